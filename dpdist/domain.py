@@ -1,0 +1,147 @@
+"""What can be counted: attributes with a public, declared set of values, and the cells they span."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.errors import InvalidInput
+
+Outside = Literal["clip", "drop", "error"]
+
+OUTSIDE = -1
+"""Code of a value that lies outside its attribute's declared domain."""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One attribute: declared categories, or half-open numeric bins [edge, next edge).
+
+    >>> Attribute("age", edges=(0, 18, 65, 120)).labels
+    ('0 to <18', '18 to <65', '65 to <120')
+    """
+
+    name: str
+    categories: tuple[str, ...] = ()
+    edges: tuple[float, ...] = ()
+    outside: Outside = "error"
+    labels: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if bool(self.categories) == bool(self.edges):
+            raise InvalidInput(f"attribute {self.name!r} needs either categories or edges, and not both")
+        if self.categories:
+            self._check_categories()
+        else:
+            self._check_edges()
+        labels = self.labels or self.categories or _bin_labels(self.edges)
+        if len(labels) != self.size or len(set(labels)) != len(labels):
+            raise InvalidInput(f"attribute {self.name!r}: {self.size} distinct labels are needed, found {len(set(labels))}")
+        object.__setattr__(self, "labels", tuple(labels))
+
+    def _check_categories(self) -> None:
+        if len(set(self.categories)) != len(self.categories):
+            twice = next(c for c in self.categories if self.categories.count(c) > 1)
+            raise InvalidInput(f"attribute {self.name!r} declares the category {twice!r} twice; list each once")
+        if self.outside == "clip":
+            raise InvalidInput(f"attribute {self.name!r}: categories have no order to clip to; use 'drop' or 'error'")
+
+    def _check_edges(self) -> None:
+        edges = np.asarray(self.edges, dtype=np.float64)
+        if edges.size < 2 or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
+            raise InvalidInput(f"attribute {self.name!r}: edges must be finite and strictly increasing, at least two of them")
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return len(self.categories) or len(self.edges) - 1
+
+    @property
+    def lower_ends(self) -> NDArray[np.float64] | None:
+        """Lower edge of each bin; None for categories."""
+        return np.asarray(self.edges[:-1], dtype=np.float64) if self.edges else None
+
+    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
+        """Codes 0..size-1 of raw values, and how many were clipped; ``OUTSIDE`` where dropped or in error.
+
+        Args:
+            values: raw values, any shape; text for categories, numbers (NaN for missing) for bins.
+        """
+        if self.categories:
+            order = np.argsort(np.asarray(self.categories))
+            known = np.asarray(self.categories)[order]
+            text = values.astype(str) if values.dtype.kind != "U" else values
+            place = np.minimum(np.searchsorted(known, text), known.size - 1)
+            return np.where(known[place] == text, order[place], OUTSIDE).astype(np.int64), 0
+        numbers = values.astype(np.float64)
+        edges = np.asarray(self.edges, dtype=np.float64)
+        codes = np.searchsorted(edges, numbers, side="right") - 1
+        beyond = (codes < 0) | (codes >= self.size)
+        missing = np.isnan(numbers)
+        clipped = 0
+        if self.outside == "clip":
+            clipped = int((beyond & ~missing).sum())
+            codes = np.clip(codes, 0, self.size - 1)
+            beyond = missing
+        codes[beyond | missing] = OUTSIDE
+        return codes.astype(np.int64), clipped
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A tuple of attributes; cells are numbered in C order.
+
+    >>> Domain((Attribute("a", categories=("x", "y")), Attribute("b", edges=(0, 1, 2, 3)))).shape
+    (2, 3)
+    """
+
+    attributes: tuple[Attribute, ...]
+
+    def __post_init__(self) -> None:
+        names = [a.name for a in self.attributes]
+        if not names or len(set(names)) != len(names):
+            raise InvalidInput(f"a domain needs at least one attribute and distinct names, found {names}")
+
+    @staticmethod
+    def of_shape(shape: tuple[int, ...]) -> Domain:
+        """An anonymous domain x0, x1, ... of the given sizes, for workloads without records."""
+        if not shape or any(int(size) != size or size < 1 for size in shape):
+            raise InvalidInput(f"a shape needs positive whole sizes, found {shape}")
+        return Domain(tuple(Attribute(f"x{i}", edges=tuple(range(int(size) + 1))) for i, size in enumerate(shape)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of each attribute."""
+        return tuple(a.size for a in self.attributes)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells: the product of the sizes."""
+        return math.prod(self.shape)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the attributes, in order."""
+        return tuple(a.name for a in self.attributes)
+
+    def axis(self, name: str) -> int:
+        """Position of an attribute. Raises InvalidInput for an unknown name."""
+        if name not in self.names:
+            raise InvalidInput(f"attribute {name!r} does not exist; declared are {', '.join(self.names)}")
+        return self.names.index(name)
+
+    def project(self, names: tuple[str, ...]) -> Domain:
+        """The domain of some of the attributes, in the given order."""
+        return Domain(tuple(self.attributes[self.axis(name)] for name in names))
+
+
+def _bin_labels(edges: tuple[float, ...]) -> tuple[str, ...]:
+    whole = all(float(e).is_integer() for e in edges)
+    text = [str(int(e)) if whole else f"{e:g}" for e in edges]
+    if whole and all(b - a == 1 for a, b in zip(edges, edges[1:], strict=False)):
+        return tuple(text[:-1])
+    return tuple(f"{a} to <{b}" for a, b in zip(text, text[1:], strict=False))

@@ -1,0 +1,89 @@
+"""Every error of the library. All arguments reach ``args``, so that each survives pickling between workers."""
+
+from __future__ import annotations
+
+
+class DpdistError(Exception):
+    """Base of all errors that dpdist raises on purpose."""
+
+
+class InvalidSpec(DpdistError):
+    """A release spec that cannot be run."""
+
+
+class InvalidInput(DpdistError):
+    """An argument outside what a function accepts: shape, sign, symmetry, not-a-number."""
+
+
+class NotPositiveDefinite(InvalidInput):
+    """A matrix that had to be positive (semi)definite is not."""
+
+
+class UnknownValue(DpdistError):
+    """A record holds a value outside its declared domain and the attribute says ``outside: error``."""
+
+    def __init__(self, attribute: str, rows: int, source: str) -> None:
+        super().__init__(attribute, rows, source)
+        self.attribute, self.rows, self.source = attribute, rows, source
+
+    def __str__(self) -> str:
+        return (
+            f"{self.source}: {self.rows} rows hold a value of {self.attribute!r} outside its declared domain; "
+            f"declare the value, or set 'outside: clip' or 'outside: drop' for {self.attribute!r}"
+        )
+
+
+class StoreError(DpdistError):
+    """A stored array is missing, half-written, altered, or already there."""
+
+
+class KeyUnavailable(DpdistError):
+    """The root key is missing, malformed or readable by others."""
+
+
+class LedgerError(DpdistError):
+    """The ledger refuses an operation, or cannot be trusted."""
+
+
+class BudgetExceeded(LedgerError):
+    """A charge would overdraw a budget. Nothing was spent, nothing was drawn."""
+
+    def __init__(self, dataset: str, asked: float, left: float) -> None:
+        super().__init__(dataset, asked, left)
+        self.dataset, self.asked, self.left = dataset, asked, left
+
+    def __str__(self) -> str:
+        return (
+            f"budget of {self.dataset!r}: a charge of rho={self.asked:.6g} was refused, rho={self.left:.6g} is left; "
+            "lower the release's budget or wait for the next period. Nothing was drawn and nothing was spent"
+        )
+
+
+class ReleaseConflict(LedgerError):
+    """A release id is already bound to other data or another spec."""
+
+    def __init__(self, release: str, what: str) -> None:
+        super().__init__(release, what)
+        self.release, self.what = release, what
+
+    def __str__(self) -> str:
+        return (
+            f"release {self.release!r} is already bound to another {self.what}; the same id may never be used for "
+            "different data or queries: choose a new release id (it is a new charge)"
+        )
+
+
+class OutOfMemory(DpdistError):
+    """A stage would need more memory than it may use. Raised before anything runs."""
+
+    def __init__(self, stage: str, needed_bytes: int, limit_bytes: int, cure: str) -> None:
+        super().__init__(stage, needed_bytes, limit_bytes, cure)
+        self.stage, self.needed_bytes, self.limit_bytes, self.cure = stage, needed_bytes, limit_bytes, cure
+
+    def __str__(self) -> str:
+        gib = 2.0**30
+        return f"{self.stage} needs {self.needed_bytes / gib:.2f} GiB, {self.limit_bytes / gib:.2f} GiB allowed: {self.cure}"
+
+
+class Cancelled(DpdistError):
+    """The caller asked a running computation to stop."""

@@ -1,0 +1,105 @@
+"""The contract every linear operator keeps."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[Any]
+
+ROW_BLOCK_BYTES = 64 * 2**20
+
+
+class Operator(ABC):
+    """A real matrix of shape (rows, columns), applied without being written down where structure allows.
+
+    ``matvec`` and ``rmatvec`` take a vector or a matrix of columns, and keep int64 exact when both sides are integers.
+    """
+
+    shape: tuple[int, int]
+    integral: bool = True
+    """Whether every entry is an integer: such operators map integer counts to integers without rounding."""
+
+    @abstractmethod
+    def matvec(self, x: Matrix) -> Matrix:
+        """A x for x of shape (columns,) or (columns, k)."""
+
+    @abstractmethod
+    def rmatvec(self, y: Matrix) -> Matrix:
+        """A'y for y of shape (rows,) or (rows, k)."""
+
+    @abstractmethod
+    def description(self) -> tuple[object, ...]:
+        """What determines the matrix, as nested tuples of names, numbers and bytes; feeds ``fingerprint``."""
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        """Rows start..stop as a dense float64 array."""
+        selector = np.zeros((self.shape[0], stop - start))
+        selector[np.arange(start, stop), np.arange(stop - start)] = 1.0
+        return np.ascontiguousarray(self.rmatvec(selector).T)
+
+    def row_blocks(self, block_bytes: int = ROW_BLOCK_BYTES) -> Iterator[tuple[int, int]]:
+        """Consecutive (start, stop) row ranges whose dense form fits in ``block_bytes``."""
+        step = max(1, block_bytes // (8 * max(1, self.shape[1])))
+        for start in range(0, self.shape[0], step):
+            yield start, min(self.shape[0], start + step)
+
+    def gram_block(self, rows: slice, columns: slice) -> Matrix:
+        """The block of A'A at the given rows and columns, float64."""
+        out = np.zeros((len(range(self.shape[1])[rows]), len(range(self.shape[1])[columns])))
+        for start, stop in self.row_blocks():
+            block = self.rows(start, stop)
+            out += block[:, rows].T @ block[:, columns]
+        return out
+
+    def gram(self) -> Matrix:
+        """A'A, (columns, columns) float64."""
+        every = slice(0, self.shape[1])
+        return self.gram_block(every, every)
+
+    def column_norms_squared(self) -> Matrix:
+        """Squared L2 norm of every column, (columns,) float64."""
+        out = np.zeros(self.shape[1])
+        for start, stop in self.row_blocks():
+            block = self.rows(start, stop)
+            out += np.einsum("ij,ij->j", block, block)
+        return out
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """Largest column norm: how far one added or removed record moves A x."""
+        return float(np.sqrt(self.column_norms_squared().max(initial=0.0)))
+
+    def dense(self) -> Matrix:
+        """The whole matrix as float64."""
+        return self.rows(0, self.shape[0])
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the description, 64 hex digits: equal for equal matrices built the same way."""
+        digest = hashlib.sha256()
+        _feed(digest, self.description())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self.shape}"
+
+
+def _feed(digest: Any, item: object) -> None:
+    if isinstance(item, tuple):
+        digest.update(b"(")
+        for part in item:
+            _feed(digest, part)
+        digest.update(b")")
+    elif isinstance(item, Operator):
+        _feed(digest, item.description())
+    elif isinstance(item, np.ndarray):
+        digest.update(repr((item.dtype.str, item.shape)).encode())
+        digest.update(np.ascontiguousarray(item).tobytes())
+    else:
+        digest.update(repr(item).encode() + b";")

@@ -1,0 +1,72 @@
+"""Kronecker products: one factor an attribute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpdist.errors import InvalidInput
+from dpdist.operators.base import Matrix, Operator
+from dpdist.operators.line import Identity
+
+
+class Kronecker(Operator):
+    """A1 kron A2 kron ...: products cost the sum of the factors', the grams multiply."""
+
+    def __init__(self, factors: Sequence[Operator]) -> None:
+        if not factors:
+            raise InvalidInput("a Kronecker product needs at least one factor")
+        self.factors = tuple(factors)
+        self.shape = (math.prod(f.shape[0] for f in factors), math.prod(f.shape[1] for f in factors))
+        self.integral = all(f.integral for f in factors)
+
+    def matvec(self, x: Matrix) -> Matrix:
+        return self._apply(x, transpose=False)
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        return self._apply(y, transpose=True)
+
+    def _apply(self, x: Matrix, *, transpose: bool) -> Matrix:
+        axis = 1 if not transpose else 0
+        tensor = x.reshape(*(f.shape[axis] for f in self.factors), -1)
+        for position, factor in enumerate(self.factors):
+            if isinstance(factor, Identity):
+                continue
+            front = np.moveaxis(tensor, position, 0)
+            flat = front.reshape(front.shape[0], -1)
+            out = factor.rmatvec(flat) if transpose else factor.matvec(flat)
+            tensor = np.moveaxis(out.reshape(out.shape[0], *front.shape[1:]), 0, position)
+        return np.ascontiguousarray(tensor).reshape(self.shape[1 - axis], *x.shape[1:])
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        index = np.unravel_index(np.arange(start, stop), tuple(f.shape[0] for f in self.factors))
+        out = np.ones((stop - start, 1))
+        for position, factor in enumerate(self.factors):
+            wanted, place = np.unique(index[position], return_inverse=True)
+            picked = np.concatenate([factor.rows(int(row), int(row) + 1) for row in wanted])[place]
+            out = (out[:, :, None] * picked[:, None, :]).reshape(stop - start, -1)
+        return out
+
+    def gram_block(self, rows: slice, columns: slice) -> Matrix:
+        sizes = tuple(f.shape[1] for f in self.factors)
+        cells = np.arange(self.shape[1])
+        left, right = np.unravel_index(cells[rows], sizes), np.unravel_index(cells[columns], sizes)
+        out = np.ones((left[0].size, right[0].size))
+        for position, factor in enumerate(self.factors):
+            out *= factor.gram()[left[position][:, None], right[position]]
+        return out
+
+    def column_norms_squared(self) -> Matrix:
+        out = np.ones(1)
+        for factor in self.factors:
+            out = np.multiply.outer(out, factor.column_norms_squared()).ravel()
+        return out
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return math.prod(f.l2_sensitivity for f in self.factors)
+
+    def description(self) -> tuple[object, ...]:
+        return ("kronecker", *self.factors)

@@ -1,0 +1,198 @@
+"""Operators over one ordered attribute: identity, totals, prefixes, ranges, Haar wavelets and trees."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse
+
+from dpdist.errors import InvalidInput
+from dpdist.operators.base import Matrix, Operator
+from dpdist.operators.dense import Sparse
+
+
+def _positive(n: int) -> int:
+    if n != int(n) or n < 1:
+        raise InvalidInput(f"the number of cells must be a positive whole number, found {n!r}")
+    return int(n)
+
+
+class Identity(Operator):
+    """One query a cell."""
+
+    def __init__(self, n: int) -> None:
+        self.n = _positive(n)
+        self.shape = (self.n, self.n)
+
+    def matvec(self, x: Matrix) -> Matrix:
+        return x
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        return y
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        return np.eye(stop - start, self.n, k=start)
+
+    def gram_block(self, rows: slice, columns: slice) -> Matrix:
+        index = np.arange(self.n)
+        return (index[rows, None] == index[columns]).astype(np.float64)
+
+    def column_norms_squared(self) -> Matrix:
+        return np.ones(self.n)
+
+    def description(self) -> tuple[object, ...]:
+        return ("identity", self.n)
+
+
+class Total(Operator):
+    """One query that counts every cell."""
+
+    def __init__(self, n: int) -> None:
+        self.n = _positive(n)
+        self.shape = (1, self.n)
+
+    def matvec(self, x: Matrix) -> Matrix:
+        return x.sum(axis=0, keepdims=True)
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        return np.repeat(y, self.n, axis=0)
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        return np.ones((stop - start, self.n))
+
+    def gram_block(self, rows: slice, columns: slice) -> Matrix:
+        return np.ones((len(range(self.n)[rows]), len(range(self.n)[columns])))
+
+    def column_norms_squared(self) -> Matrix:
+        return np.ones(self.n)
+
+    def description(self) -> tuple[object, ...]:
+        return ("total", self.n)
+
+
+class Prefix(Operator):
+    """Row i counts the cells 0..i: the empirical CDF."""
+
+    def __init__(self, n: int) -> None:
+        self.n = _positive(n)
+        self.shape = (self.n, self.n)
+
+    def matvec(self, x: Matrix) -> Matrix:
+        return np.cumsum(x, axis=0)
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        return np.cumsum(y[::-1], axis=0)[::-1]
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        return np.tri(stop - start, self.n, k=start)
+
+    def gram_block(self, rows: slice, columns: slice) -> Matrix:
+        index = np.arange(self.n)
+        return (self.n - np.maximum(index[rows, None], index[columns])).astype(np.float64)
+
+    def column_norms_squared(self) -> Matrix:
+        return np.arange(self.n, 0, -1, dtype=np.float64)
+
+    def description(self) -> tuple[object, ...]:
+        return ("prefix", self.n)
+
+
+class AllRanges(Operator):
+    """Every interval [i, j], 0 <= i <= j < n; rows ordered by i, then j."""
+
+    def __init__(self, n: int) -> None:
+        self.n = _positive(n)
+        self.shape = (self.n * (self.n + 1) // 2, self.n)
+        index = np.arange(self.n + 1)
+        self._first_row = index * self.n - index * (index - 1) // 2
+
+    def ends(self, row: int) -> tuple[int, int]:
+        """First and last cell of the interval in a row."""
+        start = int(np.searchsorted(self._first_row, row, side="right")) - 1
+        return start, start + row - int(self._first_row[start])
+
+    def matvec(self, x: Matrix) -> Matrix:
+        out = np.empty((self.shape[0], *x.shape[1:]), dtype=x.dtype)
+        for i in range(self.n):
+            np.cumsum(x[i:], axis=0, out=out[self._first_row[i] : self._first_row[i + 1]])
+        return out
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        out = np.zeros((self.n, *y.shape[1:]), dtype=y.dtype)
+        for i in range(self.n):
+            part = y[self._first_row[i] : self._first_row[i + 1]]
+            out[i:] += np.cumsum(part[::-1], axis=0)[::-1]
+        return out
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        row = np.arange(start, stop)
+        first = np.searchsorted(self._first_row, row, side="right") - 1
+        last = first + row - self._first_row[first]
+        cell = np.arange(self.n)
+        return ((cell >= first[:, None]) & (cell <= last[:, None])).astype(np.float64)
+
+    def gram_block(self, rows: slice, columns: slice) -> Matrix:
+        i, j = np.arange(self.n)[rows, None], np.arange(self.n)[columns]
+        return (np.minimum(i, j) + 1.0) * (self.n - np.maximum(i, j))
+
+    def column_norms_squared(self) -> Matrix:
+        index = np.arange(self.n, dtype=np.float64)
+        return (index + 1) * (self.n - index)
+
+    def description(self) -> tuple[object, ...]:
+        return ("all-ranges", self.n)
+
+
+class ListedRanges(Sparse):
+    """The given intervals [first, last] of one attribute, both ends included."""
+
+    def __init__(self, n: int, ends: Matrix) -> None:
+        self.n = _positive(n)
+        ends = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
+        if ends.size == 0 or (ends[:, 0] > ends[:, 1]).any() or (ends < 0).any() or (ends >= n).any():
+            raise InvalidInput(f"ranges need 0 <= first <= last < {n} and at least one row")
+        self.ends = ends
+        lengths = ends[:, 1] - ends[:, 0] + 1
+        pointers = np.concatenate([[0], np.cumsum(lengths)])
+        cells = np.arange(pointers[-1]) - np.repeat(pointers[:-1] - ends[:, 0], lengths)
+        ones = np.ones(int(pointers[-1]))
+        super().__init__(scipy.sparse.csr_array((ones, cells, pointers), shape=(len(ends), self.n)))
+
+
+class Haar(Sparse):
+    """The unnormalised Haar wavelet (entries -1, 0, 1): the total, then one difference of halves a node.
+
+    Source: Xiao, Wang, Gehrke 2010 (Privelet). n must be a power of two.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = _positive(n)
+        if n & (n - 1):
+            raise InvalidInput(f"the Haar wavelet needs a power of two cells, found {n}; pad the attribute with empty cells")
+        blocks = [scipy.sparse.csr_array(np.ones((1, n)))]
+        width = n
+        while width > 1:
+            pattern = np.repeat([1.0, -1.0], width // 2)[None, :]
+            blocks.append(scipy.sparse.csr_array(scipy.sparse.kron(scipy.sparse.eye_array(n // width), pattern)))
+            width //= 2
+        super().__init__(scipy.sparse.csr_array(scipy.sparse.vstack(blocks)))
+
+
+class Tree(Sparse):
+    """Counts of every node of a b-ary tree over the cells, root first; the last level are the cells.
+
+    Source: Hay et al. 2010 (hierarchical mechanism); Qardaji et al. 2013 for b > 2.
+    """
+
+    def __init__(self, n: int, branching: int = 2) -> None:
+        self.n = _positive(n)
+        if branching < 2:
+            raise InvalidInput(f"a tree needs a branching of at least 2, found {branching}")
+        width = 1
+        while width < n:
+            width *= branching
+        ends: list[tuple[int, int]] = []
+        while width >= 1:
+            ends += [(first, min(first + width, n) - 1) for first in range(0, n, width)]
+            width //= branching
+        distinct = list(dict.fromkeys(ends))
+        super().__init__(ListedRanges(n, np.array(distinct)).matrix)

@@ -1,0 +1,108 @@
+"""Operators made of operators: scaled, stacked, multiplied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpdist.errors import InvalidInput
+from dpdist.operators.base import Matrix, Operator
+
+
+class Scaled(Operator):
+    """A constant times an operator."""
+
+    def __init__(self, factor: float, operator: Operator) -> None:
+        if not np.isfinite(factor):
+            raise InvalidInput(f"a finite factor is needed, found {factor!r}")
+        self.factor, self.operator = float(factor), operator
+        self.shape = operator.shape
+        self.integral = operator.integral and self.factor.is_integer()
+
+    def matvec(self, x: Matrix) -> Matrix:
+        return self._constant(x) * self.operator.matvec(x)
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        return self._constant(y) * self.operator.rmatvec(y)
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        return self.factor * self.operator.rows(start, stop)
+
+    def gram_block(self, rows: slice, columns: slice) -> Matrix:
+        return self.factor**2 * self.operator.gram_block(rows, columns)
+
+    def column_norms_squared(self) -> Matrix:
+        return self.factor**2 * self.operator.column_norms_squared()
+
+    def description(self) -> tuple[object, ...]:
+        return ("scaled", self.factor, self.operator)
+
+    def _constant(self, x: Matrix) -> float | int:
+        return int(self.factor) if x.dtype.kind == "i" and self.factor.is_integer() else self.factor
+
+
+class Stack(Operator):
+    """Operators over the same cells, one above the other."""
+
+    def __init__(self, parts: Sequence[Operator]) -> None:
+        columns = {part.shape[1] for part in parts}
+        if len(columns) != 1:
+            raise InvalidInput(f"stacked operators need the same number of cells, found {sorted(columns)}")
+        self.parts = tuple(parts)
+        self.starts = np.concatenate([[0], np.cumsum([part.shape[0] for part in parts])]).astype(np.int64)
+        self.shape = (int(self.starts[-1]), columns.pop())
+        self.integral = all(part.integral for part in parts)
+
+    def matvec(self, x: Matrix) -> Matrix:
+        return np.concatenate([part.matvec(x) for part in self.parts])
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        pieces = (part.rmatvec(y[self.starts[i] : self.starts[i + 1]]) for i, part in enumerate(self.parts))
+        out = next(pieces).copy()
+        for piece in pieces:
+            out = out + piece
+        return out
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        picked = []
+        for i, part in enumerate(self.parts):
+            low, high = max(start, int(self.starts[i])), min(stop, int(self.starts[i + 1]))
+            if low < high:
+                picked.append(part.rows(low - int(self.starts[i]), high - int(self.starts[i])))
+        return np.concatenate(picked) if picked else np.zeros((0, self.shape[1]))
+
+    def gram_block(self, rows: slice, columns: slice) -> Matrix:
+        out = self.parts[0].gram_block(rows, columns)
+        for part in self.parts[1:]:
+            out = out + part.gram_block(rows, columns)
+        return out
+
+    def column_norms_squared(self) -> Matrix:
+        return np.sum([part.column_norms_squared() for part in self.parts], axis=0)
+
+    def description(self) -> tuple[object, ...]:
+        return ("stack", *self.parts)
+
+
+class Product(Operator):
+    """left @ right, applied one after the other."""
+
+    def __init__(self, left: Operator, right: Operator) -> None:
+        if left.shape[1] != right.shape[0]:
+            raise InvalidInput(f"shapes {left.shape} and {right.shape} do not chain")
+        self.left, self.right = left, right
+        self.shape = (left.shape[0], right.shape[1])
+        self.integral = left.integral and right.integral
+
+    def matvec(self, x: Matrix) -> Matrix:
+        return self.left.matvec(self.right.matvec(x))
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        return self.right.rmatvec(self.left.rmatvec(y))
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        return np.ascontiguousarray(self.right.rmatvec(np.ascontiguousarray(self.left.rows(start, stop).T)).T)
+
+    def description(self) -> tuple[object, ...]:
+        return ("product", self.left, self.right)

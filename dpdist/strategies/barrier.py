@@ -1,0 +1,185 @@
+"""Certified optimum for rank-deficient grams: barrier Newton on the dual, in the thin factor.
+
+    maximise  2 tr (F D_v F')^{1/2} - sum(v) + mu * sum(log v),   mu -> 0.
+
+Singular grams leave some constraints slack (v_i -> 0 there), which the barrier handles. A Newton step is solved by
+preconditioned conjugate gradients on exact Hessian products; where those need too many, the whole Hessian is formed
+from an exponential sum for 1/(s_a + s_b) and factored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from dpdist.operators import Matrix
+from dpdist.strategies.base import OnStep, Solve, Step
+from dpdist.strategies.problem import EPSILON, Problem
+
+INITIAL_BARRIER = 0.1
+SHRINK = 0.1
+LARGEST_STEP = 1.5
+FORCING = 0.03
+"""Relative residual of the inner conjugate gradients."""
+PATIENCE = 15
+
+
+@dataclass(frozen=True)
+class Point:
+    """The dual function at v: spectrum s, C = U'F, diag X, and both bounds."""
+
+    weight: Matrix
+    roots: Matrix
+    factor: Matrix
+    diagonal: Matrix
+
+    @property
+    def total(self) -> float:
+        """tr K^{1/2}."""
+        return float(self.roots.sum())
+
+    @property
+    def lower(self) -> float:
+        """LB(v) of mathematics.md, section 2."""
+        return self.total**2 / float(self.weight.sum())
+
+    @property
+    def upper(self) -> float:
+        """Cost of the strategy K^{-1/4} F, scaled to sensitivity 1."""
+        return float(self.diagonal.max()) * self.total
+
+    def root(self, vectors: Matrix) -> Matrix:
+        """The mixing M with A = M F."""
+        return np.asarray(vectors.T / np.sqrt(self.roots)[:, None] / np.sqrt(self.diagonal.max()))
+
+
+def solve(
+    problem: Problem, *, tolerance: float, max_iterations: int, on_step: OnStep, start: Matrix | None = None
+) -> tuple[Matrix, float, float, Solve]:
+    """The optimal strategy of a problem of any rank.
+
+    Returns: the mixing M with A = M F; its cost and the lower bound, both of the scaled problem; the record.
+    """
+    factor = problem.factor
+    weight = np.maximum(problem.initial_dual if start is None else start, 0.0)
+    weight = np.maximum(weight, 1e-14 * weight.sum())
+    point, vectors = evaluate(factor, weight)
+    factor_total = point.total / float(weight.sum())
+    point, vectors = evaluate(factor, weight * factor_total**2)
+    mean = point.total / problem.cells
+    barrier = INITIAL_BARRIER * mean if start is None else 1e-3 * mean
+    best, best_vectors, lower = point, vectors, point.lower
+    history: list[Step] = []
+    hessian_products, eighs, dense, since, stop = 0, 3, False, 0, "iteration limit"
+    for iteration in range(1, max_iterations + 1):
+        lower = max(lower, point.lower)
+        since += 1
+        if point.upper < best.upper:
+            since = 0 if point.upper < best.upper * (1 - 0.1 * tolerance) else since
+            best, best_vectors = point, vectors
+        gap = best.upper / lower - 1.0
+        history.append(Step(iteration, best.upper * problem.scale, gap, dual=problem.expand(point.weight)))
+        on_step(history[-1])
+        if gap <= tolerance:
+            stop = "converged"
+            break
+        if since > PATIENCE:
+            stop = "stalled"
+            break
+        gradient = point.weight * (point.diagonal - 1.0) + barrier
+        if not dense:
+            cap = int(5 * problem.cells / problem.rank) + 5
+            move, used = _conjugate_gradients(point, gradient, barrier, cap=max(cap, 12))
+            hessian_products += used
+            dense = used >= max(cap, 12) and problem.cells * problem.rank > 10_000
+        else:
+            move = _newton(point, gradient, barrier)
+            hessian_products += 20
+        largest = float(np.abs(move).max())
+        step = min(1.0, LARGEST_STEP / largest)
+        weight = point.weight * np.where(step * move > -0.9, 1.0 + step * move, 0.1)
+        size = float(np.sqrt(np.mean(move**2)))
+        if step == 1.0 and size < 0.5:
+            barrier = max(barrier * (SHRINK if size < 0.3 else 0.4), 1e-3 * tolerance * mean)
+        point, vectors = evaluate(factor, weight)
+        eighs += 1
+    record = Solve(
+        "dual barrier Newton",
+        "converged" if stop == "converged" else "stalled" if stop == "stalled" else "iteration limit",
+        tuple(history),
+        history[-1].dual,
+        eighs,
+        hessian_products,
+    )
+    return best.root(best_vectors), best.upper, lower, record
+
+
+def evaluate(factor: Matrix, weight: Matrix) -> tuple[Point, Matrix]:
+    """The dual at v, and the eigenvectors of K = F D_v F'."""
+    gram = (factor * weight) @ factor.T
+    values, vectors = scipy.linalg.eigh(gram, driver="evd", overwrite_a=True, check_finite=False)
+    roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
+    rotated = vectors.T @ factor
+    diagonal = np.einsum("ai,ai,a->i", rotated, rotated, 1.0 / roots)
+    return Point(weight, roots, rotated, diagonal), vectors
+
+
+def hessian_product(point: Point) -> Callable[[Matrix], Matrix]:
+    """w -> -(Hessian of 2 tr K^{1/2}) w: two matrix products."""
+    s = point.roots
+    kernel = 1.0 / (s[:, None] * s * (s[:, None] + s))
+
+    def apply(direction: Matrix) -> Matrix:
+        inner = (point.factor * direction) @ point.factor.T
+        inner *= kernel
+        return np.asarray(np.einsum("ai,ai->i", point.factor, inner @ point.factor))
+
+    return apply
+
+
+def _conjugate_gradients(point: Point, gradient: Matrix, barrier: float, *, cap: int) -> tuple[Matrix, int]:
+    """Relative step dv/v from (Y H Y + mu) z = y * gradient, preconditioned by its approximate diagonal."""
+    weight = point.weight
+    apply = hessian_product(point)
+    precondition = 0.5 * weight * point.diagonal + barrier
+    move = np.zeros(weight.size)
+    residual = gradient.copy()
+    scaled = residual / precondition
+    direction = scaled.copy()
+    energy = float(residual @ scaled)
+    first = np.sqrt(energy)
+    for used in range(1, cap + 1):
+        image = weight * apply(weight * direction) + barrier * direction
+        length = energy / float(direction @ image)
+        move += length * direction
+        residual -= length * image
+        scaled = residual / precondition
+        renewed = float(residual @ scaled)
+        if np.sqrt(renewed) < FORCING * first:
+            return move, used
+        direction = scaled + renewed / energy * direction
+        energy = renewed
+    return move, cap
+
+
+def _newton(point: Point, gradient: Matrix, barrier: float) -> Matrix:
+    """The exact Newton step, with -Hessian = sum_k w_k Q_k o Q_k, Q_k = C' diag(exp(-s t_k)/s) C."""
+    s, factor = point.roots, point.factor
+    grid = np.arange(np.log(1e-3 / s[-1]), np.log(12.0 / s[0]) + 1.0)
+    hessian = np.zeros((factor.shape[1], factor.shape[1]))
+    for node in grid:
+        decay = np.exp(-s * np.exp(node)) / s
+        active = decay * s > 1e-9
+        half = factor[active] * np.sqrt(decay[active])[:, None]
+        block = half.T @ half
+        block *= block
+        block *= np.exp(node)
+        hessian += block
+    hessian *= point.weight[:, None]
+    hessian *= point.weight
+    hessian[np.diag_indices_from(hessian)] += barrier
+    lower = scipy.linalg.cho_factor(hessian, overwrite_a=True, check_finite=False)
+    return np.asarray(scipy.linalg.cho_solve(lower, gradient, check_finite=False))

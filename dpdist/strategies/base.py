@@ -1,0 +1,143 @@
+"""Strategy: the queries that are really measured, and what is proven about them. Solve: how one was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import scipy.linalg
+
+from dpdist.errors import InvalidInput, NotPositiveDefinite
+from dpdist.operators import Matrix, Operator
+from dpdist.workloads import Workload
+
+Stop = Literal["converged", "iteration limit", "stalled", "closed form"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One iteration of an optimiser.
+
+    Attributes:
+        objective: cost of the best strategy so far.
+        gap: objective / best lower bound - 1; infinite while unknown.
+        gradient_norm: ||G||_F for the primal methods (Figure 1 of the COA paper), else nan.
+        dual: the n dual weights, a checkpoint from which a solve resumes; None for primal methods.
+    """
+
+    iteration: int
+    objective: float
+    gap: float
+    gradient_norm: float = float("nan")
+    dual: Matrix | None = field(default=None, repr=False, compare=False)
+
+
+OnStep = Callable[[Step], None]
+"""Called after every iteration. It may raise ``Cancelled``; the last dual it saw resumes the solve."""
+
+
+def ignore(_: Step) -> None:
+    """The callback that does nothing."""
+
+
+@dataclass(frozen=True)
+class Solve:
+    """The record of an optimisation. Not converging is a value: read ``stop`` and the strategy's ``gap``."""
+
+    method: str
+    stop: Stop
+    history: tuple[Step, ...]
+    dual: Matrix | None = field(default=None, repr=False)
+    eigendecompositions: int = 0
+    products: int = 0
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Linear queries A that are answered with noise, from which every answer is derived.
+
+    Attributes:
+        name: the mechanism.
+        operator: A, (p, n).
+        workload_cost: J(A) = Delta^2 tr(V (A'A)^+), total variance of all (weighted) answers at noise multiplier 1;
+            None when no workload was given.
+        lower_bound: no strategy has a lower cost for that workload; None when no workload was given.
+        direct: answers are the noisy measurements themselves (the Gaussian mechanism), without least squares.
+    """
+
+    name: str
+    operator: Operator
+    workload_cost: float | None = None
+    lower_bound: float | None = None
+    solve: Solve | None = None
+    direct: bool = False
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """Largest column norm of A."""
+        return self.operator.l2_sensitivity
+
+    @property
+    def gap(self) -> float:
+        """cost / lower_bound - 1: how far the strategy can at most be from the optimum. nan without a workload."""
+        if self.workload_cost is None or self.lower_bound is None:
+            return float("nan")
+        return self.workload_cost / self.lower_bound - 1.0 if self.lower_bound > 0 else 0.0
+
+    def matrix(self) -> Matrix:
+        """A as a dense array."""
+        return self.operator.dense()
+
+    def cost(self, workload: Workload | Matrix) -> float:
+        """J(A) for a workload or its gram; infinite when A does not span the workload.
+
+        Source: Li & Miklau 2012, Prop. 4, scaled to noise multiplier 1.
+        """
+        if self.direct:
+            queries = self.operator.shape[0]
+            return queries * self.l2_sensitivity**2
+        return matrix_mechanism_cost(self.operator.gram(), gram_of(workload))
+
+
+def matrix_mechanism_cost(precision: Matrix, gram: Matrix) -> float:
+    """max_i X_ii * tr(V X^+); infinite when the range of V is not inside the range of X.
+
+    Args:
+        precision: X = A'A, (n, n), positive semidefinite.
+        gram: V = W'W, (n, n).
+    """
+    n = precision.shape[0]
+    if gram.shape != (n, n):
+        raise InvalidInput(f"a strategy over {n} cells cannot answer a workload over {gram.shape[0]} cells")
+    values, vectors = scipy.linalg.eigh(precision, driver="evd", check_finite=False)
+    weight = np.einsum("ij,ij->j", vectors, gram @ vectors)
+    kept = values > n * np.finfo(float).eps * max(values[-1], 0.0)
+    if weight[~kept].sum() > 1e-9 * max(np.trace(gram), np.finfo(float).tiny):
+        return float("inf")
+    return float(np.diag(precision).max() * (weight[kept] / values[kept]).sum())
+
+
+def gram_of(workload: Workload | Matrix) -> Matrix:
+    """The gram of a workload, or a checked copy of a gram given as an array.
+
+    Raises: InvalidInput for a shape that is not square, NaN, Inf or asymmetry; NotPositiveDefinite for a negative
+        eigenvalue direction visible on the diagonal.
+    """
+    if isinstance(workload, Workload):
+        return workload.gram()
+    gram = np.asarray(workload)
+    if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.shape[0] == 0:
+        raise InvalidInput(f"a gram W'W is a non-empty square matrix, found shape {gram.shape}; pass a Workload for W itself")
+    if gram.dtype.kind not in "fiu":
+        raise InvalidInput(f"a gram holds real numbers, found dtype {gram.dtype}")
+    gram = gram.astype(np.float64)
+    if not np.isfinite(gram).all():
+        raise InvalidInput("the gram holds NaN or infinite entries")
+    scale = float(np.abs(gram).max())
+    if float(np.abs(gram - gram.T).max()) > 1e-10 * scale:
+        raise InvalidInput("the gram is not symmetric; pass W'W, or (V + V') / 2 if rounding made it so")
+    if float(np.diag(gram).min()) < -1e-10 * scale:
+        raise NotPositiveDefinite("the gram has a negative diagonal entry; it must be W'W of a real workload")
+    return np.asarray((gram + gram.T) * 0.5)

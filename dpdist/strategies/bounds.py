@@ -1,0 +1,66 @@
+"""What no strategy can beat."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import scipy.linalg
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import Matrix
+from dpdist.strategies.base import gram_of
+from dpdist.workloads import Workload
+
+
+def singular_value_bound(workload: Workload | Matrix) -> float:
+    """(sum_i sqrt(lambda_i(V)))^2 / n: a lower bound of J for every strategy.
+
+    Source: Li & Miklau 2013.
+    """
+    gram = gram_of(workload)
+    return dual_bound(gram, np.ones(gram.shape[0]))
+
+
+def dual_bound(workload: Workload | Matrix, dual: Matrix) -> float:
+    """LB(v) = (tr (D_v^1/2 V D_v^1/2)^1/2)^2 / sum(v), a lower bound of J for every v >= 0.
+
+    Args:
+        dual: v, (n,), non-negative, not all zero.
+    """
+    gram = gram_of(workload)
+    weights = np.asarray(dual, dtype=np.float64)
+    if weights.shape != (gram.shape[0],) or not np.isfinite(weights).all() or (weights < 0).any() or weights.sum() == 0:
+        raise InvalidInput(f"{gram.shape[0]} non-negative dual weights are needed, not all zero; found shape {weights.shape}")
+    root = np.sqrt(weights / weights.mean())
+    values = scipy.linalg.eigvalsh(root[:, None] * gram * root, check_finite=False)
+    return float(np.sqrt(np.maximum(values, 0.0)).sum() ** 2 / weights.size)
+
+
+def lemma_4(workload: Workload | Matrix, theta: float = 0.0) -> tuple[float, float]:
+    """Lower and upper bound of OPT(V + theta I) from the singular values of W.
+
+    max(2 ||W||_* - n, ||W||_*^2 / n) + theta <= OPT <= rho^2 (||W||_F^2 + theta n), rho = the largest column norm of the
+    right singular vectors. Source: KDD 2016, Lemma 4.
+    """
+    gram = gram_of(workload)
+    n = gram.shape[0]
+    values, vectors = scipy.linalg.eigh(gram, check_finite=False)
+    singular = np.sqrt(np.maximum(values, 0.0))
+    kept = values > n * np.finfo(float).eps * values[-1]
+    largest = 1.0 if theta > 0 else float((vectors[:, kept] ** 2).sum(axis=1).max())
+    nuclear = float(singular.sum())
+    return max(2 * nuclear - n, nuclear**2 / n) + theta, largest * (float(values.sum()) + theta * n)
+
+
+def hardt_talwar(workload: Workload | Matrix) -> float:
+    """((2^r / r!) prod lambda_k)^(2/r) r^3: no epsilon-DP mechanism has a lower total squared error times epsilon^2.
+
+    lambda_k are the non-zero singular values of W. Holds up to a universal constant. Source: LRM (VLDB 2012), Lemma 4.
+    """
+    gram = gram_of(workload)
+    values = scipy.linalg.eigvalsh(gram, check_finite=False)
+    singular = np.sqrt(values[values > gram.shape[0] * np.finfo(float).eps * values[-1]])
+    rank = singular.size
+    log_volume = rank * math.log(2.0) - math.lgamma(rank + 1) + float(np.log(singular).sum())
+    return math.exp(2.0 / rank * log_volume) * rank**3

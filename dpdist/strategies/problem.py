@@ -1,0 +1,181 @@
+"""The optimisation problem min tr(V X^-1), diag X <= 1, made as small as it can be before it is solved.
+
+Cells without queries are dropped; cells with equal columns are one cell (mathematics, section 7); a workload's integer
+basis gives a thin factor without an n x n gram.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from dpdist.errors import InvalidInput, NotPositiveDefinite
+from dpdist.operators import Dense, Matrix, Operator, Product
+from dpdist.strategies.base import gram_of
+from dpdist.workloads import Basis, Workload, integer_basis
+
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """V over the distinct, queried cells, with V scaled to a mean diagonal of 1.
+
+    Attributes:
+        gram: V of the kept cells, (k, k); None when only the factor is at hand.
+        values, vectors: eigen-decomposition V = Q diag(c) Q' (or of the coordinate gram for a basis).
+        factor: F with V = F'F, (rank, k), full row rank.
+        scale: costs of the scaled problem times this are costs of the original.
+        place: kept cell of every original cell, -1 for cells without queries.
+        basis: the workload's integer basis, when there is one, and the map from its coordinates to the factor.
+    """
+
+    gram: Matrix | None
+    factor: Matrix
+    initial_dual: Matrix
+    singular_value_bound: float
+    full_rank: bool
+    scale: float
+    place: Matrix
+    basis: Basis | None = None
+    coordinate_factor: Matrix | None = None
+
+    @property
+    def cells(self) -> int:
+        """Number of distinct, queried cells."""
+        return self.factor.shape[1]
+
+    @property
+    def rank(self) -> int:
+        """Numerical rank of V."""
+        return self.factor.shape[0]
+
+    def expand(self, dual: Matrix) -> Matrix:
+        """Dual weights of the kept cells as weights of all cells: each class of equal cells shares its weight."""
+        counts = np.bincount(self.place[self.place >= 0], minlength=self.cells)
+        out = np.zeros(self.place.size)
+        out[self.place >= 0] = (dual / counts)[self.place[self.place >= 0]]
+        return out
+
+    def restrict(self, dual: Matrix) -> Matrix:
+        """The reverse of ``expand``: a checkpoint of all cells as weights of the kept ones."""
+        if dual.shape != self.place.shape or not np.isfinite(dual).all() or (dual < 0).any():
+            raise InvalidInput(f"a start needs {self.place.size} finite, non-negative dual weights, found shape {dual.shape}")
+        return np.bincount(self.place[self.place >= 0], weights=dual[self.place >= 0], minlength=self.cells)
+
+    def strategy_operator(self, mixing: Matrix, *, on_cells: bool) -> Operator:
+        """A over all original cells, from A over the kept cells or from A = mixing F (``on_cells=False``)."""
+        if not on_cells and self.basis is not None and self.basis.operator is not None:
+            assert self.coordinate_factor is not None
+            return Product(Dense(mixing @ self.coordinate_factor), self.basis.operator)
+        kept = mixing if on_cells else mixing @ self.factor
+        if self.place.size == kept.shape[1] and (self.place == np.arange(self.place.size)).all():
+            return Dense(kept)
+        full = np.zeros((kept.shape[0], self.place.size))
+        full[:, self.place >= 0] = kept[:, self.place[self.place >= 0]]
+        return Dense(full)
+
+
+def problem_of(workload: Workload | Matrix) -> Problem:
+    """The reduced problem of a workload or of a gram.
+
+    Raises: InvalidInput for a malformed gram or one without any query; NotPositiveDefinite for an indefinite one.
+    """
+    if isinstance(workload, Workload):
+        basis = integer_basis(workload)
+        if basis.operator is not None:
+            return _from_basis(basis)
+    return _from_gram(gram_of(workload))
+
+
+def _from_gram(gram: Matrix) -> Problem:
+    diagonal = np.diag(gram)
+    queried = np.flatnonzero(diagonal > EPSILON * diagonal.max(initial=0.0))
+    if queried.size == 0:
+        raise InvalidInput("the workload asks nothing: every column is zero")
+    first, group = _equal_cells(gram[np.ix_(queried, queried)])
+    kept = queried[first]
+    place = np.full(gram.shape[0], -1, dtype=np.int64)
+    place[queried] = group
+    small = gram[np.ix_(kept, kept)] if kept.size < gram.shape[0] else gram
+    scale = float(np.diag(small).mean())
+    small = small / scale
+    values, vectors = scipy.linalg.eigh(small, driver="evd", check_finite=False)
+    factor, dual, bound = _spectrum(values, vectors, small.shape[0])
+    full_rank = factor.shape[0] == kept.size
+    return Problem(small, factor, dual, bound, full_rank, scale, place)
+
+
+def _from_basis(basis: Basis) -> Problem:
+    gram = basis.gram()
+    values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
+    kept = values > gram.shape[0] * EPSILON * max(values[-1], 0.0)
+    if not kept.any():
+        raise InvalidInput("the workload asks nothing: every column is zero")
+    coordinate_factor = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    cells = basis.representatives
+    factor = coordinate_factor @ basis.columns(cells)
+    scale = float(np.einsum("ai,ai->", factor, factor) / cells.size)
+    root = float(np.sqrt(scale))
+    factor, coordinate_factor = factor / root, coordinate_factor / root
+    queried = np.einsum("ai,ai->i", factor, factor) > EPSILON
+    if not queried.all():
+        cells, factor = cells[queried], np.ascontiguousarray(factor[:, queried])
+    outer_values, outer_vectors = scipy.linalg.eigh(factor @ factor.T, driver="evd", check_finite=False)
+    right = outer_vectors.T @ factor
+    roots = np.sqrt(np.maximum(outer_values, EPSILON * outer_values[-1]))
+    dual = np.einsum("ai,ai,a->i", right, right, 1.0 / roots)
+    place = _class_of_cells(basis, cells)
+    bound = float(roots.sum()) ** 2 / cells.size
+    return Problem(None, factor, dual, bound, False, scale, place, basis, coordinate_factor)
+
+
+def _class_of_cells(basis: Basis, cells: Matrix) -> Matrix:
+    """For every cell of the domain, the index among ``cells`` of its representative, or -1."""
+    operator = basis.operator
+    assert operator is not None
+    raw = np.unravel_index(np.arange(operator.shape[1]), operator.domain_shape)
+    first = [np.unique(code, return_index=True)[1] for code in operator.codes]
+    merged = tuple(first[axis][operator.codes[axis][index]] for axis, index in enumerate(raw))
+    representative = np.ravel_multi_index(merged, operator.domain_shape)
+    position = np.full(operator.shape[1], -1, dtype=np.int64)
+    position[cells] = np.arange(cells.size)
+    return position[representative]
+
+
+def _spectrum(values: Matrix, vectors: Matrix, n: int) -> tuple[Matrix, Matrix, float]:
+    """Thin factor, diag(V^1/2) and singular value bound from V's eigen-decomposition."""
+    top = max(float(values[-1]), 0.0)
+    if values[0] < -1e-8 * top or top == 0.0:
+        raise NotPositiveDefinite(
+            f"the gram has the eigenvalue {values[0]:.3g} beside {top:.3g}; a gram W'W has none below zero"
+        )
+    kept = values > n * EPSILON * top
+    roots = np.sqrt(values[kept])
+    thin = vectors[:, kept]
+    dual = np.maximum((thin * thin) @ roots, EPSILON * roots.sum())
+    return np.ascontiguousarray(roots[:, None] * thin.T), dual, float(roots.sum()) ** 2 / n
+
+
+def _equal_cells(gram: Matrix) -> tuple[Matrix, Matrix]:
+    """First cell of each class of cells with equal workload columns, and the class of every cell."""
+    n = gram.shape[0]
+    sketch = gram @ np.random.default_rng(20160813).standard_normal(n)
+    order = np.argsort(sketch, kind="stable")
+    close = np.abs(np.diff(sketch[order])) <= 1e-12 * np.abs(sketch).max()
+    group = np.arange(n)
+    for position in np.flatnonzero(close):
+        a, b = order[position], order[position + 1]
+        distance = gram[a, a] + gram[b, b] - 2 * gram[a, b]
+        if distance <= 4 * EPSILON * (gram[a, a] + gram[b, b]) and np.allclose(gram[a], gram[b], rtol=1e-13, atol=0.0):
+            group[b] = group[a]
+    classes, label = np.unique(group, return_inverse=True)
+    del classes
+    first = np.unique(label, return_index=True)[1]
+    rank = np.argsort(np.argsort(first))
+    return np.sort(first), rank[label]
+
+
+__all__ = ["Problem", "problem_of"]

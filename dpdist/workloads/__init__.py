@@ -1,0 +1,27 @@
+"""What users ask: workloads built from ranges, prefixes, marginals, predicates and explicit rows."""
+
+from dpdist.workloads.base import Block, Workload, union
+from dpdist.workloads.basis import Basis, integer_basis
+from dpdist.workloads.explicit import explicit
+from dpdist.workloads.marginals import marginals
+from dpdist.workloads.predicates import predicates
+from dpdist.workloads.random import discrete, random_ranges, related
+from dpdist.workloads.ranges import all_ranges, listed_ranges, prefix, ranges
+
+__all__ = [
+    "Basis",
+    "Block",
+    "Workload",
+    "all_ranges",
+    "discrete",
+    "explicit",
+    "integer_basis",
+    "listed_ranges",
+    "marginals",
+    "predicates",
+    "prefix",
+    "random_ranges",
+    "ranges",
+    "related",
+    "union",
+]

@@ -1,0 +1,147 @@
+"""Workload: a weighted union of blocks of queries over one domain."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from dpdist.domain import Domain
+from dpdist.errors import InvalidInput
+from dpdist.operators import Kronecker, Matrix, Operator, Product, Scaled, Stack, Total
+from dpdist.operators.line import Identity
+
+
+@dataclass(frozen=True)
+class Block:
+    """Queries of one kind over some attributes.
+
+    ``factors`` holds one operator an attribute for a Kronecker block, or a single operator over all cells that the
+    attributes span together. ``labels`` names the rows of each factor.
+    """
+
+    name: str
+    axes: tuple[int, ...]
+    factors: tuple[Operator, ...]
+    labels: tuple[tuple[str, ...], ...]
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.weight) and self.weight > 0):
+            raise InvalidInput(f"queries {self.name!r}: the weight must be positive and finite, found {self.weight!r}")
+
+    @property
+    def separable(self) -> bool:
+        """Whether there is one factor an attribute."""
+        return len(self.factors) == len(self.axes)
+
+    @property
+    def queries(self) -> int:
+        """Number of rows."""
+        return math.prod(f.shape[0] for f in self.factors)
+
+    def operator(self, shape: tuple[int, ...]) -> Operator:
+        """The unweighted rows over the whole domain."""
+        if self.separable:
+            by_axis: dict[int, Operator] = dict(zip(self.axes, self.factors, strict=True))
+            return Kronecker([by_axis.get(axis, Total(size)) for axis, size in enumerate(shape)])
+        marginal = Kronecker([Identity(size) if axis in self.axes else Total(size) for axis, size in enumerate(shape)])
+        return Product(self.factors[0], marginal)
+
+    def row_labels(self, start: int, stop: int) -> list[tuple[str, ...]]:
+        """The labels of rows start..stop, one text a factor."""
+        index = np.unravel_index(np.arange(start, stop), tuple(len(part) for part in self.labels))
+        return [tuple(self.labels[k][i] for k, i in enumerate(row)) for row in zip(*index, strict=True)]
+
+
+class Workload:
+    """Linear counting queries W over the cells of a domain, m x n.
+
+    Rows come block after block; a block's weight multiplies its rows when the strategy is optimised, so that a heavier
+    query is answered more accurately. Published answers are those of the unweighted rows.
+    """
+
+    def __init__(self, domain: Domain, blocks: tuple[Block, ...]) -> None:
+        if not blocks:
+            raise InvalidInput("a workload needs at least one query")
+        self.domain, self.blocks = domain, blocks
+
+    @cached_property
+    def operator(self) -> Operator:
+        """W, weighted."""
+        parts = [(b.weight, b.operator(self.domain.shape)) for b in self.blocks]
+        scaled = [part if weight == 1.0 else Scaled(weight, part) for weight, part in parts]
+        return scaled[0] if len(scaled) == 1 else Stack(scaled)
+
+    @cached_property
+    def unweighted(self) -> Operator:
+        """The rows whose answers are published."""
+        parts = [b.operator(self.domain.shape) for b in self.blocks]
+        return parts[0] if len(parts) == 1 else Stack(parts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(queries m, cells n)."""
+        return sum(b.queries for b in self.blocks), self.domain.cells
+
+    @cached_property
+    def weights(self) -> Matrix:
+        """Weight of each query, (m,) float64."""
+        return np.concatenate([np.full(b.queries, b.weight) for b in self.blocks])
+
+    def gram(self) -> Matrix:
+        """W'W of the weighted rows, (n, n) float64."""
+        return self.operator.gram()
+
+    def rows(self, rows: slice) -> Matrix:
+        """Weighted rows as a dense float64 array."""
+        start, stop, step = rows.indices(self.shape[0])
+        return self.operator.rows(start, stop)[::step] if step != 1 else self.operator.rows(start, stop)
+
+    def matvec(self, x: Matrix) -> Matrix:
+        """W x."""
+        return self.operator.matvec(np.asarray(x))
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        """W'y."""
+        return self.operator.rmatvec(np.asarray(y))
+
+    def block_starts(self) -> Iterator[tuple[int, Block]]:
+        """Each block with the number of its first row."""
+        start = 0
+        for block in self.blocks:
+            yield start, block
+            start += block.queries
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over the weighted rows: strategies are cached under it. Names and records do not enter."""
+        return hashlib.sha256(f"{self.domain.shape}:{self.operator.fingerprint}".encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"Workload{self.shape} of {len(self.blocks)} blocks over {self.domain.names}"
+
+
+def union(*workloads: Workload, weights: tuple[float, ...] | None = None) -> Workload:
+    """All queries of several workloads over one domain.
+
+    Args:
+        weights: one positive factor a workload; default 1 each.
+    """
+    if not workloads:
+        raise InvalidInput("a union needs at least one workload")
+    factors = weights if weights is not None else (1.0,) * len(workloads)
+    if len(factors) != len(workloads):
+        raise InvalidInput(f"{len(workloads)} workloads need {len(workloads)} weights, found {len(factors)}")
+    if any(w.domain != workloads[0].domain for w in workloads):
+        raise InvalidInput("workloads of a union must share one domain")
+    blocks = tuple(
+        replace(block, weight=block.weight * factor)
+        for workload, factor in zip(workloads, factors, strict=True)
+        for block in workload.blocks
+    )
+    return Workload(workloads[0].domain, blocks)

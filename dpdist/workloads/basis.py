@@ -1,0 +1,217 @@
+"""An integer basis of everything a workload asks.
+
+W = C B with B an integer matrix of full row rank: B x is exact in int64, a strategy A = M B lies in the row space of W
+(so answers are unbiased however coarse the grid), and all dense algebra happens in rank(B) <= n dimensions. Cells with
+equal columns in W have equal columns in B: merging them (mathematics, section 7) happens here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Total
+from dpdist.workloads.base import Block, Workload
+
+Subset = tuple[int, ...]
+
+
+class SubsetBasis(Operator):
+    """B: for every attribute set T of a downward-closed family, the cells of the T-marginal without first values.
+
+    ``codes[i]`` maps the values of attribute i to merged values; the first merged value is the left-out one.
+    """
+
+    def __init__(self, shape: tuple[int, ...], codes: tuple[Matrix, ...], family: tuple[Subset, ...]) -> None:
+        self.domain_shape, self.codes, self.family = shape, codes, family
+        self.sizes = tuple(int(code.max()) + 1 for code in codes)
+        widths = [math.prod(self.sizes[axis] - 1 for axis in subset) for subset in family]
+        self.starts = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
+        self.shape = (int(self.starts[-1]), math.prod(shape))
+
+    def positions(self, start: int, stop: int) -> Matrix:
+        """For cells start..stop, the row of each subset that counts the cell, or -1; (family, stop - start) int64."""
+        raw = np.unravel_index(np.arange(start, stop), self.domain_shape)
+        merged = [self.codes[axis][index] for axis, index in enumerate(raw)]
+        out = np.empty((len(self.family), stop - start), dtype=np.int64)
+        for k, subset in enumerate(self.family):
+            flat = np.zeros(stop - start, dtype=np.int64)
+            counted = np.ones(stop - start, dtype=bool)
+            for axis in subset:
+                flat = flat * (self.sizes[axis] - 1) + merged[axis] - 1
+                counted &= merged[axis] > 0
+            out[k] = np.where(counted, self.starts[k] + flat, -1)
+        return out
+
+    def matvec_cells(self, start: int, x: Matrix) -> Matrix:
+        """The part of B x that the cells start.. contribute: sums over chunks are exact."""
+        out = np.zeros((self.shape[0], *x.shape[1:]), dtype=x.dtype)
+        for row in self.positions(start, start + x.shape[0]):
+            np.add.at(out, row[row >= 0], x[row >= 0])
+        return out
+
+    def matvec(self, x: Matrix) -> Matrix:
+        return self.matvec_cells(0, x)
+
+    def rmatvec_cells(self, start: int, stop: int, y: Matrix) -> Matrix:
+        """Rows start..stop of B'y."""
+        out = np.zeros((stop - start, *y.shape[1:]), dtype=y.dtype)
+        for row in self.positions(start, stop):
+            out[row >= 0] += y[row[row >= 0]]
+        return out
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        return self.rmatvec_cells(0, self.shape[1], y)
+
+    def description(self) -> tuple[object, ...]:
+        return ("subset-basis", self.domain_shape, self.family, *self.codes)
+
+
+@dataclass(frozen=True)
+class Basis:
+    """W = C B: the integer basis B of a workload and the coordinates C of its rows.
+
+    Attributes:
+        operator: B, (r, n); ``None`` means the identity (r = n).
+        workload: the workload it belongs to.
+        blocks: for each block its factors in local coordinates and the rows of B that they refer to.
+    """
+
+    workload: Workload
+    operator: SubsetBasis | None
+    blocks: tuple[tuple[tuple[Operator, ...], Matrix], ...]
+
+    @property
+    def rank(self) -> int:
+        """r, the number of rows of B; at least rank(W)."""
+        return self.operator.shape[0] if self.operator is not None else self.workload.domain.cells
+
+    @cached_property
+    def representatives(self) -> Matrix:
+        """One cell for each distinct column of B, ascending."""
+        if self.operator is None:
+            return np.arange(self.workload.domain.cells)
+        first = [np.unique(code, return_index=True)[1] for code in self.operator.codes]
+        grid = np.ix_(*first)
+        return np.sort(np.ravel_multi_index(np.broadcast_arrays(*grid), self.workload.domain.shape).ravel())
+
+    def columns(self, cells: Matrix) -> Matrix:
+        """Columns of B at the given cells, dense (r, len(cells)) float64."""
+        if self.operator is None:
+            out = np.zeros((self.rank, cells.size))
+            out[cells, np.arange(cells.size)] = 1.0
+            return out
+        out = np.zeros((self.rank, cells.size))
+        for k, cell in enumerate(cells):
+            rows = self.operator.positions(int(cell), int(cell) + 1)[:, 0]
+            out[rows[rows >= 0], k] = 1.0
+        return out
+
+    def coordinates(self, start: int, stop: int, *, weighted: bool) -> Matrix:
+        """Rows start..stop of C, dense (stop - start, r) float64."""
+        if self.operator is None:
+            source = self.workload.operator if weighted else self.workload.unweighted
+            return source.rows(start, stop)
+        out = np.zeros((stop - start, self.rank))
+        for (first, block), (factors, place) in zip(self.workload.block_starts(), self.blocks, strict=True):
+            low, high = max(start, first), min(stop, first + block.queries)
+            if low < high:
+                rows = _kronecker(factors).rows(low - first, high - first)
+                out[low - start : high - start, place] = rows * (block.weight if weighted else 1.0)
+        return out
+
+    def gram(self) -> Matrix:
+        """C'C of the weighted coordinates, (r, r) float64, in closed form block by block."""
+        if self.operator is None:
+            return self.workload.gram()
+        out = np.zeros((self.rank, self.rank))
+        for block, (factors, place) in zip(self.workload.blocks, self.blocks, strict=True):
+            out[np.ix_(place, place)] += block.weight**2 * _kronecker(factors).gram()
+        return out
+
+
+def integer_basis(workload: Workload) -> Basis:
+    """The integer basis of a workload's row space, equal cells merged; the identity where nothing is saved."""
+    sizes = workload.domain.shape
+    codes = tuple(_merged_codes(workload, axis) for axis in range(len(sizes)))
+    merged = tuple(int(code.max()) + 1 for code in codes)
+    tops = {tuple(axis for axis in block.axes if merged[axis] > 1) for block in workload.blocks}
+    closed = {subset for top in tops for k in range(len(top) + 1) for subset in combinations(top, k)}
+    family = tuple(sorted(closed, key=lambda subset: (len(subset), subset)))
+    operator = SubsetBasis(sizes, codes, family)
+    if operator.shape[0] == workload.domain.cells:
+        return Basis(workload, None, ())
+    return Basis(workload, operator, tuple(_local(block, operator) for block in workload.blocks))
+
+
+def _merged_codes(workload: Workload, axis: int) -> Matrix:
+    """Equal values of an attribute get equal codes, numbered by first appearance."""
+    size = workload.domain.shape[axis]
+    touching = [block for block in workload.blocks if axis in block.axes]
+    if not touching:
+        return np.zeros(size, dtype=np.int64)
+    if any(block.separable and isinstance(block.factors[block.axes.index(axis)], Identity) for block in touching):
+        return np.arange(size)
+    stacked = np.concatenate([_slices(workload, block, axis) for block in touching], axis=1)
+    _, first, inverse = np.unique(stacked, axis=0, return_index=True, return_inverse=True)
+    rank = np.empty(first.size, dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(first.size)
+    return np.asarray(rank[inverse.ravel()])
+
+
+def _slices(workload: Workload, block: Block, axis: int) -> Matrix:
+    """One row a value of the attribute, holding all that the block says about it."""
+    position = block.axes.index(axis)
+    if block.separable:
+        return np.ascontiguousarray(block.factors[position].dense().T)
+    shape = tuple(workload.domain.shape[a] for a in block.axes)
+    tensor = block.factors[0].dense().reshape(-1, *shape)
+    return np.moveaxis(tensor, position + 1, 0).reshape(shape[position], -1)
+
+
+def _local(block: Block, operator: SubsetBasis) -> tuple[tuple[Operator, ...], Matrix]:
+    """The block's rows in local coordinates, and where those stand in B."""
+    keep = [axis for axis in block.axes if operator.sizes[axis] > 1]
+    sizes = tuple(operator.sizes[axis] for axis in keep)
+    if block.separable:
+        factors: tuple[Operator, ...] = tuple(
+            _coordinates_of(factor, operator.codes[axis]) for axis, factor in zip(block.axes, block.factors, strict=True)
+        )
+    else:
+        shape = tuple(operator.domain_shape[axis] for axis in block.axes)
+        tensor = block.factors[0].dense().reshape(-1, *shape)
+        for position, axis in enumerate(block.axes):
+            tensor = np.moveaxis(_differences(np.moveaxis(tensor, position + 1, -1), operator.codes[axis]), -1, position + 1)
+        factors = (Dense(tensor.reshape(tensor.shape[0], -1)),)
+    index = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), dtype=np.int64)
+    place = np.empty(index.shape[1], dtype=np.int64)
+    for column in range(index.shape[1]):
+        subset = tuple(axis for axis, value in zip(keep, index[:, column], strict=True) if value > 0)
+        flat = 0
+        for axis, value in zip(keep, index[:, column], strict=True):
+            if value > 0:
+                flat = flat * (operator.sizes[axis] - 1) + int(value) - 1
+        place[column] = operator.starts[operator.family.index(subset)] + flat
+    return factors, place
+
+
+def _coordinates_of(factor: Operator, codes: Matrix) -> Operator:
+    if isinstance(factor, Total):
+        return Total(1)
+    return Dense(_differences(factor.dense(), codes))
+
+
+def _differences(rows: Matrix, codes: Matrix) -> Matrix:
+    """q = q_1 * (all cells) + sum_k (q_k - q_1) * (merged cell k), along the last axis."""
+    _, first = np.unique(codes, return_index=True)
+    picked = rows[..., first].copy()
+    picked[..., 1:] -= picked[..., :1]
+    return np.asarray(picked)
+
+
+def _kronecker(factors: tuple[Operator, ...]) -> Operator:
+    return factors[0] if len(factors) == 1 else Kronecker(factors)

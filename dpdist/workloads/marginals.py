@@ -1,0 +1,44 @@
+"""Marginals: counts for every combination of the values of some attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations
+
+from dpdist.domain import Domain
+from dpdist.errors import InvalidInput
+from dpdist.operators import Identity, Total
+from dpdist.workloads.base import Block, Workload
+
+
+def marginals(domain: Domain | tuple[int, ...], ways: int | Iterable[int] = (1, 2), *, among: tuple[str, ...] = ()) -> Workload:
+    """All k-way marginals for every k in ``ways``.
+
+    Args:
+        domain: a domain, or the sizes of an anonymous one.
+        ways: k, or several; 0 is the total count.
+        among: the attributes to combine; default all.
+    """
+    whole = domain if isinstance(domain, Domain) else Domain.of_shape(tuple(domain))
+    names = among or whole.names
+    wanted = sorted({ways} if isinstance(ways, int) else set(ways))
+    if not wanted or wanted[0] < 0 or wanted[-1] > len(names):
+        raise InvalidInput(f"marginals of {wanted} attributes are not possible among {len(names)}: allowed is 0..{len(names)}")
+    return listed_marginals(whole, [subset for k in wanted for subset in combinations(names, k)])
+
+
+def listed_marginals(domain: Domain, subsets: Iterable[tuple[str, ...]]) -> Workload:
+    """The marginals over the given attribute lists."""
+    blocks = []
+    for subset in subsets:
+        if len(set(subset)) != len(subset):
+            raise InvalidInput(f"a marginal names an attribute twice: {list(subset)}")
+        axes = tuple(sorted(domain.axis(name) for name in subset))
+        attributes = [domain.attributes[axis] for axis in axes]
+        if not axes:
+            total = Total(domain.shape[0])
+            blocks.append(Block("total", (0,), (total,), (("all",),)))
+            continue
+        factors = tuple(Identity(a.size) for a in attributes)
+        blocks.append(Block(" x ".join(a.name for a in attributes), axes, factors, tuple(a.labels for a in attributes)))
+    return Workload(domain, tuple(blocks))

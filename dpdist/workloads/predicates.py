@@ -1,0 +1,153 @@
+"""Counting queries written as conditions: ``age >= 65 and income == '50000+'``."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.domain import Attribute, Domain
+from dpdist.errors import InvalidInput
+from dpdist.operators import Dense, Operator
+from dpdist.workloads.base import Block, Workload
+
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_MIRROR: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.Eq,
+    ast.NotEq: ast.NotEq,
+    ast.Lt: ast.Gt,
+    ast.LtE: ast.GtE,
+    ast.Gt: ast.Lt,
+    ast.GtE: ast.LtE,
+}
+_ALLOWED = "allowed are attribute names, numbers, texts, == != < <= > >=, in [...], and, or, not, parentheses"
+
+
+def predicates(domain: Domain, expressions: Sequence[str], *, names: Sequence[str] | None = None) -> Workload:
+    """One query an expression: how many records satisfy it.
+
+    A comparison must split the attribute's declared values: ``age < 40`` over the bins 30 to 50 is refused, since no
+    count of cells answers it.
+    """
+    titles = list(names) if names is not None else list(expressions)
+    if len(set(titles)) != len(titles) or not titles:
+        raise InvalidInput("predicates need at least one expression, and distinct names")
+    blocks = [_block(domain, text, title) for text, title in zip(expressions, titles, strict=True)]
+    return Workload(domain, tuple(blocks))
+
+
+def _block(domain: Domain, text: str, title: str) -> Block:
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise InvalidInput(f"predicate {text!r} cannot be read: {error}; {_ALLOWED}") from None
+    factors: dict[int, NDArray[np.bool_]] = {}
+    if _conjunction(domain, tree, text, factors):
+        axes = tuple(sorted(factors))
+        rows: tuple[Operator, ...] = tuple(Dense(factors[axis][None, :].astype(np.int64)) for axis in axes)
+        return Block(title, axes, rows, ((title,), *((("",),) * (len(axes) - 1))))
+    axes = tuple(sorted({domain.axis(node.id) for node in ast.walk(tree) if isinstance(node, ast.Name)}))
+    if not axes:
+        raise InvalidInput(f"predicate {text!r} names no attribute; {_ALLOWED}")
+    mask = np.broadcast_to(_evaluate(domain, tree, text, axes), tuple(domain.shape[axis] for axis in axes))
+    return Block(title, axes, (Dense(mask.reshape(1, -1).astype(np.int64)),), ((title,),))
+
+
+def _conjunction(domain: Domain, node: ast.expr, text: str, factors: dict[int, NDArray[np.bool_]]) -> bool:
+    """Split a pure 'and' of single-attribute conditions into one mask an attribute; False if it is not one."""
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        return all(_conjunction(domain, part, text, factors) for part in node.values)
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    if len(names) != 1:
+        return False
+    axis = domain.axis(names.pop())
+    mask = _evaluate(domain, node, text, (axis,))
+    factors[axis] = factors[axis] & mask if axis in factors else mask
+    return True
+
+
+def _evaluate(domain: Domain, node: ast.expr, text: str, axes: tuple[int, ...]) -> NDArray[np.bool_]:
+    if isinstance(node, ast.BoolOp):
+        parts = [_evaluate(domain, value, text, axes) for value in node.values]
+        join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+        out = parts[0]
+        for part in parts[1:]:
+            out = join(out, part)
+        return out
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return ~_evaluate(domain, node.operand, text, axes)
+    if isinstance(node, ast.Compare):
+        mask: NDArray[np.bool_] | None = None
+        left = node.left
+        for comparison, right in zip(node.ops, node.comparators, strict=True):
+            step = _compare(domain, left, comparison, right, text, axes)
+            mask = step if mask is None else mask & step
+            left = right
+        assert mask is not None
+        return mask
+    raise InvalidInput(f"predicate {text!r} holds {type(node).__name__}, which is not part of the language; {_ALLOWED}")
+
+
+def _compare(
+    domain: Domain, left: ast.expr, comparison: ast.cmpop, right: ast.expr, text: str, axes: tuple[int, ...]
+) -> NDArray[np.bool_]:
+    if not isinstance(left, ast.Name) and isinstance(right, ast.Name) and type(comparison) in _MIRROR:
+        left, right, comparison = right, left, _MIRROR[type(comparison)]()
+    if not isinstance(left, ast.Name):
+        raise InvalidInput(f"predicate {text!r}: one side of a comparison must be an attribute; {_ALLOWED}")
+    axis = domain.axis(left.id)
+    attribute = domain.attributes[axis]
+    try:
+        value = ast.literal_eval(right)
+    except ValueError:
+        raise InvalidInput(f"predicate {text!r}: {left.id!r} must be compared with a value; {_ALLOWED}") from None
+    mask = _mask(attribute, comparison, value, text)
+    shape = [1] * len(axes)
+    shape[axes.index(axis)] = attribute.size
+    return mask.reshape(shape)
+
+
+def _mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) -> NDArray[np.bool_]:
+    if isinstance(comparison, ast.In | ast.NotIn):
+        if not isinstance(value, list | tuple | set) or not value:
+            raise InvalidInput(f"predicate {text!r}: 'in' needs a list of values")
+        mask = np.any([_mask(attribute, ast.Eq(), item, text) for item in value], axis=0)
+        return ~mask if isinstance(comparison, ast.NotIn) else mask
+    if type(comparison) not in _COMPARE:
+        raise InvalidInput(f"predicate {text!r} uses {type(comparison).__name__}; {_ALLOWED}")
+    if attribute.categories:
+        if not isinstance(comparison, ast.Eq | ast.NotEq):
+            raise InvalidInput(f"predicate {text!r}: the categories of {attribute.name!r} have no order; use == != or in")
+        if str(value) not in attribute.categories:
+            raise InvalidInput(f"predicate {text!r}: {value!r} is not a declared category of {attribute.name!r}")
+        same = np.array([category == str(value) for category in attribute.categories])
+        return same if isinstance(comparison, ast.Eq) else ~same
+    return _bin_mask(attribute, comparison, value, text)
+
+
+def _bin_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) -> NDArray[np.bool_]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInput(f"predicate {text!r}: {attribute.name!r} is numeric and cannot be compared with {value!r}")
+    edges = np.asarray(attribute.edges, dtype=np.float64)
+    low, high = edges[:-1], edges[1:]
+    unit = bool((np.diff(edges) == 1).all() and (edges == np.rint(edges)).all())
+    if unit and float(value).is_integer():
+        return np.asarray(_COMPARE[type(comparison)](low, value), dtype=bool)
+    if isinstance(comparison, ast.Lt | ast.GtE) and ((value == edges).any() or value < edges[0] or value > edges[-1]):
+        below = high <= value
+        return below if isinstance(comparison, ast.Lt) else ~below
+    raise InvalidInput(
+        f"predicate {text!r} cuts through a bin of {attribute.name!r}: compare with < or >= at one of its edges, "
+        f"{', '.join(f'{e:g}' for e in edges[:12])}{' ...' if edges.size > 12 else ''}"
+    )
