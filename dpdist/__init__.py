@@ -1,0 +1,49 @@
+"""dpdist: periodic, differentially private aggregates from histograms too large for one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpdist import errors, operators, privacy, strategies, workloads
+from dpdist.domain import Attribute, Domain
+
+if TYPE_CHECKING:
+    from dpdist import stages
+    from dpdist.spec import ReleaseSpec
+
+__all__ = ["Attribute", "Domain", "errors", "operators", "plan", "privacy", "run", "strategies", "workloads"]
+
+
+def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None = None) -> stages.Plan:
+    """What a release would do: strategy, noise, predicted errors. Touches no records and no budget.
+
+    Args:
+        spec: a path to YAML, a dictionary, or a ReleaseSpec.
+        engine: ``tcp://host:port``, ``"inline"``, or None for processes on this machine.
+    Raises: InvalidSpec, OutOfMemory.
+    """
+    from dpdist import engine as engines
+    from dpdist import stages
+    from dpdist.spec import load
+    from dpdist.store import Store
+
+    home = stages.state_folder()
+    with engines.started(engine) as started:
+        return stages.plan(stages.Context(home, Store(home / "store"), started, lambda stage, line: None), load(spec))
+
+
+def run(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None = None) -> stages.Release:
+    """Publish a release; the same stages as ``dpdist run``, without Prefect around them.
+
+    Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
+    """
+    from dpdist import engine as engines
+    from dpdist import stages
+    from dpdist.spec import load
+    from dpdist.store import Store
+
+    home = stages.state_folder()
+    with engines.started(engine) as started:
+        context = stages.Context(home, Store(home / "store"), started, lambda stage, line: None)
+        return stages.release(context, load(spec))

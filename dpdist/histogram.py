@@ -1,0 +1,344 @@
+"""Records to counts: one int64 a cell, in the store, however many records there are.
+
+Sources are Parquet and CSV files (plain or gz) and folders of them. Each task counts some partitions into a partial
+histogram; a second round sums the partials shard by shard. When a person column bounds contributions, records are first
+dealt into buckets by a hash of the person, so that all records of one person meet in one task whatever file they are in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from dpdist.domain import OUTSIDE, Attribute, Domain
+from dpdist.engine import Engine, OnDone
+from dpdist.errors import InvalidInput, InvalidSpec, OutOfMemory, UnknownValue
+from dpdist.store import Store, StoredArray
+
+BATCH_ROWS = 250_000
+PARTS_A_WORKER = 4
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the records are.
+
+    Attributes:
+        files: data files in order, with the SHA-256 of their bytes.
+        columns: attribute name -> column name, where they differ.
+        header: column names of CSV files without a header row; empty when there is one.
+        person: column that identifies the person behind a record; None when bounds are declared, not enforced.
+        most_records: records kept of each person when ``person`` is set.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    columns: dict[str, str]
+    header: tuple[str, ...] = ()
+    person: str | None = None
+    most_records: int = 1
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the contents and of how they are read; paths do not enter."""
+        facts = [[digest for _, digest in self.files], sorted(self.columns.items()), self.header, self.person, self.most_records]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How reading went. Private: for the operator's eyes, never part of anything published."""
+
+    read: int = 0
+    dropped: int = 0
+    clipped: int = 0
+    beyond_bound: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.read + other.read,
+            self.dropped + other.dropped,
+            self.clipped + other.clipped,
+            self.beyond_bound + other.beyond_bound,
+        )
+
+
+def source_of(
+    location: Path, *, columns: dict[str, str], header: tuple[str, ...] = (), person: str | None = None, most_records: int = 1
+) -> Source:
+    """The files behind a path: one file, or every .parquet, .csv and .csv.gz file of a folder."""
+    if location.is_dir():
+        paths = sorted(path for path in location.rglob("*") if _kind(path) is not None)
+    else:
+        paths = [location]
+    if not paths or not all(path.is_file() for path in paths):
+        raise InvalidSpec(f"no records at {location}: give a .parquet, .csv or .csv.gz file, or a folder that holds some")
+    strange = [path.name for path in paths if _kind(path) is None]
+    if strange:
+        raise InvalidSpec(f"records in {strange[0]!r} cannot be read: allowed are .parquet, .csv and .csv.gz")
+    files = tuple((str(path), _file_digest(path)) for path in paths)
+    return Source(files, columns, header, person, most_records)
+
+
+def count(
+    source: Source, domain: Domain, store: Store, engine: Engine, *, scratch: Path, on_done: OnDone | None = None
+) -> tuple[StoredArray, Tally]:
+    """The histogram of all records, counted once for each content of the source and domain.
+
+    Args:
+        scratch: folder that all workers reach, for records dealt out by person.
+    Returns: (cells,) int64 in the store under ``histograms/<digest of source and domain>``, and the tally.
+    Raises: UnknownValue, InvalidSpec (missing columns), OutOfMemory.
+    """
+    name = f"histograms/{_count_digest(source, domain)}"
+    if store.exists(name):
+        stored = store.open(name)
+        return stored, Tally(**stored.facts["private_tally"])
+    _check_columns(source, domain)
+    needed = 3 * 8 * domain.cells + 2 * BATCH_ROWS * 64
+    if needed > engine.memory_bytes:
+        cure = "merge values of the attributes, use fewer attributes, or give the workers more memory"
+        raise OutOfMemory("counting", needed, engine.memory_bytes, cure)
+    if source.person is not None:
+        partials, tally = _count_by_person(source, domain, store, engine, name, scratch, on_done)
+    else:
+        groups = _grouped(_partitions(source), engine.workers * PARTS_A_WORKER)
+        tasks = [(f"{name}-part{i}", group) for i, group in enumerate(groups)]
+        results = engine.map(partial(_count_partitions, source, domain, store), tasks, on_done=on_done)
+        partials = [part for part, _ in results]
+        tally = sum((t for _, t in results), Tally())
+    stored = _sum_partials(partials, domain, store, engine, name, tally)
+    for part in partials:
+        store.delete(part.name)
+    return stored, tally
+
+
+def _count_digest(source: Source, domain: Domain) -> str:
+    facts = [[a.name, a.categories, a.edges, a.outside] for a in domain.attributes]
+    return hashlib.sha256(f"{source.digest}{json.dumps(facts)}".encode()).hexdigest()[:32]
+
+
+Partition = tuple[str, int | None]
+"""A file and, for Parquet, one of its row groups."""
+
+
+def _partitions(source: Source) -> list[Partition]:
+    out: list[Partition] = []
+    for path, _ in source.files:
+        if _kind(Path(path)) == "parquet":
+            out += [(path, group) for group in range(pyarrow.parquet.ParquetFile(path).num_row_groups)]
+        else:
+            out.append((path, None))
+    return out
+
+
+def _grouped(items: list[Partition], groups: int) -> list[list[Partition]]:
+    count_of = max(1, min(groups, len(items)))
+    return [items[i * len(items) // count_of : (i + 1) * len(items) // count_of] for i in range(count_of)]
+
+
+def _count_partitions(
+    source: Source, domain: Domain, store: Store, task: tuple[str, list[Partition]]
+) -> tuple[StoredArray, Tally]:
+    name, partitions = task
+    counts = np.zeros(domain.cells, dtype=np.int64)
+    tally = Tally()
+    for partition in partitions:
+        for table in _tables(source, domain, partition):
+            cells, part = _cells(table, source, domain, partition[0])
+            counts += np.bincount(cells[cells >= 0], minlength=domain.cells)
+            tally = tally + part
+    if store.exists(name):
+        store.delete(name)
+    return store.put(name, counts), tally
+
+
+def _sum_partials(
+    partials: list[StoredArray], domain: Domain, store: Store, engine: Engine, name: str, tally: Tally
+) -> StoredArray:
+    plan = store.plan(name, (domain.cells,), np.int64)
+    store.begin(plan)
+    digests = engine.map(partial(_sum_shard, partials, store, replace(plan)), list(range(plan.shards)))
+    return store.finish(plan, digests, {"private_tally": tally.__dict__})
+
+
+def _sum_shard(partials: list[StoredArray], store: Store, plan: Any, shard: int) -> str:
+    total = store.read_shard(partials[0], shard).copy()
+    for part in partials[1:]:
+        total += store.read_shard(part, shard)
+    return store.write_shard(plan, shard, total)
+
+
+def _count_by_person(
+    source: Source, domain: Domain, store: Store, engine: Engine, name: str, scratch: Path, on_done: OnDone | None
+) -> tuple[list[StoredArray], Tally]:
+    folder = scratch / name.replace("/", "-")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        buckets = max(1, engine.workers * PARTS_A_WORKER)
+        partitions = list(enumerate(_partitions(source)))
+        dealt = engine.map(partial(_deal_partition, source, domain, folder, buckets), partitions, on_done=on_done)
+        tasks = [(f"{name}-part{bucket}", bucket) for bucket in range(buckets)]
+        results = engine.map(partial(_count_bucket, source.most_records, domain, store, folder), tasks, on_done=on_done)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return [part for part, _ in results], sum(dealt + [t for _, t in results], Tally())
+
+
+def _deal_partition(source: Source, domain: Domain, folder: Path, buckets: int, task: tuple[int, Partition]) -> Tally:
+    """Write the records of one partition into one file a bucket: person digest and cell, in record order."""
+    position, partition = task
+    tally = Tally()
+    dealt: list[list[pa.Table]] = [[] for _ in range(buckets)]
+    for table in _tables(source, domain, partition):
+        cells, part = _cells(table, source, domain, partition[0])
+        tally = tally + part
+        persons = _person_digests(table, source, partition[0])
+        bucket = persons[:, 0] % np.uint64(buckets)
+        for b in range(buckets):
+            mine = (bucket == b) & (cells >= 0)
+            columns = {"high": persons[mine, 0], "low": persons[mine, 1], "cell": cells[mine]}
+            dealt[b].append(pa.table(columns))
+    for b, tables in enumerate(dealt):
+        if tables:
+            pyarrow.parquet.write_table(pa.concat_tables(tables), folder / f"{b}-{position:08d}.parquet")
+    return tally
+
+
+def _count_bucket(most: int, domain: Domain, store: Store, folder: Path, task: tuple[str, int]) -> tuple[StoredArray, Tally]:
+    """Keep the first ``most`` records of each person, in the order of files and rows, and count them."""
+    name, bucket = task
+    files = sorted(folder.glob(f"{bucket}-*.parquet"))
+    counts = np.zeros(domain.cells, dtype=np.int64)
+    beyond = 0
+    if files:
+        table = pa.concat_tables([pyarrow.parquet.read_table(path) for path in files])
+        high, low, cell = (table[column].to_numpy() for column in ("high", "low", "cell"))
+        order = np.lexsort((np.arange(high.size), low, high))
+        fresh = np.ones(high.size, dtype=bool)
+        fresh[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
+        starts = np.maximum.accumulate(np.where(fresh, np.arange(high.size), 0))
+        kept = np.arange(high.size) - starts < most
+        counts += np.bincount(cell[order][kept], minlength=domain.cells)
+        beyond = int((~kept).sum())
+    if store.exists(name):
+        store.delete(name)
+    return store.put(name, counts), Tally(beyond_bound=beyond)
+
+
+def _person_digests(table: pa.Table, source: Source, path: str) -> NDArray[np.uint64]:
+    """128 bits of SHA-256 of each person, (rows, 2) uint64."""
+    assert source.person is not None
+    column = table[source.person]
+    if column.null_count:
+        raise InvalidSpec(f"{Path(path).name}: the person column {source.person!r} has missing values; remove those records first")
+    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    digests = b"".join(hashlib.sha256(str(p).encode()).digest()[:16] for p in encoded.dictionary.to_pylist())
+    return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)[encoded.indices.to_numpy()]
+
+
+def _tables(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
+    """The needed columns of a partition, in bounded batches."""
+    path, group = partition
+    wanted = [source.columns.get(a.name, a.name) for a in domain.attributes] + ([source.person] if source.person else [])
+    if group is not None:
+        file = pyarrow.parquet.ParquetFile(path)
+        for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=wanted):
+            yield pa.Table.from_batches([batch])
+        return
+    texts = [source.columns.get(a.name, a.name) for a in domain.attributes if a.categories]
+    types = dict.fromkeys(texts + ([source.person] if source.person else []), pa.string())
+    with pyarrow.csv.open_csv(
+        path,
+        read_options=pyarrow.csv.ReadOptions(column_names=list(source.header) or None, block_size=16 * 2**20),
+        convert_options=pyarrow.csv.ConvertOptions(include_columns=wanted, column_types=types, strings_can_be_null=False),
+    ) as reader:
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def _cells(table: pa.Table, source: Source, domain: Domain, path: str) -> tuple[NDArray[np.int64], Tally]:
+    """Cell of every record, -1 where the record is dropped."""
+    rows = table.num_rows
+    flat = np.zeros(rows, dtype=np.int64)
+    lost = np.zeros(rows, dtype=bool)
+    clipped = 0
+    for attribute in domain.attributes:
+        codes, moved = _codes(table[source.columns.get(attribute.name, attribute.name)], attribute, path)
+        outside = codes == OUTSIDE
+        if attribute.outside == "error" and outside.any():
+            raise UnknownValue(attribute.name, int(outside.sum()), Path(path).name)
+        lost |= outside
+        clipped += moved
+        flat = flat * attribute.size + np.maximum(codes, 0)
+    flat[lost] = -1
+    return flat, Tally(rows, int(lost.sum()), clipped)
+
+
+def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[NDArray[np.int64], int]:
+    if attribute.edges:
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
+            raise InvalidSpec(
+                f"{Path(path).name}: attribute {attribute.name!r} has bins, its column holds {column.type}; "
+                "declare categories or convert the column to numbers"
+            )
+        numbers = pc.fill_null(column.cast(pa.float64()), float("nan")).to_numpy()
+        return attribute.encode(numbers)
+    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    known, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
+    return known[np.asarray(pc.fill_null(encoded.indices, 0))] if encoded.null_count == 0 else np.where(
+        np.asarray(encoded.is_null()), OUTSIDE, known[np.asarray(pc.fill_null(encoded.indices, 0))]
+    ), 0  # fmt: skip
+
+
+def _check_columns(source: Source, domain: Domain) -> None:
+    path = source.files[0][0]
+    if _kind(Path(path)) == "parquet":
+        found = pyarrow.parquet.read_schema(path).names
+    elif source.header:
+        found = list(source.header)
+    else:
+        with pyarrow.csv.open_csv(path) as reader:
+            found = reader.schema.names
+    wanted = [source.columns.get(a.name, a.name) for a in domain.attributes] + ([source.person] if source.person else [])
+    missing = [column for column in wanted if column not in found]
+    if missing:
+        raise InvalidSpec(f"{Path(path).name} has no column {missing[0]!r}; it has {', '.join(found)}")
+
+
+def _kind(path: Path) -> str | None:
+    name = path.name.lower()
+    if name.endswith(".parquet"):
+        return "parquet"
+    return "csv" if name.endswith((".csv", ".csv.gz")) else None
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_records(table: pa.Table, folder: Path) -> Path:
+    """An Arrow table as a Parquet file named by its content, for the readers above."""
+    if table.num_columns == 0:
+        raise InvalidInput("the table of records has no column")
+    folder.mkdir(parents=True, exist_ok=True)
+    sink = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(table, sink, row_group_size=BATCH_ROWS)
+    data = sink.getvalue().to_pybytes()
+    path = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.parquet"
+    path.write_bytes(data)
+    return path

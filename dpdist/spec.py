@@ -1,0 +1,423 @@
+"""ReleaseSpec: what a data team writes. YAML, parsed and validated once; every error names its line and a cure."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from dpdist.domain import Attribute, Domain
+from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
+from dpdist.privacy.accounting import Cap, rho_for
+from dpdist.workloads import Workload, explicit, predicates, union
+from dpdist.workloads.marginals import listed_marginals, marginals
+from dpdist.workloads.ranges import cdf, ranges_of
+
+Neighbours = Literal["add-remove", "replace-one"]
+Mechanism = Literal["auto", "coa", "identity", "gaussian"]
+
+
+def _exact(value: Any) -> Any:
+    """Numbers as they are written: 0.1 is one tenth."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("a number is needed")
+    try:
+        return Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"a number is needed, found {value!r}") from None
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Exact = Annotated[Fraction, BeforeValidator(_exact), Field(json_schema_extra={"type": "number"})]
+Text = Annotated[str, BeforeValidator(_text)]
+
+
+class Part(BaseModel):
+    """Base of all parts: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, populate_by_name=True)
+
+
+class Person(Part):
+    """Who stands behind a record, and how many records of one person count."""
+
+    column: str | None = Field(None, description="column that identifies the person; records beyond the bound are left out")
+    most_records: int = Field(1, ge=1, le=10**6, description="the most records of one person; without a column: as promised")
+
+
+class Records(Part):
+    """Where the records are."""
+
+    path: str = Field(description=".parquet, .csv or .csv.gz file, or a folder of them; relative to the spec file")
+    columns: dict[str, str] = Field(default_factory=dict, description="attribute: column, where the names differ")
+    header: tuple[str, ...] = Field((), description="column names of CSV files without a header row")
+    person: Person = Field(default_factory=Person)
+
+
+class AttributeSpec(Part):
+    """The public, declared values of one attribute: ``categories``, ``edges``, or whole numbers ``from``..``to``."""
+
+    categories: tuple[Text, ...] | None = None
+    edges: tuple[float, ...] | None = Field(None, description="bins [edge, next edge)")
+    first: int | None = Field(None, alias="from", description="smallest whole number")
+    last: int | None = Field(None, alias="to", description="largest whole number, included")
+    width: int = Field(1, ge=1, description="whole numbers a bin")
+    outside: Literal["clip", "drop", "error"] = Field("error", description="what happens to values outside the domain")
+    labels: tuple[Text, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_form(self) -> AttributeSpec:
+        forms = [self.categories is not None, self.edges is not None, self.first is not None or self.last is not None]
+        if sum(forms) != 1:
+            raise ValueError("give exactly one of 'categories', 'edges', or 'from' with 'to'")
+        if forms[2] and (self.first is None or self.last is None or self.last < self.first):
+            raise ValueError("'from' and 'to' must both be given, with from <= to")
+        return self
+
+    def attribute(self, name: str) -> Attribute:
+        """The domain's attribute."""
+        if self.categories is not None:
+            return Attribute(name, categories=self.categories, outside=self.outside, labels=self.labels)
+        if self.edges is not None:
+            return Attribute(name, edges=self.edges, outside=self.outside, labels=self.labels)
+        assert self.first is not None
+        assert self.last is not None
+        bins = -(-(self.last - self.first + 1) // self.width)
+        edges = tuple(float(self.first + i * self.width) for i in range(bins + 1))
+        return Attribute(name, edges=edges, outside=self.outside, labels=self.labels)
+
+
+class MarginalsSpec(Part):
+    """Counts for every combination of values."""
+
+    ways: tuple[int, ...] | None = Field(None, description="all marginals of this many attributes")
+    among: tuple[str, ...] = Field((), description="attributes that 'ways' combines; default all")
+    of: tuple[tuple[str, ...], ...] | None = Field(None, description="listed marginals")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> MarginalsSpec:
+        if (self.ways is None) == (self.of is None):
+            raise ValueError("give either 'ways' (all marginals of so many attributes) or 'of' (a list of attribute lists)")
+        return self
+
+
+class CdfSpec(Part):
+    """Counts at or below each value of an ordered attribute."""
+
+    of: str
+    by: tuple[str, ...] = ()
+
+
+class RangesSpec(Part):
+    """Counts of intervals: all of them, or the listed ones (pairs of values, both included)."""
+
+    of: tuple[str, ...]
+    by: tuple[str, ...] = ()
+    listed: tuple[tuple[float, float], ...] | None = Field(None, alias="list")
+
+
+class RowsSpec(Part):
+    """Queries given as rows of a matrix file (.npy of m x cells, cells in C order over the attributes)."""
+
+    file: str
+    names: tuple[str, ...] | None = None
+
+
+class QuerySpec(Part):
+    """One group of queries: exactly one of the kinds, with an optional weight."""
+
+    marginals: MarginalsSpec | None = None
+    cdf: CdfSpec | None = None
+    ranges: RangesSpec | None = None
+    predicates: tuple[str, ...] | None = None
+    rows: RowsSpec | None = None
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="a heavier group is answered more accurately")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> QuerySpec:
+        kinds = ("marginals", "cdf", "ranges", "predicates", "rows")
+        if sum(getattr(self, kind) is not None for kind in kinds) != 1:
+            raise ValueError(f"give exactly one of {', '.join(kinds)}")
+        return self
+
+
+class BudgetSpec(Part):
+    """What the release may reveal: rho (zCDP), or epsilon and delta."""
+
+    rho: Exact | None = None
+    epsilon: Exact | None = None
+    delta: Exact | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> BudgetSpec:
+        if (self.rho is None) == (self.epsilon is None) or (self.epsilon is None) != (self.delta is None):
+            raise ValueError("give either 'rho', or 'epsilon' and 'delta'")
+        for name in ("rho", "epsilon", "delta"):
+            amount = getattr(self, name)
+            if amount is not None and amount <= 0:
+                raise ValueError(f"{name} must be positive, found {float(amount):g}; a release without budget reveals nothing")
+        if self.delta is not None and self.delta >= 1:
+            raise ValueError(f"delta lies in (0, 1), found {float(self.delta):g}; take less than 1 / number of persons")
+        return self
+
+    @cached_property
+    def as_rho(self) -> Fraction:
+        """The exact rho that is charged."""
+        if self.rho is not None:
+            return self.rho
+        return rho_for(float(self.epsilon or 0), float(self.delta or 0))
+
+
+class CapSpec(BudgetSpec):
+    """The most that all releases of the data set may reveal, in total or per day, week or month."""
+
+    per: Literal["total", "day", "week", "month"] = "total"
+
+    @property
+    def cap(self) -> Cap:
+        """As the ledger knows it."""
+        return Cap(rho=self.rho, epsilon=self.epsilon, delta=self.delta or Fraction(0), per=self.per)
+
+
+class LedgerSpec(Part):
+    """The data set whose budget is charged."""
+
+    dataset: str = Field(min_length=1, max_length=150, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    cap: CapSpec
+
+
+class OutputSpec(Part):
+    """Where results go."""
+
+    folder: str | None = Field(None, description="default: releases/<release id> in the current folder")
+
+
+class ReleaseSpec(Part):
+    """One release: records, domain, queries, mechanism, budget."""
+
+    release: str = Field(
+        min_length=1, max_length=150, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="its id: one id, one charge"
+    )
+    title: str | None = None
+    period: datetime.date | None = Field(None, description="the day the release stands for; needed for budgets per period")
+    records: Records
+    domain: dict[str, AttributeSpec] = Field(min_length=1)
+    neighbours: Neighbours = Field("add-remove", description="what one person's change is: a record more or less, or another one")
+    workload: tuple[QuerySpec, ...] = Field(min_length=1)
+    mechanism: Mechanism = "auto"
+    tolerance: float = Field(1e-6, gt=0, lt=1, description="certified relative gap at which the optimiser stops")
+    budget: BudgetSpec
+    ledger: LedgerSpec
+    output: OutputSpec = Field(default_factory=OutputSpec)
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @cached_property
+    def attributes(self) -> Domain:
+        """The declared domain."""
+        return Domain(tuple(spec.attribute(name) for name, spec in self.domain.items()))
+
+    @cached_property
+    def queries(self) -> Workload:
+        """The workload."""
+        return union(*(self._queries_of(entry) for entry in self.workload), weights=tuple(e.weight for e in self.workload))
+
+    @property
+    def records_path(self) -> Path:
+        """The records, relative paths resolved against the spec's folder."""
+        return self._folder / self.records.path
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides what is measured. Paths, titles and output folders do not enter."""
+        content = self.model_dump(mode="json", by_alias=True, exclude={"title", "output", "records", "ledger"})
+        facts = {
+            "spec": content,
+            "person": self.records.person.model_dump(),
+            "columns": self.records.columns,
+            "queries": self.queries.fingerprint,
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+
+    def _queries_of(self, entry: QuerySpec) -> Workload:
+        domain = self.attributes
+        if entry.marginals is not None:
+            if entry.marginals.of is not None:
+                return listed_marginals(domain, entry.marginals.of)
+            return marginals(domain, entry.marginals.ways or (), among=entry.marginals.among)
+        if entry.cdf is not None:
+            self._ordered(entry.cdf.of)
+            return cdf(domain, entry.cdf.of, entry.cdf.by)
+        if entry.ranges is not None:
+            for name in entry.ranges.of:
+                self._ordered(name)
+            listed = None
+            if entry.ranges.listed is not None:
+                listed = tuple(self._interval(entry.ranges.of[0], low, high) for low, high in entry.ranges.listed)
+            return ranges_of(domain, entry.ranges.of, entry.ranges.by, listed=listed)
+        if entry.predicates is not None:
+            return predicates(domain, entry.predicates)
+        assert entry.rows is not None
+        return explicit(_rows_file(self._folder / entry.rows.file), domain, names=entry.rows.names, title=entry.rows.file)
+
+    def _ordered(self, name: str) -> None:
+        if self.attributes.attributes[self.attributes.axis(name)].categories:
+            raise InvalidInput(f"attribute {name!r} has categories, which have no order; ranges and cdf need edges or from/to")
+
+    def _interval(self, name: str, low: float, high: float) -> tuple[int, int]:
+        """Bins that an interval of values covers; both ends must be values (whole-number bins) or edges."""
+        attribute = self.attributes.attributes[self.attributes.axis(name)]
+        edges = np.asarray(attribute.edges)
+        first = np.flatnonzero(edges[:-1] == low)
+        unit = bool((np.diff(edges) == 1).all())
+        last = np.flatnonzero(edges[:-1] == high) if unit else np.flatnonzero(edges[1:] == high)
+        if first.size == 0 or last.size == 0 or last[0] < first[0]:
+            raise InvalidInput(
+                f"range {low:g} to {high:g} of {name!r} does not fall on its bins; allowed ends are "
+                f"{', '.join(f'{e:g}' for e in edges[:10])}{' ...' if edges.size > 10 else ''}"
+            )
+        return int(first[0]), int(last[0])
+
+
+def load(source: ReleaseSpec | dict[str, Any] | str | Path) -> ReleaseSpec:
+    """A checked spec from a YAML file, a dictionary, or a spec.
+
+    Raises: InvalidSpec naming file, line, what was found and what to do.
+    """
+    if isinstance(source, ReleaseSpec):
+        return source
+    if isinstance(source, dict):
+        return _checked(source, {}, "spec", Path.cwd())
+    path = Path(source)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidSpec(f"{path}: {error.strerror}; give the path of a release spec in YAML") from None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark is not None else ""
+        raise InvalidSpec(f"{path}:{line} is not YAML: {getattr(error, 'problem', error)}") from None
+    lines: dict[tuple[str | int, ...], int] = {}
+    content = _with_lines(node, (), lines, path) if node is not None else None
+    if not isinstance(content, dict):
+        raise InvalidSpec(f"{path}: a release spec is a mapping of keys, found {type(content).__name__}")
+    return _checked(content, lines, str(path), path.resolve().parent)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a spec, for editors."""
+    return ReleaseSpec.model_json_schema(by_alias=True)
+
+
+def _checked(content: dict[str, Any], lines: dict[tuple[str | int, ...], int], name: str, folder: Path) -> ReleaseSpec:
+    try:
+        spec = ReleaseSpec.model_validate(content)
+    except ValidationError as error:
+        raise InvalidSpec("\n".join(_explain(problem, lines, name) for problem in error.errors())) from None
+    spec._folder = folder
+    for attribute, part in spec.domain.items():
+        _located(lambda part=part, attribute=attribute: part.attribute(attribute), ("domain", attribute), lines, name)
+    unknown = sorted(set(spec.records.columns) - set(spec.domain))
+    if unknown:
+        where = _where(("records", "columns", unknown[0]), lines, name)
+        raise InvalidSpec(f"{where}: column given for {unknown[0]!r}, which is not in the domain ({', '.join(spec.domain)})")
+    for i, entry in enumerate(spec.workload):
+        _located(lambda entry=entry: spec._queries_of(entry), ("workload", i), lines, name)
+    if spec.ledger.cap.per != "total" and spec.period is None:
+        where = _where(("ledger", "cap", "per"), lines, name)
+        raise InvalidSpec(f"{where}: a budget per {spec.ledger.cap.per} needs the release's day; add 'period: YYYY-MM-DD'")
+    return spec
+
+
+def _located(work: Any, place: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], name: str) -> None:
+    try:
+        work()
+    except DpdistError as error:
+        raise InvalidSpec(f"{_where(place, lines, name)}: {error}") from None
+
+
+def _explain(problem: Any, lines: dict[tuple[str | int, ...], int], name: str) -> str:
+    place = tuple(problem["loc"])
+    key = ".".join(str(part) for part in place)
+    where = _where(place, lines, name)
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        return f"{where}: unknown key {key!r}; allowed here are {', '.join(_allowed_keys(place[:-1]))}"
+    if kind == "missing":
+        return f"{where}: {key!r} is missing; add it"
+    found = "" if isinstance(problem["input"], dict | list) else f" (found {problem['input']!r})"
+    return f"{where}: {key}: {problem['msg'].removeprefix('Value error, ')}{found}"
+
+
+def _allowed_keys(place: tuple[str | int, ...]) -> list[str]:
+    """Keys of the model at a place of the spec, found in its JSON schema."""
+    schema = json_schema()
+    node: dict[str, Any] = schema
+    for part in place:
+        node = _resolve(node, schema)
+        if isinstance(part, int):
+            node = node.get("items", {})
+        elif part in node.get("properties", {}):
+            node = node["properties"][part]
+        else:
+            extra = node.get("additionalProperties", {})
+            node = extra if isinstance(extra, dict) else {}
+    return sorted(_resolve(node, schema).get("properties", {}))
+
+
+def _resolve(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node or "anyOf" in node:
+        if "anyOf" in node:
+            node = next((option for option in node["anyOf"] if option.get("type") != "null"), {})
+        else:
+            node = schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
+    return node
+
+
+def _where(place: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], name: str) -> str:
+    while place and place not in lines:
+        place = place[:-1]
+    return f"{name}, line {lines[place]}" if place in lines else name
+
+
+def _with_lines(node: yaml.Node, place: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], path: Path) -> Any:
+    """The node's content; ``lines`` learns the line of every key."""
+    lines.setdefault(place, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        out: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            if key in out:
+                raise InvalidSpec(f"{path}, line {key_node.start_mark.line + 1}: key {key!r} appears twice; keep one")
+            lines[(*place, key)] = key_node.start_mark.line + 1
+            out[key] = _with_lines(value_node, (*place, key), lines, path)
+        return out
+    if isinstance(node, yaml.SequenceNode):
+        return [_with_lines(item, (*place, i), lines, path) for i, item in enumerate(node.value)]
+    if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:float":
+        return node.value  # exact decimals: 0.1 stays one tenth
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_object(node)  # type: ignore[no-untyped-call]
+    finally:
+        loader.dispose()  # type: ignore[no-untyped-call]
+
+
+def _rows_file(path: Path) -> np.ndarray[Any, Any]:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"rows file {path.name!r} cannot be read ({error}); save a (queries, cells) array with numpy.save") from None
+    return np.asarray(array)

@@ -1,0 +1,474 @@
+"""One function a stage: references to stored arrays in, references out. Any stage can be run again at any time.
+
+The order of a release (law 1) is in ``release``, and nowhere else: plan, count, charge, draw, write, commit, answer,
+publish. ``step`` wraps each stage: the flow makes it a Prefect task, plain calls leave it alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import platformdirs
+
+from dpdist import histogram, report
+from dpdist.engine import Engine
+from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
+from dpdist.gram import accumulate
+from dpdist.measure import MOST_RECORDS, Grid, grid_of
+from dpdist.operators import Dense, Matrix, Operator, Product
+from dpdist.privacy import accounting, keys, noise
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.ledger import Charge, opened
+from dpdist.reconstruct import NORMAL_95, Reader, reader_of
+from dpdist.spec import ReleaseSpec
+from dpdist.store import Store, StoredArray
+from dpdist.strategies import Strategy, coa, gaussian, identity
+from dpdist.strategies.base import Solve, Step
+from dpdist.strategies.planner import Candidate, Effort, best, candidates, effort
+from dpdist.workloads import Workload, integer_basis
+from dpdist.workloads.basis import SubsetBasis
+
+_T = TypeVar("_T")
+
+
+class StepRunner(Protocol):
+    """Runs one named stage."""
+
+    def __call__(self, name: str, work: Callable[[], _T]) -> _T:
+        """work(), watched and recorded under the name."""
+
+
+Progress = Callable[[str, str], None]
+"""Called with a stage's name and a line about how it goes."""
+
+
+def plainly(name: str, work: Callable[[], _T]) -> _T:
+    """The step runner that adds nothing."""
+    del name
+    return work()
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a release runs: state folder, store, engine, and who is told about progress."""
+
+    home: Path
+    store: Store
+    engine: Engine
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a release would do, before any data or budget is touched.
+
+    Attributes:
+        strategy: the chosen one; None when only the costs that need no optimisation were asked for.
+        table: the mechanisms compared.
+        scale: scale of the discrete Gaussian, grid units.
+    """
+
+    spec: ReleaseSpec
+    strategy: Strategy
+    table: list[Candidate]
+    effort: Effort
+    grid: Grid
+    scale: int
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation of the noise at sensitivity 1."""
+        return self.scale / float(np.sqrt(float(self.grid.sensitivity_squared)))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Stored answers and standard errors, (queries,) float64 each, in the workload's row order."""
+
+    answer: StoredArray
+    error: StoredArray
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published release.
+
+    Attributes:
+        folder: where its files are.
+        charged: whether this run charged the budget (False: it had been charged before).
+    """
+
+    spec: ReleaseSpec
+    plan: Plan
+    answers: Answers
+    folder: Path
+    charged: bool
+    tally: histogram.Tally
+
+
+def state_folder(home: Path | None = None) -> Path:
+    """``DPDIST_HOME``, or the platform's user data folder."""
+    chosen = home or os.environ.get("DPDIST_HOME") or platformdirs.user_data_dir("dpdist", appauthor=False)
+    return Path(chosen).expanduser().resolve()
+
+
+def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) -> Release:
+    """Publish a release; the one place where its order is written.
+
+    Running it again after it has finished, or after it was killed anywhere, publishes the same bytes for one charge.
+    """
+    keys.load(context.home)  # before anything is charged: no key, no release
+    planned = step("plan", lambda: plan(context, spec))
+    counts, tally = step("count", lambda: count(context, spec))
+    measured, charged = step("measure", lambda: measure(context, planned, counts))
+    answers = step("answer", lambda: answer(context, planned, measured))
+    folder = step("publish", lambda: publish(context, planned, answers))
+    return Release(spec, planned, answers, folder, charged, tally)
+
+
+def count(context: Context, spec: ReleaseSpec) -> tuple[StoredArray, histogram.Tally]:
+    """The histogram of the spec's records."""
+    person = spec.records.person
+    source = histogram.source_of(
+        spec.records_path,
+        columns=spec.records.columns,
+        header=spec.records.header,
+        person=person.column,
+        most_records=person.most_records,
+    )
+
+    def tell(done: int, total: int) -> None:
+        context.progress("count", f"{done} of {total} groups of partitions")
+
+    return histogram.count(source, spec.attributes, context.store, context.engine, scratch=context.home / "scratch", on_done=tell)
+
+
+def plan(context: Context, spec: ReleaseSpec) -> Plan:
+    """Strategy, grid, noise scale and predicted errors; touches no record and no budget."""
+    workload = spec.queries
+    needs = effort(workload)
+    wanted = spec.mechanism
+    compared: list[Strategy] = []
+    if wanted in ("auto", "identity"):
+        compared.append(identity(workload.shape[1], workload))
+    if wanted in ("auto", "gaussian"):
+        compared.append(gaussian(workload))
+    if wanted in ("auto", "coa"):
+        limit = context.engine.memory_bytes * max(1, context.engine.workers)
+        if needs.memory_bytes > limit:
+            cure = "ask for fewer attributes or marginals together, or set 'mechanism: identity'"
+            raise OutOfMemory("optimising the strategy", needs.memory_bytes, limit, cure)
+        compared.insert(0, optimised(context, spec))
+    strategy = best(compared)
+    grid = grid_of(
+        strategy, workload, neighbours=spec.neighbours, most_records=spec.records.person.most_records
+    )
+    scale = accounting.gaussian_scale(grid.sensitivity_squared, spec.budget.as_rho)
+    if scale > noise.SCALE_LIMIT:
+        raise InvalidInput(f"rho={float(spec.budget.as_rho):.3g} asks for noise beyond 2^20 counts; raise the budget")
+    return Plan(spec, strategy, candidates(compared), needs, grid, scale)
+
+
+def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
+    """The certified optimum for the workload, solved once for each workload and tolerance."""
+    workload = spec.queries
+    name = f"strategies/{workload.fingerprint[:32]}-coa-{spec.tolerance:g}"
+    basis = integer_basis(workload)
+    if not context.store.exists(name):
+        # the solve takes the bulk of a release's time: a killed one resumes from its last dual weights
+        checkpoint = f"{name}-checkpoint.json"
+
+        def tell(found: Step) -> None:
+            context.progress("plan", f"iteration {found.iteration}: cost {found.objective:.6g}, certified gap {found.gap:.1e}")
+            if found.dual is not None:
+                context.store.write_document(checkpoint, {"dual": found.dual.tolist()})
+
+        start = None
+        if context.store.has_document(checkpoint):
+            start = np.array(context.store.read_document(checkpoint)["dual"])
+        given: Workload | Matrix = workload if basis.operator is not None else gram(context, workload)
+        solved = context.engine.heavy(partial(coa, tolerance=spec.tolerance, on_step=tell, start=start), given)
+        context.store.put(name, _stored_matrix(solved.operator), _strategy_facts(solved))
+        context.store.delete(checkpoint)
+    stored = context.store.open(name)
+    matrix = context.store.read(stored)
+    operator: Operator = Dense(matrix) if basis.operator is None else Product(Dense(matrix), basis.operator)
+    facts = stored.facts
+    record = Solve(facts["method"], facts["stop"], ())
+    return Strategy("coa", operator, facts["cost"], facts["lower_bound"], record)
+
+
+def gram(context: Context, workload: Workload) -> Matrix:
+    """W'W: closed form where there is one, explicit rows summed block by block on the engine."""
+    total = np.zeros((workload.shape[1], workload.shape[1]))
+    for block in workload.blocks:
+        operator = block.operator(workload.domain.shape)
+        if block.separable:
+            total += block.weight**2 * operator.gram()
+            continue
+        name = f"grams/{operator.fingerprint[:32]}"
+        if not context.store.exists(name):
+            rows = context.store.put(f"{name}-rows", operator.dense())
+            groups = [list(range(i, rows.plan.shards, context.engine.workers)) for i in range(context.engine.workers)]
+            tasks = [(f"{name}-part{i}", shards) for i, shards in enumerate(groups) if shards]
+            parts = context.engine.map(partial(_partial_gram, context.store, rows), tasks)
+            summed = np.sum([context.store.read(part) for part in parts], axis=0)
+            context.store.put(name, summed)
+            for stored in (*parts, rows):
+                context.store.delete(stored.name)
+        total += block.weight**2 * context.store.read(context.store.open(name))
+    return total
+
+
+def _partial_gram(store: Store, rows: StoredArray, task: tuple[str, list[int]]) -> StoredArray:
+    name, shards = task
+    if store.exists(name):
+        store.delete(name)
+    return store.put(name, accumulate((store.read_shard(rows, shard) for shard in shards), rows.plan.shape[1]))
+
+
+def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[StoredArray, bool]:
+    """The noisy measurement: reserve, draw, write, commit. Returns it, and whether this call charged the budget.
+
+    Raises: BudgetExceeded, ReleaseConflict, KeyUnavailable: before anything is drawn.
+    """
+    spec = planned.spec
+    name = f"measurements/{spec.release}"
+    binding = hashlib.sha256(f"{spec.digest}{planned.grid.digest}{planned.scale}".encode()).hexdigest()
+    charge = Charge(
+        release=spec.release,
+        dataset=spec.ledger.dataset,
+        loss=Loss.gaussian(spec.budget.as_rho),
+        cap=spec.ledger.cap.cap,
+        spec_digest=binding,
+        histogram_digest=counts.digest,
+        period=spec.period.isoformat() if spec.period else None,
+    )
+    with opened(context.home) as ledger:
+        before = ledger.receipt(spec.release)
+        charged = before is None or before.state == "aborted"
+        if not charged or context.store.exists(name):
+            _consistent(before is not None and before.state, context.store.exists(name), spec.release)
+        statistics = _statistics(context, planned.grid, counts) if charged or not context.store.exists(name) else None
+        receipt = ledger.reserve(charge)
+        if receipt.state == "committed":
+            stored = context.store.open(name)
+            if stored.digest != receipt.measurement_digest:
+                raise StoreError(f"the measurement of {spec.release!r} is not the one the ledger knows; restore the store's backup")
+            return stored, False
+        receipt = ledger.begin_drawing(spec.release)
+        if not context.store.exists(name):
+            assert receipt.salt is not None
+            assert statistics is not None
+            key = keys.release_key(
+                keys.load(context.home),
+                salt=receipt.salt,
+                release=spec.release,
+                spec_digest=binding,
+                histogram_digest=counts.digest,
+            )
+            _draw(context, planned, statistics, key, name)
+        stored = context.store.open(name)
+        ledger.commit(spec.release, stored.digest)
+        return stored, charged
+
+
+def _consistent(state: str | bool, whole: bool, release_id: str) -> None:
+    """A measurement without its charge, or a committed charge without its measurement, must not be papered over."""
+    if whole and state not in ("drawing", "committed"):
+        raise LedgerError(
+            f"the store holds a measurement of {release_id!r} that this ledger has not charged; use the ledger it was made "
+            "with, or choose a new release id"
+        )
+    if state == "committed" and not whole:
+        raise StoreError(
+            f"release {release_id!r} is committed but its measurement is not in the store; its noise cannot be drawn again: "
+            "restore the store's backup, or choose a new release id (it is a new charge)"
+        )
+
+
+def _statistics(context: Context, grid: Grid, counts: StoredArray) -> Matrix:
+    """t = B x, exact in int64, summed over the histogram's shards on the engine."""
+    if isinstance(grid.base, SubsetBasis):
+        tasks = [list(range(i, counts.plan.shards, context.engine.workers)) for i in range(context.engine.workers)]
+        work = partial(_partial_statistics, context.store, grid.base, counts)
+        parts = context.engine.map(work, [shards for shards in tasks if shards])
+        total = np.sum([context.store.read(part) for part, _ in parts], axis=0)
+        for part, _ in parts:
+            context.store.delete(part.name)
+        records = sum(records for _, records in parts)
+    else:
+        x = context.store.read(counts)
+        records = int(x.sum())
+        total = grid.base.matvec(x)
+    if records > MOST_RECORDS:
+        raise InvalidInput(f"the grid holds up to {MOST_RECORDS} records without overflow; split the data set by period")
+    return np.asarray(total, dtype=np.int64)
+
+
+def _partial_statistics(store: Store, base: SubsetBasis, counts: StoredArray, shards: list[int]) -> tuple[StoredArray, int]:
+    total = np.zeros(base.shape[0], dtype=np.int64)
+    records = 0
+    for shard in shards:
+        block = store.read_shard(counts, shard)
+        total += base.matvec_cells(counts.plan.bounds(shard)[0], block)
+        records += int(block.sum())
+    name = f"statistics/{counts.digest[:32]}-{base.fingerprint[:16]}-{shards[0]}"
+    if store.exists(name):
+        store.delete(name)
+    return store.put(name, total), records
+
+
+def _draw(context: Context, planned: Plan, statistics: Matrix, key: keys.Secret, name: str) -> None:
+    """Write z + noise shard by shard. The key and the exact z exist in this process only."""
+    exact = planned.grid.apply(statistics)
+    target = context.store.plan(name, exact.shape, np.int64)
+    context.store.begin(target)
+    digests = []
+    for shard in range(target.shards):
+        start, stop = target.bounds(shard)
+        drawn = noise.discrete_gaussian(key.reveal(), planned.scale, start=start, count=stop - start)
+        digests.append(context.store.write_shard(target, shard, exact[start:stop] + drawn))
+    context.store.finish(target, digests, {"scale": planned.scale, "grid": planned.grid.digest})
+
+
+def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
+    """Every answer and its standard error, by blocks of queries on the engine."""
+    folder = f"answers/{planned.spec.release}-{measured.digest[:16]}"
+    workload = planned.spec.queries
+    names = (f"{folder}/answer", f"{folder}/error")
+    if all(context.store.exists(name) for name in names):
+        return Answers(*(context.store.open(name) for name in names))
+    context.progress("answer", "inverting the strategy")
+    reader = context.engine.heavy(partial(reader_of, workload, direct=planned.strategy.direct), planned.grid)
+    z = context.store.read(measured)
+    estimate = _put_fresh(context.store, f"{folder}/estimate", reader.estimate(z))
+    inverse = None
+    if reader.inverse is not None:
+        inverse = _put_fresh(context.store, f"{folder}/inverse", reader.inverse)
+    rows = min(reader.rows_a_block(), max(1, workload.shape[0]))
+    plans = [context.store.plan(name, (workload.shape[0],), np.float64, shard_rows=rows) for name in names]
+    for target in plans:
+        if context.store.exists(target.name):  # one of two was finished when an earlier run was killed
+            context.store.delete(target.name)
+        context.store.begin(target)
+    work = partial(_answer_shard, context.store, plans, reader.with_inverse(None), inverse, estimate, float(planned.scale))
+
+    def tell(done: int, total: int) -> None:
+        context.progress("answer", f"{done} of {total} blocks of queries")
+
+    digests = context.engine.map(work, list(range(plans[0].shards)), on_done=tell)
+    answer_array = context.store.finish(plans[0], [pair[0] for pair in digests])
+    error_array = context.store.finish(plans[1], [pair[1] for pair in digests])
+    for scratch in (f"{folder}/estimate", f"{folder}/inverse"):
+        context.store.delete(scratch)
+    return Answers(answer_array, error_array)
+
+
+def _answer_shard(
+    store: Store,
+    plans: list[Any],
+    reader: Reader,
+    inverse: StoredArray | None,
+    estimate: StoredArray,
+    scale: float,
+    shard: int,
+) -> tuple[str, str]:
+    whole = reader if inverse is None else reader.with_inverse(store.read(inverse))
+    start, stop = plans[0].bounds(shard)
+    answers, errors = whole.answers(start, stop, store.read(estimate), scale)
+    return store.write_shard(plans[0], shard, answers), store.write_shard(plans[1], shard, errors)
+
+
+def publish(context: Context, planned: Plan, answers: Answers) -> Path:
+    """The files a reader gets; a finished folder is left as it is."""
+    spec = planned.spec
+    folder = Path(spec.output.folder) if spec.output.folder else Path("releases") / spec.release
+    if not folder.is_absolute():
+        folder = Path.cwd() / folder
+    content = report.Content(
+        release=spec.release,
+        title=spec.title or spec.release,
+        workload=spec.queries,
+        answer=context.store.read(answers.answer),
+        error=context.store.read(answers.error),
+        certificate=certificate(planned),
+    )
+    return report.write(content, folder)
+
+
+def certificate(planned: Plan) -> dict[str, Any]:
+    """What is guaranteed, to whom, and at what cost: public facts only."""
+    spec = planned.spec
+    rho = spec.budget.as_rho
+    strategy = planned.strategy
+    lower = max((c.cost / (1 + c.gap) for c in planned.table if c.cost is not None and c.gap is not None), default=None)
+    chosen = next(c for c in planned.table if c.mechanism == strategy.name)
+    delta = float(spec.budget.delta) if spec.budget.delta is not None else 1e-9
+    return {
+        "release": spec.release,
+        "period": spec.period.isoformat() if spec.period else None,
+        "dataset": spec.ledger.dataset,
+        "spec_digest": spec.digest,
+        "strategy_digest": planned.grid.digest,
+        "privacy": {
+            "definition": "zero-concentrated differential privacy (zCDP); noise: exact discrete Gaussian on an integer grid",
+            "neighbours": spec.neighbours,
+            "most_records_of_one_person": spec.records.person.most_records,
+            "bound_enforced_while_counting": spec.records.person.column is not None,
+            "rho": str(rho),
+            "rho_decimal": float(rho),
+            "delta": delta,
+            "epsilon": Loss.gaussian(rho).epsilon(delta),
+            "noise_scale_on_grid": planned.scale,
+            "grid_spacing": planned.grid.spacing,
+            "sensitivity_squared_on_grid": str(planned.grid.sensitivity_squared),
+        },
+        "mechanism": {
+            "name": strategy.name,
+            "cost": chosen.cost,
+            "lower_bound": lower,
+            "certified_gap": chosen.gap,
+            "rmse": chosen.rmse(spec.queries.shape[0], planned.noise_multiplier),
+            "compared": [
+                {**asdict(c), "rmse": c.rmse(spec.queries.shape[0], planned.noise_multiplier)} for c in planned.table
+            ],
+        },
+        "queries": spec.queries.shape[0],
+        "cells": spec.queries.shape[1],
+        "confidence": {"level": 0.95, "half_width_in_standard_errors": NORMAL_95},
+        "versions": report.versions(),
+    }
+
+
+def _stored_matrix(operator: Operator) -> Matrix:
+    if isinstance(operator, Product):
+        assert isinstance(operator.left, Dense)
+        return operator.left.array
+    assert isinstance(operator, Dense)
+    return operator.array
+
+
+def _strategy_facts(strategy: Strategy) -> dict[str, Any]:
+    assert strategy.solve is not None
+    return {
+        "cost": strategy.workload_cost,
+        "lower_bound": strategy.lower_bound,
+        "method": strategy.solve.method,
+        "stop": strategy.solve.stop,
+        "iterations": len(strategy.solve.history),
+    }
+
+
+def _put_fresh(store: Store, name: str, array: Matrix) -> StoredArray:
+    if store.exists(name):
+        store.delete(name)
+    return store.put(name, array)
+

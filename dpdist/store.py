@@ -1,0 +1,305 @@
+"""Named, write-once arrays in Zarr v3, on a local folder or an object store. The only place that imports zarr.
+
+An array is split along its first axis into shards. A shard is written whole, by one writer; its SHA-256 is taken over
+the raw values. The array exists once its record (a JSON document with all shard digests) is written, which happens
+last: a half-written array is never taken for a whole one, and a block that was altered is found when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import obstore
+import obstore.exceptions
+import obstore.store
+import zarr
+import zarr.codecs
+import zarr.storage
+from numpy.typing import NDArray
+
+from dpdist.errors import StoreError
+
+Array = NDArray[Any]
+SHARD_BYTES = 32 * 2**20
+CHUNKS_A_SHARD = 8
+_RECORD = "whole.json"
+
+
+@dataclass(frozen=True)
+class ArrayPlan:
+    """Shape, type and sharding of an array before it is written.
+
+    Attributes:
+        shard_rows: rows (first axis) in each shard but the last.
+        attempt: names the folder of this writer: writers that race for one name never touch each other's shards.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    shard_rows: int
+    attempt: str
+
+    @property
+    def shards(self) -> int:
+        """Number of shards."""
+        return -(-self.shape[0] // self.shard_rows) if self.shape[0] else 0
+
+    def bounds(self, shard: int) -> tuple[int, int]:
+        """First row of a shard, and one past its last."""
+        return shard * self.shard_rows, min(self.shape[0], (shard + 1) * self.shard_rows)
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """A whole array: where it is, what it holds and its digest. Small: travels instead of the data."""
+
+    plan: ArrayPlan
+    shard_digests: tuple[str, ...]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its name in the store."""
+        return self.plan.name
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over shape, type and shard digests: equal content, equal digest, wherever it is stored."""
+        head = json.dumps([self.plan.shape, self.plan.dtype, self.plan.shard_rows])
+        return hashlib.sha256((head + "".join(self.shard_digests)).encode()).hexdigest()
+
+
+class Store:
+    """Arrays and small documents under one root.
+
+    Args:
+        location: a folder, or an object store URL such as ``s3://bucket/prefix`` (credentials from the environment).
+    """
+
+    def __init__(self, location: str | Path) -> None:
+        self.location = str(location)
+        if "://" in self.location:
+            self._objects = obstore.store.from_url(self.location)
+        else:
+            path = Path(location).expanduser().resolve()
+            path.mkdir(parents=True, exist_ok=True)
+            self.location = str(path)
+            self._objects = obstore.store.LocalStore(path)
+
+    def __reduce__(self) -> tuple[type[Store], tuple[str]]:
+        return Store, (self.location,)
+
+    def plan(self, name: str, shape: Sequence[int], dtype: Any, *, shard_rows: int | None = None) -> ArrayPlan:
+        """A plan whose shards hold about ``SHARD_BYTES``."""
+        kind = np.dtype(dtype)
+        row_bytes = kind.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        rows = shard_rows or max(1, SHARD_BYTES // max(1, row_bytes))
+        return ArrayPlan(name, tuple(int(s) for s in shape), kind.str, min(rows, max(1, int(shape[0]))), uuid.uuid4().hex[:12])
+
+    def begin(self, plan: ArrayPlan) -> None:
+        """Make room for an array, in a folder of its own.
+
+        Raises: StoreError when the array is already whole: arrays are written once.
+        """
+        if self.exists(plan.name):
+            raise StoreError(f"array {plan.name!r} is already whole; arrays are written once")
+        divisible = plan.shard_rows % CHUNKS_A_SHARD == 0
+        inner = plan.shard_rows // CHUNKS_A_SHARD if divisible else plan.shard_rows
+        zarr.create_array(
+            self._zarr(plan),
+            shape=plan.shape,
+            dtype=plan.dtype,
+            chunks=(inner, *plan.shape[1:]),
+            shards=(plan.shard_rows, *plan.shape[1:]) if divisible else None,
+            compressors=zarr.codecs.ZstdCodec(level=1),
+            fill_value=0,
+        )
+
+    def write_shard(self, plan: ArrayPlan, shard: int, block: Array) -> str:
+        """Write one whole shard; returns its digest.
+
+        Raises: StoreError when the block is not exactly the shard: partial writes lose data silently in Zarr.
+        """
+        start, stop = plan.bounds(shard)
+        expected = (stop - start, *plan.shape[1:])
+        if not 0 <= shard < plan.shards or block.shape != expected or np.dtype(block.dtype).str != plan.dtype:
+            raise StoreError(
+                f"array {plan.name!r}: a writer owns whole shards; shard {shard} is {expected} of {plan.dtype}, "
+                f"found {block.shape} of {np.dtype(block.dtype).str}"
+            )
+        try:
+            zarr.open_array(self._zarr(plan), mode="r+")[start:stop] = block
+        except OSError as error:
+            raise StoreError(f"array {plan.name!r}: shard {shard} could not be written: {error}") from None
+        return _sha256(block)
+
+    def finish(self, plan: ArrayPlan, shard_digests: Sequence[str], facts: dict[str, Any] | None = None) -> StoredArray:
+        """Declare an array whole, by writing its record.
+
+        A writer that lost a race returns the winner's array. Raises: StoreError when that holds other content.
+        """
+        if len(shard_digests) != plan.shards:
+            raise StoreError(f"array {plan.name!r} has {plan.shards} shards, digests of {len(shard_digests)} were given")
+        stored = StoredArray(plan, tuple(shard_digests), dict(facts or {}))
+        record = {
+            "name": plan.name,
+            "shape": plan.shape,
+            "dtype": plan.dtype,
+            "shard_rows": plan.shard_rows,
+            "attempt": plan.attempt,
+            "shard_digests": stored.shard_digests,
+            "facts": stored.facts,
+            "digest": stored.digest,
+        }
+        if not self._create_document(f"{plan.name}/{_RECORD}", record):
+            winner = self.open(plan.name)
+            if winner.digest != stored.digest:
+                raise StoreError(f"array {plan.name!r} is already whole with other content; arrays are written once")
+            return winner
+        return stored
+
+    def put(self, name: str, array: Array, facts: dict[str, Any] | None = None) -> StoredArray:
+        """Store an array that fits in memory; if the same content is already whole under this name, that is returned."""
+        plan = self.plan(name, array.shape, array.dtype)
+        if self.exists(name):
+            stored = self.open(name)
+            if stored.shard_digests != tuple(_sha256(array[slice(*plan.bounds(i))]) for i in range(plan.shards)):
+                raise StoreError(f"array {name!r} is already whole with other content; arrays are written once")
+            return stored
+        self.begin(plan)
+        digests = [self.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(plan.shards)]
+        return self.finish(plan, digests, facts)
+
+    def exists(self, name: str) -> bool:
+        """Whether the array is whole."""
+        return self.has_document(f"{name}/{_RECORD}")
+
+    def open(self, name: str) -> StoredArray:
+        """The reference to a whole array. Raises: StoreError when it is missing, half-written or its record altered."""
+        record = self.read_document(f"{name}/{_RECORD}")
+        plan = ArrayPlan(record["name"], tuple(record["shape"]), record["dtype"], record["shard_rows"], record["attempt"])
+        stored = StoredArray(plan, tuple(record["shard_digests"]), record["facts"])
+        if stored.digest != record["digest"]:
+            raise StoreError(f"array {name!r}: its record was altered; delete the array and run the stage again")
+        return stored
+
+    def read_shard(self, stored: StoredArray, shard: int) -> Array:
+        """One shard, checked against its digest."""
+        start, stop = stored.plan.bounds(shard)
+        try:
+            block = np.ascontiguousarray(zarr.open_array(self._zarr(stored.plan), mode="r")[start:stop])
+        except Exception as error:  # noqa: BLE001 - codecs raise many types for a damaged block
+            raise StoreError(f"array {stored.name!r}: shard {shard} cannot be read ({type(error).__name__})") from None
+        if _sha256(block) != stored.shard_digests[shard]:
+            raise StoreError(f"array {stored.name!r}: shard {shard} was truncated or altered; delete the array and run again")
+        return block
+
+    def read(self, stored: StoredArray) -> Array:
+        """The whole array, checked; for those that fit in memory."""
+        out = np.empty(stored.plan.shape, dtype=stored.plan.dtype)
+        for start, block in self.blocks(stored):
+            out[start : start + block.shape[0]] = block
+        return out
+
+    def blocks(self, stored: StoredArray) -> Iterator[tuple[int, Array]]:
+        """Shard after shard, with the number of the first row."""
+        for shard in range(stored.plan.shards):
+            yield stored.plan.bounds(shard)[0], self.read_shard(stored, shard)
+
+    def write_document(self, name: str, content: dict[str, Any]) -> None:
+        """Write a small JSON document in one step: readers see the old one or the new one, never half."""
+        if self._is_local:
+            with _durable(Path(self.location, name), _encoded(content)) as temporary:
+                temporary.replace(Path(self.location, name))
+        else:
+            obstore.put(self._objects, name, _encoded(content))
+
+    def _create_document(self, name: str, content: dict[str, Any]) -> bool:
+        """Write a document unless there is one; whether this call wrote it. Atomic between processes."""
+        try:
+            if self._is_local:
+                with _durable(Path(self.location, name), _encoded(content)) as temporary:
+                    os.link(temporary, Path(self.location, name))
+            else:
+                obstore.put(self._objects, name, _encoded(content), mode="create")
+        except (FileExistsError, obstore.exceptions.AlreadyExistsError):
+            return False
+        return True
+
+    def read_document(self, name: str) -> dict[str, Any]:
+        """A JSON document. Raises: StoreError when it is missing."""
+        try:
+            loaded = json.loads(bytes(obstore.get(self._objects, name).bytes()))
+        except FileNotFoundError:
+            raise StoreError(f"{name!r} is not in the store {self.location}: missing or not whole") from None
+        except ValueError:
+            raise StoreError(f"{name!r} in the store {self.location} is not readable JSON: it was altered") from None
+        assert isinstance(loaded, dict)
+        return loaded
+
+    def has_document(self, name: str) -> bool:
+        """Whether the document is there."""
+        try:
+            obstore.head(self._objects, name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def delete(self, prefix: str) -> None:
+        """Remove an array or a document, its record first."""
+        paths = [entry["path"] for page in obstore.list(self._objects, prefix=prefix) for entry in page]
+        for path in sorted(paths, key=lambda p: not p.endswith(_RECORD)):
+            obstore.delete(self._objects, path)
+
+    @property
+    def _is_local(self) -> bool:
+        return "://" not in self.location
+
+    def _zarr(self, plan: ArrayPlan) -> Any:
+        if self._is_local:
+            return zarr.storage.LocalStore(Path(self.location, plan.name, plan.attempt))
+        return zarr.storage.ObjectStore(obstore.store.from_url(f"{self.location.rstrip('/')}/{plan.name}/{plan.attempt}"))
+
+
+@contextmanager
+def _durable(path: Path, data: bytes) -> Iterator[Path]:
+    """A temporary file beside ``path`` that holds the data, synced to disk; gone afterwards."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise StoreError(f"{path} could not be written: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _encoded(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, indent=1).encode()
+
+
+def _sha256(block: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(block).data).hexdigest()
+
+
+def export(folder: Path, arrays: dict[str, Array], facts: dict[str, Any]) -> None:
+    """Write arrays as a plain Zarr v3 group that any Zarr reader opens; the same arrays give the same bytes."""
+    group = zarr.create_group(zarr.storage.LocalStore(folder), attributes=facts)
+    for name, array in arrays.items():
+        group.create_array(name, data=array, compressors=zarr.codecs.ZstdCodec(level=3))

@@ -1,0 +1,1 @@
+"""The application on top of the library: Prefect flows and the command line."""

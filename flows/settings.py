@@ -1,0 +1,25 @@
+"""Prefect embedded, offline and silent. Must be called before anything imports Prefect."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+SILENT = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+    "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
+    "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+}
+
+
+def configure(home: Path, *, debug: bool = False) -> None:
+    """Telemetry off, always; Prefect's own state under the state folder unless the environment says otherwise."""
+    os.environ.update(SILENT)
+    os.environ.setdefault("PREFECT_HOME", str(home / "prefect"))
+    if not debug:
+        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
+    Path(os.environ["PREFECT_HOME"]).mkdir(parents=True, exist_ok=True)
