@@ -16,12 +16,13 @@ import numpy as np
 import scipy.linalg
 
 from dpdist.operators import Matrix
-from dpdist.strategies.base import OnStep, Solve, Step
+from dpdist.strategies.base import OnStep, Solve, Step, proven_root_trace
 from dpdist.strategies.problem import EPSILON, Problem
 
 INITIAL_BARRIER = 0.1
 SHRINK = 0.1
 LARGEST_STEP = 1.5
+SMALLEST_FACTOR = 0.03
 FORCING = 0.03
 """Relative residual of the inner conjugate gradients."""
 PATIENCE = 15
@@ -29,9 +30,13 @@ PATIENCE = 15
 
 @dataclass(frozen=True)
 class Point:
-    """The dual function at v: spectrum s, C = U'F, diag X, and both bounds."""
+    """The dual function at v: spectrum s, C = U'F, diag X, and both bounds.
+
+    Tiny s are raised to a floor: any s > 0 gives a strategy of cost max diag X * sum(s); only the lower bound needs care.
+    """
 
     weight: Matrix
+    proven_total: float
     roots: Matrix
     factor: Matrix
     diagonal: Matrix
@@ -44,7 +49,7 @@ class Point:
     @property
     def lower(self) -> float:
         """LB(v) of mathematics.md, section 2."""
-        return self.total**2 / float(self.weight.sum())
+        return self.proven_total**2 / float(self.weight.sum())
 
     @property
     def upper(self) -> float:
@@ -73,14 +78,14 @@ def solve(
     barrier = INITIAL_BARRIER * mean if start is None else 1e-3 * mean
     best, best_vectors, lower = point, vectors, point.lower
     history: list[Step] = []
-    hessian_products, eighs, dense, since, stop = 0, 3, False, 0, "iteration limit"
+    hessian_products, eighs, dense, since, smallest, stop = 0, 3, False, 0, np.inf, "iteration limit"
     for iteration in range(1, max_iterations + 1):
         lower = max(lower, point.lower)
-        since += 1
         if point.upper < best.upper:
-            since = 0 if point.upper < best.upper * (1 - 0.1 * tolerance) else since
             best, best_vectors = point, vectors
         gap = best.upper / lower - 1.0
+        since = 0 if not history or gap < 0.9 * smallest else since + 1
+        smallest = gap if since == 0 else smallest
         history.append(Step(iteration, best.upper * problem.scale, gap, dual=problem.expand(point.weight)))
         on_step(history[-1])
         if gap <= tolerance:
@@ -90,18 +95,20 @@ def solve(
             stop = "stalled"
             break
         gradient = point.weight * (point.diagonal - 1.0) + barrier
+        # primal-dual: the multiplier of a slack cell is its slack 1 - X_ii, so that its weight goes to mu / slack at once
+        ridge = np.maximum(point.weight * (1.0 - point.diagonal), barrier)
         if not dense:
             cap = int(5 * problem.cells / problem.rank) + 5
-            move, used = _conjugate_gradients(point, gradient, barrier, cap=max(cap, 12))
+            move, used = _conjugate_gradients(point, gradient, ridge, cap=max(cap, 12))
             hessian_products += used
             dense = used >= max(cap, 12) and problem.cells * problem.rank > 10_000
         else:
-            move = _newton(point, gradient, barrier)
+            move = _newton(point, gradient, ridge)
             hessian_products += 20
         largest = float(np.abs(move).max())
         step = min(1.0, LARGEST_STEP / largest)
-        weight = point.weight * np.where(step * move > -0.9, 1.0 + step * move, 0.1)
-        size = float(np.sqrt(np.mean(move**2)))
+        weight = point.weight * np.maximum(1.0 + step * move, SMALLEST_FACTOR)
+        size = float(np.sqrt(point.weight @ move**2 / point.weight.sum()))
         if step == 1.0 and size < 0.5:
             barrier = max(barrier * (SHRINK if size < 0.3 else 0.4), 1e-3 * tolerance * mean)
         point, vectors = evaluate(factor, weight)
@@ -124,7 +131,7 @@ def evaluate(factor: Matrix, weight: Matrix) -> tuple[Point, Matrix]:
     roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
     rotated = vectors.T @ factor
     diagonal = np.einsum("ai,ai,a->i", rotated, rotated, 1.0 / roots)
-    return Point(weight, roots, rotated, diagonal), vectors
+    return Point(weight, proven_root_trace(values), roots, rotated, diagonal), vectors
 
 
 def hessian_product(point: Point) -> Callable[[Matrix], Matrix]:
@@ -140,11 +147,11 @@ def hessian_product(point: Point) -> Callable[[Matrix], Matrix]:
     return apply
 
 
-def _conjugate_gradients(point: Point, gradient: Matrix, barrier: float, *, cap: int) -> tuple[Matrix, int]:
-    """Relative step dv/v from (Y H Y + mu) z = y * gradient, preconditioned by its approximate diagonal."""
+def _conjugate_gradients(point: Point, gradient: Matrix, ridge: Matrix, *, cap: int) -> tuple[Matrix, int]:
+    """Relative step dv/v from (Y H Y + ridge) z = gradient, preconditioned by its approximate diagonal."""
     weight = point.weight
     apply = hessian_product(point)
-    precondition = 0.5 * weight * point.diagonal + barrier
+    precondition = 0.5 * weight * point.diagonal + ridge
     move = np.zeros(weight.size)
     residual = gradient.copy()
     scaled = residual / precondition
@@ -152,7 +159,7 @@ def _conjugate_gradients(point: Point, gradient: Matrix, barrier: float, *, cap:
     energy = float(residual @ scaled)
     first = np.sqrt(energy)
     for used in range(1, cap + 1):
-        image = weight * apply(weight * direction) + barrier * direction
+        image = weight * apply(weight * direction) + ridge * direction
         length = energy / float(direction @ image)
         move += length * direction
         residual -= length * image
@@ -165,7 +172,7 @@ def _conjugate_gradients(point: Point, gradient: Matrix, barrier: float, *, cap:
     return move, cap
 
 
-def _newton(point: Point, gradient: Matrix, barrier: float) -> Matrix:
+def _newton(point: Point, gradient: Matrix, ridge: Matrix) -> Matrix:
     """The exact Newton step, with -Hessian = sum_k w_k Q_k o Q_k, Q_k = C' diag(exp(-s t_k)/s) C."""
     s, factor = point.roots, point.factor
     grid = np.arange(np.log(1e-3 / s[-1]), np.log(12.0 / s[0]) + 1.0)
@@ -180,6 +187,6 @@ def _newton(point: Point, gradient: Matrix, barrier: float) -> Matrix:
         hessian += block
     hessian *= point.weight[:, None]
     hessian *= point.weight
-    hessian[np.diag_indices_from(hessian)] += barrier
+    hessian[np.diag_indices_from(hessian)] += ridge
     lower = scipy.linalg.cho_factor(hessian, overwrite_a=True, check_finite=False)
     return np.asarray(scipy.linalg.cho_solve(lower, gradient, check_finite=False))

@@ -119,6 +119,16 @@ def matrix_mechanism_cost(precision: Matrix, gram: Matrix) -> float:
     return float(np.diag(precision).max() * (weight[kept] / values[kept]).sum())
 
 
+def proven_root_trace(values: Matrix) -> float:
+    """A number not above tr K^1/2, from computed eigenvalues of K >= 0.
+
+    LAPACK's eigenvalues are off by a few eps ||K||; square roots blow that up near zero (a zero read as 1e-16 would add
+    1e-8), so eight eps ||K|| is taken off each before its root: a lower bound stays a lower bound.
+    """
+    margin = 8.0 * np.finfo(np.float64).eps * max(float(values[-1]), 0.0)
+    return float(np.sqrt(np.maximum(values - margin, 0.0)).sum())
+
+
 def gram_of(workload: Workload | Matrix) -> Matrix:
     """The gram of a workload, or a checked copy of a gram given as an array.
 

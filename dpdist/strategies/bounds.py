@@ -9,7 +9,7 @@ import scipy.linalg
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
-from dpdist.strategies.base import gram_of
+from dpdist.strategies.base import gram_of, proven_root_trace
 from dpdist.workloads import Workload
 
 
@@ -34,7 +34,7 @@ def dual_bound(workload: Workload | Matrix, dual: Matrix) -> float:
         raise InvalidInput(f"{gram.shape[0]} non-negative dual weights are needed, not all zero; found shape {weights.shape}")
     root = np.sqrt(weights / weights.mean())
     values = scipy.linalg.eigvalsh(root[:, None] * gram * root, check_finite=False)
-    return float(np.sqrt(np.maximum(values, 0.0)).sum() ** 2 / weights.size)
+    return proven_root_trace(values) ** 2 / weights.size
 
 
 def lemma_4(workload: Workload | Matrix, theta: float = 0.0) -> tuple[float, float]:

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 
 from dpdist.operators import Matrix
-from dpdist.strategies.base import OnStep, Solve, Step, Stop
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, proven_root_trace
 from dpdist.strategies.problem import EPSILON, Problem
 
 MEMORY = 5
@@ -109,7 +109,8 @@ def solve(
         eighs += share
         total = sum(float(s.sum()) for s, _ in spectra)
         ratio = _diagonal(split, spectra, weight)
-        best.lower = max(best.lower, total**2 / float(split.multiplicity @ weight))
+        proven = sum(proven_root_trace(s**2) for s, _ in spectra)
+        best.lower = max(best.lower, proven**2 / float(split.multiplicity @ weight))
         residual = np.log(ratio)
         previous = best.gap
         second_order = float(split.multiplicity * weight @ residual**2 / (split.multiplicity @ weight))

@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Total
+from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator
 from dpdist.workloads.base import Block, Workload
 
 Subset = tuple[int, ...]
@@ -33,14 +33,14 @@ class SubsetBasis(Operator):
         self.starts = np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
         self.shape = (int(self.starts[-1]), math.prod(shape))
 
-    def positions(self, start: int, stop: int) -> Matrix:
-        """For cells start..stop, the row of each subset that counts the cell, or -1; (family, stop - start) int64."""
-        raw = np.unravel_index(np.arange(start, stop), self.domain_shape)
+    def positions(self, cells: Matrix) -> Matrix:
+        """For the given cells, the row of each subset that counts the cell, or -1; (family, len(cells)) int64."""
+        raw = np.unravel_index(cells, self.domain_shape)
         merged = [self.codes[axis][index] for axis, index in enumerate(raw)]
-        out = np.empty((len(self.family), stop - start), dtype=np.int64)
+        out = np.empty((len(self.family), cells.size), dtype=np.int64)
         for k, subset in enumerate(self.family):
-            flat = np.zeros(stop - start, dtype=np.int64)
-            counted = np.ones(stop - start, dtype=bool)
+            flat = np.zeros(cells.size, dtype=np.int64)
+            counted = np.ones(cells.size, dtype=bool)
             for axis in subset:
                 flat = flat * (self.sizes[axis] - 1) + merged[axis] - 1
                 counted &= merged[axis] > 0
@@ -50,7 +50,7 @@ class SubsetBasis(Operator):
     def matvec_cells(self, start: int, x: Matrix) -> Matrix:
         """The part of B x that the cells start.. contribute: sums over chunks are exact."""
         out = np.zeros((self.shape[0], *x.shape[1:]), dtype=x.dtype)
-        for row in self.positions(start, start + x.shape[0]):
+        for row in self.positions(np.arange(start, start + x.shape[0])):
             np.add.at(out, row[row >= 0], x[row >= 0])
         return out
 
@@ -60,7 +60,7 @@ class SubsetBasis(Operator):
     def rmatvec_cells(self, start: int, stop: int, y: Matrix) -> Matrix:
         """Rows start..stop of B'y."""
         out = np.zeros((stop - start, *y.shape[1:]), dtype=y.dtype)
-        for row in self.positions(start, stop):
+        for row in self.positions(np.arange(start, stop)):
             out[row >= 0] += y[row[row >= 0]]
         return out
 
@@ -106,9 +106,8 @@ class Basis:
             out[cells, np.arange(cells.size)] = 1.0
             return out
         out = np.zeros((self.rank, cells.size))
-        for k, cell in enumerate(cells):
-            rows = self.operator.positions(int(cell), int(cell) + 1)[:, 0]
-            out[rows[rows >= 0], k] = 1.0
+        for row in self.operator.positions(cells):
+            out[row[row >= 0], np.flatnonzero(row >= 0)] = 1.0
         return out
 
     def coordinates(self, start: int, stop: int, *, weighted: bool) -> Matrix:
@@ -179,7 +178,8 @@ def _local(block: Block, operator: SubsetBasis) -> tuple[tuple[Operator, ...], M
     sizes = tuple(operator.sizes[axis] for axis in keep)
     if block.separable:
         factors: tuple[Operator, ...] = tuple(
-            _coordinates_of(factor, operator.codes[axis]) for axis, factor in zip(block.axes, block.factors, strict=True)
+            Dense(_differences(factor.dense(), operator.codes[axis]))
+            for axis, factor in zip(block.axes, block.factors, strict=True)
         )
     else:
         shape = tuple(operator.domain_shape[axis] for axis in block.axes)
@@ -197,12 +197,6 @@ def _local(block: Block, operator: SubsetBasis) -> tuple[tuple[Operator, ...], M
                 flat = flat * (operator.sizes[axis] - 1) + int(value) - 1
         place[column] = operator.starts[operator.family.index(subset)] + flat
     return factors, place
-
-
-def _coordinates_of(factor: Operator, codes: Matrix) -> Operator:
-    if isinstance(factor, Total):
-        return Total(1)
-    return Dense(_differences(factor.dense(), codes))
 
 
 def _differences(rows: Matrix, codes: Matrix) -> Matrix:

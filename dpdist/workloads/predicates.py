@@ -68,6 +68,8 @@ def _conjunction(domain: Domain, node: ast.expr, text: str, factors: dict[int, N
     """Split a pure 'and' of single-attribute conditions into one mask an attribute; False if it is not one."""
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         return all(_conjunction(domain, part, text, factors) for part in node.values)
+    if not isinstance(node, ast.BoolOp | ast.UnaryOp | ast.Compare):
+        _evaluate(domain, node, text, ())
     names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     if len(names) != 1:
         return False

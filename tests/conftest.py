@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dpdist.privacy import keys
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder of its own, with a root key; the current folder is beside it."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("DPDIST_HOME", str(folder))
+    for name in (keys.ENVIRONMENT, keys.FILE_ENVIRONMENT, "DPDIST_LEDGER"):
+        monkeypatch.delenv(name, raising=False)
+    keys.initialise(folder)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The real data sets of the workplace; tests that need them skip where they are absent."""
+    folder = Path(os.environ.get("DPDIST_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("the shared data sets are not on this machine")
+    return folder

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+
+from dpdist.errors import KeyUnavailable
+from dpdist.privacy import keys
+
+
+def test_a_new_key_is_private_and_kept(home: Path) -> None:
+    path = home / "root.key"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert len(bytes.fromhex(path.read_text().strip())) == 32
+    with pytest.raises(KeyUnavailable, match="exists and is kept"):
+        keys.initialise(home)
+
+
+def test_missing_readable_and_malformed_keys_are_refused(home: Path) -> None:
+    path = home / "root.key"
+    path.chmod(0o640)
+    with pytest.raises(KeyUnavailable, match="chmod 600"):
+        keys.load(home)
+    path.chmod(0o600)
+    content = path.read_text().strip()
+    path.write_text(content[:10])
+    with pytest.raises(KeyUnavailable, match="64 hexadecimal digits") as refusal:
+        keys.load(home)
+    assert content[:10] not in str(refusal.value)
+    path.write_text("not hexadecimal: secret")
+    with pytest.raises(KeyUnavailable) as refusal:
+        keys.load(home)
+    assert "secret" not in str(refusal.value)
+    path.unlink()
+    with pytest.raises(KeyUnavailable, match="keys init"):
+        keys.load(home)
+
+
+def test_environment_key(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(keys.ENVIRONMENT, "ab" * 32)
+    assert keys.load(home).reveal() == b"\xab" * 32
+
+
+def test_release_keys_differ_in_every_part() -> None:
+    root = keys.Secret(b"r" * 32)
+    base = {"salt": b"s" * 32, "release": "a", "spec_digest": "b", "histogram_digest": "c"}
+    found = {keys.release_key(root, **base).reveal()}
+    for part in base:
+        changed = {**base, part: b"t" * 32 if part == "salt" else "x"}
+        found.add(keys.release_key(root, **changed).reveal())
+    found.add(keys.release_key(root, **{**base, "release": "a\0b", "spec_digest": ""}).reveal())
+    found.add(keys.release_key(keys.Secret(b"q" * 32), **base).reveal())
+    assert len(found) == 7
+    assert keys.release_key(root, **base).reveal() in found
+
+
+def test_secrets_do_not_show_or_travel() -> None:
+    secret = keys.Secret(b"k" * 32)
+    assert "k" * 8 not in repr(secret) + str(secret)
+    for escape in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(KeyUnavailable):
+            escape(secret)

@@ -1,0 +1,132 @@
+"""Error rates: each chi-square here is compared at 1e-9 per test with fixed keys; mutations miss by many orders more."""
+
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpdist.errors import InvalidInput
+from dpdist.privacy import noise
+from dpdist.privacy.noise import discrete_gaussian, discrete_laplace, exact_attempt
+from tests.oracles import discrete_gaussian_pmf, discrete_laplace_pmf
+
+KEY = hashlib.sha256(b"test key").digest()
+SCALES = [Fraction(1, 3), Fraction(1), Fraction(7, 3), Fraction(10), Fraction(1000), Fraction(10**12 + 7, 8), Fraction(2**50)]
+DRAW = {"gaussian": discrete_gaussian, "laplace": discrete_laplace}
+
+
+def chi_square_p_value(samples: np.ndarray, pmf: np.ndarray) -> float:
+    """P-value of observed counts against a symmetric pmf on -reach..reach, bins of fewer than 10 expected merged."""
+    reach = pmf.size // 2
+    observed = np.bincount(np.clip(samples, -reach, reach) + reach, minlength=pmf.size).astype(float)
+    expected = pmf * samples.size
+    kept = np.flatnonzero(expected >= 10)
+    low, high = kept[0], kept[-1]
+    observed = np.concatenate([[observed[: low + 1].sum()], observed[low + 1 : high], [observed[high:].sum()]])
+    expected = np.concatenate([[expected[: low + 1].sum()], expected[low + 1 : high], [expected[high:].sum()]])
+    expected *= samples.size / expected.sum()
+    return float(stats.chi2.sf(((observed - expected) ** 2 / expected).sum(), observed.size - 1))
+
+
+@pytest.mark.parametrize("scale", SCALES, ids=str)
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_every_attempt_agrees_with_the_integer_reference(kind: str, scale: Fraction) -> None:
+    for tile in (0, 5):
+        plan = noise._plan(kind, KEY, scale, 0, 1)
+        counter, encryptor = noise._stream(KEY, tile)
+        raw = np.frombuffer(encryptor.update(bytes(noise.BATCH * 24)), dtype=np.uint64)
+        words = raw.reshape(3, noise.BATCH)[:, :1500]
+        decided = (exact_attempt(tuple(int(w) for w in words[:, i]), plan, KEY, counter, i) for i in range(1500))
+        expected = [sample for sample in decided if sample is not None]
+        found = DRAW[kind](KEY, scale, start=tile * noise.TILE, count=len(expected))
+        assert found.tolist() == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 70_000), st.integers(0, 40_000), st.sampled_from(SCALES), st.sampled_from(["gaussian", "laplace"]))
+def test_samples_depend_on_their_address_only(start: int, count: int, scale: Fraction, kind: str) -> None:
+    whole = DRAW[kind](KEY, scale, count=110_000)
+    np.testing.assert_array_equal(DRAW[kind](KEY, scale, start=start, count=count), whole[start : start + count])
+    np.testing.assert_array_equal(DRAW[kind](KEY, scale, start=start, count=count, threads=3), whole[start : start + count])
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_a_wide_margin_sends_draws_to_the_exact_path_and_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = DRAW[kind](KEY, Fraction(22, 7), count=20_000)
+    calls = []
+    original = noise.exact_attempt
+    monkeypatch.setattr(noise, "exact_attempt", lambda *a: calls.append(a) or original(*a))
+    monkeypatch.setattr(noise, "MARGIN", 2.0**-6)
+    np.testing.assert_array_equal(DRAW[kind](KEY, Fraction(22, 7), count=20_000), expected)
+    assert len(calls) > 300
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(1), Fraction(7, 3), Fraction(10)], ids=str)
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_distribution_and_its_mutations(kind: str, scale: Fraction) -> None:
+    samples = DRAW[kind](KEY, scale, count=2_000_000)
+    pmf = discrete_gaussian_pmf if kind == "gaussian" else discrete_laplace_pmf
+    reach = int(40 * float(scale)) + 5
+    assert chi_square_p_value(samples, pmf(scale, reach)) > 1e-9
+    for wrong in (Fraction(9, 10), Fraction(11, 10)):
+        assert chi_square_p_value(samples, pmf(scale * wrong, reach)) < 1e-9
+
+
+def test_large_scales_are_normal_and_laplace_on_coarse_cells() -> None:
+    scale = 2**40
+    gaussian = stats.norm.cdf(discrete_gaussian(KEY, scale, count=1_000_000) / scale)
+    laplace = stats.laplace.cdf(discrete_laplace(KEY, scale, count=1_000_000) / scale)
+    for uniform in (gaussian, laplace):
+        assert stats.chisquare(np.bincount((uniform * 1000).astype(int), minlength=1000)).pvalue > 1e-9
+    for factor in (0.9, 1.1):
+        mutated = stats.norm.cdf(discrete_gaussian(KEY, scale, count=1_000_000) / (factor * scale))
+        assert stats.chisquare(np.bincount((mutated * 1000).astype(int), minlength=1000)).pvalue < 1e-9
+
+
+def test_keys_and_tiles_are_independent() -> None:
+    other = hashlib.sha256(b"another key").digest()
+    a, b = discrete_gaussian(KEY, 1000, count=200_000), discrete_gaussian(other, 1000, count=200_000)
+    shifted = discrete_gaussian(KEY, 1000, start=noise.TILE, count=200_000)
+    for x, y in ((a, b), (a, shifted)):
+        assert abs(np.corrcoef(x, y)[0, 1]) < 6 / np.sqrt(200_000)
+    assert abs(np.corrcoef(a[1:], a[:-1])[0, 1]) < 6 / np.sqrt(200_000)
+
+
+def test_the_float_exponential_is_far_inside_the_margin() -> None:
+    import mpmath
+
+    points = np.concatenate([np.linspace(0, 30, 3001), np.random.default_rng(0).uniform(0, 199, 2000)])
+    with mpmath.workprec(200):
+        worst = max(abs(float((mpmath.mpf(noise._exp_negative(float(e))) - mpmath.exp(-mpmath.mpf(e))) / mpmath.exp(-mpmath.mpf(e)))) for e in points)
+    assert worst < 2.0**-48
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: discrete_gaussian(b"short", 1, count=1),
+        lambda: discrete_gaussian(KEY, 1.5, count=1),  # type: ignore[arg-type]
+        lambda: discrete_gaussian(KEY, 0, count=1),
+        lambda: discrete_gaussian(KEY, 2**51, count=1),
+        lambda: discrete_gaussian(KEY, Fraction(2**58, 2**58 - 1), count=1),
+        lambda: discrete_laplace(KEY, 1, start=-1, count=1),
+        lambda: discrete_laplace(KEY, 1, count=-1),
+    ],
+)
+def test_refusals(call: object) -> None:
+    with pytest.raises(InvalidInput):
+        call()  # type: ignore[operator]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_distribution_at_1e8(kind: str) -> None:
+    pmf = (discrete_gaussian_pmf if kind == "gaussian" else discrete_laplace_pmf)(Fraction(10), 400)
+    samples = np.concatenate([DRAW[kind](KEY, 10, start=i * 10**7, count=10**7) for i in range(10)])
+    assert chi_square_p_value(samples, pmf) > 1e-9

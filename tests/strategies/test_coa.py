@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpdist.errors import Cancelled, InvalidInput, NotPositiveDefinite
+from dpdist.strategies import coa, dual_bound, gaussian, identity, matrix_mechanism_cost, singular_value_bound
+from dpdist.strategies.barrier import evaluate, hessian_product
+from dpdist.strategies.base import Step
+from dpdist.strategies.newton import hessian_product as primal_hessian_product
+from dpdist.strategies.newton import newton_direction, objective_and_gradient
+from dpdist.workloads import all_ranges, discrete, explicit, marginals, prefix, random_ranges, related
+from tests.oracles import AM_FIGURE_1, optimal_cost
+
+STATE = np.random.default_rng(11)
+
+
+def test_figure_1_of_the_am_paper() -> None:
+    gram = AM_FIGURE_1.T @ AM_FIGURE_1
+    workload = explicit(AM_FIGURE_1)
+    assert gaussian(workload).workload_cost == pytest.approx(40.0)
+    assert identity(8, workload).workload_cost == pytest.approx(36.0)
+    assert singular_value_bound(gram) == pytest.approx(14.9330345, rel=1e-8)
+    for given in (gram, workload):
+        best = coa(given)
+        assert best.workload_cost == pytest.approx(15.0180146, rel=2e-6)
+        assert 0 <= best.gap < 1e-6
+        assert best.cost(gram) == pytest.approx(best.workload_cost, rel=1e-9)
+    homotopy = coa(gram, method="homotopy")
+    assert homotopy.workload_cost == pytest.approx(15.0180146, rel=1e-5)
+
+
+@pytest.mark.parametrize("rank", [3, 6])
+def test_agrees_with_a_slow_independent_solve(rank: int) -> None:
+    factor = STATE.standard_normal((rank, 6))
+    gram = factor.T @ factor + (1e-9 * np.eye(6) if rank < 6 else 0)
+    best = coa(factor.T @ factor, tolerance=1e-8)
+    assert best.gap < 1e-8
+    assert best.workload_cost == pytest.approx(optimal_cost(gram), rel=2e-3 if rank < 6 else 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        (prefix(256), 1631.40304),
+        (all_ranges(256), 276929.308),
+        (random_ranges(256, 1024), 8288.50543),
+        (related(256, 1024, 102), 9649243.80),
+        (discrete(256, 1024), 28359.0978),
+    ],
+    ids=["prefix", "all ranges", "random ranges", "related", "discrete"],
+)
+def test_certified_optima_of_the_peers_table(workload: object, expected: float) -> None:
+    best = coa(workload.gram())  # type: ignore[attr-defined]
+    assert best.solve is not None
+    assert best.solve.stop == "converged"
+    assert best.gap <= 1e-6
+    assert best.workload_cost == pytest.approx(expected, rel=1.1e-6)
+    assert best.l2_sensitivity == pytest.approx(1.0, abs=1e-9)
+    assert best.lower_bound <= expected * (1 + 1e-8)
+    assert best.cost(workload.gram()) == pytest.approx(best.workload_cost, rel=1e-6)  # type: ignore[attr-defined]
+
+
+def test_a_tighter_gap_is_reachable() -> None:
+    for gram in (prefix(64).gram(), related(64, 100, 20).gram()):
+        assert coa(gram, tolerance=1e-9).gap <= 1e-9
+
+
+def test_gradient_and_hessian_of_the_primal_against_differences() -> None:
+    state = np.random.default_rng(11)
+    factor = state.standard_normal((9, 7))
+    gram, x = factor.T @ factor, np.eye(7) + 0.1 * np.ones((7, 7))
+    direction = state.standard_normal((7, 7))
+    direction += direction.T
+    step = 1e-5
+    value, gradient, inverse = objective_and_gradient(gram, x)
+    up, gradient_up, _ = objective_and_gradient(gram, x + step * direction)
+    down, gradient_down, _ = objective_and_gradient(gram, x - step * direction)
+    assert (up - down) / (2 * step) == pytest.approx(np.vdot(gradient, direction), rel=1e-7)
+    np.testing.assert_allclose(
+        (gradient_up - gradient_down) / (2 * step), primal_hessian_product(inverse, gradient, direction), rtol=1e-6, atol=1e-6
+    )
+    newton = newton_direction(inverse, gradient, steps=40)
+    residual = primal_hessian_product(inverse, gradient, newton) + gradient
+    np.fill_diagonal(residual, 0.0)
+    assert np.abs(residual).max() < 1e-9 * abs(value)
+
+
+def test_gradient_and_hessian_of_the_dual_against_differences() -> None:
+    factor = STATE.standard_normal((5, 9))
+    weight = STATE.uniform(0.5, 2.0, 9)
+    direction = STATE.standard_normal(9)
+    step = 1e-5
+    point, _ = evaluate(factor, weight)
+    up, _ = evaluate(factor, weight + step * direction)
+    down, _ = evaluate(factor, weight - step * direction)
+    assert 2 * (up.total - down.total) / (2 * step) == pytest.approx(point.diagonal @ direction, rel=1e-8)
+    np.testing.assert_allclose((up.diagonal - down.diagonal) / (2 * step), -hessian_product(point)(direction), rtol=1e-6, atol=1e-8)
+
+
+def test_published_newton_keeps_its_convergence_record() -> None:
+    found = coa(prefix(32), method="newton", max_iterations=10)
+    assert found.solve is not None
+    history = found.solve.history
+    assert 1 <= len(history) <= 10
+    assert all(b.objective <= a.objective * (1 + 1e-12) for a, b in zip(history, history[1:], strict=False))
+    assert history[-1].gradient_norm < history[0].gradient_norm
+    assert found.gap > 1e-6
+    assert found.cost(prefix(32)) == pytest.approx(found.workload_cost, rel=1e-9)
+
+
+def test_special_grams() -> None:
+    assert coa(np.eye(6)).workload_cost == pytest.approx(6.0)
+    assert coa(np.array([[4.0]])).workload_cost == pytest.approx(4.0)
+    one_query = coa(np.outer([1.0, 2.0, -3.0], [1.0, 2.0, -3.0]))
+    assert one_query.workload_cost == pytest.approx(9.0, rel=1e-6)
+    circulant = np.array([np.roll([6.0, 2.0, 1.0, 0.5, 0.5, 1.0, 2.0], k) for k in range(7)])
+    assert coa(circulant, tolerance=1e-10).workload_cost == pytest.approx(singular_value_bound(circulant), rel=1e-10)
+    a, b = prefix(5).gram(), all_ranges(4).gram()
+    blocks = np.zeros((9, 9))
+    blocks[:5, :5], blocks[5:, 5:] = a, b
+    assert coa(blocks).workload_cost == pytest.approx(coa(a).workload_cost + coa(b).workload_cost, rel=2e-6)
+
+
+def test_duplicate_and_zero_cells() -> None:
+    rows = random_ranges(12, 8).rows(slice(None))
+    rows = np.hstack([rows, rows[:, :3], np.zeros((8, 2))])
+    wide, narrow = coa(rows.T @ rows), coa(rows[:, :12].T @ rows[:, :12])
+    assert wide.workload_cost == pytest.approx(narrow.workload_cost, rel=2e-6)
+    assert wide.cost(rows.T @ rows) == pytest.approx(wide.workload_cost, rel=1e-6)
+    assert np.abs(wide.matrix()[:, -2:]).max() == 0.0
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 10**6), st.sampled_from([1e-12, 1.0, 1e12]))
+def test_properties(n: int, m: int, seed: int, scale: float) -> None:
+    state = np.random.default_rng(seed)
+    rows = state.integers(-2, 3, (m, n)).astype(float)
+    if not rows.any():
+        return
+    gram = rows.T @ rows
+    best = coa(gram)
+    assert best.gap <= 1e-6
+    assert coa(scale * gram).workload_cost == pytest.approx(scale * best.workload_cost, rel=3e-6)
+    order = state.permutation(n)
+    assert coa(gram[np.ix_(order, order)]).workload_cost == pytest.approx(best.workload_cost, rel=3e-6)
+    assert best.lower_bound <= np.trace(gram) * (1 + 1e-9)
+    assert best.lower_bound >= singular_value_bound(gram) * (1 - 1e-9)
+    assert dual_bound(gram, state.uniform(0.1, 1, n)) <= best.workload_cost * (1 + 1e-9)
+    assert matrix_mechanism_cost(np.eye(n), gram) == pytest.approx(np.trace(gram))
+    assert best.cost(gram) == pytest.approx(best.workload_cost, rel=1e-5)
+
+
+def test_odd_and_even_reversal_symmetric_grams() -> None:
+    for n in (1, 2, 5, 8):
+        gram = all_ranges(n).gram()
+        shaken = gram + 1e-7 * np.diag(np.arange(n))  # no longer equal to its reversal: the plain path
+        assert coa(gram).workload_cost == pytest.approx(coa(shaken).workload_cost, rel=1e-5)
+        assert coa(gram).cost(gram) == pytest.approx(coa(gram).workload_cost, rel=1e-9)
+
+
+def test_cancel_and_resume() -> None:
+    for gram in (prefix(48).gram(), related(64, 80, 12).gram()):
+        seen: list[Step] = []
+
+        def stop(step: Step, seen: list[Step] = seen) -> None:
+            seen.append(step)
+            if step.iteration == 4:
+                raise Cancelled("enough")
+
+        with pytest.raises(Cancelled):
+            coa(gram, on_step=stop)
+        resumed = coa(gram, start=seen[-1].dual)
+        assert resumed.solve is not None
+        assert resumed.gap <= 1e-6
+        assert resumed.solve.history[0].gap < seen[0].gap
+
+
+def test_not_converging_is_a_value() -> None:
+    found = coa(related(64, 80, 12), max_iterations=2)
+    assert found.solve is not None
+    assert found.solve.stop == "iteration limit"
+    assert found.gap > 1e-6
+    assert found.cost(related(64, 80, 12)) <= found.workload_cost * (1 + 1e-6)
+
+
+def test_marginals_use_the_integer_basis() -> None:
+    workload = marginals((4, 3, 2), (1, 2))
+    best = coa(workload)
+    assert best.cost(workload) == pytest.approx(best.workload_cost, rel=1e-6)
+    assert best.workload_cost == pytest.approx(coa(workload.gram()).workload_cost, rel=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("gram", "error"),
+    [
+        (np.array([[np.nan]]), InvalidInput),
+        (np.array([[np.inf]]), InvalidInput),
+        (np.array([[1.0, 2.0], [0.0, 1.0]]), InvalidInput),
+        (np.array([[1.0, 2.0], [2.0, 1.0]]), NotPositiveDefinite),
+        (np.array([[-1.0]]), NotPositiveDefinite),
+        (np.zeros((0, 0)), InvalidInput),
+        (np.zeros((3, 3)), InvalidInput),
+        (np.ones((2, 3)), InvalidInput),
+        (np.array([["a"]]), InvalidInput),
+    ],
+)
+def test_bad_grams(gram: np.ndarray, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        coa(gram)
+
+
+def test_bad_options() -> None:
+    with pytest.raises(InvalidInput, match="tolerance"):
+        coa(np.eye(2), tolerance=0)
+    with pytest.raises(InvalidInput, match="method"):
+        coa(np.eye(2), method="magic")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="start"):
+        coa(np.eye(2), start=np.array([1.0]))

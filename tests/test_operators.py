@@ -1,0 +1,111 @@
+"""One contract for every operator, against its dense form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import (
+    AllRanges,
+    Dense,
+    Haar,
+    Identity,
+    Kronecker,
+    ListedRanges,
+    Operator,
+    Prefix,
+    Product,
+    Scaled,
+    Sparse,
+    Stack,
+    Total,
+    Tree,
+)
+
+STATE = np.random.default_rng(3)
+INTEGERS = STATE.integers(-2, 3, (5, 4))
+OPERATORS: list[Operator] = [
+    Identity(5),
+    Total(4),
+    Prefix(6),
+    AllRanges(5),
+    ListedRanges(6, np.array([[0, 2], [3, 3], [1, 5]])),
+    Haar(8),
+    Tree(7, 3),
+    Tree(1),
+    Dense(INTEGERS),
+    Dense(STATE.standard_normal((3, 4))),
+    Sparse(scipy.sparse.csr_array(INTEGERS)),
+    Kronecker([Prefix(3), Total(2), Identity(2)]),
+    Kronecker([AllRanges(3), Dense(INTEGERS)]),
+    Scaled(0.5, Prefix(4)),
+    Scaled(3.0, Prefix(4)),
+    Stack([Prefix(4), Dense(INTEGERS), Total(4)]),
+    Product(Dense(INTEGERS), Prefix(4)),
+]
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: repr(o))
+def test_contract(operator: Operator) -> None:
+    m, n = operator.shape
+    dense = np.array([operator.matvec(column) for column in np.eye(n)]).T
+    assert dense.shape == (m, n)
+    np.testing.assert_allclose(operator.dense(), dense, atol=1e-12)
+    x, y = STATE.standard_normal(n), STATE.standard_normal(m)
+    np.testing.assert_allclose(operator.rmatvec(y), dense.T @ y, atol=1e-12)
+    batch = STATE.standard_normal((n, 3))
+    np.testing.assert_allclose(operator.matvec(batch), dense @ batch, atol=1e-12)
+    np.testing.assert_allclose(operator.rmatvec(STATE.standard_normal((m, 2)) * 0 + 1), dense.T @ np.ones((m, 2)), atol=1e-12)
+    np.testing.assert_allclose(operator.matvec(x), dense @ x, atol=1e-12)
+    np.testing.assert_allclose(operator.rows(m // 2, m), dense[m // 2 :], atol=1e-12)
+    np.testing.assert_allclose(operator.gram(), dense.T @ dense, atol=1e-10)
+    np.testing.assert_allclose(operator.gram_block(slice(1, n), slice(0, 1)), (dense.T @ dense)[1:, :1], atol=1e-10)
+    np.testing.assert_allclose(operator.column_norms_squared(), (dense**2).sum(axis=0), atol=1e-10)
+    assert operator.l2_sensitivity == pytest.approx(np.sqrt((dense**2).sum(axis=0).max()))
+    assert operator.integral == bool((dense == np.rint(dense)).all())
+    assert operator.fingerprint == operator.fingerprint
+    if operator.integral:
+        big = STATE.integers(2**40, 2**41, n)
+        exact = np.array([sum(int(a) * int(b) for a, b in zip(row, big, strict=True)) for row in np.rint(dense)])
+        found = operator.matvec(big)
+        assert found.dtype == np.int64
+        assert (found == exact).all()
+
+
+def test_row_blocks_cover_all_rows() -> None:
+    blocks = list(AllRanges(40).row_blocks(block_bytes=8 * 40 * 7))
+    assert blocks[0] == (0, 7)
+    assert blocks[-1][1] == AllRanges(40).shape[0]
+    assert all(a[1] == b[0] for a, b in zip(blocks, blocks[1:], strict=False))
+
+
+def test_all_ranges_ends_and_order() -> None:
+    operator = AllRanges(4)
+    assert [operator.ends(row) for row in range(10)] == [(i, j) for i in range(4) for j in range(i, 4)]
+
+
+def test_fingerprint_depends_on_content() -> None:
+    assert Dense(np.eye(3)).fingerprint != Dense(2 * np.eye(3)).fingerprint
+    assert Prefix(3).fingerprint != Identity(3).fingerprint
+    assert Kronecker([Prefix(3), Total(2)]).fingerprint == Kronecker([Prefix(3), Total(2)]).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: Dense(np.array([[np.nan]])), "NaN"),
+        (lambda: Dense(np.array([1.0])), "2 dimensions"),
+        (lambda: Dense(np.array([[1j]])), "complex"),
+        (lambda: Haar(6), "power of two"),
+        (lambda: Tree(4, 1), "branching"),
+        (lambda: ListedRanges(4, np.array([[2, 1]])), "first <= last"),
+        (lambda: Stack([Prefix(3), Prefix(4)]), "same number of cells"),
+        (lambda: Product(Prefix(3), Prefix(4)), "do not chain"),
+        (lambda: Identity(0), "positive"),
+    ],
+)
+def test_refusals(build: object, match: str) -> None:
+    with pytest.raises(InvalidInput, match=match):
+        build()  # type: ignore[operator]

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpdist.domain import Attribute, Domain
+from dpdist.errors import InvalidInput
+from dpdist.workloads import (
+    all_ranges,
+    discrete,
+    explicit,
+    integer_basis,
+    marginals,
+    predicates,
+    prefix,
+    random_ranges,
+    ranges,
+    related,
+    union,
+)
+from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.ranges import cdf, ranges_of
+
+DOMAIN = Domain(
+    (
+        Attribute("age", edges=tuple(range(8))),
+        Attribute("sex", categories=("m", "f")),
+        Attribute("work", categories=("a", "b", "c")),
+        Attribute("unused", categories=("x", "y")),
+    )
+)
+
+
+def mixed() -> object:
+    return union(
+        marginals(DOMAIN, (0, 1), among=("age", "sex", "work")),
+        cdf(DOMAIN, "age", ("sex",)),
+        ranges_of(DOMAIN, ("age",), listed=((0, 2), (3, 6))),
+        predicates(DOMAIN, ["age >= 3 and sex == 'm'", "sex == 'm' or work in ['a', 'b']"]),
+        weights=(1.0, 2.0, 0.5, 1.0),
+    )
+
+
+def test_rows_of_a_mixed_workload_by_hand() -> None:
+    workload = marginals(DOMAIN, 1, among=("sex",))
+    age, sex, _work, _unused = np.indices(DOMAIN.shape)
+    np.testing.assert_array_equal(workload.rows(slice(0, 2)), np.array([(sex == 0).ravel(), (sex == 1).ravel()], dtype=float))
+    by = cdf(DOMAIN, "age", ("sex",))
+    assert by.blocks[0].row_labels(1, 2) == [("up to 0", "f")]
+    np.testing.assert_array_equal(by.rows(slice(5, 6))[0], ((age <= 2) & (sex == 1)).ravel().astype(float))
+    one = predicates(DOMAIN, ["2 <= age < 5 and not work == 'c'"])
+    work = np.indices(DOMAIN.shape)[2]
+    np.testing.assert_array_equal(one.rows(slice(0, 1))[0], ((age >= 2) & (age < 5) & (work != 2)).ravel().astype(float))
+
+
+def test_basis_spans_the_workload_with_integers() -> None:
+    workload = mixed()
+    basis = integer_basis(workload)
+    dense = basis.operator.dense()
+    assert set(np.unique(dense)) == {0.0, 1.0}
+    assert np.linalg.matrix_rank(dense) == basis.rank < workload.domain.cells
+    coordinates = basis.coordinates(0, workload.shape[0], weighted=True)
+    np.testing.assert_allclose(coordinates @ dense, workload.operator.dense(), atol=1e-12)
+    plain = basis.coordinates(0, workload.shape[0], weighted=False)
+    np.testing.assert_allclose(plain @ dense, workload.unweighted.dense(), atol=1e-12)
+    np.testing.assert_allclose(basis.gram(), coordinates.T @ coordinates, atol=1e-10)
+    cells = basis.representatives
+    np.testing.assert_array_equal(basis.columns(cells), dense[:, cells])
+    assert len({tuple(column) for column in dense.T}) == cells.size == len({tuple(c) for c in dense[:, cells].T})
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 84, 100])
+def test_basis_products_do_not_depend_on_chunks(chunk: int) -> None:
+    operator = integer_basis(mixed()).operator
+    x = np.random.default_rng(0).integers(0, 2**40, operator.shape[1])
+    total = sum(operator.matvec_cells(start, x[start : start + chunk]) for start in range(0, x.size, chunk))
+    np.testing.assert_array_equal(total, operator.dense().astype(np.int64) @ x)
+
+
+def test_full_rank_workloads_use_the_identity() -> None:
+    assert integer_basis(prefix(5)).operator is None
+    assert integer_basis(explicit(np.eye(4))).operator is None
+    assert integer_basis(marginals((3, 4), 2)).operator is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_basis_of_random_unions(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    domain = Domain.of_shape(tuple(sizes))
+    subsets = data.draw(st.lists(st.sets(st.sampled_from(domain.names)), min_size=1, max_size=3))
+    workload = listed_marginals(domain, [tuple(s) for s in subsets])
+    if data.draw(st.booleans()):
+        workload = union(workload, ranges_of(domain, (domain.names[0],)))
+    if data.draw(st.booleans()):
+        rows = data.draw(st.lists(st.integers(-1, 1), min_size=domain.cells, max_size=domain.cells))
+        workload = union(workload, explicit(np.array([rows]), domain))
+    basis = integer_basis(workload)
+    dense = np.eye(domain.cells) if basis.operator is None else basis.operator.dense()
+    coordinates = basis.coordinates(0, workload.shape[0], weighted=True)
+    np.testing.assert_allclose(coordinates @ dense, workload.operator.dense(), atol=1e-12)
+
+
+def test_generators_match_the_prototypes() -> None:
+    state = np.random.RandomState(0)
+    ab = np.sort(state.randint(0, 16, (2, 5)), axis=0)
+    j = np.arange(16)
+    expected = ((j >= ab[0][:, None]) & (j <= ab[1][:, None])).astype(float)
+    np.testing.assert_array_equal(random_ranges(16, 5).rows(slice(None)), expected)
+    np.testing.assert_array_equal(
+        discrete(6, 4).rows(slice(None)), np.where(np.random.RandomState(0).rand(4, 6) < 0.02, 1.0, -1.0)
+    )
+    assert np.linalg.matrix_rank(related(12, 9, 4).rows(slice(None))) == 4
+
+
+def test_grams_in_closed_form() -> None:
+    n = 9
+    i = np.arange(n)
+    np.testing.assert_array_equal(prefix(n).gram(), n - np.maximum.outer(i, i))
+    np.testing.assert_array_equal(all_ranges(n).gram(), (np.minimum.outer(i, i) + 1.0) * (n - np.maximum.outer(i, i)))
+    box = ranges((3, 4))
+    np.testing.assert_allclose(box.gram(), box.rows(slice(None)).T @ box.rows(slice(None)))
+
+
+def test_fingerprint_sees_weights_and_rows_only() -> None:
+    a = union(marginals(DOMAIN, 1), cdf(DOMAIN, "age"))
+    b = union(marginals(DOMAIN, 1), cdf(DOMAIN, "age"), weights=(1.0, 2.0))
+    assert a.fingerprint == union(marginals(DOMAIN, 1), cdf(DOMAIN, "age")).fingerprint
+    assert a.fingerprint != b.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("expression", "match"),
+    [
+        ("age >= 3 and", "cannot be read"),
+        ("__import__('os').system('true')", "not part of the language"),
+        ("height > 3", "does not exist"),
+        ("sex > 'm'", "no order"),
+        ("sex == 'x'", "not a declared category"),
+        ("age == 'x'", "cannot be compared"),
+        ("age", "not part of the language"),
+        ("1 < 2", "names no attribute|must be an attribute"),
+        ("age + 1 > 3", "must be an attribute"),
+        ("age > sex", "compared with a value"),
+        ("age in []", "list of values"),
+    ],
+)
+def test_predicates_refuse(expression: str, match: str) -> None:
+    with pytest.raises(InvalidInput, match=match):
+        predicates(DOMAIN, [expression])
+
+
+def test_predicate_that_cuts_a_bin_is_refused() -> None:
+    domain = Domain((Attribute("age", edges=(0, 18, 65, 120)),))
+    assert predicates(domain, ["age >= 18"]).rows(slice(0, 1)).tolist() == [[0.0, 1.0, 1.0]]
+    with pytest.raises(InvalidInput, match="cuts through a bin"):
+        predicates(domain, ["age >= 20"])
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: marginals(DOMAIN, 9),
+        lambda: marginals(DOMAIN, 1, among=("nope",)),
+        lambda: union(prefix(3), prefix(4)),
+        lambda: union(prefix(3), weights=(0.0,)),
+        lambda: explicit(np.ones((2, 3)), DOMAIN),
+        lambda: explicit(np.zeros((0, 3))),
+        lambda: explicit(np.ones((2, 3)), names=("a", "a")),
+        lambda: related(4, 4, 9),
+        lambda: cdf(DOMAIN, "age", ("age",)),
+    ],
+)
+def test_refusals(build: object) -> None:
+    with pytest.raises(InvalidInput):
+        build()  # type: ignore[operator]
