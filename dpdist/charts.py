@@ -38,7 +38,7 @@ def lines(labels: Sequence[str], series: Mapping[str, tuple[Matrix, Matrix]], ax
     """One line a series over an ordered attribute, each with its 95 % band."""
     left, right, top, bottom, height = 70, 150, 12, 40, 300
     peak = max(float((v + h).max()) for v, h in series.values())
-    trough = min(0.0, min(float((v - h).min()) for v, h in series.values()))
+    trough = min(0.0, *(float((v - h).min()) for v, h in series.values()))
     steps = max(1, len(labels) - 1)
 
     def x(i: int) -> float:
@@ -52,7 +52,8 @@ def lines(labels: Sequence[str], series: Mapping[str, tuple[Matrix, Matrix]], ax
         parts.append(f'<path d="M{left} {y(tick):.1f}H{WIDTH - right}" class="grid"/>')
         parts.append(f'<text x="{left - 6}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:,.0f}</text>')
     for i in sorted({round(k * steps / min(steps, 9)) for k in range(min(steps, 9) + 1)}):
-        parts.append(f'<text x="{x(i):.1f}" y="{height - 22}" text-anchor="middle">{escape(_short(labels[i], 14))}</text>')
+        label = escape(_short(labels[i], 14))
+        parts.append(f'<text x="{x(i):.1f}" y="{height - 22}" text-anchor="middle">{label}</text>')
     parts.append(f'<text x="{(left + WIDTH - right) / 2}" y="{height - 4}" text-anchor="middle">{escape(axis)}</text>')
     ends = sorted(((y(float(v[-1])), name) for name, (v, _) in series.items()))
     placed: dict[str, float] = {}
@@ -89,7 +90,9 @@ def heat(rows: Sequence[str], columns: Sequence[str], values: Matrix, half: Matr
         parts.append(f'<text transform="translate({x:.1f} {top - 6}) rotate(-45)">{escape(_short(label, 26))}</text>')
     for i, label in enumerate(rows):
         if i % every == 0:
-            parts.append(f'<text x="{left - 6}" y="{top + (i + 0.8) * tall:.1f}" text-anchor="end">{escape(_short(label, 18))}</text>')
+            parts.append(
+                f'<text x="{left - 6}" y="{top + (i + 0.8) * tall:.1f}" text-anchor="end">{escape(_short(label, 18))}</text>'
+            )
         for j, column in enumerate(columns):
             shade = (max(0.0, float(values[i, j])) / peak) ** 0.5
             tip = escape(f"{label}, {column}: {values[i, j]:,.1f} ± {half[i, j]:,.1f}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -53,7 +54,9 @@ class Attribute:
     def _check_edges(self) -> None:
         edges = np.asarray(self.edges, dtype=np.float64)
         if edges.size < 2 or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
-            raise InvalidInput(f"attribute {self.name!r}: edges must be finite and strictly increasing, at least two of them")
+            raise InvalidInput(
+                f"attribute {self.name!r}: edges must be finite and strictly increasing, at least two of them"
+            )
 
     @property
     def size(self) -> int:
@@ -142,6 +145,6 @@ class Domain:
 def _bin_labels(edges: tuple[float, ...]) -> tuple[str, ...]:
     whole = all(float(e).is_integer() for e in edges)
     text = [str(int(e)) if whole else f"{e:g}" for e in edges]
-    if whole and all(b - a == 1 for a, b in zip(edges, edges[1:], strict=False)):
+    if whole and all(b - a == 1 for a, b in pairwise(edges)):
         return tuple(text[:-1])
-    return tuple(f"{a} to <{b}" for a, b in zip(text, text[1:], strict=False))
+    return tuple(f"{a} to <{b}" for a, b in pairwise(text))

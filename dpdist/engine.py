@@ -30,7 +30,9 @@ class Engine:
         threads: BLAS threads of a heavy task that runs in this process.
     """
 
-    def __init__(self, *, workers: int, memory_bytes: int, threads: int, connect: Callable[[], Any] | None, local: bool) -> None:
+    def __init__(
+        self, *, workers: int, memory_bytes: int, threads: int, connect: Callable[[], Any] | None, local: bool
+    ) -> None:
         self.workers, self.memory_bytes, self.threads = workers, memory_bytes, threads
         self._connect, self._local = connect, local
 
@@ -50,6 +52,10 @@ class Engine:
             return out
         return self._distributed(function, items, on_done)
 
+    def dealt(self, items: int) -> list[list[int]]:
+        """Numbers 0..items dealt out evenly over the workers, no hand empty."""
+        return [list(range(hand, items, self.workers)) for hand in range(min(self.workers, items))]
+
     def heavy(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """One computation that wants all cores: here on a local cluster, whose workers then idle; else on one worker."""
         if self._local:
@@ -63,11 +69,9 @@ class Engine:
         futures = self.client.map(function, items, pure=False, retries=3)
         place = {future.key: position for position, future in enumerate(futures)}
         out: list[Any] = [None] * len(items)
-        done = 0
-        for future in as_completed(futures):
+        for done, future in enumerate(as_completed(futures), start=1):
             out[place[future.key]] = future.result()
             future.release()
-            done += 1
             if on_done is not None:
                 on_done(done, len(items))
         return out
@@ -128,7 +132,11 @@ def _local_cluster(processes: int, memory_bytes: int) -> Any:
     }
     with dask.config.set(options):
         return LocalCluster(
-            n_workers=processes, threads_per_worker=1, memory_limit=memory_bytes, dashboard_address=None, silence_logs=logging.ERROR
+            n_workers=processes,
+            threads_per_worker=1,
+            memory_limit=memory_bytes,
+            dashboard_address=None,
+            silence_logs=logging.ERROR,
         )
 
 

@@ -53,7 +53,13 @@ class Source:
     @property
     def digest(self) -> str:
         """SHA-256 of the contents and of how they are read; paths do not enter."""
-        facts = [[digest for _, digest in self.files], sorted(self.columns.items()), self.header, self.person, self.most_records]
+        facts = [
+            [digest for _, digest in self.files],
+            sorted(self.columns.items()),
+            self.header,
+            self.person,
+            self.most_records,
+        ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -76,13 +82,15 @@ class Tally:
 
 
 def source_of(
-    location: Path, *, columns: dict[str, str], header: tuple[str, ...] = (), person: str | None = None, most_records: int = 1
+    location: Path,
+    *,
+    columns: dict[str, str],
+    header: tuple[str, ...] = (),
+    person: str | None = None,
+    most_records: int = 1,
 ) -> Source:
     """The files behind a path: one file, or every .parquet, .csv and .csv.gz file of a folder."""
-    if location.is_dir():
-        paths = sorted(path for path in location.rglob("*") if _kind(path) is not None)
-    else:
-        paths = [location]
+    paths = sorted(p for p in location.rglob("*") if _kind(p) is not None) if location.is_dir() else [location]
     if not paths or not all(path.is_file() for path in paths):
         raise InvalidSpec(f"no records at {location}: give a .parquet, .csv or .csv.gz file, or a folder that holds some")
     strange = [path.name for path in paths if _kind(path) is None]
@@ -111,17 +119,17 @@ def count(
     if needed > engine.memory_bytes:
         cure = "merge values of the attributes, use fewer attributes, or give the workers more memory"
         raise OutOfMemory("counting", needed, engine.memory_bytes, cure)
+    work = store.scratch()
     if source.person is not None:
-        partials, tally = _count_by_person(source, domain, store, engine, name, scratch, on_done)
+        partials, tally = _count_by_person(source, domain, store, engine, work, scratch, on_done)
     else:
         groups = _grouped(_partitions(source), engine.workers * PARTS_A_WORKER)
-        tasks = [(f"{name}-part{i}", group) for i, group in enumerate(groups)]
+        tasks = [(f"{work}/{i}", group) for i, group in enumerate(groups)]
         results = engine.map(partial(_count_partitions, source, domain, store), tasks, on_done=on_done)
         partials = [part for part, _ in results]
         tally = sum((t for _, t in results), Tally())
     stored = _sum_partials(partials, domain, store, engine, name, tally)
-    for part in partials:
-        store.delete(part.name)
+    store.delete(work)
     return stored, tally
 
 
@@ -160,8 +168,6 @@ def _count_partitions(
             cells, part = _cells(table, source, domain, partition[0])
             counts += np.bincount(cells[cells >= 0], minlength=domain.cells)
             tally = tally + part
-    if store.exists(name):
-        store.delete(name)
     return store.put(name, counts), tally
 
 
@@ -182,16 +188,15 @@ def _sum_shard(partials: list[StoredArray], store: Store, plan: Any, shard: int)
 
 
 def _count_by_person(
-    source: Source, domain: Domain, store: Store, engine: Engine, name: str, scratch: Path, on_done: OnDone | None
+    source: Source, domain: Domain, store: Store, engine: Engine, work: str, scratch: Path, on_done: OnDone | None
 ) -> tuple[list[StoredArray], Tally]:
-    folder = scratch / name.replace("/", "-")
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = scratch / work
     folder.mkdir(parents=True)
     try:
         buckets = max(1, engine.workers * PARTS_A_WORKER)
         partitions = list(enumerate(_partitions(source)))
         dealt = engine.map(partial(_deal_partition, source, domain, folder, buckets), partitions, on_done=on_done)
-        tasks = [(f"{name}-part{bucket}", bucket) for bucket in range(buckets)]
+        tasks = [(f"{work}/{bucket}", bucket) for bucket in range(buckets)]
         results = engine.map(partial(_count_bucket, source.most_records, domain, store, folder), tasks, on_done=on_done)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -234,8 +239,6 @@ def _count_bucket(most: int, domain: Domain, store: Store, folder: Path, task: t
         kept = np.arange(high.size) - starts < most
         counts += np.bincount(cell[order][kept], minlength=domain.cells)
         beyond = int((~kept).sum())
-    if store.exists(name):
-        store.delete(name)
     return store.put(name, counts), Tally(beyond_bound=beyond)
 
 
@@ -244,10 +247,12 @@ def _person_digests(table: pa.Table, source: Source, path: str) -> NDArray[np.ui
     assert source.person is not None
     column = table[source.person]
     if column.null_count:
-        raise InvalidSpec(f"{Path(path).name}: the person column {source.person!r} has missing values; remove those records first")
+        raise InvalidSpec(
+            f"{Path(path).name}: the person column {source.person!r} has missing values; remove those records first"
+        )
     encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
     digests = b"".join(hashlib.sha256(str(p).encode()).digest()[:16] for p in encoded.dictionary.to_pylist())
-    return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)[encoded.indices.to_numpy()]
+    return np.asarray(np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)[encoded.indices.to_numpy()])
 
 
 def _tables(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
@@ -299,9 +304,8 @@ def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[ND
         return attribute.encode(numbers)
     encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
     known, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
-    return known[np.asarray(pc.fill_null(encoded.indices, 0))] if encoded.null_count == 0 else np.where(
-        np.asarray(encoded.is_null()), OUTSIDE, known[np.asarray(pc.fill_null(encoded.indices, 0))]
-    ), 0  # fmt: skip
+    codes = known[np.asarray(pc.fill_null(encoded.indices, 0))]
+    return np.where(np.asarray(encoded.is_null()), OUTSIDE, codes), 0
 
 
 def _check_columns(source: Source, domain: Domain) -> None:

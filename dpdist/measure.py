@@ -1,166 +1,63 @@
-"""The grid on which a strategy is measured exactly, its integer sensitivity, and the noisy measurement.
-
-A strategy A is rounded once, to integers: A_grid = M B with M integer and B the integer rows of a basis (or of the
-strategy itself). z = M (B x) is exact in int64, so is its sensitivity; z + discrete Gaussian noise is all that is ever
-derived from the records. Rounding M bends the strategy by less than 2^-29 of its sensitivity, and M stays invertible, so
-answers stay exactly unbiased.
-"""
+"""y = A x + noise: exact integers from the engine, noise added where the key is."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Any
 
 import numpy as np
-import scipy.linalg
 
+from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
-from dpdist.operators import Dense, Identity, Matrix, Operator, Product
-from dpdist.operators.base import ROW_BLOCK_BYTES
-from dpdist.strategies import Strategy
-from dpdist.workloads import Workload
-
-GRID_BITS = 30
-"""A strategy of unit sensitivity has entries of at most 2^30 on the grid: z fits int64 for up to 2^32 records."""
-MOST_RECORDS = 2**32
-COMPLETION = 2.0**-15
-"""Weight of the directions nobody asks for, added so that the rounded strategy stays invertible; costs below 1e-8."""
-PAIR_CELLS = 16384
-
-Neighbours = Literal["add-remove", "replace-one"]
+from dpdist.operators import Matrix
+from dpdist.privacy import noise
+from dpdist.privacy.keys import Secret
+from dpdist.store import Store, StoredArray
+from dpdist.strategies.grid import MOST_RECORDS, Grid
+from dpdist.workloads.basis import SubsetBasis
 
 
-@dataclass(frozen=True)
-class Grid:
-    """An integer strategy M B and how to read its measurements.
+def exact_measurement(store: Store, engine: Engine, grid: Grid, counts: StoredArray) -> Matrix:
+    """z = M B x, (p,) int64, without noise: private. B x is summed over the histogram's shards on the engine.
 
-    Attributes:
-        mixing: M, int64: (p, r), or (p,) for a diagonal.
-        base: B, integer rows over the cells.
-        spacing: grid unit: the strategy is spacing * M B.
-        sensitivity_squared: exact bound of the squared L2 distance between z of neighbouring histograms, grid units.
+    Raises: InvalidInput when the histogram holds more records than the grid can count without overflow.
     """
-
-    mixing: Matrix = field(repr=False)
-    base: Operator
-    spacing: float
-    sensitivity_squared: int
-
-    @property
-    def rows(self) -> int:
-        """p, the number of measured values."""
-        return int(self.mixing.shape[0])
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of M and B: the noise key is bound to it, so that no other strategy can meet the same noise."""
-        content = hashlib.sha256(np.ascontiguousarray(self.mixing).tobytes())
-        content.update(repr((self.mixing.shape, self.base.fingerprint, self.spacing, self.sensitivity_squared)).encode())
-        return content.hexdigest()
-
-    def apply(self, statistics: Matrix) -> Matrix:
-        """z = M t for t = B x, exact in int64 (intermediate overflow wraps and cancels, the result fits)."""
-        if self.mixing.ndim == 1:
-            return np.asarray(self.mixing * statistics)
-        return np.asarray(self.mixing @ statistics)
-
-
-def grid_of(strategy: Strategy, workload: Workload, *, neighbours: Neighbours, most_records: int) -> Grid:
-    """The integer grid of a strategy.
-
-    Args:
-        neighbours: one record more or less, or one record replaced (which may also enter or leave the domain).
-        most_records: k, the most records of one person: multiplies the sensitivity.
-    """
-    if most_records < 1:
-        raise InvalidInput(f"a person has at least one record, found most_records={most_records}")
-    base, real = _integer_base(strategy, workload)
-    unit = strategy.l2_sensitivity
-    spacing = unit * 2.0**-GRID_BITS
-    if real is None:
-        mixing = np.full(base.shape[0], round(2.0**GRID_BITS / unit), dtype=np.int64)
-        spacing = 1.0 / float(mixing[0])
+    if isinstance(grid.base, SubsetBasis):
+        work = store.scratch()
+        tasks = [(f"{work}/{i}", shards) for i, shards in enumerate(engine.dealt(counts.plan.shards))]
+        parts = engine.map(partial(_partial_statistics, store, grid.base, counts), tasks)
+        statistics = np.sum([store.read(part) for part, _ in parts], axis=0)
+        store.delete(work)
+        records = sum(found for _, found in parts)
     else:
-        mixing = np.rint(real / spacing).astype(np.int64)
-    return Grid(mixing, base, spacing, sensitivity_squared(mixing, base, neighbours) * most_records**2)
+        x = store.read(counts)
+        records = int(x.sum())
+        statistics = grid.base.matvec(x)
+    if records > MOST_RECORDS:
+        raise InvalidInput(f"the grid holds up to {MOST_RECORDS} records without overflow; split the data set by period")
+    return grid.apply(np.asarray(statistics, dtype=np.int64))
 
 
-def _integer_base(strategy: Strategy, workload: Workload) -> tuple[Operator, Matrix | None]:
-    """Integer rows B and real mixing M (None: the identity) with A = M B, M invertible unless the strategy is direct."""
-    operator = strategy.operator
-    if strategy.direct:
-        if workload.unweighted.integral:
-            return workload.unweighted, workload.weights
-        return Identity(workload.shape[1]), operator.dense()
-    if isinstance(operator, Product) and isinstance(operator.left, Dense):
-        return operator.right, _completed(operator.left.array)
-    if operator.integral:
-        return operator, None
-    return Identity(operator.shape[1]), _completed(operator.dense())
+def draw(store: Store, name: str, exact: Matrix, key: Secret, scale: int, facts: dict[str, Any]) -> StoredArray:
+    """Write z + noise shard by shard. The key and the exact z exist in this process only."""
+    target = store.plan(name, exact.shape, np.int64)
+    store.begin(target)
+    digests = []
+    for shard in range(target.shards):
+        start, stop = target.bounds(shard)
+        drawn = noise.discrete_gaussian(key.reveal(), scale, start=start, count=stop - start)
+        digests.append(store.write_shard(target, shard, exact[start:stop] + drawn))
+    return store.finish(target, digests, {"scale": scale, **facts})
 
 
-def _completed(mixing: Matrix) -> Matrix:
-    """M with small rows added along its null space, so that it has full column rank."""
-    rows, columns = mixing.shape
-    if rows == columns:
-        return mixing
-    _, singular, right = scipy.linalg.svd(mixing, full_matrices=True, check_finite=False)
-    rank = int((singular > max(rows, columns) * np.finfo(float).eps * singular[0]).sum())
-    if rank == columns:
-        return mixing
-    norm = float(np.sqrt(np.einsum("ij,ij->j", mixing, mixing).max()))
-    return np.vstack([mixing, COMPLETION * norm * right[rank:]])
-
-
-def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours) -> int:
-    """A Python integer that no neighbour's squared distance in z = M B x exceeds; exact for add-remove.
-
-    Replacing a record moves z by the difference of two columns, or by one column when it enters or leaves the domain.
-    Differences are compared in float64 with a proven error bound and rounded up; beyond ``PAIR_CELLS`` cells the
-    triangle inequality is used instead.
-    """
-    if mixing.ndim == 1 and isinstance(base, Identity):
-        top = sorted((int(value) ** 2 for value in np.unique(np.abs(mixing))), reverse=True)[:2]
-        several = base.n > 1
-        return top[0] if neighbours == "add-remove" or not several else top[0] + (top[-1] if len(top) > 1 else top[0])
-    cells = base.shape[1]
-    pairs = neighbours == "replace-one" and cells <= PAIR_CELLS
-    products = np.zeros((cells, cells)) if pairs else None
-    norms = np.zeros(cells, dtype=object)
-    for block in _row_blocks(mixing, base):
-        norms += _exact_norms(block)
-        if products is not None:
-            values = block.astype(np.float64)
-            products += values.T @ values
-    largest = int(norms.max())
-    if neighbours == "add-remove":
-        return largest
-    if products is None:
-        return 4 * largest
-    rounded = norms.astype(np.float64)
-    farthest = float((rounded[:, None] + rounded[None, :] - 2.0 * products).max())
-    slack = 4.0 * (mixing.shape[0] + 4) * 2.0**-53 * largest
-    return max(largest, int(np.ceil(farthest + slack)))
-
-
-def _row_blocks(mixing: Matrix, base: Operator) -> Iterator[Matrix]:
-    """Rows of M B over all cells, (k, n) int64, block by block."""
-    step = max(1, ROW_BLOCK_BYTES // (8 * base.shape[1]))
-    for start in range(0, mixing.shape[0], step):
-        part = mixing[start : start + step]
-        if mixing.ndim == 1:
-            yield part[:, None] * base.rows(start, start + part.shape[0]).astype(np.int64)
-        else:
-            yield np.ascontiguousarray(base.rmatvec(np.ascontiguousarray(part.T)).T)
-
-
-def _exact_norms(rows: Matrix) -> Matrix:
-    """Squared norms of the columns of a block as Python integers, from 16-bit halves whose sums stay below 2^63."""
-    top = int(np.abs(rows).max(initial=0))
-    if (top >> 16) ** 2 * rows.shape[0] >= 2**62:
-        raise InvalidInput(f"grid entries of up to {top} are too large: the strategy's entries exceed its sensitivity by far")
-    high, low = rows >> 16, rows & 0xFFFF
-    parts = [np.einsum("ij,ij->j", a, b).astype(object) for a, b in ((high, high), (high, low), (low, low))]
-    return np.asarray(parts[0] * 2**32 + parts[1] * 2**17 + parts[2])
+def _partial_statistics(
+    store: Store, base: SubsetBasis, counts: StoredArray, task: tuple[str, list[int]]
+) -> tuple[StoredArray, int]:
+    name, shards = task
+    total = np.zeros(base.shape[0], dtype=np.int64)
+    records = 0
+    for shard in shards:
+        block = store.read_shard(counts, shard)
+        total += base.matvec_cells(counts.plan.bounds(shard)[0], block)
+        records += int(block.sum())
+    return store.put(name, total), records

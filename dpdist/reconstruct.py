@@ -8,13 +8,10 @@ import numpy as np
 import scipy.linalg
 
 from dpdist.errors import InvalidInput
-from dpdist.measure import Grid
 from dpdist.operators import Identity, Matrix
 from dpdist.operators.base import ROW_BLOCK_BYTES
+from dpdist.strategies.grid import Grid
 from dpdist.workloads import Basis, Workload, integer_basis
-
-NORMAL_95 = 1.959963984540054
-"""Half width of a 95 % interval in standard errors. The noise of a long sum of discrete Gaussians is normal to 1e-9."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +82,3 @@ def reader_of(workload: Workload, grid: Grid, *, direct: bool) -> Reader:
     square = mixing.shape[0] == mixing.shape[1]
     inverse = scipy.linalg.inv(mixing, check_finite=False) if square else scipy.linalg.pinv(mixing, check_finite=False)
     return Reader(workload, grid.spacing, basis=basis, inverse=np.asarray(inverse * grid.spacing))
-
-
-def decimals_of(errors: Matrix) -> int:
-    """Decimals to publish: a thousandth of the smallest standard error; finer digits are noise and differ by machine."""
-    return int(max(0, 3 - np.floor(np.log10(float(errors.min())))))

@@ -23,9 +23,10 @@ import pyarrow.parquet
 from dpdist import charts, store
 from dpdist.errors import StoreError
 from dpdist.operators import Identity, Matrix, Prefix
-from dpdist.reconstruct import NORMAL_95, decimals_of
 from dpdist.workloads import Block, Workload
 
+NORMAL_95 = 1.959963984540054
+"""Half width of a 95 % interval in standard errors: answers sum many discrete Gaussians at scales of 2^20 and more."""
 PAGE_ROWS = 5000
 """Rows of a table shown on the page; the files hold all of them."""
 TABLE_BATCH = 100_000
@@ -113,7 +114,7 @@ def table_of(workload: Workload, answer: Matrix, error: Matrix) -> Iterator[pa.T
 
 def query_name(block: Block, names: tuple[str, ...], label: tuple[str, ...]) -> str:
     """A query in words: ``age 34, sex Female``."""
-    if not block.separable or len(block.axes) == 1 and label[0] == "all":
+    if not block.separable or (len(block.axes) == 1 and label[0] == "all"):
         return label[0]
     parts = [f"{names[axis]} {text}" for axis, text in zip(block.axes, label, strict=True) if text]
     return block.name if label[0] == block.name else ", ".join(parts)
@@ -134,7 +135,9 @@ def page(content: Content, answer: Matrix, error: Matrix) -> str:
             labels = block.row_labels(0, block.queries)
             rows = [(query_name(block, names, t), v, e) for t, v, e in zip(labels, values, errors, strict=True)]
             shown += block.queries
-        sections.append({"title": block.name, "chart": _chart(block, names, values, errors), "rows": rows, "queries": block.queries})
+        sections.append(
+            {"title": block.name, "chart": _chart(block, names, values, errors), "rows": rows, "queries": block.queries}
+        )
     template = environment.get_template("page.html")
     return template.render(
         title=content.title, release=content.release, facts=content.certificate, sections=sections, half_width=NORMAL_95
@@ -190,6 +193,11 @@ def _holds(folder: Path, content: Content) -> bool:
 def _digests(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "release.json")
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def decimals_of(errors: Matrix) -> int:
+    """Decimals to publish: a thousandth of the smallest standard error; finer digits are noise and differ by machine."""
+    return int(max(0, 3 - np.floor(np.log10(float(errors.min())))))
 
 
 def _column(name: str) -> str:

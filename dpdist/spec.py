@@ -62,7 +62,7 @@ class Records(Part):
     path: str = Field(description=".parquet, .csv or .csv.gz file, or a folder of them; relative to the spec file")
     columns: dict[str, str] = Field(default_factory=dict, description="attribute: column, where the names differ")
     header: tuple[str, ...] = Field((), description="column names of CSV files without a header row")
-    person: Person = Field(default_factory=Person)
+    person: Person = Field(default_factory=lambda: Person.model_validate({}))
 
 
 class AttributeSpec(Part):
@@ -166,7 +166,9 @@ class BudgetSpec(Part):
         for name in ("rho", "epsilon", "delta"):
             amount = getattr(self, name)
             if amount is not None and amount <= 0:
-                raise ValueError(f"{name} must be positive, found {float(amount):g}; a release without budget reveals nothing")
+                raise ValueError(
+                    f"{name} must be positive, found {float(amount):g}; a release without budget reveals nothing"
+                )
         if self.delta is not None and self.delta >= 1:
             raise ValueError(f"delta lies in (0, 1), found {float(self.delta):g}; take less than 1 / number of persons")
         return self
@@ -213,13 +215,15 @@ class ReleaseSpec(Part):
     period: datetime.date | None = Field(None, description="the day the release stands for; needed for budgets per period")
     records: Records
     domain: dict[str, AttributeSpec] = Field(min_length=1)
-    neighbours: Neighbours = Field("add-remove", description="what one person's change is: a record more or less, or another one")
+    neighbours: Neighbours = Field(
+        "add-remove", description="what one person's change is: a record more or less, or another one"
+    )
     workload: tuple[QuerySpec, ...] = Field(min_length=1)
     mechanism: Mechanism = "auto"
     tolerance: float = Field(1e-6, gt=0, lt=1, description="certified relative gap at which the optimiser stops")
     budget: BudgetSpec
     ledger: LedgerSpec
-    output: OutputSpec = Field(default_factory=OutputSpec)
+    output: OutputSpec = Field(default_factory=lambda: OutputSpec.model_validate({}))
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @cached_property
@@ -272,7 +276,9 @@ class ReleaseSpec(Part):
 
     def _ordered(self, name: str) -> None:
         if self.attributes.attributes[self.attributes.axis(name)].categories:
-            raise InvalidInput(f"attribute {name!r} has categories, which have no order; ranges and cdf need edges or from/to")
+            raise InvalidInput(
+                f"attribute {name!r} has categories, which have no order; ranges and cdf need edges or from/to"
+            )
 
     def _interval(self, name: str, low: float, high: float) -> tuple[int, int]:
         """Bins that an interval of values covers; both ends must be values (whole-number bins) or edges."""
@@ -410,14 +416,16 @@ def _with_lines(node: yaml.Node, place: tuple[str | int, ...], lines: dict[tuple
         return node.value  # exact decimals: 0.1 stays one tenth
     loader = yaml.SafeLoader("")
     try:
-        return loader.construct_object(node)  # type: ignore[no-untyped-call]
+        return loader.construct_object(node)
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()
 
 
 def _rows_file(path: Path) -> np.ndarray[Any, Any]:
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"rows file {path.name!r} cannot be read ({error}); save a (queries, cells) array with numpy.save") from None
+        raise InvalidInput(
+            f"rows file {path.name!r} cannot be read ({error}); save a (queries, cells) array with numpy.save"
+        ) from None
     return np.asarray(array)

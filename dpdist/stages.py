@@ -21,19 +21,19 @@ from dpdist import histogram, report
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
 from dpdist.gram import accumulate
-from dpdist.measure import MOST_RECORDS, Grid, grid_of
+from dpdist.measure import draw, exact_measurement
 from dpdist.operators import Dense, Matrix, Operator, Product
 from dpdist.privacy import accounting, keys, noise
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Charge, opened
-from dpdist.reconstruct import NORMAL_95, Reader, reader_of
+from dpdist.reconstruct import Reader, reader_of
 from dpdist.spec import ReleaseSpec
 from dpdist.store import Store, StoredArray
 from dpdist.strategies import Strategy, coa, gaussian, identity
 from dpdist.strategies.base import Solve, Step
+from dpdist.strategies.grid import Grid, grid_of
 from dpdist.strategies.planner import Candidate, Effort, best, candidates, effort
 from dpdist.workloads import Workload, integer_basis
-from dpdist.workloads.basis import SubsetBasis
 
 _T = TypeVar("_T")
 
@@ -147,7 +147,9 @@ def count(context: Context, spec: ReleaseSpec) -> tuple[StoredArray, histogram.T
     def tell(done: int, total: int) -> None:
         context.progress("count", f"{done} of {total} groups of partitions")
 
-    return histogram.count(source, spec.attributes, context.store, context.engine, scratch=context.home / "scratch", on_done=tell)
+    return histogram.count(
+        source, spec.attributes, context.store, context.engine, scratch=context.home / "scratch", on_done=tell
+    )
 
 
 def plan(context: Context, spec: ReleaseSpec) -> Plan:
@@ -167,9 +169,7 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
             raise OutOfMemory("optimising the strategy", needs.memory_bytes, limit, cure)
         compared.insert(0, optimised(context, spec))
     strategy = best(compared)
-    grid = grid_of(
-        strategy, workload, neighbours=spec.neighbours, most_records=spec.records.person.most_records
-    )
+    grid = grid_of(strategy, workload, neighbours=spec.neighbours, most_records=spec.records.person.most_records)
     scale = accounting.gaussian_scale(grid.sensitivity_squared, spec.budget.as_rho)
     if scale > noise.SCALE_LIMIT:
         raise InvalidInput(f"rho={float(spec.budget.as_rho):.3g} asks for noise beyond 2^20 counts; raise the budget")
@@ -186,13 +186,13 @@ def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
         checkpoint = f"{name}-checkpoint.json"
 
         def tell(found: Step) -> None:
-            context.progress("plan", f"iteration {found.iteration}: cost {found.objective:.6g}, certified gap {found.gap:.1e}")
+            context.progress(
+                "plan", f"iteration {found.iteration}: cost {found.objective:.6g}, certified gap {found.gap:.1e}"
+            )
             if found.dual is not None:
                 context.store.write_document(checkpoint, {"dual": found.dual.tolist()})
 
-        start = None
-        if context.store.has_document(checkpoint):
-            start = np.array(context.store.read_document(checkpoint)["dual"])
+        start = _resumed(context.store, checkpoint)
         given: Workload | Matrix = workload if basis.operator is not None else gram(context, workload)
         solved = context.engine.heavy(partial(coa, tolerance=spec.tolerance, on_step=tell, start=start), given)
         context.store.put(name, _stored_matrix(solved.operator), _strategy_facts(solved))
@@ -205,6 +205,14 @@ def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
     return Strategy("coa", operator, facts["cost"], facts["lower_bound"], record)
 
 
+def _resumed(store: Store, checkpoint: str) -> Matrix | None:
+    """The dual weights of an interrupted solve, if there are any."""
+    try:
+        return np.array(store.read_document(checkpoint)["dual"])
+    except StoreError:
+        return None
+
+
 def gram(context: Context, workload: Workload) -> Matrix:
     """W'W: closed form where there is one, explicit rows summed block by block on the engine."""
     total = np.zeros((workload.shape[1], workload.shape[1]))
@@ -215,22 +223,18 @@ def gram(context: Context, workload: Workload) -> Matrix:
             continue
         name = f"grams/{operator.fingerprint[:32]}"
         if not context.store.exists(name):
-            rows = context.store.put(f"{name}-rows", operator.dense())
-            groups = [list(range(i, rows.plan.shards, context.engine.workers)) for i in range(context.engine.workers)]
-            tasks = [(f"{name}-part{i}", shards) for i, shards in enumerate(groups) if shards]
+            work = context.store.scratch()
+            rows = context.store.put(f"{work}/rows", operator.dense())
+            tasks = [(f"{work}/{i}", shards) for i, shards in enumerate(context.engine.dealt(rows.plan.shards))]
             parts = context.engine.map(partial(_partial_gram, context.store, rows), tasks)
-            summed = np.sum([context.store.read(part) for part in parts], axis=0)
-            context.store.put(name, summed)
-            for stored in (*parts, rows):
-                context.store.delete(stored.name)
+            context.store.put(name, np.sum([context.store.read(part) for part in parts], axis=0))
+            context.store.delete(work)
         total += block.weight**2 * context.store.read(context.store.open(name))
     return total
 
 
 def _partial_gram(store: Store, rows: StoredArray, task: tuple[str, list[int]]) -> StoredArray:
     name, shards = task
-    if store.exists(name):
-        store.delete(name)
     return store.put(name, accumulate((store.read_shard(rows, shard) for shard in shards), rows.plan.shape[1]))
 
 
@@ -256,17 +260,21 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
         charged = before is None or before.state == "aborted"
         if not charged or context.store.exists(name):
             _consistent(before is not None and before.state, context.store.exists(name), spec.release)
-        statistics = _statistics(context, planned.grid, counts) if charged or not context.store.exists(name) else None
+        exact = None
+        if charged or not context.store.exists(name):
+            exact = exact_measurement(context.store, context.engine, planned.grid, counts)
         receipt = ledger.reserve(charge)
         if receipt.state == "committed":
             stored = context.store.open(name)
             if stored.digest != receipt.measurement_digest:
-                raise StoreError(f"the measurement of {spec.release!r} is not the one the ledger knows; restore the store's backup")
+                raise StoreError(
+                    f"the measurement of {spec.release!r} is not the one the ledger knows; restore the store's backup"
+                )
             return stored, False
         receipt = ledger.begin_drawing(spec.release)
         if not context.store.exists(name):
             assert receipt.salt is not None
-            assert statistics is not None
+            assert exact is not None
             key = keys.release_key(
                 keys.load(context.home),
                 salt=receipt.salt,
@@ -274,7 +282,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
                 spec_digest=binding,
                 histogram_digest=counts.digest,
             )
-            _draw(context, planned, statistics, key, name)
+            draw(context.store, name, exact, key, planned.scale, {"grid": planned.grid.digest})
         stored = context.store.open(name)
         ledger.commit(spec.release, stored.digest)
         return stored, charged
@@ -294,51 +302,6 @@ def _consistent(state: str | bool, whole: bool, release_id: str) -> None:
         )
 
 
-def _statistics(context: Context, grid: Grid, counts: StoredArray) -> Matrix:
-    """t = B x, exact in int64, summed over the histogram's shards on the engine."""
-    if isinstance(grid.base, SubsetBasis):
-        tasks = [list(range(i, counts.plan.shards, context.engine.workers)) for i in range(context.engine.workers)]
-        work = partial(_partial_statistics, context.store, grid.base, counts)
-        parts = context.engine.map(work, [shards for shards in tasks if shards])
-        total = np.sum([context.store.read(part) for part, _ in parts], axis=0)
-        for part, _ in parts:
-            context.store.delete(part.name)
-        records = sum(records for _, records in parts)
-    else:
-        x = context.store.read(counts)
-        records = int(x.sum())
-        total = grid.base.matvec(x)
-    if records > MOST_RECORDS:
-        raise InvalidInput(f"the grid holds up to {MOST_RECORDS} records without overflow; split the data set by period")
-    return np.asarray(total, dtype=np.int64)
-
-
-def _partial_statistics(store: Store, base: SubsetBasis, counts: StoredArray, shards: list[int]) -> tuple[StoredArray, int]:
-    total = np.zeros(base.shape[0], dtype=np.int64)
-    records = 0
-    for shard in shards:
-        block = store.read_shard(counts, shard)
-        total += base.matvec_cells(counts.plan.bounds(shard)[0], block)
-        records += int(block.sum())
-    name = f"statistics/{counts.digest[:32]}-{base.fingerprint[:16]}-{shards[0]}"
-    if store.exists(name):
-        store.delete(name)
-    return store.put(name, total), records
-
-
-def _draw(context: Context, planned: Plan, statistics: Matrix, key: keys.Secret, name: str) -> None:
-    """Write z + noise shard by shard. The key and the exact z exist in this process only."""
-    exact = planned.grid.apply(statistics)
-    target = context.store.plan(name, exact.shape, np.int64)
-    context.store.begin(target)
-    digests = []
-    for shard in range(target.shards):
-        start, stop = target.bounds(shard)
-        drawn = noise.discrete_gaussian(key.reveal(), planned.scale, start=start, count=stop - start)
-        digests.append(context.store.write_shard(target, shard, exact[start:stop] + drawn))
-    context.store.finish(target, digests, {"scale": planned.scale, "grid": planned.grid.digest})
-
-
 def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
     """Every answer and its standard error, by blocks of queries on the engine."""
     folder = f"answers/{planned.spec.release}-{measured.digest[:16]}"
@@ -349,15 +312,12 @@ def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
     context.progress("answer", "inverting the strategy")
     reader = context.engine.heavy(partial(reader_of, workload, direct=planned.strategy.direct), planned.grid)
     z = context.store.read(measured)
-    estimate = _put_fresh(context.store, f"{folder}/estimate", reader.estimate(z))
-    inverse = None
-    if reader.inverse is not None:
-        inverse = _put_fresh(context.store, f"{folder}/inverse", reader.inverse)
+    scratch = context.store.scratch()
+    estimate = context.store.put(f"{scratch}/estimate", reader.estimate(z))
+    inverse = None if reader.inverse is None else context.store.put(f"{scratch}/inverse", reader.inverse)
     rows = min(reader.rows_a_block(), max(1, workload.shape[0]))
     plans = [context.store.plan(name, (workload.shape[0],), np.float64, shard_rows=rows) for name in names]
     for target in plans:
-        if context.store.exists(target.name):  # one of two was finished when an earlier run was killed
-            context.store.delete(target.name)
         context.store.begin(target)
     work = partial(_answer_shard, context.store, plans, reader.with_inverse(None), inverse, estimate, float(planned.scale))
 
@@ -367,8 +327,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
     digests = context.engine.map(work, list(range(plans[0].shards)), on_done=tell)
     answer_array = context.store.finish(plans[0], [pair[0] for pair in digests])
     error_array = context.store.finish(plans[1], [pair[1] for pair in digests])
-    for scratch in (f"{folder}/estimate", f"{folder}/inverse"):
-        context.store.delete(scratch)
+    context.store.delete(scratch)
     return Answers(answer_array, error_array)
 
 
@@ -443,7 +402,7 @@ def certificate(planned: Plan) -> dict[str, Any]:
         },
         "queries": spec.queries.shape[0],
         "cells": spec.queries.shape[1],
-        "confidence": {"level": 0.95, "half_width_in_standard_errors": NORMAL_95},
+        "confidence": {"level": 0.95, "half_width_in_standard_errors": report.NORMAL_95},
         "versions": report.versions(),
     }
 
@@ -465,10 +424,3 @@ def _strategy_facts(strategy: Strategy) -> dict[str, Any]:
         "stop": strategy.solve.stop,
         "iterations": len(strategy.solve.history),
     }
-
-
-def _put_fresh(store: Store, name: str, array: Matrix) -> StoredArray:
-    if store.exists(name):
-        store.delete(name)
-    return store.put(name, array)
-

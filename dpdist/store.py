@@ -104,15 +104,12 @@ class Store:
         kind = np.dtype(dtype)
         row_bytes = kind.itemsize * int(np.prod(shape[1:], dtype=np.int64))
         rows = shard_rows or max(1, SHARD_BYTES // max(1, row_bytes))
-        return ArrayPlan(name, tuple(int(s) for s in shape), kind.str, min(rows, max(1, int(shape[0]))), uuid.uuid4().hex[:12])
+        return ArrayPlan(
+            name, tuple(int(s) for s in shape), kind.str, min(rows, max(1, int(shape[0]))), uuid.uuid4().hex[:12]
+        )
 
     def begin(self, plan: ArrayPlan) -> None:
-        """Make room for an array, in a folder of its own.
-
-        Raises: StoreError when the array is already whole: arrays are written once.
-        """
-        if self.exists(plan.name):
-            raise StoreError(f"array {plan.name!r} is already whole; arrays are written once")
+        """Make room for an array, in a folder of its own: whether it becomes the array is decided by ``finish``."""
         divisible = plan.shard_rows % CHUNKS_A_SHARD == 0
         inner = plan.shard_rows // CHUNKS_A_SHARD if divisible else plan.shard_rows
         zarr.create_array(
@@ -201,7 +198,9 @@ class Store:
         except Exception as error:  # noqa: BLE001 - codecs raise many types for a damaged block
             raise StoreError(f"array {stored.name!r}: shard {shard} cannot be read ({type(error).__name__})") from None
         if _sha256(block) != stored.shard_digests[shard]:
-            raise StoreError(f"array {stored.name!r}: shard {shard} was truncated or altered; delete the array and run again")
+            raise StoreError(
+                f"array {stored.name!r}: shard {shard} was truncated or altered; delete the array and run again"
+            )
         return block
 
     def read(self, stored: StoredArray) -> Array:
@@ -255,11 +254,18 @@ class Store:
             return False
         return True
 
-    def delete(self, prefix: str) -> None:
-        """Remove an array or a document, its record first."""
-        paths = [entry["path"] for page in obstore.list(self._objects, prefix=prefix) for entry in page]
+    def delete(self, name: str) -> None:
+        """Remove a document, or everything below a folder: the records of arrays first."""
+        if self.has_document(name):
+            obstore.delete(self._objects, name)
+            return
+        paths = [entry["path"] for page in obstore.list(self._objects, prefix=name) for entry in page]
         for path in sorted(paths, key=lambda p: not p.endswith(_RECORD)):
             obstore.delete(self._objects, path)
+
+    def scratch(self) -> str:
+        """A folder name of this caller's own, for arrays that it deletes when it is done."""
+        return f"scratch/{uuid.uuid4().hex[:16]}"
 
     @property
     def _is_local(self) -> bool:

@@ -22,6 +22,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.spec import json_schema, load
 from dpdist.store import Store
+from dpdist.strategies.planner import effort
 from flows import settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help=__doc__)
@@ -32,7 +33,9 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 SpecPath = Annotated[Path, typer.Argument(help="release spec, YAML")]
-EngineAddress = Annotated[str | None, typer.Option("--engine", help="tcp://host:port of a Dask scheduler; default: this machine")]
+EngineAddress = Annotated[
+    str | None, typer.Option("--engine", help="tcp://host:port of a Dask scheduler; default: this machine")
+]
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 
 
@@ -49,9 +52,11 @@ def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = F
     """What a release would cost and how accurate it would be. Touches no data and no budget."""
     checked = load(spec)
     home = stages.state_folder()
-    needs = stages.effort(checked.queries)
+    needs = effort(checked.queries)
     if not as_json:
-        out.print(f"[bold]{checked.release}[/]: {checked.queries.shape[0]:,} queries over {checked.queries.shape[1]:,} cells")
+        out.print(
+            f"[bold]{checked.release}[/]: {checked.queries.shape[0]:,} queries over {checked.queries.shape[1]:,} cells"
+        )
         out.print(
             f"optimising needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s "
             f"(rank {needs.rank:,}); a strategy solved before is read back"
@@ -88,7 +93,9 @@ def run(spec: SpecPath, engine_address: EngineAddress = None) -> None:
         f"[dim]private, for the operator only: {tally.read:,} records read, {tally.dropped:,} dropped, {tally.clipped:,} clipped, "
         f"{tally.beyond_bound:,} beyond the bound of one person[/]"
     )
-    charged = f"charged rho={float(done.spec.budget.as_rho):.6g}" if done.charged else "nothing charged: it was charged before"
+    charged = (
+        f"charged rho={float(done.spec.budget.as_rho):.6g}" if done.charged else "nothing charged: it was charged before"
+    )
     out.print(f"[bold green]published[/] {_shown(done.folder)} in {time.monotonic() - started:.1f} s ({charged})")
     _print_answers(done.folder, group=None, limit=12)
     out.print(f"all answers: dpdist show {done.spec.release}; page: {_shown(done.folder / 'index.html')}")
@@ -170,7 +177,12 @@ def _progress() -> Iterator[stages.Progress]:
     if not err.is_terminal:
         yield lambda stage, line: err.print(f"{stage}: {line}")
         return
-    columns = (SpinnerColumn(), TextColumn("[bold]{task.description:8}"), TextColumn("{task.fields[line]}"), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description:8}"),
+        TextColumn("{task.fields[line]}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=err) as bar:
         known: dict[str, Any] = {}
 
@@ -223,7 +235,12 @@ def _print_ledger(book: Ledger) -> None:
     for budget in book.budgets():
         facts = _budget_facts(budget)
         budgets.add_row(
-            facts["dataset"], facts["period"], facts["cap"], f"{facts['spent_rho']:.6g}", f"{facts['left_rho']:.6g}", str(facts["releases"])
+            facts["dataset"],
+            facts["period"],
+            facts["cap"],
+            f"{facts['spent_rho']:.6g}",
+            f"{facts['left_rho']:.6g}",
+            str(facts["releases"]),
         )
     out.print(budgets if budgets.row_count else "the ledger is empty: no budget was declared yet")
     events = Table("row", "event", "data set", "release", "when", box=None, pad_edge=False)
@@ -242,7 +259,9 @@ def _print_left(dataset: str, asked: float, home: Path) -> None:
 
 def _budget_facts(budget: Any) -> dict[str, Any]:
     cap = budget.cap
-    text = f"rho={float(cap.rho):g}" if cap.rho is not None else f"epsilon={float(cap.epsilon):g}, delta={float(cap.delta):g}"
+    text = (
+        f"rho={float(cap.rho):g}" if cap.rho is not None else f"epsilon={float(cap.epsilon):g}, delta={float(cap.delta):g}"
+    )
     return {
         "dataset": budget.dataset,
         "period": budget.period,

@@ -22,10 +22,11 @@ _T = TypeVar("_T")
 def as_task(name: str, work: Callable[[], _T]) -> _T:
     """Run a stage as a Prefect task; its result stays in this process."""
 
+    @task(name=name, cache_policy=NO_CACHE, persist_result=False)
     def stage() -> _T:
         return work()
 
-    return task(stage, name=name, cache_policy=NO_CACHE, persist_result=False)()
+    return stage()
 
 
 def quiet(stage: str, line: str) -> None:

@@ -41,7 +41,9 @@ def optimal_cost(gram: np.ndarray) -> float:
     best = np.inf
     for _ in range(3):
         start = np.eye(n) + 0.3 * state.standard_normal((n, n))
-        found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 20000, "ftol": 1e-15, "gtol": 1e-10})
+        found = minimize(
+            objective, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 20000, "ftol": 1e-15, "gtol": 1e-10}
+        )
         best = min(best, float(found.fun))
     return best
 

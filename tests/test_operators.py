@@ -57,7 +57,9 @@ def test_contract(operator: Operator) -> None:
     np.testing.assert_allclose(operator.rmatvec(y), dense.T @ y, atol=1e-12)
     batch = STATE.standard_normal((n, 3))
     np.testing.assert_allclose(operator.matvec(batch), dense @ batch, atol=1e-12)
-    np.testing.assert_allclose(operator.rmatvec(STATE.standard_normal((m, 2)) * 0 + 1), dense.T @ np.ones((m, 2)), atol=1e-12)
+    np.testing.assert_allclose(
+        operator.rmatvec(STATE.standard_normal((m, 2)) * 0 + 1), dense.T @ np.ones((m, 2)), atol=1e-12
+    )
     np.testing.assert_allclose(operator.matvec(x), dense @ x, atol=1e-12)
     np.testing.assert_allclose(operator.rows(m // 2, m), dense[m // 2 :], atol=1e-12)
     np.testing.assert_allclose(operator.gram(), dense.T @ dense, atol=1e-10)

@@ -46,7 +46,9 @@ def mixed() -> object:
 def test_rows_of_a_mixed_workload_by_hand() -> None:
     workload = marginals(DOMAIN, 1, among=("sex",))
     age, sex, _work, _unused = np.indices(DOMAIN.shape)
-    np.testing.assert_array_equal(workload.rows(slice(0, 2)), np.array([(sex == 0).ravel(), (sex == 1).ravel()], dtype=float))
+    np.testing.assert_array_equal(
+        workload.rows(slice(0, 2)), np.array([(sex == 0).ravel(), (sex == 1).ravel()], dtype=float)
+    )
     by = cdf(DOMAIN, "age", ("sex",))
     assert by.blocks[0].row_labels(1, 2) == [("up to 0", "f")]
     np.testing.assert_array_equal(by.rows(slice(5, 6))[0], ((age <= 2) & (sex == 1)).ravel().astype(float))

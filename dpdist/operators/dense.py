@@ -16,7 +16,7 @@ class Dense(Operator):
         array = np.asarray(array)
         if array.ndim != 2:
             raise InvalidInput(f"a matrix needs 2 dimensions, found {array.ndim}; shape it (queries, cells)")
-        if array.dtype == object or not np.issubdtype(array.dtype, np.number) and array.dtype != bool:
+        if array.dtype == object or (not np.issubdtype(array.dtype, np.number) and array.dtype != bool):
             raise InvalidInput(f"a matrix of numbers is needed, found dtype {array.dtype}")
         if np.iscomplexobj(array):
             raise InvalidInput("a real matrix is needed, found complex entries")

@@ -34,7 +34,7 @@ class Identity(Operator):
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         index = np.arange(self.n)
-        return (index[rows, None] == index[columns]).astype(np.float64)
+        return np.asarray(index[rows, None] == index[columns], dtype=np.float64)
 
     def column_norms_squared(self) -> Matrix:
         return np.ones(self.n)
@@ -51,7 +51,7 @@ class Total(Operator):
         self.shape = (1, self.n)
 
     def matvec(self, x: Matrix) -> Matrix:
-        return x.sum(axis=0, keepdims=True)
+        return np.asarray(x.sum(axis=0, keepdims=True))
 
     def rmatvec(self, y: Matrix) -> Matrix:
         return np.repeat(y, self.n, axis=0)
@@ -128,15 +128,15 @@ class AllRanges(Operator):
         first = np.searchsorted(self._first_row, row, side="right") - 1
         last = first + row - self._first_row[first]
         cell = np.arange(self.n)
-        return ((cell >= first[:, None]) & (cell <= last[:, None])).astype(np.float64)
+        return np.asarray((cell >= first[:, None]) & (cell <= last[:, None]), dtype=np.float64)
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         i, j = np.arange(self.n)[rows, None], np.arange(self.n)[columns]
-        return (np.minimum(i, j) + 1.0) * (self.n - np.maximum(i, j))
+        return np.asarray((np.minimum(i, j) + 1.0) * (self.n - np.maximum(i, j)))
 
     def column_norms_squared(self) -> Matrix:
         index = np.arange(self.n, dtype=np.float64)
-        return (index + 1) * (self.n - index)
+        return np.asarray((index + 1) * (self.n - index))
 
     def description(self) -> tuple[object, ...]:
         return ("all-ranges", self.n)

@@ -79,7 +79,7 @@ class Stack(Operator):
         return out
 
     def column_norms_squared(self) -> Matrix:
-        return np.sum([part.column_norms_squared() for part in self.parts], axis=0)
+        return np.asarray(np.sum([part.column_norms_squared() for part in self.parts], axis=0))
 
     def description(self) -> tuple[object, ...]:
         return ("stack", *self.parts)

@@ -142,7 +142,9 @@ def rho_for(epsilon: float, delta: float) -> Fraction:
                   math.log(1e-30), math.log(high), xtol=1e-14, rtol=1e-14)  # fmt: skip
     rho = Fraction(math.floor(math.exp(root) * (1 - 1e-12) * RHO_DENOMINATOR), RHO_DENOMINATOR)
     if rho <= 0:
-        raise InvalidInput(f"epsilon={epsilon:g} with delta={delta:g} buys less than rho=1e-12: nothing useful can be released")
+        raise InvalidInput(
+            f"epsilon={epsilon:g} with delta={delta:g} buys less than rho=1e-12: nothing useful can be released"
+        )
     while zcdp_delta(float(rho), epsilon) > delta:
         rho -= Fraction(1, RHO_DENOMINATOR)
     return rho
@@ -166,7 +168,9 @@ def analytic_gaussian(epsilon: float, delta: float) -> float:
     low, high = 1e-6, 1.0
     while gaussian_delta(high, epsilon) > delta:
         high *= 2
-    return float(brentq(lambda s: math.log(max(gaussian_delta(s, epsilon), 1e-300)) - math.log(delta), low, high, rtol=1e-13))
+    return float(
+        brentq(lambda s: math.log(max(gaussian_delta(s, epsilon), 1e-300)) - math.log(delta), low, high, rtol=1e-13)
+    )
 
 
 def zcdp_noise_multiplier(epsilon: float, delta: float) -> float:

@@ -128,7 +128,9 @@ class Ledger:
         try:
             parsed = sa.engine.make_url(url)
         except sa.exc.ArgumentError:
-            raise LedgerError("the ledger URL cannot be read; use sqlite:////path/ledger.db or postgresql+psycopg://...") from None
+            raise LedgerError(
+                "the ledger URL cannot be read; use sqlite:////path/ledger.db or postgresql+psycopg://..."
+            ) from None
         if parsed.get_backend_name() not in ("sqlite", "postgresql"):
             raise LedgerError(f"the ledger runs on sqlite or postgresql, found {parsed.get_backend_name()!r}")
         self._sqlite = parsed.get_backend_name() == "sqlite"
@@ -211,7 +213,9 @@ class Ledger:
             receipt = self._receipt(connection, release)
             if receipt is None or receipt.state not in ("reserved", "aborted"):
                 state = "unknown" if receipt is None else receipt.state
-                raise LedgerError(f"release {release!r} is {state}: only a reserved release, of which nothing was drawn, can be aborted")
+                raise LedgerError(
+                    f"release {release!r} is {state}: only a reserved release, of which nothing was drawn, can be aborted"
+                )
             if receipt.state == "reserved":
                 self._append(connection, "aborted", receipt.dataset, release, self._attempts(connection, release), {})
                 connection.execute(_salts.delete().where(_salts.c.release == release))
@@ -234,7 +238,9 @@ class Ledger:
             out = []
             for dataset, cap in self._caps(connection).items():
                 periods = dict.fromkeys(
-                    facts["period"] for row, facts in self._rows(connection) if row.dataset == dataset and row.event == "reserved"
+                    facts["period"]
+                    for row, facts in self._rows(connection)
+                    if row.dataset == dataset and row.event == "reserved"
                 )
                 for period in periods or {"total" if cap.per == "total" else f"no {cap.per} yet": None}:
                     spent, releases = self._spent(connection, dataset, period)
@@ -262,7 +268,9 @@ class Ledger:
             for row in connection.execute(sa.select(_entries).order_by(_entries.c.sequence)):
                 count += 1
                 if row.sequence != count or row.previous != previous or row.digest != _digest(row._asdict()):
-                    raise LedgerError(f"ledger row {row.sequence} does not continue the chain: rows were altered; restore a backup")
+                    raise LedgerError(
+                        f"ledger row {row.sequence} does not continue the chain: rows were altered; restore a backup"
+                    )
                 previous = row.digest
             return count
 

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import mpmath
 import numba
@@ -80,7 +80,7 @@ _GAUSSIAN_FAST_TABLE = tuple(t >> _EXTENSION_BITS for t in _TABLE["gaussian"][:_
 _LAPLACE_FAST_TABLE = tuple(t >> _EXTENSION_BITS for t in _TABLE["laplace"][:_LAPLACE_FAST])
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _as_float(typing_context: Any, bits: Any) -> Any:
     """The float64 with the given bit pattern."""
     del typing_context, bits
@@ -92,8 +92,8 @@ def _as_float(typing_context: Any, bits: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-@numba.njit(inline="always")  # type: ignore[untyped-decorator]
-def _exp_negative(e: float) -> float:
+@numba.njit(inline="always")
+def _exp_negative(e: Any) -> Any:
     """exp(-e) for 0 <= e <= 200, relative error below 2^-48: argument reduction by ln 2, Taylor to degree 13."""
     x = -e
     n = np.floor(x * 1.4426950408889634 + 0.5)
@@ -112,11 +112,11 @@ def _exp_negative(e: float) -> float:
     p = p * r + 0.5
     p = p * r + 1.0
     p = p * r + 1.0
-    return p * _as_float((np.int64(n) + np.int64(1023)) << np.int64(52))
+    return p * _as_float((np.int64(n) + np.int64(1023)) << np.int64(52))  # type: ignore[call-arg]
 
 
-@numba.njit(inline="always")  # type: ignore[untyped-decorator]
-def _multiply_high(x: int, y: int) -> int:
+@numba.njit(inline="always")
+def _multiply_high(x: Any, y: Any) -> Any:
     """Upper 64 bits of the 128-bit product."""
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     x0, x1, y0, y1 = x & low, x >> shift, y & low, y >> shift
@@ -135,7 +135,7 @@ def _kernel(kind: Kind, *, small: bool) -> Callable[..., None]:
     terms = len(table)
     near, middle, far = (table * 3)[:_GROUP], (table * 3)[_GROUP : 2 * _GROUP], (table * 3)[2 * _GROUP : 3 * _GROUP]
 
-    @numba.njit(nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+    @numba.njit(nogil=True, error_model="numpy")
     def decide(raw: Any, a: Any, b: Any, m: Any, threshold: Any, margin: Any, widths: Any, out: Any) -> None:
         one, low32, shift = np.uint64(1), np.uint64(0xFFFFFFFF), np.uint64(32)
         scale = float(a)
@@ -185,7 +185,7 @@ def _kernel(kind: Kind, *, small: bool) -> Callable[..., None]:
             out[i] = -y if minus == 1 else y
             out[BATCH + i] = np.int64(good) | (np.int64(undecided) << 1)
 
-    return decide  # type: ignore[no-any-return]
+    return cast(Callable[..., None], decide)
 
 
 _KERNEL: dict[tuple[Kind, bool], Callable[..., None]] = {
@@ -193,7 +193,7 @@ _KERNEL: dict[tuple[Kind, bool], Callable[..., None]] = {
 }
 
 
-@numba.njit(nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(nogil=True)
 def _collect(decided: Any, into: Any, done: int) -> int:
     """Append the accepted samples of a batch; returns how many samples ``into`` holds, or -1 - i at an undecided i."""
     for i in range(BATCH):

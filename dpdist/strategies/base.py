@@ -139,7 +139,9 @@ def gram_of(workload: Workload | Matrix) -> Matrix:
         return workload.gram()
     gram = np.asarray(workload)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.shape[0] == 0:
-        raise InvalidInput(f"a gram W'W is a non-empty square matrix, found shape {gram.shape}; pass a Workload for W itself")
+        raise InvalidInput(
+            f"a gram W'W is a non-empty square matrix, found shape {gram.shape}; pass a Workload for W itself"
+        )
     if gram.dtype.kind not in "fiu":
         raise InvalidInput(f"a gram holds real numbers, found dtype {gram.dtype}")
     gram = gram.astype(np.float64)

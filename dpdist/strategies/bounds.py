@@ -31,10 +31,12 @@ def dual_bound(workload: Workload | Matrix, dual: Matrix) -> float:
     gram = gram_of(workload)
     weights = np.asarray(dual, dtype=np.float64)
     if weights.shape != (gram.shape[0],) or not np.isfinite(weights).all() or (weights < 0).any() or weights.sum() == 0:
-        raise InvalidInput(f"{gram.shape[0]} non-negative dual weights are needed, not all zero; found shape {weights.shape}")
+        raise InvalidInput(
+            f"{gram.shape[0]} non-negative dual weights are needed, not all zero; found shape {weights.shape}"
+        )
     root = np.sqrt(weights / weights.mean())
     values = scipy.linalg.eigvalsh(root[:, None] * gram * root, check_finite=False)
-    return proven_root_trace(values) ** 2 / weights.size
+    return float(proven_root_trace(values) ** 2 / weights.size)
 
 
 def lemma_4(workload: Workload | Matrix, theta: float = 0.0) -> tuple[float, float]:
@@ -63,4 +65,4 @@ def hardt_talwar(workload: Workload | Matrix) -> float:
     singular = np.sqrt(values[values > gram.shape[0] * np.finfo(float).eps * values[-1]])
     rank = singular.size
     log_volume = rank * math.log(2.0) - math.lgamma(rank + 1) + float(np.log(singular).sum())
-    return math.exp(2.0 / rank * log_volume) * rank**3
+    return float(math.exp(2.0 / rank * log_volume) * rank**3)

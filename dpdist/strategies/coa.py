@@ -7,7 +7,7 @@ from typing import Literal
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.strategies import barrier, fixed_point, newton
-from dpdist.strategies.base import OnStep, Strategy, ignore
+from dpdist.strategies.base import OnStep, Solve, Strategy, ignore
 from dpdist.strategies.problem import Problem, problem_of
 from dpdist.workloads import Workload
 
@@ -53,9 +53,7 @@ def coa(
         )
     problem = problem_of(workload)
     restricted = None if start is None else problem.restrict(start)
-    return solve_dual(
-        problem, tolerance=tolerance, max_iterations=max_iterations or 200, on_step=on_step, start=restricted
-    )
+    return solve_dual(problem, tolerance=tolerance, max_iterations=max_iterations or 200, on_step=on_step, start=restricted)
 
 
 def solve_dual(
@@ -77,7 +75,6 @@ def solve_dual(
     return _strategy(problem, mixing, cost, lower, record, on_cells=False)
 
 
-def _strategy(problem: Problem, mixing: Matrix, cost: float, lower: float, record: object, *, on_cells: bool) -> Strategy:
+def _strategy(problem: Problem, mixing: Matrix, cost: float, lower: float, record: Solve, *, on_cells: bool) -> Strategy:
     operator = problem.strategy_operator(mixing, on_cells=on_cells)
-    assert isinstance(record, fixed_point.Solve)
     return Strategy("coa", operator, cost * problem.scale, lower * problem.scale, record)

@@ -41,9 +41,7 @@ class Split:
     def root(self, spectra: tuple[tuple[Matrix, Matrix], ...], weight: Matrix, scaling: Matrix) -> Matrix:
         """A with A'A = S D^-1/2 M D^-1/2 S over all cells, stacked by part."""
         column = scaling / np.sqrt(weight)
-        blocks = [
-            np.sqrt(s)[:, None] * u.T * column[part.cells] for part, (s, u) in zip(self.parts, spectra, strict=True)
-        ]
+        blocks = [np.sqrt(s)[:, None] * u.T * column[part.cells] for part, (s, u) in zip(self.parts, spectra, strict=True)]
         if not self.reversal:
             return blocks[0]
         even, odd = blocks
@@ -176,9 +174,7 @@ def _diagonal(split: Split, spectra: tuple[tuple[Matrix, Matrix], ...], weight: 
     return np.asarray(out / (weight * split.multiplicity))
 
 
-def _unit_diagonal_cost(
-    split: Split, spectra: tuple[tuple[Matrix, Matrix], ...], weight: Matrix, ratio: Matrix
-) -> float:
+def _unit_diagonal_cost(split: Split, spectra: tuple[tuple[Matrix, Matrix], ...], weight: Matrix, ratio: Matrix) -> float:
     """tr(V X^-1) for X(v) rescaled to unit diagonal."""
     cost = 0.0
     column = np.sqrt(weight * ratio)

@@ -45,12 +45,12 @@ class Problem:
     @property
     def cells(self) -> int:
         """Number of distinct, queried cells."""
-        return self.factor.shape[1]
+        return int(self.factor.shape[1])
 
     @property
     def rank(self) -> int:
         """Numerical rank of V."""
-        return self.factor.shape[0]
+        return int(self.factor.shape[0])
 
     def expand(self, dual: Matrix) -> Matrix:
         """Dual weights of the kept cells as weights of all cells: each class of equal cells shares its weight."""
@@ -62,7 +62,9 @@ class Problem:
     def restrict(self, dual: Matrix) -> Matrix:
         """The reverse of ``expand``: a checkpoint of all cells as weights of the kept ones."""
         if dual.shape != self.place.shape or not np.isfinite(dual).all() or (dual < 0).any():
-            raise InvalidInput(f"a start needs {self.place.size} finite, non-negative dual weights, found shape {dual.shape}")
+            raise InvalidInput(
+                f"a start needs {self.place.size} finite, non-negative dual weights, found shape {dual.shape}"
+            )
         return np.bincount(self.place[self.place >= 0], weights=dual[self.place >= 0], minlength=self.cells)
 
     def strategy_operator(self, mixing: Matrix, *, on_cells: bool) -> Operator:

@@ -11,7 +11,9 @@ from dpdist.operators import Identity, Total
 from dpdist.workloads.base import Block, Workload
 
 
-def marginals(domain: Domain | tuple[int, ...], ways: int | Iterable[int] = (1, 2), *, among: tuple[str, ...] = ()) -> Workload:
+def marginals(
+    domain: Domain | tuple[int, ...], ways: int | Iterable[int] = (1, 2), *, among: tuple[str, ...] = ()
+) -> Workload:
     """All k-way marginals for every k in ``ways``.
 
     Args:
@@ -23,7 +25,9 @@ def marginals(domain: Domain | tuple[int, ...], ways: int | Iterable[int] = (1, 
     names = among or whole.names
     wanted = sorted({ways} if isinstance(ways, int) else set(ways))
     if not wanted or wanted[0] < 0 or wanted[-1] > len(names):
-        raise InvalidInput(f"marginals of {wanted} attributes are not possible among {len(names)}: allowed is 0..{len(names)}")
+        raise InvalidInput(
+            f"marginals of {wanted} attributes are not possible among {len(names)}: allowed is 0..{len(names)}"
+        )
     return listed_marginals(whole, [subset for k in wanted for subset in combinations(names, k)])
 
 

@@ -85,7 +85,7 @@ def _evaluate(domain: Domain, node: ast.expr, text: str, axes: tuple[int, ...]) 
         join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
         out = parts[0]
         for part in parts[1:]:
-            out = join(out, part)
+            out = np.asarray(join(out, part), dtype=bool)
         return out
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return ~_evaluate(domain, node.operand, text, axes)
@@ -125,7 +125,7 @@ def _mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) ->
         if not isinstance(value, list | tuple | set) or not value:
             raise InvalidInput(f"predicate {text!r}: 'in' needs a list of values")
         mask = np.any([_mask(attribute, ast.Eq(), item, text) for item in value], axis=0)
-        return ~mask if isinstance(comparison, ast.NotIn) else mask
+        return np.asarray(~mask if isinstance(comparison, ast.NotIn) else mask, dtype=bool)
     if type(comparison) not in _COMPARE:
         raise InvalidInput(f"predicate {text!r} uses {type(comparison).__name__}; {_ALLOWED}")
     if attribute.categories:
@@ -143,10 +143,10 @@ def _bin_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str
         raise InvalidInput(f"predicate {text!r}: {attribute.name!r} is numeric and cannot be compared with {value!r}")
     edges = np.asarray(attribute.edges, dtype=np.float64)
     low, high = edges[:-1], edges[1:]
-    unit = bool((np.diff(edges) == 1).all() and (edges == np.rint(edges)).all())
+    unit = bool(np.all(np.diff(edges) == 1) and np.all(edges == np.rint(edges)))
     if unit and float(value).is_integer():
         return np.asarray(_COMPARE[type(comparison)](low, value), dtype=bool)
-    if isinstance(comparison, ast.Lt | ast.GtE) and ((value == edges).any() or value < edges[0] or value > edges[-1]):
+    if isinstance(comparison, ast.Lt | ast.GtE) and (bool(np.any(edges == value)) or value < edges[0] or value > edges[-1]):
         below = high <= value
         return below if isinstance(comparison, ast.Lt) else ~below
     raise InvalidInput(

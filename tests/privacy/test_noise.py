@@ -17,7 +17,15 @@ from dpdist.privacy.noise import discrete_gaussian, discrete_laplace, exact_atte
 from tests.oracles import discrete_gaussian_pmf, discrete_laplace_pmf
 
 KEY = hashlib.sha256(b"test key").digest()
-SCALES = [Fraction(1, 3), Fraction(1), Fraction(7, 3), Fraction(10), Fraction(1000), Fraction(10**12 + 7, 8), Fraction(2**50)]
+SCALES = [
+    Fraction(1, 3),
+    Fraction(1),
+    Fraction(7, 3),
+    Fraction(10),
+    Fraction(1000),
+    Fraction(10**12 + 7, 8),
+    Fraction(2**50),
+]
 DRAW = {"gaussian": discrete_gaussian, "laplace": discrete_laplace}
 
 
@@ -103,7 +111,10 @@ def test_the_float_exponential_is_far_inside_the_margin() -> None:
 
     points = np.concatenate([np.linspace(0, 30, 3001), np.random.default_rng(0).uniform(0, 199, 2000)])
     with mpmath.workprec(200):
-        worst = max(abs(float((mpmath.mpf(noise._exp_negative(float(e))) - mpmath.exp(-mpmath.mpf(e))) / mpmath.exp(-mpmath.mpf(e)))) for e in points)
+        worst = max(
+            abs(float((mpmath.mpf(noise._exp_negative(float(e))) - mpmath.exp(-mpmath.mpf(e))) / mpmath.exp(-mpmath.mpf(e))))
+            for e in points
+        )
     assert worst < 2.0**-48
 
 

@@ -23,8 +23,8 @@ def test_figure_1_of_the_am_paper() -> None:
     assert gaussian(workload).workload_cost == pytest.approx(40.0)
     assert identity(8, workload).workload_cost == pytest.approx(36.0)
     assert singular_value_bound(gram) == pytest.approx(14.9330345, rel=1e-8)
-    for given in (gram, workload):
-        best = coa(given)
+    for asked in (gram, workload):
+        best = coa(asked)
         assert best.workload_cost == pytest.approx(15.0180146, rel=2e-6)
         assert 0 <= best.gap < 1e-6
         assert best.cost(gram) == pytest.approx(best.workload_cost, rel=1e-9)
@@ -80,7 +80,10 @@ def test_gradient_and_hessian_of_the_primal_against_differences() -> None:
     down, gradient_down, _ = objective_and_gradient(gram, x - step * direction)
     assert (up - down) / (2 * step) == pytest.approx(np.vdot(gradient, direction), rel=1e-7)
     np.testing.assert_allclose(
-        (gradient_up - gradient_down) / (2 * step), primal_hessian_product(inverse, gradient, direction), rtol=1e-6, atol=1e-6
+        (gradient_up - gradient_down) / (2 * step),
+        primal_hessian_product(inverse, gradient, direction),
+        rtol=1e-6,
+        atol=1e-6,
     )
     newton = newton_direction(inverse, gradient, steps=40)
     residual = primal_hessian_product(inverse, gradient, newton) + gradient
@@ -97,7 +100,9 @@ def test_gradient_and_hessian_of_the_dual_against_differences() -> None:
     up, _ = evaluate(factor, weight + step * direction)
     down, _ = evaluate(factor, weight - step * direction)
     assert 2 * (up.total - down.total) / (2 * step) == pytest.approx(point.diagonal @ direction, rel=1e-8)
-    np.testing.assert_allclose((up.diagonal - down.diagonal) / (2 * step), -hessian_product(point)(direction), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        (up.diagonal - down.diagonal) / (2 * step), -hessian_product(point)(direction), rtol=1e-6, atol=1e-8
+    )
 
 
 def test_published_newton_keeps_its_convergence_record() -> None:

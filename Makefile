@@ -1,0 +1,34 @@
+# make demo: publish examples/census.   make test: the whole test suite.   Both make .venv first.
+PYTHON ?= python3
+VENV ?= .venv
+TESTS ?= tests
+DEMO_HOME ?= build/demo
+
+.PHONY: demo test check clean
+
+demo: $(VENV)/.installed
+	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys check 2>/dev/null || DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys init
+	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist run examples/census/release.yaml
+
+test: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest $(TESTS)
+
+check: $(VENV)/.installed-test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+clean:
+	rm -rf build releases .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[test]"
+	touch $@ $(VENV)/.installed

@@ -1,0 +1,53 @@
+"""A small release that runs in a second, for tests of everything around it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import yaml
+
+
+def records(rows: int = 3000, seed: int = 0) -> pa.Table:
+    state = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "age": state.integers(0, 12, rows),
+            "sex": state.choice(["f", "m"], rows),
+            "work": state.choice(["a", "b", "c"], rows, p=[0.6, 0.3, 0.1]),
+            "person": state.integers(0, rows // 2, rows),
+        }
+    )
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "release": "small-1",
+        "records": {"path": "records.parquet"},
+        "domain": {
+            "age": {"from": 0, "to": 11},
+            "sex": {"categories": ["f", "m"]},
+            "work": {"categories": ["a", "b", "c"]},
+        },
+        "workload": [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}],
+        "budget": {"rho": 0.1},
+        "ledger": {"dataset": "small", "cap": {"rho": 0.25}},
+    }
+    return {**content, **changes}
+
+
+def write(folder: Path, *, table: pa.Table | None = None, **changes: Any) -> Path:
+    """Records and spec in a folder; returns the spec's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(records() if table is None else table, folder / "records.parquet", row_group_size=700)
+    path = folder / "release.yaml"
+    path.write_text(yaml.safe_dump(spec(**changes), sort_keys=False))
+    return path
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder with its bytes."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}

@@ -1,0 +1,163 @@
+"""Grid, sensitivity, reconstruction; the statistical test's error rate is 1e-9, a scale off by 10 % misses by far more."""
+
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpdist.domain import Attribute, Domain
+from dpdist.errors import InvalidInput
+from dpdist.operators import Haar, Identity, Prefix
+from dpdist.privacy.accounting import gaussian_scale
+from dpdist.privacy.noise import discrete_gaussian
+from dpdist.reconstruct import reader_of
+from dpdist.report import decimals_of
+from dpdist.strategies import Strategy, coa, gaussian, identity
+from dpdist.strategies.grid import grid_of, sensitivity_squared
+from dpdist.workloads import Workload, explicit, marginals, predicates, prefix, union
+from dpdist.workloads.ranges import cdf
+from tests.oracles import brute_force_sensitivity_squared
+
+DOMAIN = Domain(
+    (
+        Attribute("age", edges=tuple(range(6))),
+        Attribute("sex", categories=("m", "f")),
+        Attribute("work", categories=("a", "b", "c")),
+    )
+)
+MIXED = union(
+    marginals(DOMAIN, (1, 2)),
+    cdf(DOMAIN, "age", ("sex",)),
+    predicates(DOMAIN, ["sex == 'm' or work == 'a'"]),
+    weights=(1.0, 2.0, 0.5),
+)
+REAL = explicit(np.random.default_rng(5).standard_normal((4, 6)))
+
+
+def strategies(workload: Workload) -> list[Strategy]:
+    return [coa(workload), identity(workload.shape[1], workload), gaussian(workload)]
+
+
+@pytest.mark.parametrize("workload", [MIXED, REAL, prefix(7)], ids=["mixed", "real", "prefix"])
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["coa", "identity", "gaussian"])
+def test_without_noise_answers_are_true_and_predicted_cost_is_kept(workload: Workload, which: int) -> None:
+    strategy = strategies(workload)[which]
+    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    reader = reader_of(workload, grid, direct=strategy.direct)
+    x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
+    z = grid.apply(grid.base.matvec(x))
+    assert z.dtype == np.int64
+    answers, errors = reader.answers(0, workload.shape[0], reader.estimate(z), float(np.sqrt(grid.sensitivity_squared)))
+    slack = 2e-5 if which == 2 and not workload.unweighted.integral else 1e-8
+    np.testing.assert_allclose(answers, workload.unweighted.matvec(x), atol=slack, rtol=1e-10)
+    cost = float((errors**2 * workload.weights**2).sum())
+    assert cost == pytest.approx(strategy.workload_cost, rel=1e-6)
+    half = workload.shape[0] // 2
+    part, _ = reader.answers(half, workload.shape[0], reader.estimate(z), 1.0)
+    np.testing.assert_allclose(part, answers[half:], rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["coa", "identity", "gaussian"])
+def test_sensitivity_against_every_pair_of_neighbours(neighbours: str, most: int, which: int) -> None:
+    for workload in (prefix(4), explicit(np.array([[1, -1, 0, 2], [0, 3, 0, -1]])), marginals((2, 2), (0, 1))):
+        strategy = strategies(workload)[which]
+        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)  # type: ignore[arg-type]
+        base = grid.base.dense().astype(np.int64).astype(object)
+        mixing = grid.mixing.astype(object)
+        rows = mixing[:, None] * base if mixing.ndim == 1 else mixing @ base
+        truth = brute_force_sensitivity_squared(rows, neighbours, most)
+        assert truth <= grid.sensitivity_squared <= truth * (1 + 1e-9)
+
+
+def test_sensitivity_of_integers_by_hand() -> None:
+    mixing = np.array([[3, -1], [0, 2]], dtype=np.int64)
+    assert sensitivity_squared(mixing, Identity(2), "add-remove") == 9
+    assert 20 <= sensitivity_squared(mixing, Identity(2), "replace-one") <= 21
+    assert sensitivity_squared(np.full(5, 7), Identity(5), "replace-one") == 98
+    assert sensitivity_squared(np.full(3, 2), Prefix(3), "add-remove") == 12
+    huge = np.array([[2**34]], dtype=np.int64)
+    assert sensitivity_squared(huge, Identity(1), "add-remove") == 2**68
+    with pytest.raises(InvalidInput, match="too large"):
+        sensitivity_squared(np.array([[2**60]], dtype=np.int64), Identity(1), "add-remove")
+
+
+def test_answers_of_one_estimate_are_consistent() -> None:
+    workload = marginals(DOMAIN, (0, 1, 2))
+    strategy = coa(workload)
+    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    reader = reader_of(workload, grid, direct=False)
+    z = np.random.default_rng(0).integers(-(2**40), 2**40, grid.rows)
+    answers, _ = reader.answers(0, workload.shape[0], reader.estimate(z), 1.0)
+    parts = {b.name: answers[s : s + b.queries].reshape([f.shape[0] for f in b.factors]) for s, b in workload.block_starts()}
+    scale = np.abs(answers).max()
+    np.testing.assert_allclose(parts["age x sex"].sum(axis=1), parts["age"], atol=1e-9 * scale)
+    np.testing.assert_allclose(parts["age x work"].sum(axis=0), parts["work"], atol=1e-9 * scale)
+    np.testing.assert_allclose(parts["sex x work"].sum(axis=1), parts["sex"], atol=1e-9 * scale)
+    np.testing.assert_allclose(parts["sex"].sum(), parts["total"].item(), atol=1e-9 * scale)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["coa", "identity", "gaussian"])
+def test_empirical_covariance_matches_the_predicted_one(which: int) -> None:
+    """400 runs with different keys; covariance predicted by a dense pseudo-inverse, not by the code under test."""
+    strategy = strategies(MIXED)[which]
+    rho, runs = Fraction(1, 20), 400
+    grid = grid_of(strategy, MIXED, neighbours="add-remove", most_records=1)
+    scale = gaussian_scale(grid.sensitivity_squared, rho)
+    reader = reader_of(MIXED, grid, direct=strategy.direct)
+    x = np.random.default_rng(1).integers(0, 500, MIXED.shape[1])
+    exact = grid.apply(grid.base.matvec(x))
+    rows, a = MIXED.unweighted.dense(), strategy.matrix()
+    sigma = strategy.l2_sensitivity / np.sqrt(2 * float(rho))
+    spread = np.diag(1 / MIXED.weights) if strategy.direct else rows @ np.linalg.pinv(a)
+    covariance = sigma**2 * spread @ spread.T
+    values, vectors = np.linalg.eigh(covariance)
+    kept = values > 1e-9 * values[-1]
+    whiten = vectors[:, kept] / np.sqrt(values[kept])
+    noises = []
+    for run in range(runs):
+        key = hashlib.sha256(f"run {run}".encode()).digest()
+        measured = exact + discrete_gaussian(key, scale, count=exact.size)
+        answers, errors = reader.answers(0, MIXED.shape[0], reader.estimate(measured), float(scale))
+        noises.append(answers - rows @ x)
+    np.testing.assert_allclose(errors, np.sqrt(np.diag(covariance)), rtol=1e-5)
+    white = np.array(noises) @ whiten
+    energy, freedom = float((white**2).sum()), white.size
+
+    def p_value(factor: float) -> float:
+        tail = stats.chi2.sf if energy / factor**2 > freedom else stats.chi2.cdf
+        return float(2 * tail(energy / factor**2, freedom))
+
+    assert p_value(1.0) > 1e-9
+    assert p_value(0.9) < 1e-9
+    assert p_value(1.1) < 1e-9
+    mean = np.abs(white.mean(axis=0)).max() * np.sqrt(runs)
+    assert mean < stats.norm.isf(1e-9 / white.shape[1])
+    off_diagonal = np.cov(white.T) - np.eye(white.shape[1])
+    assert np.abs(off_diagonal).max() < 8 * np.sqrt(2 / runs)
+
+
+def test_measuring_refuses_what_it_cannot_read() -> None:
+    strategy = Strategy("haar", Haar(4))
+    grid = grid_of(strategy, prefix(4), neighbours="add-remove", most_records=1)
+    with pytest.raises(InvalidInput, match="mixing over a basis"):
+        reader_of(prefix(4), grid, direct=False)
+    with pytest.raises(InvalidInput, match="at least one record"):
+        grid_of(strategy, prefix(4), neighbours="add-remove", most_records=0)
+
+
+def test_grid_digest_binds_the_strategy() -> None:
+    one, other = coa(prefix(5)), coa(prefix(5), tolerance=1e-3)
+    grids = [grid_of(s, prefix(5), neighbours="add-remove", most_records=1) for s in (one, one, other)]
+    assert grids[0].digest == grids[1].digest != grids[2].digest
+
+
+def test_decimals() -> None:
+    assert decimals_of(np.array([12.0, 500.0])) == 2
+    assert decimals_of(np.array([0.05])) == 5
+    assert decimals_of(np.array([1e6])) == 0

@@ -1,0 +1,113 @@
+"""The command line as a user meets it: a real process, the embedded Prefect flow, a local Dask cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import small
+
+
+def dpdist(*arguments: str, home: Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "DPDIST_HOME": str(home), "COLUMNS": "200", **environment}
+    command = [sys.executable, "-m", "flows.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables, check=False, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    small.write(folder / "data")
+    return folder
+
+
+def test_the_whole_story(place: Path) -> None:
+    home, spec = place / "home", "data/release.yaml"
+
+    refused = dpdist("run", spec, home=home, cwd=place)
+    assert refused.returncode == 1
+    assert "keys init" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+    made = dpdist("keys", "init", home=home, cwd=place)
+    assert made.returncode == 0
+    assert "mode 0600" in made.stdout
+    assert dpdist("keys", "check", home=home, cwd=place).returncode == 0
+
+    planned = dpdist("plan", spec, home=home, cwd=place)
+    assert planned.returncode == 0, planned.stderr
+    for text in ("coa", "identity", "gaussian", "rho=0.1 zCDP", "epsilon=", "GiB", "nothing yet"):
+        assert text in planned.stdout
+    assert not (home / "store" / "histograms").exists()
+
+    ran = dpdist("run", spec, home=home, cwd=place)
+    assert ran.returncode == 0, ran.stderr
+    assert "published releases/small-1" in ran.stdout
+    assert "charged rho=0.1" in ran.stdout
+    assert "records read" in ran.stderr
+    assert "records read" not in ran.stdout
+    assert (home / "prefect" / "prefect.db").is_file()
+    before = small.tree(place / "releases")
+
+    again = dpdist("run", spec, home=home, cwd=place)
+    assert again.returncode == 0, again.stderr
+    assert "nothing charged" in again.stdout
+    assert small.tree(place / "releases") == before
+
+    shown = dpdist("show", "small-1", "--group", "sex", home=home, cwd=place)
+    assert shown.returncode == 0
+    assert "sex f" in shown.stdout
+    facts = json.loads(dpdist("show", "small-1", "--json", home=home, cwd=place).stdout)
+    assert facts["certificate"]["privacy"]["rho"] == "1/10"
+    assert len(facts["answers"]) == facts["certificate"]["queries"]
+
+    ledger = dpdist("ledger", "--verify", home=home, cwd=place)
+    assert "chain of 4 rows verified" in ledger.stdout
+    assert "0.15" in ledger.stdout
+    book = json.loads(dpdist("ledger", "--json", home=home, cwd=place).stdout)
+    assert book["budgets"][0]["left_rho"] == pytest.approx(0.15)
+
+    secret = (home / "root.key").read_text().strip()
+    for path in [*home.rglob("*"), *(place / "releases").rglob("*")]:
+        if path.is_file() and path.name != "root.key":
+            content = path.read_bytes()
+            assert secret.encode() not in content, path
+            assert bytes.fromhex(secret) not in content, path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "missing.yaml"), "No such file"),
+        (("plan", "bad.yaml"), "bad.yaml, line"),
+        (("show", "nothing"), "no published release"),
+        (("keys", "check"), "keys init"),
+    ],
+)
+def test_errors_are_one_line_without_traceback(place: Path, arguments: tuple[str, ...], message: str) -> None:
+    (place / "bad.yaml").write_text((place / "data" / "release.yaml").read_text().replace("rho: 0.1", "rhoo: 0.1"))
+    failed = dpdist(*arguments, home=place / "empty", cwd=place)
+    assert failed.returncode == 1
+    assert message in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert "Traceback" in dpdist("--debug", *arguments, home=place / "empty", cwd=place).stderr
+
+
+def test_wrong_usage_exits_with_2(place: Path) -> None:
+    assert dpdist("run", home=place / "empty", cwd=place).returncode == 2
+    assert dpdist("nonsense", home=place / "empty", cwd=place).returncode == 2
+
+
+def test_no_telemetry() -> None:
+    script = (
+        "from pathlib import Path; import tempfile; from flows import settings; settings.configure(Path(tempfile.mkdtemp()));"
+        "from prefect.settings import get_current_settings as s;"
+        "print(s().server.analytics_enabled, s().cloud.enable_orchestration_telemetry, s().telemetry.enable_resource_metrics)"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert out.split() == ["False", "False", "False"]

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from dpdist import engine, histogram
+from dpdist.domain import Attribute, Domain
+from dpdist.errors import InvalidSpec, OutOfMemory, UnknownValue
+from dpdist.histogram import Tally, count, source_of
+from dpdist.store import Store
+from tests import small
+
+DOMAIN = Domain(
+    (
+        Attribute("age", edges=tuple(range(13))),
+        Attribute("sex", categories=("f", "m")),
+        Attribute("work", categories=("a", "b", "c")),
+    )
+)
+
+
+def truth(table: pa.Table) -> np.ndarray:
+    counts = np.zeros(DOMAIN.shape, dtype=np.int64)
+    for row in table.to_pylist():
+        counts[row["age"], "fm".index(row["sex"]), "abc".index(row["work"])] += 1
+    return counts.ravel()
+
+
+def counted(tmp_path: Path, location: Path, domain: Domain = DOMAIN, **options: object) -> tuple[np.ndarray, Tally]:
+    store = Store(tmp_path / "store")
+    source = source_of(location, columns={}, **options)  # type: ignore[arg-type]
+    stored, tally = count(source, domain, store, engine.inline(), scratch=tmp_path / "scratch")
+    return store.read(stored), tally
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "csv.gz", "folder", "dictionary"])
+def test_every_form_gives_the_same_counts(tmp_path: Path, form: str) -> None:
+    table = small.records()
+    data = tmp_path / "data"
+    data.mkdir()
+    if form == "folder":
+        pyarrow.parquet.write_table(table[:1000], data / "a.parquet")
+        pyarrow.csv.write_csv(table[1000:2000], data / "b.csv")
+        (data / "deeper").mkdir()
+        pyarrow.parquet.write_table(table[2000:], data / "deeper" / "c.parquet", row_group_size=100)
+        location = data
+    elif form == "dictionary":
+        columns = {n: table[n].dictionary_encode() if n in ("sex", "work") else table[n] for n in table.column_names}
+        pyarrow.parquet.write_table(pa.table(columns), data / "x.parquet", row_group_size=500)
+        location = data / "x.parquet"
+    elif form == "parquet":
+        location = data / "x.parquet"
+        pyarrow.parquet.write_table(table, location, row_group_size=311)
+    else:
+        location = data / f"x.{form}"
+        with pa.output_stream(str(location), compression="gzip" if form.endswith("gz") else None) as sink:
+            pyarrow.csv.write_csv(table, sink)
+    counts, tally = counted(tmp_path, location)
+    np.testing.assert_array_equal(counts, truth(table))
+    assert tally == Tally(read=3000)
+    assert not list((tmp_path / "store").rglob("*part*/whole.json"))
+
+
+def test_csv_without_header(tmp_path: Path) -> None:
+    table = small.records(50)
+    path = tmp_path / "x.csv"
+    pyarrow.csv.write_csv(table, path, pyarrow.csv.WriteOptions(include_header=False))
+    counts, _ = counted(tmp_path, path, header=tuple(table.column_names))
+    np.testing.assert_array_equal(counts, truth(table))
+
+
+def test_values_outside_the_domain(tmp_path: Path) -> None:
+    table = pa.table({"age": [-1.0, 3.0, 99.0, None, 5.0], "sex": ["f", "f", "m", "m", None], "work": list("abcab")})
+    path = tmp_path / "x.parquet"
+    pyarrow.parquet.write_table(table, path)
+
+    def domain(age: str, sex: str) -> Domain:
+        return Domain(
+            (
+                Attribute("age", edges=tuple(range(13)), outside=age),  # type: ignore[arg-type]
+                Attribute("sex", categories=("f", "m"), outside=sex),  # type: ignore[arg-type]
+            )
+        )
+
+    counts, tally = counted(tmp_path, path, domain("clip", "drop"))
+    assert counts.reshape(12, 2).tolist()[0] == [1, 0]
+    assert counts.reshape(12, 2).tolist()[11] == [0, 1]
+    assert tally == Tally(read=5, dropped=2, clipped=2)
+    counts, tally = counted(tmp_path, path, domain("drop", "drop"))
+    assert counts.sum() == 1
+    assert tally == Tally(read=5, dropped=4)
+    with pytest.raises(UnknownValue, match="2 rows hold a value of 'age'|3 rows hold a value of 'age'"):
+        counted(tmp_path, path, domain("error", "drop"))
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_person_counts_at_most_k_times_whatever_the_file(tmp_path: Path, most: int) -> None:
+    table = small.records()
+    data = tmp_path / "data"
+    data.mkdir()
+    pyarrow.parquet.write_table(table[:1700], data / "a.parquet", row_group_size=250)
+    pyarrow.csv.write_csv(table[1700:], data / "b.csv")
+    counts, tally = counted(tmp_path, data, person="person", most_records=most)
+    seen: dict[int, int] = {}
+    kept = []
+    for row in table.to_pylist():
+        seen[row["person"]] = seen.get(row["person"], 0) + 1
+        if seen[row["person"]] <= most:
+            kept.append(row)
+    np.testing.assert_array_equal(counts, truth(pa.Table.from_pylist(kept)))
+    assert tally.beyond_bound == 3000 - len(kept) > 0
+    assert not list((tmp_path / "scratch").rglob("*.parquet"))
+
+
+def test_missing_persons_are_refused(tmp_path: Path) -> None:
+    table = pa.table({"age": [1], "sex": ["f"], "work": ["a"], "person": pa.array([None], pa.string())})
+    pyarrow.parquet.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(InvalidSpec, match="missing values"):
+        counted(tmp_path, tmp_path / "x.parquet", person="person")
+
+
+def test_counting_happens_once_for_a_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.write(tmp_path)
+    first, tally = counted(tmp_path, tmp_path / "records.parquet")
+    monkeypatch.setattr(histogram, "_count_partitions", None)
+    (tmp_path / "records.parquet").rename(tmp_path / "moved.parquet")
+    again, tally_again = counted(tmp_path, tmp_path / "moved.parquet")
+    np.testing.assert_array_equal(first, again)
+    assert tally == tally_again
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        ({"age": [1], "sex": ["f"]}, "no column 'work'; it has age, sex"),
+        ({"age": ["x"], "sex": ["f"], "work": ["a"]}, "has bins"),
+    ],
+)
+def test_wrong_columns(tmp_path: Path, columns: dict[str, list[object]], match: str) -> None:
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
+    with pytest.raises(InvalidSpec, match=match):
+        counted(tmp_path, tmp_path / "x.parquet")
+
+
+def test_missing_and_strange_files(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match="no records at"):
+        source_of(tmp_path / "nothing.parquet", columns={})
+    (tmp_path / "x.txt").write_text("a")
+    with pytest.raises(InvalidSpec, match="allowed are"):
+        source_of(tmp_path / "x.txt", columns={})
+
+
+def test_histograms_beyond_memory_are_refused_with_numbers(tmp_path: Path) -> None:
+    small.write(tmp_path)
+    tight = engine.Engine(workers=1, memory_bytes=10**6, threads=1, connect=None, local=True)
+    with pytest.raises(OutOfMemory, match="counting needs"):
+        count(
+            source_of(tmp_path / "records.parquet", columns={}),
+            DOMAIN,
+            Store(tmp_path / "s"),
+            tight,
+            scratch=tmp_path / "scratch",
+        )

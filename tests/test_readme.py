@@ -1,0 +1,67 @@
+"""The README's two commands, as written, in a fresh copy of the tree."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def copy_of_the_tree(target: Path) -> Path:
+    """What a clone would hold: tracked and new files, nothing ignored."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+    ).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            (target / name).write_bytes((ROOT / name).read_bytes())
+            (target / name).chmod((ROOT / name).stat().st_mode)
+    return target
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """make in a folder, with this environment instead of a new .venv (installing is what .ci/run shows)."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("DPDIST_", "PREFECT_"))}
+    ready = [option for mark in (".installed", ".installed-test") for option in ("-o", f"{sys.prefix}/{mark}")]
+    command = ["make", *ready, *arguments, f"VENV={sys.prefix}"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=900, env=environment)
+
+
+def test_the_two_commands_are_the_ones_in_the_readme() -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    commands = [line.split("#")[0].strip() for line in blocks[0].splitlines()]
+    assert commands == ["make demo", "make test"]
+
+
+def test_make_demo_publishes_the_census_example(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path / "clone")
+    done = make(tree, "demo")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "published releases/census-2026-11" in done.stdout
+    certificate = json.loads((tree / "releases" / "census-2026-11" / "release.json").read_text())
+    assert certificate["mechanism"]["name"] == "coa"
+    assert 0 <= certificate["mechanism"]["certified_gap"] < 1e-6
+    assert certificate["queries"] == 2085
+
+
+def test_make_test_runs_the_suite(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path / "clone")
+    done = make(tree, "test", "TESTS=tests/test_domain.py")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert re.search(r"\d+ passed", done.stdout)
+
+
+@pytest.mark.parametrize("path", ["README.md", "docs/release.schema.json"])
+def test_no_registry_host_or_personal_path(path: str) -> None:
+    text = (ROOT / path).read_text()
+    assert "/home/" not in text
+    assert "/work/" not in text
+    assert "pypi.org" not in text

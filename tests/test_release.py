@@ -1,0 +1,360 @@
+"""The release as a whole, on small records: repeats, refusals, kills and races."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+import dpdist as dp
+from dpdist import engine, report, stages
+from dpdist.errors import BudgetExceeded, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
+from dpdist.privacy.ledger import opened
+from dpdist.spec import load
+from dpdist.store import Store
+from tests import small
+
+
+def run(path: Path, home: Path, step: Any = stages.plainly) -> stages.Release:
+    context = stages.Context(home, Store(home / "store"), engine.inline(), lambda stage, line: None)
+    return stages.release(context, load(path), step=step)
+
+
+def truth_of(path: Path) -> np.ndarray:
+    spec = load(path)
+    counts = np.zeros(spec.attributes.shape, dtype=np.int64)
+    for row in pyarrow.parquet.read_table(spec.records_path).to_pylist():
+        counts[row["age"], "fm".index(row["sex"]), "abc".index(row["work"])] += 1
+    return np.asarray(spec.queries.unweighted.matvec(counts.ravel()))
+
+
+@pytest.mark.parametrize("mechanism", ["auto", "identity", "gaussian"])
+def test_answers_lie_around_the_truth(home: Path, mechanism: str) -> None:
+    path = small.write(home.parent / "data", mechanism=mechanism)
+    done = run(path, home)
+    table, certificate = report.load(done.folder)
+    assert done.charged
+    assert certificate["mechanism"]["name"] == ("coa" if mechanism == "auto" else mechanism)
+    deviations = (table["answer"].to_numpy() - truth_of(path)) / table["standard_error"].to_numpy()
+    assert np.abs(deviations).max() < 6
+    assert 0.3 < np.sqrt(np.mean(deviations**2)) < 2.0
+    assert certificate["privacy"]["rho"] == "1/10"
+    if mechanism == "auto":
+        assert 0 <= certificate["mechanism"]["certified_gap"] < 1e-6
+        costs = {row["mechanism"]: row["cost"] for row in certificate["mechanism"]["compared"]}
+        assert costs["coa"] < min(costs["identity"], costs["gaussian"])
+
+
+def test_published_files_are_whole_and_readable(home: Path) -> None:
+    done = run(small.write(home.parent / "data"), home)
+    table, certificate = report.load(done.folder)
+    rows = {row["query"]: row for row in table.to_pylist()}
+    one = rows["age 3, sex f"]
+    assert (one["group"], one["age"], one["sex"], one["work"]) == ("age x sex", "3", "f", "")
+    assert one["low_95"] < one["answer"] < one["high_95"]
+    assert "age up to 5, sex m" in rows
+    group = __import__("zarr").open_group(done.folder / "answers.zarr", mode="r")
+    np.testing.assert_array_equal(group["answer"][:], table["answer"].to_numpy())
+    csv_lines = (done.folder / "answers.csv").read_text().splitlines()
+    assert len(csv_lines) == table.num_rows + 1
+    page = (done.folder / "index.html").read_text()
+    assert "<svg" in page
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in page
+    assert "src=" not in page
+    assert certificate["queries"] == table.num_rows
+    (done.folder / "answers.csv").write_text("altered")
+    with pytest.raises(StoreError, match="altered"):
+        report.load(done.folder)
+
+
+def test_nothing_private_is_published(home: Path) -> None:
+    """The tally of rows, the key, the salt and the histogram's digest stay inside."""
+    path = small.write(home.parent / "data")
+    done = run(path, home)
+    with opened(home) as ledger:
+        receipt = ledger.receipt("small-1")
+    assert receipt is not None
+    root = (home / "root.key").read_text().strip()
+    for name, content in small.tree(done.folder).items():
+        text = content.decode("utf-8", errors="replace")
+        assert root not in text, name
+        assert receipt.histogram_digest not in text, name
+        assert "tally" not in text, name
+        assert "3000" not in text or name.startswith("answers.zarr"), name
+
+
+def test_a_second_run_changes_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small.write(home.parent / "data")
+    first = run(path, home)
+    before = small.tree(first.folder)
+    monkeypatch.setattr(stages, "draw", None)
+    second = run(path, home)
+    assert not second.charged
+    assert small.tree(second.folder) == before
+    shutil.rmtree(second.folder)
+    assert small.tree(run(path, home).folder) == before
+    with opened(home) as ledger:
+        assert ledger.budgets()[0].releases == 1
+
+
+def test_changed_input_under_the_same_id_is_refused(home: Path) -> None:
+    path = small.write(home.parent / "data")
+    run(path, home)
+    small.write(home.parent / "data", table=small.records(seed=1))
+    with pytest.raises(ReleaseConflict, match="another histogram"):
+        run(path, home)
+    small.write(home.parent / "data", budget={"rho": 0.05})
+    with pytest.raises(ReleaseConflict, match="another (spec|budget)"):
+        run(path, home)
+    small.write(home.parent / "data", neighbours="replace-one")
+    with pytest.raises(ReleaseConflict, match="another spec"):
+        run(path, home)
+
+
+def test_too_small_a_budget_is_refused_before_anything_is_drawn(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(small.write(home.parent / "data"), home)
+    run(small.write(home.parent / "data", release="small-2"), home)
+    drawn: list[object] = []
+    monkeypatch.setattr(stages, "draw", lambda *a: drawn.append(a))
+    with pytest.raises(BudgetExceeded) as refusal:
+        run(small.write(home.parent / "data", release="small-3"), home)
+    assert refusal.value.left == pytest.approx(0.05)
+    assert drawn == []
+    assert not Path("releases/small-3").exists()
+    with opened(home) as ledger:
+        assert ledger.receipt("small-3") is None
+
+
+def test_without_a_key_nothing_is_charged(home: Path) -> None:
+    (home / "root.key").unlink()
+    with pytest.raises(KeyUnavailable):
+        run(small.write(home.parent / "data"), home)
+    with opened(home) as ledger:
+        assert ledger.entries() == []
+
+
+def test_another_key_draws_other_noise(home: Path) -> None:
+    path = small.write(home.parent / "data")
+    first = report.load(run(path, home).folder)[0]["answer"].to_numpy()
+    other = home.parent / "other"
+    dp.privacy.keys.initialise(other)
+    shutil.rmtree("releases")
+    second = report.load(run(path, other).folder)[0]["answer"].to_numpy()
+    assert (first != second).all()
+
+
+def test_a_store_and_a_ledger_that_disagree_stop_the_release(home: Path) -> None:
+    path = small.write(home.parent / "data")
+    run(path, home)
+    ledger_file = home / "ledger.db"
+    kept = ledger_file.read_bytes()
+    ledger_file.unlink()
+    with pytest.raises(LedgerError, match="has not charged"):
+        run(path, home)
+    ledger_file.write_bytes(kept)
+    shutil.rmtree(home / "store" / "measurements")
+    with pytest.raises(StoreError, match="cannot be drawn again"):
+        run(path, home)
+
+
+KILL_POINTS: dict[str, tuple[str, str]] = {
+    "before the charge": ("dpdist.privacy.ledger.Ledger", "reserve"),
+    "after the charge": ("dpdist.privacy.ledger.Ledger", "begin_drawing"),
+    "before the draw": ("dpdist.stages", "draw"),
+    "before the commit": ("dpdist.privacy.ledger.Ledger", "commit"),
+    "before the answers": ("dpdist.stages", "answer"),
+    "before the files": ("dpdist.report", "write"),
+    "amid the files": ("dpdist.report", "page"),
+}
+
+KILLED_RUN = """
+import importlib, os, signal, sys
+from pathlib import Path
+from dpdist import engine, stages
+from dpdist.spec import load
+from dpdist.store import Store
+holder, name, spec, home = sys.argv[1:]
+module, _, cls = holder.rpartition(".") if holder.endswith("Ledger") else (holder, "", "")
+target = importlib.import_module(module)
+target = getattr(target, cls) if cls else target
+def die(*args, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(target, name, die)
+context = stages.Context(Path(home), Store(Path(home) / "store"), engine.inline(), lambda stage, line: None)
+stages.release(context, load(spec))
+"""
+
+
+@pytest.mark.parametrize("point", KILL_POINTS)
+def test_a_killed_run_is_finished_with_the_bytes_of_an_undisturbed_one(home: Path, point: str) -> None:
+    path = small.write(home.parent / "data")
+    with opened(home) as ledger:  # the salt is random: both runs start from one reservation
+        original = dp.privacy.ledger.Ledger.begin_drawing
+        dp.privacy.ledger.Ledger.begin_drawing = _stop  # type: ignore[method-assign]
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                run(path, home)
+        finally:
+            dp.privacy.ledger.Ledger.begin_drawing = original  # type: ignore[method-assign]
+        assert ledger.receipt("small-1").state == "reserved"  # type: ignore[union-attr]
+    undisturbed = home.parent / "undisturbed"
+    shutil.copytree(home, undisturbed)
+    expected = small.tree(run(path, undisturbed).folder)
+    shutil.rmtree("releases")
+
+    killed = subprocess.run([sys.executable, "-c", KILLED_RUN, *KILL_POINTS[point], str(path), str(home)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not Path("releases/small-1").exists()
+    assert small.tree(run(path, home).folder) == expected
+    with opened(home) as ledger:
+        assert ledger.verify() == 4
+        assert ledger.budgets()[0].releases == 1
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_draw_killed_between_shards_is_finished_the_same(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small.write(home.parent / "data", mechanism="identity")
+    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 16)
+    written: list[int] = []
+    original = Store.write_shard
+
+    def failing(self: Store, plan: Any, shard: int, block: Any) -> str:
+        if plan.name.startswith("measurements/") and len(written) == 2:
+            raise KeyboardInterrupt
+        if plan.name.startswith("measurements/"):
+            written.append(shard)
+        return original(self, plan, shard, block)
+
+    monkeypatch.setattr(Store, "write_shard", failing)
+    with pytest.raises(KeyboardInterrupt):
+        run(path, home)
+    assert written == [0, 1]
+    halfway = home.parent / "halfway"
+    shutil.copytree(home, halfway)
+    monkeypatch.setattr(Store, "write_shard", original)
+    first = small.tree(run(path, home).folder)
+    shutil.rmtree("releases")
+    assert small.tree(run(path, halfway).folder) == first
+
+
+def _racer(path: str, home: str, folder: str, results: Any) -> None:
+    os.makedirs(folder)
+    os.chdir(folder)
+    try:
+        results.put(run(Path(path), Path(home)).charged)
+    except Exception as error:  # noqa: BLE001 - reported to the parent
+        results.put(f"{type(error).__name__}: {error}")
+
+
+def test_two_flows_racing_for_one_release(home: Path) -> None:
+    path = small.write(home.parent / "data")
+    spawn = multiprocessing.get_context("spawn")
+    results = spawn.Queue()
+    folders = [home.parent / f"race{i}" for i in range(3)]
+    racers = [spawn.Process(target=_racer, args=(str(path), str(home), str(f), results)) for f in folders]
+    for racer in racers:
+        racer.start()
+    outcomes = [results.get(timeout=180) for _ in racers]
+    for racer in racers:
+        racer.join()
+    assert all(isinstance(outcome, bool) for outcome in outcomes), outcomes
+    with opened(home) as ledger:
+        assert ledger.budgets()[0].releases == 1
+        assert ledger.verify() == 4
+    published = [small.tree(folder / "releases" / "small-1") for folder in folders]
+    assert published[0] == published[1] == published[2]
+
+
+def test_a_release_on_dask_workers_has_the_same_bytes(home: Path) -> None:
+    path = small.write(
+        home.parent / "data", records={"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
+    )
+    with opened(home):
+        pass
+    halted: Callable[..., Any] = stages.draw
+    copy = home.parent / "copy"
+    try:
+        stages.draw = _stop  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt):
+            run(path, home)
+    finally:
+        stages.draw = halted
+    shutil.copytree(home, copy)
+    expected = small.tree(run(path, home).folder)
+    shutil.rmtree("releases")
+    shutil.rmtree(copy / "store" / "histograms")
+    with engine.started(workers=2) as started:
+        context = stages.Context(copy, Store(copy / "store"), started, lambda stage, line: None)
+        assert small.tree(stages.release(context, load(path)).folder) == expected
+
+
+def test_python_interface(home: Path) -> None:
+    content = small.spec()
+    small.write(home.parent / "data")
+    content["records"] = {"path": str(home.parent / "data" / "records.parquet")}
+    planned = dp.plan(content, engine="inline")
+    assert planned.strategy.gap < 1e-6
+    with opened(home) as ledger:
+        assert ledger.entries() == []
+    released = dp.run(content, engine="inline")
+    assert json.loads((released.folder / "release.json").read_text())["release"] == "small-1"
+
+
+def test_explicit_rows_and_blockwise_gram(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = home.parent / "data"
+    folder.mkdir()
+    rows = np.random.default_rng(0).integers(-1, 3, (50, 72))
+    np.save(folder / "rows.npy", rows)
+    path = small.write(folder, workload=[{"rows": {"file": "rows.npy"}}, {"marginals": {"ways": [1]}}])
+    spec = load(path)
+    for shard_bytes in (8 * 72, 8 * 72 * 7, 2**20):
+        monkeypatch.setattr("dpdist.store.SHARD_BYTES", shard_bytes)
+        for workers in (1, 3):
+            where = engine.Engine(workers=workers, memory_bytes=2**30, threads=1, connect=None, local=True)
+            context = stages.Context(
+                home, Store(home.parent / f"store-{shard_bytes}-{workers}"), where, lambda stage, line: None
+            )
+            np.testing.assert_array_equal(stages.gram(context, spec.queries), spec.queries.gram())
+    done = run(path, home)
+    table, _ = report.load(done.folder)
+    deviations = (table["answer"].to_numpy() - truth_of(path)) / table["standard_error"].to_numpy()
+    assert np.abs(deviations).max() < 6
+
+
+def test_a_killed_optimisation_resumes_from_its_checkpoint(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small.write(home.parent / "data")
+    spec = load(path)
+    steps: list[str] = []
+
+    def tell(stage: str, line: str) -> None:
+        steps.append(line)
+        if len(steps) == 3:
+            raise KeyboardInterrupt
+
+    context = stages.Context(home, Store(home / "store"), engine.inline(), tell)
+    with pytest.raises(KeyboardInterrupt):
+        stages.optimised(context, spec)
+    starts: list[Any] = []
+    original = stages.coa
+    monkeypatch.setattr(stages, "coa", lambda w, **o: starts.append(o["start"]) or original(w, **o))
+    quiet = stages.Context(home, Store(home / "store"), engine.inline(), lambda stage, line: None)
+    assert stages.optimised(quiet, spec).gap < 1e-6
+    assert starts[0] is not None
+    assert not list((home / "store").rglob("*checkpoint*"))
+    monkeypatch.setattr(stages, "coa", None)
+    assert stages.optimised(quiet, spec).gap < 1e-6

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from dpdist.errors import InvalidSpec
+from dpdist.privacy.accounting import rho_for
+from dpdist.spec import json_schema, load
+from tests import small
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "census" / "release.yaml"
+
+
+def test_the_example() -> None:
+    spec = load(EXAMPLE)
+    assert spec.attributes.shape == (91, 15, 2, 2)
+    assert spec.queries.shape == (2085, 5460)
+    assert spec.budget.as_rho == rho_for(1, 1e-9)
+    assert spec.records_path.is_file()
+
+
+def test_numbers_are_exact(tmp_path: Path) -> None:
+    spec = load(small.write(tmp_path, budget={"rho": 0.1}))
+    assert spec.budget.as_rho == Fraction(1, 10)
+    text = (tmp_path / "release.yaml").read_text().replace("rho: 0.1", "rho: 1e-3")
+    (tmp_path / "release.yaml").write_text(text)
+    assert load(tmp_path / "release.yaml").budget.as_rho == Fraction(1, 1000)
+
+
+def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None:
+    base = load(small.spec())
+    assert load(small.spec(title="x", output={"folder": "y"})).digest == base.digest
+    for change in (
+        {"release": "small-2"},
+        {"budget": {"rho": 0.05}},
+        {"neighbours": "replace-one"},
+        {"workload": [{"marginals": {"ways": [1]}}]},
+        {"records": {"path": "records.parquet", "person": {"most_records": 2}}},
+    ):
+        assert load(small.spec(**change)).digest != base.digest
+
+
+@pytest.mark.parametrize(
+    ("found", "replacement", "line", "message"),
+    [
+        ("mechanism: auto", "mechanizm: auto", 42, "unknown key 'mechanizm'; allowed here are budget"),
+        ("mechanism: auto", "mechanism: magic", 42, "'auto', 'coa', 'identity' or 'gaussian'"),
+        ("  epsilon: 1\n", "  epsilon: 0\n", 44, "epsilon must be positive"),
+        ("  epsilon: 1\n", "  epsilonn: 1\n", 45, "unknown key 'budget.epsilonn'; allowed here are delta, epsilon, rho"),
+        ("  epsilon: 1\n", "  rho: 1\n", 44, "either 'rho', or 'epsilon' and 'delta'"),
+        ("delta: 1e-9\n\nledger", "delta: 2\n\nledger", 44, "delta lies in"),
+        ("of: age", "of: agee", 40, "'agee' does not exist; declared are age, occupation, income, sex"),
+        ("of: age,", "of: sex,", 40, "have no order"),
+        ("ways: [1, 2]", "ways: [9]", 39, "not possible among 4"),
+        ("{from: 0, to: 90, outside: clip}", "{from: 9, to: 1}", 16, "from <= to"),
+        ("{from: 0, to: 90, outside: clip}", "{edges: [3, 1]}", 16, "strictly increasing"),
+        ("[below 50k, above 50k]", "[a, a]", 35, "'a' twice"),
+        ("[below 50k, above 50k]}", "[a, b], outside: clip}", 35, "no order to clip"),
+        ("most_records: 1 ", "most_records: 0 ", 11, "greater than or equal to 1"),
+        ("release: census-2026-11", "release: ../escape", 4, "pattern"),
+        ("period: 2026-11-01", "", 41, ""),
+    ],
+)
+def test_errors_name_line_and_cure(tmp_path: Path, found: str, replacement: str, line: int, message: str) -> None:
+    text = EXAMPLE.read_text()
+    assert found in text
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(text.replace(found, replacement, 1))
+    if not message:
+        text = bad.read_text().replace("per: total", "per: month")
+        bad.write_text(text)
+        with pytest.raises(InvalidSpec, match="add 'period: YYYY-MM-DD'"):
+            load(bad)
+        return
+    with pytest.raises(InvalidSpec) as refusal:
+        load(bad)
+    assert f"bad.yaml, line {line}: " in str(refusal.value)
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("a: [", "is not YAML"),
+        ("- 1", "mapping"),
+        ("", "mapping"),
+        ("release: a\nrelease: b", "line 2: key 'release' appears twice"),
+    ],
+)
+def test_files_that_are_no_specs(tmp_path: Path, text: str, match: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidSpec, match=match):
+        load(path)
+    with pytest.raises(InvalidSpec, match="No such file"):
+        load(tmp_path / "missing.yaml")
+
+
+def test_missing_keys_are_named() -> None:
+    content = small.spec()
+    del content["budget"]
+    with pytest.raises(InvalidSpec, match="'budget' is missing"):
+        load(content)
+
+
+def test_listed_ranges_fall_on_bins() -> None:
+    entry = {"ranges": {"of": ["age"], "list": [[2, 5]]}}
+    row = load(small.spec(workload=[entry])).queries.rows(slice(0, 1)).reshape(12, 2, 3)
+    assert row[:, 0, 0].tolist() == [0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+    with pytest.raises(InvalidSpec, match="does not fall on its bins"):
+        load(small.spec(workload=[{"ranges": {"of": ["age"], "list": [[2, 50]]}}]))
+
+
+def test_published_schema_is_current() -> None:
+    assert json.loads((ROOT / "docs" / "release.schema.json").read_text()) == json_schema()

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpdist.errors import StoreError
+from dpdist.store import ArrayPlan, Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.mark.parametrize("shard_rows", [1, 7, 8, 64, 1000])
+def test_arrays_come_back(store: Store, shard_rows: int) -> None:
+    array = np.arange(300, dtype=np.int64).reshape(100, 3)
+    plan = store.plan("a/b", array.shape, array.dtype, shard_rows=shard_rows)
+    store.begin(plan)
+    digests = [store.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(plan.shards)]
+    assert not store.exists("a/b")
+    stored = store.finish(plan, digests, {"fact": 1})
+    np.testing.assert_array_equal(store.read(stored), array)
+    again = pickle.loads(pickle.dumps(store)).open("a/b")
+    assert again == stored
+    assert again.facts == {"fact": 1}
+
+
+def test_digest_is_of_content(store: Store) -> None:
+    a, b = store.put("a", np.arange(5)), store.put("b", np.arange(5))
+    assert a.digest == b.digest
+    assert store.put("c", np.arange(1, 6)).digest != a.digest
+    assert store.put("d", np.arange(5).astype(np.float64)).digest != a.digest
+
+
+def test_half_written_is_never_whole(store: Store) -> None:
+    plan = store.plan("a", (10,), np.int64, shard_rows=5)
+    store.begin(plan)
+    store.write_shard(plan, 0, np.arange(5))
+    with pytest.raises(StoreError, match="not whole"):
+        store.open("a")
+    with pytest.raises(StoreError, match="2 shards, digests of 1"):
+        store.finish(plan, ["x"])
+    assert store.put("a", np.arange(10)).plan.shards == 1
+
+
+def test_arrays_are_written_once(store: Store) -> None:
+    first = store.put("a", np.arange(10))
+    assert store.put("a", np.arange(10)) == first
+    with pytest.raises(StoreError, match="written once"):
+        store.put("a", np.arange(1, 11))
+
+
+def test_a_writer_owns_whole_shards(store: Store) -> None:
+    plan = store.plan("a", (10,), np.int64, shard_rows=5)
+    store.begin(plan)
+    for shard, block in ((0, np.arange(4)), (0, np.arange(5.0)), (2, np.arange(5)), (1, np.arange(6))):
+        with pytest.raises(StoreError, match="owns whole shards"):
+            store.write_shard(plan, shard, block)
+
+
+def test_racing_writers_leave_one_whole_array(store: Store) -> None:
+    array = np.arange(50_000)
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda _: store.put("raced", array), range(16)))
+    assert len({r.digest for r in results}) == 1
+    np.testing.assert_array_equal(store.read(store.open("raced")), array)
+    plans = [store.plan("other", (4,), np.int64) for _ in range(2)]
+    for plan in plans:
+        store.begin(plan)
+    for plan, offset in zip(plans, (0, 1), strict=True):
+        digest = store.write_shard(plan, 0, np.arange(offset, offset + 4))
+        if offset == 0:
+            store.finish(plan, [digest])
+        else:
+            with pytest.raises(StoreError, match="other content"):
+                store.finish(plan, [digest])
+    assert store.read(store.open("other")).tolist() == [0, 1, 2, 3]
+
+
+def shard_files(store: Store, plan: ArrayPlan) -> list[Path]:
+    return sorted(
+        p for p in Path(store.location, plan.name, plan.attempt).rglob("*") if p.is_file() and p.name != "zarr.json"
+    )
+
+
+@pytest.mark.parametrize("damage", ["truncate", "alter", "remove"])
+def test_damaged_blocks_are_found(store: Store, damage: str) -> None:
+    stored = store.put("a", np.random.default_rng(0).integers(0, 10**9, 5000))
+    file = shard_files(store, stored.plan)[0]
+    content = bytearray(file.read_bytes())
+    if damage == "truncate":
+        file.write_bytes(content[: len(content) // 2])
+    elif damage == "alter":
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    else:
+        file.unlink()
+    with pytest.raises(StoreError, match="shard 0"):
+        store.read(store.open("a"))
+
+
+def test_altered_records_are_found(store: Store) -> None:
+    store.put("a", np.arange(5))
+    path = Path(store.location, "a", "whole.json")
+    path.write_text(path.read_text().replace('"shard_rows": 5', '"shard_rows": 4'))
+    with pytest.raises(StoreError, match="altered"):
+        store.open("a")
+    path.write_text("{")
+    with pytest.raises(StoreError, match="not readable"):
+        store.open("a")
+
+
+def test_delete(store: Store) -> None:
+    store.put("a1", np.arange(3))
+    store.put("a", np.arange(3))
+    store.delete("a")
+    assert not store.exists("a")
+    assert store.exists("a1")
