@@ -26,11 +26,10 @@ def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None 
     from dpdist import engine as engines
     from dpdist import stages
     from dpdist.spec import load
-    from dpdist.store import Store
 
     home = stages.state_folder()
     with engines.started(engine) as started:
-        return stages.plan(stages.Context(home, Store(home / "store"), started, lambda stage, line: None), load(spec))
+        return stages.plan(stages.Context(home, stages.store_of(home), started, stages.silent), load(spec))
 
 
 def run(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None = None) -> stages.Release:
@@ -41,9 +40,8 @@ def run(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None =
     from dpdist import engine as engines
     from dpdist import stages
     from dpdist.spec import load
-    from dpdist.store import Store
 
     home = stages.state_folder()
     with engines.started(engine) as started:
-        context = stages.Context(home, Store(home / "store"), started, lambda stage, line: None)
+        context = stages.Context(home, stages.store_of(home), started, stages.silent)
         return stages.release(context, load(spec))

@@ -13,24 +13,39 @@ COLOURS = ("#1f5fa8", "#c2410c", "#15803d", "#7c3aed", "#a16207", "#0e7490")
 WIDTH = 760
 
 
-def bars(labels: Sequence[str], values: Matrix, half: Matrix, axis: str) -> str:
-    """Horizontal bars with 95 % intervals."""
-    left, row, right = 260, 22, 70
-    top = float(np.max(values + half, initial=1e-9))
-    height = row * len(labels) + 30
+def bars(labels: Sequence[str], series: Mapping[str, tuple[Matrix, Matrix]], axis: str) -> str:
+    """Horizontal bars with 95 % intervals, one for each label and series."""
+    left, right = 260, 150
+    thick = 15 if len(series) == 1 else 13
+    row = thick * len(series) + 7
+    top = max(float(np.max(values + half)) for values, half in series.values())
     scale = (WIDTH - left - right) / max(top, 1e-9)
-    parts = [_open(height, f"{axis}: counts with 95 % intervals")]
+    legend = 20 if len(series) > 1 else 0
+    parts = [_open(row * len(labels) + legend + 16, f"{axis}: counts with 95 % intervals")]
+    for number, name in enumerate(series):
+        if legend:
+            x, colour = left + 110 * number, COLOURS[number % len(COLOURS)]
+            parts.append(f'<rect x="{x}" y="4" width="10" height="10" fill="{colour}"/>')
+            parts.append(f'<text x="{x + 14}" y="13">{escape(_short(name, 16))}</text>')
     for i, label in enumerate(labels):
-        y = 10 + i * row
-        length = max(0.0, float(values[i])) * scale
-        low, high = (left + max(0.0, float(values[i] + sign * half[i])) * scale for sign in (-1, 1))
-        tip = escape(f"{label}: {values[i]:,.1f} ± {half[i]:,.1f}")
-        parts.append(f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{escape(_short(label, 38))}</text>')
-        parts.append(
-            f'<rect x="{left}" y="{y + 1}" width="{length:.1f}" height="{row - 7}" fill="{COLOURS[0]}"><title>{tip}</title></rect>'
-        )
-        parts.append(f'<path d="M{low:.1f} {y + 8}H{high:.1f}M{low:.1f} {y + 4}v8M{high:.1f} {y + 4}v8" class="error"/>')
-        parts.append(f'<text x="{max(high, left + length) + 6:.1f}" y="{y + 12}">{values[i]:,.0f}</text>')
+        y = legend + 8 + i * row
+        parts.append(f'<text x="{left - 8}" y="{y + row / 2 + 1:.1f}" text-anchor="end">{escape(_short(label, 38))}</text>')
+        for number, (name, (values, half)) in enumerate(series.items()):
+            level = y + number * thick
+            length = max(0.0, float(values[i])) * scale
+            low, high = (left + max(0.0, float(values[i] + sign * half[i])) * scale for sign in (-1, 1))
+            tip = escape(f"{label}{', ' + name if legend else ''}: {values[i]:,.1f} ± {half[i]:,.1f}")
+            size = f'width="{length:.1f}" height="{thick - 1}"'
+            fill = COLOURS[number % len(COLOURS)]
+            parts.append(f'<rect x="{left}" y="{level}" {size} fill="{fill}"><title>{tip}</title></rect>')
+            middle, tick = level + thick / 2 - 0.5, thick / 2 - 1
+            marks = (
+                f"M{low:.1f} {middle}H{high:.1f}M{low:.1f} {middle - tick / 2}v{tick}M{high:.1f} {middle - tick / 2}v{tick}"
+            )
+            parts.append(f'<path d="{marks}" class="error"/>')
+            parts.append(
+                f'<text x="{max(high, left + length) + 6:.1f}" y="{middle + 4}">{values[i]:,.0f} ± {half[i]:,.0f}</text>'
+            )
     return "".join([*parts, "</svg>"])
 
 
@@ -50,7 +65,7 @@ def lines(labels: Sequence[str], series: Mapping[str, tuple[Matrix, Matrix]], ax
     parts = [_open(height, f"{axis}: counts with 95 % bands")]
     for tick in _ticks(trough, peak):
         parts.append(f'<path d="M{left} {y(tick):.1f}H{WIDTH - right}" class="grid"/>')
-        parts.append(f'<text x="{left - 6}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:,.0f}</text>')
+        parts.append(f'<text x="{left - 6}" y="{y(tick) + 4:.1f}" text-anchor="end">{round(tick):,d}</text>')
     for i in sorted({round(k * steps / min(steps, 9)) for k in range(min(steps, 9) + 1)}):
         label = escape(_short(labels[i], 14))
         parts.append(f'<text x="{x(i):.1f}" y="{height - 22}" text-anchor="middle">{label}</text>')
@@ -78,8 +93,8 @@ def heat(rows: Sequence[str], columns: Sequence[str], values: Matrix, half: Matr
     """A map of counts, darker for larger ones (square-root scale); the interval stands in each cell's title."""
     if len(rows) < len(columns):
         rows, columns, values, half, axes = columns, rows, values.T, half.T, (axes[1], axes[0])
-    left, top = 120, 150
-    wide = (WIDTH - left - 20) / len(columns)
+    left, top, right = 130, 150, 100
+    wide = (WIDTH - left - right) / len(columns)
     tall = max(5.0, min(20.0, 640 / len(rows)))
     height = int(top + tall * len(rows) + 24)
     peak = max(float(values.max()), 1e-9)
@@ -87,7 +102,7 @@ def heat(rows: Sequence[str], columns: Sequence[str], values: Matrix, half: Matr
     every = max(1, round(12 / tall))
     for j, label in enumerate(columns):
         x = left + (j + 0.6) * wide
-        parts.append(f'<text transform="translate({x:.1f} {top - 6}) rotate(-45)">{escape(_short(label, 26))}</text>')
+        parts.append(f'<text transform="translate({x:.1f} {top - 6}) rotate(-45)">{escape(_short(label, 24))}</text>')
     for i, label in enumerate(rows):
         if i % every == 0:
             parts.append(
@@ -118,7 +133,7 @@ def _ticks(low: float, high: float) -> list[float]:
     raw = (high - low) / 5 or 1.0
     magnitude = 10.0 ** np.floor(np.log10(raw))
     step = float(magnitude * min((s for s in (1, 2, 5, 10) if s * magnitude >= raw), default=10))
-    return [float(t) for t in np.arange(np.ceil(low / step) * step, high, step)]
+    return [float(t) + 0.0 for t in np.arange(np.ceil(low / step) * step, high, step)]
 
 
 def _short(text: str, length: int) -> str:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from dpdist import charts, store
+from dpdist.domain import Domain
 from dpdist.errors import StoreError
 from dpdist.operators import Identity, Matrix, Prefix
 from dpdist.workloads import Block, Workload
@@ -29,6 +30,7 @@ NORMAL_95 = 1.959963984540054
 """Half width of a 95 % interval in standard errors: answers sum many discrete Gaussians at scales of 2^20 and more."""
 PAGE_ROWS = 5000
 """Rows of a table shown on the page; the files hold all of them."""
+MOST_SERIES = 4
 TABLE_BATCH = 100_000
 
 
@@ -136,7 +138,12 @@ def page(content: Content, answer: Matrix, error: Matrix) -> str:
             rows = [(query_name(block, names, t), v, e) for t, v, e in zip(labels, values, errors, strict=True)]
             shown += block.queries
         sections.append(
-            {"title": block.name, "chart": _chart(block, names, values, errors), "rows": rows, "queries": block.queries}
+            {
+                "title": block.name,
+                "chart": _chart(block, content.workload.domain, values, errors),
+                "rows": rows,
+                "queries": block.queries,
+            }
         )
     template = environment.get_template("page.html")
     return template.render(
@@ -144,28 +151,27 @@ def page(content: Content, answer: Matrix, error: Matrix) -> str:
     )
 
 
-def _chart(block: Block, names: tuple[str, ...], values: Matrix, errors: Matrix) -> str | None:
+def _chart(block: Block, domain: Domain, values: Matrix, errors: Matrix) -> str | None:
     """An SVG for blocks of one or two plain attributes and for CDFs, None for others."""
-    if not block.separable or any(not isinstance(f, Identity | Prefix) for f in block.factors):
+    if not block.separable or len(block.axes) > 2 or any(not isinstance(f, Identity | Prefix) for f in block.factors):
         return None
     half = NORMAL_95 * errors
-    cumulative = [isinstance(f, Prefix) for f in block.factors]
+    ordered = [bool(domain.attributes[axis].edges) for axis in block.axes]
+    names = [domain.names[axis] for axis in block.axes]
     if len(block.factors) == 1:
-        axis = names[block.axes[0]]
-        if cumulative[0] or len(values) > 40:
-            return charts.lines(block.labels[0], {block.name: (values, half)}, axis)
-        return charts.bars(block.labels[0], values, half, axis)
-    if len(block.factors) != 2:
-        return None
+        draw = charts.lines if ordered[0] else charts.bars
+        return draw(block.labels[0], {block.name: (values, half)}, names[0])
     shape = tuple(len(labels) for labels in block.labels)
     grid, spread = values.reshape(shape), half.reshape(shape)
-    if any(cumulative) or min(shape) <= 4 < max(shape):
-        along = cumulative.index(True) if any(cumulative) else int(np.argmax(shape))
-        if along == 1:
-            grid, spread = grid.T, spread.T
-        series = {label: (grid[:, i], spread[:, i]) for i, label in enumerate(block.labels[1 - along])}
-        return charts.lines(block.labels[along], series, names[block.axes[along]])
-    return charts.heat(block.labels[0], block.labels[1], grid, spread, (names[block.axes[0]], names[block.axes[1]]))
+    cumulative = [isinstance(f, Prefix) for f in block.factors]
+    if not any(cumulative) and min(shape) > MOST_SERIES:
+        return charts.heat(block.labels[0], block.labels[1], grid, spread, (names[0], names[1]))
+    along = cumulative.index(True) if any(cumulative) else int(np.argmax(shape))
+    if along == 1:
+        grid, spread = grid.T, spread.T
+    series = {label: (grid[:, i], spread[:, i]) for i, label in enumerate(block.labels[1 - along])}
+    draw = charts.lines if ordered[along] else charts.bars
+    return draw(block.labels[along], series, names[along])
 
 
 def _write_tables(workload: Workload, answer: Matrix, error: Matrix, folder: Path) -> None:

@@ -119,6 +119,33 @@ def state_folder(home: Path | None = None) -> Path:
     return Path(chosen).expanduser().resolve()
 
 
+def store_of(home: Path) -> Store:
+    """The store of a state folder, or the one at ``DPDIST_STORE`` (a folder, or a URL such as s3://bucket/prefix)."""
+    return Store(os.environ.get("DPDIST_STORE") or home / "store")
+
+
+@dataclass(frozen=True)
+class _Watcher:
+    """Tells how a solve goes and keeps its last dual weights. On another machine it only keeps the weights."""
+
+    store: Store
+    checkpoint: str
+    progress: Progress
+
+    def __call__(self, found: Step) -> None:
+        self.progress("plan", f"iteration {found.iteration}: cost {found.objective:.6g}, certified gap {found.gap:.1e}")
+        if found.dual is not None:
+            self.store.write_document(self.checkpoint, {"dual": found.dual.tolist()})
+
+    def __reduce__(self) -> tuple[type[_Watcher], tuple[Store, str, Progress]]:
+        return _Watcher, (self.store, self.checkpoint, silent)
+
+
+def silent(stage: str, line: str) -> None:
+    """Progress told to nobody."""
+    del stage, line
+
+
 def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) -> Release:
     """Publish a release; the one place where its order is written.
 
@@ -184,18 +211,11 @@ def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
     if not context.store.exists(name):
         # the solve takes the bulk of a release's time: a killed one resumes from its last dual weights
         checkpoint = f"{name}-checkpoint.json"
-
-        def tell(found: Step) -> None:
-            context.progress(
-                "plan", f"iteration {found.iteration}: cost {found.objective:.6g}, certified gap {found.gap:.1e}"
-            )
-            if found.dual is not None:
-                context.store.write_document(checkpoint, {"dual": found.dual.tolist()})
-
+        tell = _Watcher(context.store, checkpoint, context.progress)
         start = _resumed(context.store, checkpoint)
         given: Workload | Matrix = workload if basis.operator is not None else gram(context, workload)
         solved = context.engine.heavy(partial(coa, tolerance=spec.tolerance, on_step=tell, start=start), given)
-        context.store.put(name, _stored_matrix(solved.operator), _strategy_facts(solved))
+        context.store.put_first(name, _stored_matrix(solved.operator), _strategy_facts(solved))
         context.store.delete(checkpoint)
     stored = context.store.open(name)
     matrix = context.store.read(stored)

@@ -177,6 +177,16 @@ class Store:
         digests = [self.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(plan.shards)]
         return self.finish(plan, digests, facts)
 
+    def put_first(self, name: str, array: Array, facts: dict[str, Any] | None = None) -> StoredArray:
+        """Store an array unless one is whole under this name; returns the one that is, whatever it holds.
+
+        For results that may differ in their last bits between equally good computations: the first is the one.
+        """
+        try:
+            return self.put(name, array, facts)
+        except StoreError:
+            return self.open(name)
+
     def exists(self, name: str) -> bool:
         """Whether the array is whole."""
         return self.has_document(f"{name}/{_RECORD}")

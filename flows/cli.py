@@ -21,7 +21,6 @@ from dpdist.errors import DpdistError
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.spec import json_schema, load
-from dpdist.store import Store
 from dpdist.strategies.planner import effort
 from flows import settings
 
@@ -62,7 +61,7 @@ def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = F
             f"(rank {needs.rank:,}); a strategy solved before is read back"
         )
     with _progress() as tell, engine.started(engine_address) as started:
-        planned = stages.plan(stages.Context(home, Store(home / "store"), started, tell), checked)
+        planned = stages.plan(stages.Context(home, stages.store_of(home), started, tell), checked)
     certificate = stages.certificate(planned)
     if as_json:
         out.print_json(json.dumps({**certificate, "memory_bytes": needs.memory_bytes}))
@@ -197,9 +196,9 @@ def _progress() -> Iterator[stages.Progress]:
 
 
 def _print_mechanisms(certificate: dict[str, Any]) -> None:
-    table = Table("mechanism", "RMSE per query", "above the certified bound", box=None, pad_edge=False)
+    table = Table("mechanism", "RMSE per query", "total squared error over the certified bound", box=None, pad_edge=False)
     for row in certificate["mechanism"]["compared"]:
-        gap = "not certified" if row["gap"] is None else f"{100 * row['gap']:.2g} %"
+        gap = "not certified" if row["gap"] is None else f"{1 + row['gap']:.7g} x"
         chosen = "[bold]" if row["mechanism"] == certificate["mechanism"]["name"] else ""
         table.add_row(f"{chosen}{row['mechanism']}", f"{row['rmse']:.4g}", gap)
     out.print(table)

@@ -14,7 +14,6 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from dpdist import engine, spec, stages
-from dpdist.store import Store
 
 _T = TypeVar("_T")
 
@@ -27,11 +26,6 @@ def as_task(name: str, work: Callable[[], _T]) -> _T:
         return work()
 
     return stage()
-
-
-def quiet(stage: str, line: str) -> None:
-    """Progress told to nobody."""
-    del stage, line
 
 
 _listener: list[stages.Progress] = []
@@ -48,9 +42,9 @@ def release(spec_path: str, engine_address: str | None = None, home: str | None 
     """
     folder = stages.state_folder(Path(home) if home else None)
     checked = spec.load(spec_path)
-    progress = _listener[-1] if _listener else quiet
+    progress = _listener[-1] if _listener else stages.silent
     with engine.started(engine_address) as started:
-        context = stages.Context(folder, Store(folder / "store"), started, progress)
+        context = stages.Context(folder, stages.store_of(folder), started, progress)
         return stages.release(context, checked, step=as_task)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
+from distributed import LocalCluster
 
 import dpdist as dp
 from dpdist import engine, report, stages
@@ -27,7 +28,7 @@ from tests import small
 
 
 def run(path: Path, home: Path, step: Any = stages.plainly) -> stages.Release:
-    context = stages.Context(home, Store(home / "store"), engine.inline(), lambda stage, line: None)
+    context = stages.Context(home, Store(home / "store"), engine.inline(), stages.silent)
     return stages.release(context, load(path), step=step)
 
 
@@ -192,7 +193,7 @@ target = getattr(target, cls) if cls else target
 def die(*args, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(target, name, die)
-context = stages.Context(Path(home), Store(Path(home) / "store"), engine.inline(), lambda stage, line: None)
+context = stages.Context(Path(home), Store(Path(home) / "store"), engine.inline(), stages.silent)
 stages.release(context, load(spec))
 """
 
@@ -298,9 +299,17 @@ def test_a_release_on_dask_workers_has_the_same_bytes(home: Path) -> None:
     expected = small.tree(run(path, home).folder)
     shutil.rmtree("releases")
     shutil.rmtree(copy / "store" / "histograms")
-    with engine.started(workers=2) as started:
-        context = stages.Context(copy, Store(copy / "store"), started, lambda stage, line: None)
-        assert small.tree(stages.release(context, load(path)).folder) == expected
+    shutil.rmtree(copy / "store" / "strategies")
+    for address in (None, "existing"):
+        shutil.rmtree("releases", ignore_errors=True)
+        where = home.parent / f"on-{address}"
+        shutil.copytree(copy, where)
+        with (
+            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+            engine.started(cluster.scheduler_address if address else None, workers=2) as started,
+        ):
+            context = stages.Context(where, Store(where / "store"), started, stages.silent)
+            assert small.tree(stages.release(context, load(path)).folder) == expected
 
 
 def test_python_interface(home: Path) -> None:
@@ -326,9 +335,7 @@ def test_explicit_rows_and_blockwise_gram(home: Path, monkeypatch: pytest.Monkey
         monkeypatch.setattr("dpdist.store.SHARD_BYTES", shard_bytes)
         for workers in (1, 3):
             where = engine.Engine(workers=workers, memory_bytes=2**30, threads=1, connect=None, local=True)
-            context = stages.Context(
-                home, Store(home.parent / f"store-{shard_bytes}-{workers}"), where, lambda stage, line: None
-            )
+            context = stages.Context(home, Store(home.parent / f"store-{shard_bytes}-{workers}"), where, stages.silent)
             np.testing.assert_array_equal(stages.gram(context, spec.queries), spec.queries.gram())
     done = run(path, home)
     table, _ = report.load(done.folder)
@@ -352,7 +359,7 @@ def test_a_killed_optimisation_resumes_from_its_checkpoint(home: Path, monkeypat
     starts: list[Any] = []
     original = stages.coa
     monkeypatch.setattr(stages, "coa", lambda w, **o: starts.append(o["start"]) or original(w, **o))
-    quiet = stages.Context(home, Store(home / "store"), engine.inline(), lambda stage, line: None)
+    quiet = stages.Context(home, Store(home / "store"), engine.inline(), stages.silent)
     assert stages.optimised(quiet, spec).gap < 1e-6
     assert starts[0] is not None
     assert not list((home / "store").rglob("*checkpoint*"))

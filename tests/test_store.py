@@ -1,19 +1,49 @@
 from __future__ import annotations
 
 import pickle
+import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from moto.server import ThreadedMotoServer
 
 from dpdist.errors import StoreError
 from dpdist.store import ArrayPlan, Store
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """An S3-compatible server on loopback, and a bucket in it."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT": f"http://{host}:{port}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+        }.items():
+            patch.setenv(name, value)
+        urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/dpdist-test", method="PUT")).close()
+        yield "s3://dpdist-test"
+    server.stop()
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "folder":
+        return Store(tmp_path / "store")
+    return Store(f"{request.getfixturevalue('s3')}/{tmp_path.name}")
+
+
+def folder_only(store: Store) -> None:
+    if "://" in store.location:
+        pytest.skip("damages files on disk")
 
 
 @pytest.mark.parametrize("shard_rows", [1, 7, 8, 64, 1000])
@@ -55,6 +85,11 @@ def test_arrays_are_written_once(store: Store) -> None:
         store.put("a", np.arange(1, 11))
 
 
+def test_the_first_of_equals_is_kept(store: Store) -> None:
+    first = store.put_first("a", np.arange(3))
+    assert store.put_first("a", np.arange(4)) == first
+
+
 def test_a_writer_owns_whole_shards(store: Store) -> None:
     plan = store.plan("a", (10,), np.int64, shard_rows=5)
     store.begin(plan)
@@ -90,6 +125,7 @@ def shard_files(store: Store, plan: ArrayPlan) -> list[Path]:
 
 @pytest.mark.parametrize("damage", ["truncate", "alter", "remove"])
 def test_damaged_blocks_are_found(store: Store, damage: str) -> None:
+    folder_only(store)
     stored = store.put("a", np.random.default_rng(0).integers(0, 10**9, 5000))
     file = shard_files(store, stored.plan)[0]
     content = bytearray(file.read_bytes())
@@ -105,6 +141,7 @@ def test_damaged_blocks_are_found(store: Store, damage: str) -> None:
 
 
 def test_altered_records_are_found(store: Store) -> None:
+    folder_only(store)
     store.put("a", np.arange(5))
     path = Path(store.location, "a", "whole.json")
     path.write_text(path.read_text().replace('"shard_rows": 5', '"shard_rows": 4'))
