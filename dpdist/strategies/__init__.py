@@ -1,9 +1,12 @@
 """Mechanisms: one strategy a file, the bounds that certify them, and the planner that compares them."""
 
 from dpdist.strategies.base import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
-from dpdist.strategies.bounds import dual_bound, hardt_talwar, lemma_4, singular_value_bound
+from dpdist.strategies.bounds import dual_bound, hardt_talwar, lemma_4, low_rank_bounds, singular_value_bound
 from dpdist.strategies.coa import coa
+from dpdist.strategies.eigen import eigen_design
 from dpdist.strategies.identity import gaussian, identity
+from dpdist.strategies.low_rank import low_rank
+from dpdist.strategies.smoothing import smoothing
 
 __all__ = [
     "OnStep",
@@ -12,10 +15,14 @@ __all__ = [
     "Strategy",
     "coa",
     "dual_bound",
+    "eigen_design",
     "gaussian",
     "hardt_talwar",
     "identity",
     "lemma_4",
+    "low_rank",
+    "low_rank_bounds",
     "matrix_mechanism_cost",
     "singular_value_bound",
+    "smoothing",
 ]

@@ -65,6 +65,8 @@ class Strategy:
             None when no workload was given.
         lower_bound: no strategy has a lower cost for that workload; None when no workload was given.
         direct: answers are the noisy measurements themselves (the Gaussian mechanism), without least squares.
+        norm: "l2" is measured with Gaussian noise; "l1" with Laplace noise, its cost is the variance at epsilon = 1.
+        structural_error: ||W - B A||_F of a strategy that answers the workload only approximately, else 0.
     """
 
     name: str
@@ -73,11 +75,18 @@ class Strategy:
     lower_bound: float | None = None
     solve: Solve | None = None
     direct: bool = False
+    norm: Literal["l2", "l1"] = "l2"
+    structural_error: float = 0.0
 
     @property
     def l2_sensitivity(self) -> float:
         """Largest column norm of A."""
         return self.operator.l2_sensitivity
+
+    @property
+    def l1_sensitivity(self) -> float:
+        """Largest sum of absolute values in a column of A."""
+        return float(np.abs(self.matrix()).sum(axis=0).max())
 
     @property
     def gap(self) -> float:
@@ -98,7 +107,11 @@ class Strategy:
         if self.direct:
             queries = self.operator.shape[0]
             return queries * self.l2_sensitivity**2
-        return matrix_mechanism_cost(self.operator.gram(), gram_of(workload))
+        precision = self.operator.gram()
+        cost = matrix_mechanism_cost(precision, gram_of(workload))
+        if self.norm == "l1":
+            return 2.0 * cost * self.l1_sensitivity**2 / float(np.diag(precision).max())
+        return cost
 
 
 def matrix_mechanism_cost(precision: Matrix, gram: Matrix) -> float:
@@ -123,10 +136,11 @@ def proven_root_trace(values: Matrix) -> float:
     """A number not above tr K^1/2, from computed eigenvalues of K >= 0.
 
     LAPACK's eigenvalues are off by a few eps ||K||; square roots blow that up near zero (a zero read as 1e-16 would add
-    1e-8), so eight eps ||K|| is taken off each before its root: a lower bound stays a lower bound.
+    1e-8), so those below n eps ||K|| count as zero and eight eps ||K|| is taken off the others: a lower bound stays one.
     """
-    margin = 8.0 * np.finfo(np.float64).eps * max(float(values[-1]), 0.0)
-    return float(np.sqrt(np.maximum(values - margin, 0.0)).sum())
+    rounding = np.finfo(np.float64).eps * max(float(values[-1]), 0.0)
+    kept = values[values > values.size * rounding]
+    return float(np.sqrt(np.maximum(kept - 8.0 * rounding, 0.0)).sum())
 
 
 def gram_of(workload: Workload | Matrix) -> Matrix:

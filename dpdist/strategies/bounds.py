@@ -55,6 +55,18 @@ def lemma_4(workload: Workload | Matrix, theta: float = 0.0) -> tuple[float, flo
     return max(2 * nuclear - n, nuclear**2 / n) + theta, largest * (float(values.sum()) + theta * n)
 
 
+def low_rank_bounds(workload: Workload | Matrix) -> tuple[float, float, float]:
+    """LRM's bounds of the optimal epsilon-DP error at epsilon = 1: upper, lower, and their ratio.
+
+    Upper: r sum_k lambda_k^2 (Lemma 3); lower: ``hardt_talwar`` (Lemma 4); lambda_k are W's non-zero singular values.
+    """
+    gram = gram_of(workload)
+    values = scipy.linalg.eigvalsh(gram, check_finite=False)
+    kept = values[values > gram.shape[0] * np.finfo(float).eps * values[-1]]
+    upper, lower = float(kept.size * kept.sum()), hardt_talwar(gram)
+    return upper, lower, upper / lower
+
+
 def hardt_talwar(workload: Workload | Matrix) -> float:
     """((2^r / r!) prod lambda_k)^(2/r) r^3: no epsilon-DP mechanism has a lower total squared error times epsilon^2.
 

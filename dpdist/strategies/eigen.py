@@ -1,0 +1,274 @@
+"""AM, the adaptive eigen-design: the best weights for a fixed set of design queries (Li & Miklau, VLDB 2012).
+
+Program 1, min_u sum_i c_i / u_i subject to (Q o Q)' u <= 1, is solved through its dual in one variable a cell,
+
+    maximise  2 sum_i sqrt(c_i s_i) - sum(y),   s = (Q o Q) y,   y >= 0,
+
+by barrier Newton steps whose systems are solved by conjugate gradients: matrix-vector products only, those inside the
+conjugate gradients in single precision. Every step gives both bounds, so the gap to Program 1's optimum is certified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import Dense, Matrix
+from dpdist.strategies.base import (
+    OnStep,
+    Solve,
+    Step,
+    Stop,
+    Strategy,
+    gram_of,
+    ignore,
+    matrix_mechanism_cost,
+    proven_root_trace,
+)
+from dpdist.strategies.problem import EPSILON
+from dpdist.workloads import Workload
+
+INITIAL_BARRIER = 0.05
+SHRINK = 0.1
+FORCING = 0.3
+LARGEST_STEP = 4.0
+SMALLEST_FACTOR = 0.03
+INNER_STEPS = 60
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Solution of Program 1.
+
+    Attributes:
+        weight: u, one non-negative number a design query, feasible.
+        cost: sum c_i / u_i.
+        lower_bound: no weights have a lower cost.
+        dual: y, one weight a cell.
+        products: products with (Q o Q) or its transpose, single-precision ones counted half.
+    """
+
+    weight: Matrix
+    cost: float
+    lower_bound: float
+    dual: Matrix
+    stop: Stop
+    products: float
+
+    @property
+    def gap(self) -> float:
+        """cost / lower_bound - 1."""
+        return self.cost / self.lower_bound - 1.0
+
+
+def eigen_design(
+    workload: Workload | Matrix,
+    *,
+    group_size: int | None = None,
+    principal: int | None = None,
+    design: Matrix | None = None,
+    complete: bool = True,
+    relative: bool = False,
+    tolerance: float = 1e-6,
+    on_step: OnStep = ignore,
+) -> Strategy:
+    """AM's strategy: design queries under their best weights, completed to columns of equal norm.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n).
+        group_size: eigen-query separation: groups of so many eigen-queries in eigenvalue order are weighted
+            independently, then against each other (n^(1/3) is a good size). Section 4.2 of the paper.
+        principal: so many leading eigen-queries get weights of their own, the rest one common weight. Section 4.2.
+        design: other design queries, (p, n), in place of the eigen-queries; their rows must span the workload.
+        complete: add Program 2's completing rows.
+        relative: scale every query to norm 1 first, so that relative errors are balanced; needs a Workload.
+        tolerance: certified relative gap of Program 1.
+    Returns: the strategy, its exact cost for the (scaled) workload, and the singular value bound.
+    Raises: InvalidInput, NotPositiveDefinite.
+    Source: Li & Miklau 2012, Programs 1 and 2, sections 3 and 4.
+    """
+    _check_options(group_size, principal, design, relative, workload)
+    gram = _relative_gram(workload) if relative and isinstance(workload, Workload) else gram_of(workload)
+    queries, costs, bound = _eigen_queries(gram) if design is None else _given_queries(gram, np.asarray(design))
+    squares = np.square(queries.T)
+    if principal is not None:
+        weights = _principal(squares, costs, principal, tolerance, on_step)
+    elif group_size is not None:
+        weights = _separated(squares, costs, group_size, tolerance, on_step)
+    else:
+        weights = program_1(squares, costs, tolerance=tolerance, on_step=on_step)
+    rows = np.sqrt(weights.weight)[:, None] * queries
+    if complete:
+        norms = np.einsum("ij,ij->j", rows, rows)
+        missing = norms.max() - norms
+        short = np.flatnonzero(missing > 1e-14 * norms.max())
+        completing = np.zeros((short.size, rows.shape[1]))
+        completing[np.arange(short.size), short] = np.sqrt(missing[short])
+        rows = np.vstack([rows, completing])
+    cost = matrix_mechanism_cost(rows.T @ rows, gram)
+    record = Solve("eigen-design", weights.stop, (), weights.dual, 1, round(weights.products))
+    return Strategy("eigen", Dense(rows), cost, bound, record)
+
+
+def program_1(
+    squares: Matrix, costs: Matrix, *, tolerance: float = 1e-6, max_iterations: int = 100, on_step: OnStep = ignore
+) -> Weights:
+    """The optimal weights of Program 1, with a certificate.
+
+    Args:
+        squares: (Q o Q)', (n, p): squared entries of the design queries, one column each.
+        costs: c, (p,), positive.
+    """
+    asked = squares.any(axis=1)
+    table = squares if asked.all() else np.ascontiguousarray(squares[asked])
+    single = table.astype(np.float32)
+    single_squares = single * single
+    cells = table.shape[0]
+    dual = table @ np.sqrt(costs)
+    slopes = table.T @ dual
+    factor = float(np.sqrt(costs * slopes).sum() / dual.sum()) ** 2
+    dual, slopes = dual * factor, slopes * factor
+    mean = float(np.sqrt(costs * slopes).sum()) / cells
+    barrier, products, lower = INITIAL_BARRIER * mean, 2.0, 0.0
+    best_cost, best_weight, best_dual = np.inf, np.zeros(costs.size), dual
+    stop: Stop = "iteration limit"
+    for iteration in range(1, max_iterations + 1):
+        weight = np.sqrt(costs / slopes)
+        loads = table @ weight
+        lower = max(lower, float(np.sqrt(costs * slopes).sum()) ** 2 / float(dual.sum()) * (1 - 8 * EPSILON * cells**0.5))
+        cost = float((costs / weight).sum() * loads.max())
+        if cost < best_cost:
+            best_cost, best_weight, best_dual = cost, weight / loads.max(), dual
+        on_step(Step(iteration, best_cost, best_cost / lower - 1.0))
+        if best_cost <= lower * (1.0 + tolerance):
+            stop = "converged"
+            break
+        gradient = dual * (loads - 1.0) + barrier
+        ridge = np.maximum(dual * (1.0 - loads), barrier)
+        curvature = (0.5 * weight / slopes).astype(np.float32)
+        move, used = _newton_step(single, single_squares, dual, curvature, ridge, gradient)
+        products += used + 2.0
+        step = min(1.0, LARGEST_STEP / float(np.abs(move).max()))
+        size = float(np.sqrt(dual @ move**2 / dual.sum()))
+        dual = dual * np.maximum(1.0 + step * move, SMALLEST_FACTOR)
+        if step == 1.0 and size < 0.5:
+            barrier = max(barrier * (SHRINK if size < 0.3 else 0.4), 1e-3 * tolerance * mean)
+        slopes = table.T @ dual
+    full = np.zeros(squares.shape[0])
+    full[asked] = best_dual
+    return Weights(best_weight, best_cost, lower, full, stop, products)
+
+
+def _newton_step(
+    table: Matrix, squares: Matrix, dual: Matrix, curvature: Matrix, ridge: Matrix, gradient: Matrix
+) -> tuple[Matrix, float]:
+    """Relative step from (Y P diag(w) P' Y + ridge) z = gradient by conjugate gradients, diagonal preconditioner."""
+    precondition = dual**2 * (squares @ curvature) + ridge
+    move = np.zeros(dual.size)
+    residual = gradient.copy()
+    scaled = residual / precondition
+    direction = scaled.copy()
+    energy = float(residual @ scaled)
+    first = np.sqrt(energy)
+    used = 0.5
+    for _ in range(INNER_STEPS):
+        inner = table.T @ (dual * direction).astype(np.float32)
+        image = dual * (table @ (curvature * inner)) + ridge * direction
+        used += 1.0
+        length = energy / float(direction @ image)
+        move += length * direction
+        residual -= length * image
+        scaled = residual / precondition
+        renewed = float(residual @ scaled)
+        if np.sqrt(renewed) < FORCING * first:
+            break
+        direction = scaled + renewed / energy * direction
+        energy = renewed
+    return move, used
+
+
+def _principal(squares: Matrix, costs: Matrix, principal: int, tolerance: float, on_step: OnStep) -> Weights:
+    """Own weights for the leading queries, one common weight for the rest."""
+    order = np.argsort(costs)[::-1]
+    own, rest = order[:principal], order[principal:]
+    columns = squares[:, own]
+    if rest.size:
+        columns = np.column_stack([columns, squares[:, rest].sum(axis=1)])
+    merged = np.concatenate([costs[own], [costs[rest].sum()]]) if rest.size else costs[own]
+    found = program_1(np.ascontiguousarray(columns), merged, tolerance=tolerance, on_step=on_step)
+    weight = np.empty(costs.size)
+    weight[own] = found.weight[: own.size]
+    weight[rest] = found.weight[-1] if rest.size else 0.0
+    return Weights(weight, found.cost, found.lower_bound, found.dual, found.stop, found.products)
+
+
+def group_weights(squares: Matrix, costs: Matrix, tolerance: float) -> tuple[Matrix, Matrix, float]:
+    """One group of the separation: its weights u_g, its load on every cell, and its cost. Groups are independent."""
+    found = program_1(squares, costs, tolerance=tolerance)
+    return found.weight, squares @ found.weight, found.cost
+
+
+def _separated(squares: Matrix, costs: Matrix, size: int, tolerance: float, on_step: OnStep) -> Weights:
+    """Eigen-query separation: groups in eigenvalue order, then one factor a group."""
+    order = np.argsort(costs)[::-1]
+    groups = [order[start : start + size] for start in range(0, order.size, size)]
+    solved = [group_weights(np.ascontiguousarray(squares[:, group]), costs[group], tolerance) for group in groups]
+    loads = np.ascontiguousarray(np.column_stack([load for _, load, _ in solved]))
+    factors = program_1(loads, np.array([cost for _, _, cost in solved]), tolerance=tolerance, on_step=on_step)
+    weight = np.empty(costs.size)
+    for group, (own, _, _), factor in zip(groups, solved, factors.weight, strict=True):
+        weight[group] = own * factor
+    return Weights(weight, factors.cost, factors.lower_bound, factors.dual, factors.stop, factors.products)
+
+
+def _eigen_queries(gram: Matrix) -> tuple[Matrix, Matrix, float]:
+    """Eigen-queries as rows, their eigenvalues, and the singular value bound; zero eigenvalues dropped."""
+    values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
+    top = float(values[-1])
+    kept = values > gram.shape[0] * EPSILON * max(top, 0.0)
+    if not kept.any():
+        raise InvalidInput("the workload asks nothing: every column is zero")
+    bound = proven_root_trace(values) ** 2 / gram.shape[0]
+    return np.ascontiguousarray(vectors[:, kept].T), values[kept], bound
+
+
+def _given_queries(gram: Matrix, design: Matrix) -> tuple[Matrix, Matrix, float]:
+    """Given design rows with c_i = squared norm of column i of W Q^+; rows that the workload does not need are dropped."""
+    if design.ndim != 2 or design.shape[1] != gram.shape[0] or not np.isfinite(design).all():
+        raise InvalidInput(f"design queries are finite rows over {gram.shape[0]} cells, found shape {design.shape}")
+    inverse = scipy.linalg.pinv(design, check_finite=False)
+    costs = np.einsum("ij,ij->j", inverse, gram @ inverse)
+    if np.einsum("ij,ji->", inverse @ design, gram @ (inverse @ design)) < (1 - 1e-9) * np.trace(gram):
+        raise InvalidInput("the design queries do not span the workload; add rows")
+    kept = costs > EPSILON * costs.max()
+    values = scipy.linalg.eigvalsh(gram, check_finite=False)
+    return design[kept].astype(np.float64), costs[kept], proven_root_trace(values) ** 2 / gram.shape[0]
+
+
+def _relative_gram(workload: Workload) -> Matrix:
+    """W'W with every (weighted) query scaled to norm 1; empty queries are left out."""
+    operator = workload.operator
+    out = np.zeros((operator.shape[1], operator.shape[1]))
+    for start, stop in operator.row_blocks():
+        rows = operator.rows(start, stop)
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        rows = rows[norms > 0] / norms[norms > 0, None]
+        out += rows.T @ rows
+    return out
+
+
+def _check_options(
+    group_size: int | None, principal: int | None, design: Matrix | None, relative: bool, workload: Workload | Matrix
+) -> None:
+    if group_size is not None and principal is not None:
+        raise InvalidInput("choose either eigen-query separation (group_size) or principal vectors (principal)")
+    for name, value in (("group_size", group_size), ("principal", principal)):
+        if value is not None and value < 1:
+            raise InvalidInput(f"{name} must be at least 1, found {value}")
+        if value is not None and design is not None:
+            raise InvalidInput(f"{name} orders eigen-queries by eigenvalue and cannot be used with another design")
+    if relative and not isinstance(workload, Workload):
+        raise InvalidInput("relative=True scales single queries: pass the Workload, not its gram")

@@ -1,0 +1,170 @@
+"""LRM: the workload as a product W = B L of low rank, by an augmented Lagrangian (Yuan et al., VLDB 2012, TODS 2015).
+
+    minimise  tr(B'B) / 2   subject to  W = B L (or ||W - B L||_F <= gamma),  every column of L in the unit ball,
+
+the L2 ball for Gaussian noise, the L1 ball for Laplace noise (pure epsilon). B has a closed form, L takes accelerated
+projected gradient steps, the multiplier pi follows the residual and beta doubles every few outer steps.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import scipy.linalg
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import Dense, Matrix
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, Strategy, gram_of, ignore
+from dpdist.strategies.bounds import singular_value_bound
+from dpdist.strategies.problem import EPSILON
+from dpdist.workloads import Workload
+
+INNER_STEPS = 20
+DOUBLING = 10
+RESIDUAL = 1e-4
+"""Relative residual ||W - B L|| / ||W|| at which the exact form stops."""
+
+
+def low_rank(
+    workload: Workload | Matrix,
+    *,
+    norm: Literal["l2", "l1"] = "l2",
+    gamma: float = 0.0,
+    inner: int | None = None,
+    max_iterations: int = 200,
+    seed: int = 0,
+    on_step: OnStep = ignore,
+) -> Strategy:
+    """LRM's strategy.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n). Only a factor F with F'F = W'W enters: orthogonal rows change nothing.
+        norm: "l2" for Gaussian noise, "l1" for Laplace noise.
+        gamma: allowed ||W - B L||_F; 0 asks for all of W. A positive gamma buys less noise for a bias of at most
+            gamma ||x||_2 in the L2 norm of all answers; the solve stops as soon as the residual is that small.
+        inner: rows of L; default 1.2 rank(W), as in the paper.
+    Returns: with gamma = 0, the strategy B^+ F that spans the workload exactly (the raw L ends slightly infeasible and
+        would understate the cost); with gamma > 0, L itself with ``structural_error`` set. The cost is
+        Delta^2 tr(B'B), for "l1" 2 Delta_1^2 tr(B'B): total variance at epsilon = 1.
+    Raises: InvalidInput, NotPositiveDefinite.
+    Source: LRM, Algorithm 1; bounds: Lemmas 3 and 4 (``bounds.low_rank_bounds``).
+    """
+    if norm not in ("l2", "l1"):
+        raise InvalidInput(f"the norm is 'l2' (Gaussian noise) or 'l1' (Laplace noise), found {norm!r}")
+    if not 0 <= gamma < np.inf:
+        raise InvalidInput(f"gamma is a finite, non-negative norm, found {gamma!r}")
+    gram = gram_of(workload)
+    factor = _factor(gram)
+    rank = factor.shape[0]
+    rows = inner if inner is not None else max(rank, round(1.2 * rank))
+    if rows < rank and gamma == 0:
+        raise InvalidInput(f"a workload of rank {rank} needs an inner dimension of at least {rank}, found {rows}")
+    state = np.random.default_rng(seed)
+    size = float(np.linalg.norm(factor))
+    best: tuple[float, Matrix, float, Stop, tuple[Step, ...]] | None = None
+    for start in _starts(factor / size, rows, norm, state):
+        left, right, stop, history = _augmented_lagrangian(factor / size, start, norm, gamma / size, max_iterations, on_step)
+        left *= size
+        residual = float(np.linalg.norm(factor - left @ right))
+        if gamma == 0:
+            right = scipy.linalg.pinv(left, check_finite=False) @ factor
+            left = factor @ scipy.linalg.pinv(right, check_finite=False)
+            residual = 0.0
+        delta = float(_lengths(right, norm).max())
+        cost = float((left**2).sum()) * delta**2 * (2.0 if norm == "l1" else 1.0)
+        if best is None or cost < best[0]:
+            best = (cost, right, residual, stop, history)
+    assert best is not None
+    cost, right, residual, stop, history = best
+    lower = singular_value_bound(gram) if norm == "l2" and gamma == 0 else None
+    record = Solve("low rank", stop, history)
+    return Strategy("low rank", Dense(right), cost, lower, record, norm=norm, structural_error=residual)
+
+
+def _factor(gram: Matrix) -> Matrix:
+    values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
+    kept = values > gram.shape[0] * EPSILON * max(float(values[-1]), 0.0)
+    if not kept.any():
+        raise InvalidInput("the workload asks nothing: every column is zero")
+    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
+
+
+def _starts(factor: Matrix, rows: int, norm: str, state: np.random.Generator) -> list[tuple[Matrix, Matrix]]:
+    """Starting points: singular vectors with small random rows, scaled into the ball; for the L1 ball also the cells.
+
+    The L1 program is far from convex: on ranges the singular vectors lead to twice the error of the cells themselves.
+    """
+    rank, n = factor.shape
+    scale = np.sqrt(np.einsum("ij,ij->i", factor, factor))
+    small = 1e-2 * state.standard_normal((max(0, rows - rank), n))
+    right = np.vstack([factor / np.sqrt(np.maximum(scale, 1e-12))[:, None], small])[:rows]
+    right /= _lengths(right, norm).max()
+    out = [(factor @ scipy.linalg.pinv(right, check_finite=False), right)]
+    if norm == "l1" and rows >= n:
+        cells = np.eye(rows, n)
+        out.append((factor @ cells.T, cells))
+    return out
+
+
+def _lengths(right: Matrix, norm: str) -> Matrix:
+    return np.asarray(np.abs(right).sum(axis=0) if norm == "l1" else np.sqrt((right**2).sum(axis=0)))
+
+
+def _augmented_lagrangian(
+    factor: Matrix, start: tuple[Matrix, Matrix], norm: str, gamma: float, limit: int, on_step: OnStep
+) -> tuple[Matrix, Matrix, Stop, tuple[Step, ...]]:
+    """B and L. With gamma > 0 the multiplier stays zero: the penalty grows until the residual is just allowed, and the
+    optimum of the penalised program at that residual is the optimum of the constrained one."""
+    left, right = start
+    multiplier = np.zeros_like(factor)
+    energy = float((left**2).sum())
+    beta = 5.0 * energy if gamma == 0 else 1e-3 * energy
+    allowed = gamma or RESIDUAL
+    history: list[Step] = []
+    stop: Stop = "iteration limit"
+    identity = np.eye(right.shape[0])
+    for iteration in range(1, limit + 1):
+        target = beta * factor + multiplier
+        left = scipy.linalg.solve(beta * right @ right.T + identity, right @ target.T, assume_a="pos", check_finite=False).T
+        right = _projected_gradient(left, right, target, beta, norm)
+        gap = factor - left @ right
+        residual = float(np.linalg.norm(gap))
+        history.append(Step(iteration, float((left**2).sum()), float("inf"), gradient_norm=residual))
+        on_step(history[-1])
+        if residual <= allowed and iteration > DOUBLING:
+            stop = "converged"
+            break
+        if gamma == 0:
+            multiplier = multiplier + beta * gap
+        if iteration % DOUBLING == 0:
+            beta *= 2
+    return left, right, stop, tuple(history)
+
+
+def _projected_gradient(left: Matrix, right: Matrix, target: Matrix, beta: float, norm: str) -> Matrix:
+    """Nesterov steps on beta/2 ||F - B L||^2 + <pi, F - B L> over columns of L in the unit ball."""
+    quadratic = beta * left.T @ left
+    linear = left.T @ target
+    lipschitz = float(scipy.linalg.eigvalsh(quadratic, subset_by_index=[quadratic.shape[0] - 1] * 2, check_finite=False)[0])
+    previous, ahead, momentum = right, right, 1.0
+    for _ in range(INNER_STEPS):
+        moved = project_columns(ahead - (quadratic @ ahead - linear) / lipschitz, norm)
+        renewed = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        ahead = moved + (momentum - 1) / renewed * (moved - previous)
+        previous, momentum = moved, renewed
+    return previous
+
+
+def project_columns(matrix: Matrix, norm: str) -> Matrix:
+    """Every column projected onto the unit ball of the norm. L1: Duchi et al. 2008."""
+    if norm == "l2":
+        lengths = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
+        return np.asarray(matrix / np.maximum(lengths, 1.0))
+    sizes = np.abs(matrix)
+    ordered = -np.sort(-sizes, axis=0)
+    excess = (np.cumsum(ordered, axis=0) - 1.0) / np.arange(1, matrix.shape[0] + 1)[:, None]
+    last = (ordered > excess).sum(axis=0) - 1
+    threshold = np.maximum(excess[last, np.arange(matrix.shape[1])], 0.0)
+    outside = sizes.sum(axis=0) > 1.0
+    return np.asarray(np.where(outside, np.sign(matrix) * np.maximum(sizes - threshold, 0.0), matrix))

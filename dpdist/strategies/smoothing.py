@@ -1,0 +1,114 @@
+"""ESM: exponential smoothing of the matrix mechanism's program (Yuan et al., VLDB 2012, appendix B).
+
+    minimise  smax_mu(diag M) * tr(V M^-1)  over M > 0,   smax_mu(d) = max d + mu log sum exp((d - max d)/mu),
+
+by non-monotone spectral projected gradient (Birgin, Martinez, Raydan 2000); A = M^(1/2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import Dense, Matrix
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, Strategy, gram_of, ignore, matrix_mechanism_cost
+from dpdist.strategies.bounds import singular_value_bound
+from dpdist.workloads import Workload
+
+MEMORY = 10
+SLOPE = 1e-4
+FLOOR = 1e-6
+"""Smallest eigenvalue of M allowed, relative to its mean diagonal."""
+RIDGE = 1e-9
+
+
+def smoothing(
+    workload: Workload | Matrix,
+    *,
+    accuracy: float = 0.01,
+    tolerance: float = 1e-6,
+    max_iterations: int = 500,
+    on_step: OnStep = ignore,
+) -> Strategy:
+    """ESM's strategy.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n); singular grams get a ridge of 1e-9 of their mean diagonal.
+        accuracy: how far the smooth maximum may exceed the true one; mu = accuracy / log n.
+        tolerance: relative decrease over ``MEMORY`` iterations at which it stops.
+    Returns: the strategy with its exact (not smoothed) cost and the singular value bound.
+    Raises: InvalidInput, NotPositiveDefinite.
+    Source: LRM (VLDB 2012), appendix B.
+    """
+    if not 0 < accuracy < 1:
+        raise InvalidInput(f"the accuracy of the smooth maximum lies in (0, 1), found {accuracy!r}")
+    gram = gram_of(workload)
+    n = gram.shape[0]
+    scale = float(np.trace(gram)) / n
+    if scale == 0:
+        raise InvalidInput("the workload asks nothing: every column is zero")
+    target = gram / scale + RIDGE * np.eye(n)
+    mu = accuracy / max(np.log(n), 1.0)
+    point = _projected(_root(target))
+    point /= float(np.diag(point).max())
+    value, gradient = objective_and_gradient(target, point, mu)
+    values, history, length = [value], [], 1.0
+    best, best_value = point, value
+    stop: Stop = "iteration limit"
+    for iteration in range(1, max_iterations + 1):
+        direction = _projected(point - length * gradient) - point
+        slope = float(np.vdot(gradient, direction))
+        step, reference = 1.0, max(values[-MEMORY:])
+        while True:
+            trial = point + step * direction
+            trial_value, trial_gradient = objective_and_gradient(target, trial, mu)
+            if trial_value <= reference + SLOPE * step * slope or step < 1e-10:
+                break
+            step *= 0.5
+        moved, turned = trial - point, trial_gradient - gradient
+        bent = float(np.vdot(moved, turned))
+        length = min(1e10, max(1e-10, float(np.vdot(moved, moved)) / bent)) if bent > 0 else 1e3 * length
+        point, value, gradient = trial, trial_value, trial_gradient
+        values.append(value)
+        if value < best_value:
+            best, best_value = point, value
+        history.append(Step(iteration, best_value * scale, float("inf"), gradient_norm=float(np.linalg.norm(direction))))
+        on_step(history[-1])
+        if iteration > MEMORY and values[-MEMORY - 1] - min(values[-MEMORY:]) <= tolerance * value:
+            stop = "converged"
+            break
+    root = scipy.linalg.cholesky(best, lower=False, check_finite=False)
+    cost = matrix_mechanism_cost(best, gram)
+    return Strategy("smoothing", Dense(root), cost, singular_value_bound(gram), Solve("smoothing", stop, tuple(history)))
+
+
+def objective_and_gradient(gram: Matrix, point: Matrix, mu: float) -> tuple[float, Matrix]:
+    """smax_mu(diag M) tr(V M^-1) and its gradient; infinite outside the cone."""
+    try:
+        factor = scipy.linalg.cho_factor(point, check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return np.inf, np.zeros_like(point)
+    half = scipy.linalg.cho_solve(factor, gram, check_finite=False)
+    trace = float(np.trace(half))
+    diagonal = np.diag(point)
+    shifted = np.exp((diagonal - diagonal.max()) / mu)
+    smooth = float(diagonal.max() + mu * np.log(shifted.sum()))
+    inverse = scipy.linalg.cho_solve(factor, half.T, check_finite=False)
+    gradient = -smooth * (inverse + inverse.T) / 2
+    gradient[np.diag_indices_from(gradient)] += trace * shifted / shifted.sum()
+    return smooth * trace, gradient
+
+
+def _projected(matrix: Matrix) -> Matrix:
+    """The nearest matrix whose eigenvalues are at least ``FLOOR`` of the mean diagonal."""
+    values, vectors = scipy.linalg.eigh((matrix + matrix.T) / 2, driver="evd", check_finite=False)
+    floor = FLOOR * max(float(np.abs(values).mean()), np.finfo(float).tiny)
+    if values[0] >= floor:
+        return np.asarray((matrix + matrix.T) / 2)
+    return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
+
+
+def _root(matrix: Matrix) -> Matrix:
+    values, vectors = scipy.linalg.eigh(matrix, driver="evd", check_finite=False)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
