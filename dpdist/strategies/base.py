@@ -44,14 +44,19 @@ def ignore(_: Step) -> None:
 
 @dataclass(frozen=True)
 class Solve:
-    """The record of an optimisation. Not converging is a value: read ``stop`` and the strategy's ``gap``."""
+    """The record of an optimisation. Not converging is a value: read ``stop`` and the strategy's ``gap``.
+
+    Attributes:
+        eigendecompositions: of matrices of the problem's size; those of half size count an eighth.
+        products: matrix products (or matrix-vector products, for AM) beside them.
+    """
 
     method: str
     stop: Stop
     history: tuple[Step, ...]
     dual: Matrix | None = field(default=None, repr=False)
-    eigendecompositions: int = 0
-    products: int = 0
+    eigendecompositions: float = 0
+    products: float = 0
 
 
 @dataclass(frozen=True)
@@ -166,4 +171,6 @@ def gram_of(workload: Workload | Matrix) -> Matrix:
         raise InvalidInput("the gram is not symmetric; pass W'W, or (V + V') / 2 if rounding made it so")
     if float(np.diag(gram).min()) < -1e-10 * scale:
         raise NotPositiveDefinite("the gram has a negative diagonal entry; it must be W'W of a real workload")
-    return np.asarray((gram + gram.T) * 0.5)
+    gram += gram.T.copy()
+    gram *= 0.5
+    return gram

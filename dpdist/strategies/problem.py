@@ -7,6 +7,7 @@ basis gives a thin factor without an n x n gram.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.linalg
@@ -25,18 +26,16 @@ class Problem:
 
     Attributes:
         gram: V of the kept cells, (k, k); None when only the factor is at hand.
-        values, vectors: eigen-decomposition V = Q diag(c) Q' (or of the coordinate gram for a basis).
-        factor: F with V = F'F, (rank, k), full row rank.
+        thin: F with V = F'F, (rank, k), full row rank; None for a full-rank gram, whose factor is rarely needed.
+        initial_dual: diag(V^1/2), the first guess of the dual weights.
         scale: costs of the scaled problem times this are costs of the original.
         place: kept cell of every original cell, -1 for cells without queries.
         basis: the workload's integer basis, when there is one, and the map from its coordinates to the factor.
     """
 
     gram: Matrix | None
-    factor: Matrix
+    thin: Matrix | None
     initial_dual: Matrix
-    singular_value_bound: float
-    full_rank: bool
     scale: float
     place: Matrix
     basis: Basis | None = None
@@ -45,12 +44,26 @@ class Problem:
     @property
     def cells(self) -> int:
         """Number of distinct, queried cells."""
-        return int(self.factor.shape[1])
+        return int(self.initial_dual.size)
+
+    @property
+    def full_rank(self) -> bool:
+        """Whether V is numerically of full rank."""
+        return self.thin is None
+
+    @cached_property
+    def factor(self) -> Matrix:
+        """F with V = F'F, (rank, k)."""
+        if self.thin is not None:
+            return self.thin
+        assert self.gram is not None
+        values, vectors = scipy.linalg.eigh(self.gram, driver="evd", check_finite=False)
+        return np.ascontiguousarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
 
     @property
     def rank(self) -> int:
         """Numerical rank of V."""
-        return int(self.factor.shape[0])
+        return self.cells if self.thin is None else int(self.thin.shape[0])
 
     def expand(self, dual: Matrix) -> Matrix:
         """Dual weights of the kept cells as weights of all cells: each class of equal cells shares its weight."""
@@ -97,17 +110,23 @@ def _from_gram(gram: Matrix) -> Problem:
     queried = np.flatnonzero(diagonal > EPSILON * diagonal.max(initial=0.0))
     if queried.size == 0:
         raise InvalidInput("the workload asks nothing: every column is zero")
-    first, group = _equal_cells(gram[np.ix_(queried, queried)])
+    first, group = _equal_cells(gram if queried.size == gram.shape[0] else gram[np.ix_(queried, queried)])
     kept = queried[first]
     place = np.full(gram.shape[0], -1, dtype=np.int64)
     place[queried] = group
     small = gram[np.ix_(kept, kept)] if kept.size < gram.shape[0] else gram
     scale = float(np.diag(small).mean())
-    small = small / scale
-    values, vectors = scipy.linalg.eigh(small, driver="evd", check_finite=False)
-    factor, dual, bound = _spectrum(values, vectors, small.shape[0])
-    full_rank = factor.shape[0] == kept.size
-    return Problem(small, factor, dual, bound, full_rank, scale, place)
+    small = np.divide(small, scale, out=small)  # gram_of made a copy
+    thin = _pivoted_factor(small)
+    if thin is not None:
+        values, vectors = scipy.linalg.eigh(thin @ thin.T, driver="evd", overwrite_a=True, check_finite=False)
+        right = vectors.T @ thin
+        roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
+        dual = np.einsum("ai,ai,a->i", right, right, 1.0 / roots)
+        return Problem(None, thin, np.maximum(dual, EPSILON * roots.sum()), scale, place)
+    values, vectors = scipy.linalg.eigh(small.T, driver="evd", check_finite=False)
+    factor, dual = _spectrum(values, vectors)
+    return Problem(small, factor, dual, scale, place)
 
 
 def _from_basis(basis: Basis) -> Problem:
@@ -130,8 +149,7 @@ def _from_basis(basis: Basis) -> Problem:
     roots = np.sqrt(np.maximum(outer_values, EPSILON * outer_values[-1]))
     dual = np.einsum("ai,ai,a->i", right, right, 1.0 / roots)
     place = _class_of_cells(basis, cells)
-    bound = float(roots.sum()) ** 2 / cells.size
-    return Problem(None, factor, dual, bound, False, scale, place, basis, coordinate_factor)
+    return Problem(None, factor, dual, scale, place, basis, coordinate_factor)
 
 
 def _class_of_cells(basis: Basis, cells: Matrix) -> Matrix:
@@ -147,18 +165,37 @@ def _class_of_cells(basis: Basis, cells: Matrix) -> Matrix:
     return position[representative]
 
 
-def _spectrum(values: Matrix, vectors: Matrix, n: int) -> tuple[Matrix, Matrix, float]:
-    """Thin factor, diag(V^1/2) and singular value bound from V's eigen-decomposition."""
+def _pivoted_factor(gram: Matrix) -> Matrix | None:
+    """F with V = F'F from Cholesky with pivots, when V's rank is clearly below n: n r^2 instead of n^3 operations.
+
+    None for (nearly) full rank, and when F'F misses V (an indefinite V, or a tail that pivots cannot resolve): the
+    eigen-decomposition then decides.
+    """
+    n = gram.shape[0]
+    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=n * EPSILON * float(np.diag(gram).max()), lower=0)
+    if rank > 0.9 * n:
+        return None
+    thin = np.zeros((rank, n))
+    thin[:, pivots - 1] = np.triu(factor)[:rank]
+    missed = float(np.abs(gram - thin.T @ thin).max())
+    return thin if missed <= 1e-11 * float(np.diag(gram).max()) else None
+
+
+def _spectrum(values: Matrix, vectors: Matrix) -> tuple[Matrix | None, Matrix]:
+    """Thin factor (None at full rank) and diag(V^1/2) from V's eigen-decomposition."""
+    n = values.size
     top = max(float(values[-1]), 0.0)
     if values[0] < -1e-8 * top or top == 0.0:
         raise NotPositiveDefinite(
             f"the gram has the eigenvalue {values[0]:.3g} beside {top:.3g}; a gram W'W has none below zero"
         )
     kept = values > n * EPSILON * top
+    if kept.all():
+        return None, np.einsum("ia,ia,a->i", vectors, vectors, np.sqrt(values))
     roots = np.sqrt(values[kept])
     thin = vectors[:, kept]
-    dual = np.maximum((thin * thin) @ roots, EPSILON * roots.sum())
-    return np.ascontiguousarray(roots[:, None] * thin.T), dual, float(roots.sum()) ** 2 / n
+    dual = np.maximum(np.einsum("ia,ia,a->i", thin, thin, roots), EPSILON * roots.sum())
+    return np.ascontiguousarray(roots[:, None] * thin.T), dual
 
 
 def _equal_cells(gram: Matrix) -> tuple[Matrix, Matrix]:

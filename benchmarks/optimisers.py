@@ -1,0 +1,270 @@
+"""Time to a certified 1e-6: dpdist's optimiser against the best peer methods, side by side in one process.
+
+    python benchmarks/optimisers.py --sizes 256 1024 --out benchmarks/results/optimisers.md
+
+Peers are written out below as small references: the fixed point on the dual (Denisov et al. 2022), L-BFGS on the strategy (as in HDMM), and COA as published (theta = 1e-3). They are told the
+optimum and stop at a true gap of 1e-6, for which nothing is charged to them; one that is not there after ``--cap`` times
+dpdist's time is stopped, and its ratio is a lower bound (">"). Marginals are handed to dpdist as a workload, whose integer
+basis it uses; everything else as a gram. Times are CPU seconds of this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import platform
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.linalg
+from scipy.optimize import minimize
+
+from dpdist.strategies import coa
+from dpdist.strategies.eigen import _eigen_queries, program_1
+from dpdist.strategies.newton import _armijo, newton_direction, objective_and_gradient
+from dpdist.strategies.problem import problem_of
+from dpdist.workloads import Workload, all_ranges, discrete, marginals, prefix, random_ranges, related
+
+TOLERANCE = 1e-6
+MARGINAL_SHAPES = {64: (4, 4, 4), 256: (4, 8, 8), 1024: (8, 8, 16), 2048: (8, 16, 16), 4096: (16, 16, 16)}
+WORKLOADS: dict[str, Callable[[int], Workload]] = {
+    "prefix": lambda n: prefix(n),
+    "all ranges": lambda n: all_ranges(n),
+    "random ranges": lambda n: random_ranges(n, 1024),
+    "WRelated": lambda n: related(n, 1024, int(0.4 * min(1024, n))),
+    "WDiscrete": lambda n: discrete(n, 1024),
+    "2-way marginals": lambda n: marginals(MARGINAL_SHAPES[n], 2),
+}
+
+
+class Watch:
+    """CPU seconds of a peer; ends the peer at its goal or its cap."""
+
+    class Done(Exception):
+        """The peer is finished."""
+
+    def __init__(self, goal: float, cap: float) -> None:
+        self.goal, self.cap, self.best, self.gave_up = goal, cap, math.inf, False
+        self.started = time.process_time()
+
+    @property
+    def spent(self) -> float:
+        return time.process_time() - self.started
+
+    def see(self, cost: float) -> None:
+        self.best = min(self.best, cost)
+        if self.best <= self.goal or self.spent > self.cap:
+            raise Watch.Done
+
+
+def fixed_point(gram: np.ndarray, watch: Watch) -> None:
+    """v <- v * diag X(v) on the whole gram, from v = diag V^(1/2)."""
+    values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
+    v = np.maximum((vectors * vectors) @ np.sqrt(np.maximum(values, 0)), 1e-300)
+    while True:
+        d = np.sqrt(v)
+        values, vectors = scipy.linalg.eigh((d[:, None] * gram * d).T, driver="evd", overwrite_a=True, check_finite=False)
+        roots = np.sqrt(np.maximum(values, 0))
+        diagonal = ((vectors * vectors) @ roots) / v
+        watch.see(float(diagonal.max() * roots.sum()))
+        v = v * diagonal
+
+
+def lbfgs(gram: np.ndarray, watch: Watch) -> None:
+    """Quasi-Newton on the off-diagonal entries of X from X = I, infinite outside the cone (HDMM's COA by L-BFGS)."""
+    n = gram.shape[0]
+    lower = np.tril_indices(n, -1)
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        x = np.eye(n)
+        x[lower] = flat
+        x.T[lower] = flat
+        try:
+            value, gradient, _ = objective_and_gradient(gram, x)
+        except scipy.linalg.LinAlgError:
+            return 1e300, np.zeros(flat.size)
+        watch.see(value)
+        return value, 2 * gradient[lower]
+
+    options = {"maxiter": 10**6, "maxfun": 10**6, "ftol": 0, "gtol": 0}
+    point, before = np.zeros(lower[0].size), math.inf
+    while watch.best < before * (1 - 1e-12):  # its line search gives up at the edge of the cone: start it again
+        before = watch.best
+        point = minimize(objective, point, jac=True, method="L-BFGS-B", options=options).x
+    watch.gave_up = True
+
+
+def published_coa(gram: np.ndarray, watch: Watch) -> None:
+    """Algorithm 1 with Algorithm 2's five conjugate-gradient steps, from X = I, theta = 1e-3."""
+    n = gram.shape[0]
+    ridged = gram + 1e-3 * np.eye(n)
+    x = np.eye(n)
+    value, gradient, inverse = objective_and_gradient(ridged, x)
+    while True:
+        direction = newton_direction(inverse, gradient)
+        moved = _armijo(ridged, x, direction, value, float(np.vdot(gradient, direction)))
+        if moved is None:
+            return
+        x = moved
+        value, gradient, inverse = objective_and_gradient(ridged, x)
+        watch.see(float(np.vdot(gram, inverse)))
+
+
+PEERS = {"fixed point": fixed_point, "L-BFGS": lbfgs, "published COA": published_coa}
+
+
+@dataclass
+class Row:
+    workload: str
+    n: int
+    rank: int
+    cost: float
+    gap: float
+    seconds: float
+    equivalents: float
+    eigendecompositions: float
+    products: float
+    memory: float
+    tight_gap: float | None
+    cap: float
+    peers: dict[str, tuple[float, bool, float]]
+
+    @property
+    def best(self) -> tuple[str, float, bool]:
+        """The fastest peer that arrived, else the cap as a lower bound of the ratio."""
+        arrived = [(seconds, name) for name, (seconds, done, _) in self.peers.items() if done]
+        if arrived:
+            seconds, name = min(arrived)
+            return name, seconds / self.seconds, True
+        return "none", min((s for s, _, _ in self.peers.values() if s >= self.cap), default=math.nan) / self.seconds, False
+
+
+def product_seconds(n: int) -> float:
+    """CPU seconds of one n x n product, the median of five."""
+    a = np.random.default_rng(0).standard_normal((n, n))
+    a @ a
+    found = []
+    for _ in range(5):
+        started = time.process_time()
+        a @ a
+        found.append(time.process_time() - started)
+    return float(np.median(found))
+
+
+def measure(name: str, n: int, *, cap: float, peers: list[str], memory: bool) -> Row:
+    workload = WORKLOADS[name](n)
+    gram = workload.gram()
+    given = workload if name == "2-way marginals" else gram
+    unit = product_seconds(n)
+    started = time.process_time()
+    found = coa(given, tolerance=TOLERANCE)
+    seconds = time.process_time() - started
+    assert found.solve is not None
+    problem = problem_of(given)
+    tight = coa(given, tolerance=1e-9).gap if problem.full_rank else None
+    peak = math.nan
+    if memory:
+        tracemalloc.start()
+        coa(given, tolerance=TOLERANCE)
+        peak = tracemalloc.get_traced_memory()[1] / (8 * n * n)
+        tracemalloc.stop()
+    goal = found.lower_bound * (1 + TOLERANCE)
+    results = {}
+    for peer in peers:
+        watch = Watch(goal, cap * seconds)
+        with contextlib.suppress(Watch.Done):
+            PEERS[peer](gram, watch)
+        results[peer] = (watch.spent, watch.best <= goal, watch.best / found.lower_bound - 1)
+    return Row(
+        name, n, problem.rank, found.workload_cost, found.gap, seconds, seconds / unit, found.solve.eigendecompositions,
+        found.solve.products, peak, tight, cap * seconds, results,
+    )  # fmt: skip
+
+
+def adaptive(name: str, n: int) -> tuple[str, int, float, float]:
+    """AM after its eigen-decomposition: time over the eigen-decomposition's, and the gap to Program 1's optimum."""
+    gram = WORKLOADS[name](n).gram()
+    started = time.process_time()
+    queries, costs, _ = _eigen_queries(gram)
+    decomposed = time.process_time()
+    weights = program_1(np.square(queries.T), costs)
+    return name, n, (time.process_time() - decomposed) / (decomposed - started), weights.gap
+
+
+def report(rows: list[Row], adaptive_rows: list[tuple[str, int, float, float]], cap: float) -> str:
+    threads = os.environ.get("OPENBLAS_NUM_THREADS", "all")
+    lines = [
+        "# Optimisers: time to a certified 1e-6",
+        "",
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, OPENBLAS_NUM_THREADS={threads}, "
+        f"Python {platform.python_version()}, NumPy {np.__version__}. CPU seconds. Command: `benchmarks/optimisers.py`; peers "
+        f"stopped at {cap:g} times dpdist's time unless noted.",
+        "",
+        "| workload | n | rank | cost | gap | s | product equivalents | eigh | products | memory / n^2 doubles | gap asked 1e-9 "
+        "| fastest peer | times slower |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for r in rows:
+        who, ratio, done = r.best
+        tight = "-" if r.tight_gap is None else f"{r.tight_gap:.1e}"
+        lines.append(
+            f"| {r.workload} | {r.n} | {r.rank} | {r.cost:.9g} | {r.gap:.1e} | {r.seconds:.2f} | {r.equivalents:.0f} | "
+            f"{r.eigendecompositions:g} | {r.products:g} | {r.memory:.1f} | {tight} | {who} | {'' if done else '> '}{ratio:.1f} |"
+        )
+    ratios = [r.best[1] for r in rows if r.peers]
+    if ratios:
+        lines += [
+            "",
+            f"Smallest ratio {min(ratios):.1f}, geometric mean {math.exp(np.mean(np.log(ratios))):.1f} (capped ones at their cap).",
+        ]
+    lines += ["", "Where each peer stood when it arrived or was stopped (CPU seconds, true gap):", ""]
+    lines += ["| workload | n | " + " | ".join(PEERS) + " |", "|---|---|" + "---|" * len(PEERS)]
+    for r in rows:
+        cells = [f"{r.peers[p][0]:.1f} s, {r.peers[p][2]:.1e}" if p in r.peers else "-" for p in PEERS]
+        lines.append(f"| {r.workload} | {r.n} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "## AM after its eigen-decomposition",
+        "",
+        "| workload | n | time / eigen-decomposition | gap to Program 1's optimum |",
+    ]
+    lines += ["|---|---|---|---|"]
+    lines += [f"| {name} | {n} | {share:.3f} | {gap:.1e} |" for name, n, share, gap in adaptive_rows]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[256, 1024])
+    parser.add_argument("--cap", type=float, default=20.0, help="peers are stopped at this multiple of dpdist's time")
+    parser.add_argument("--large", type=int, default=4096, help="from this n on: only the fixed point, stopped at 5 times")
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    rows = []
+    for n in options.sizes:
+        for name in WORKLOADS:
+            large = n >= options.large
+            peers = [] if options.no_peers else ["fixed point"] if large else list(PEERS)
+            row = measure(name, n, cap=5.0 if large else options.cap, peers=peers, memory=True)
+            who, ratio, done = row.best
+            print(f"{name:16} n={n:5} {row.seconds:8.2f} s = {row.equivalents:5.0f} products, gap {row.gap:.1e}; "
+                  f"{who} {'' if done else '> '}{ratio:.1f} x", flush=True)  # fmt: skip
+            rows.append(row)
+            if options.out:
+                options.out.write_text(report(rows, [], options.cap))
+    weighed = [adaptive(name, n) for n in options.sizes if n <= 2048 for name in WORKLOADS]
+    for name, n, share, gap in weighed:
+        print(f"AM {name:16} n={n:5} {share:.3f} of the eigen-decomposition, gap {gap:.1e}")
+    if options.out:
+        options.out.write_text(report(rows, weighed, options.cap))
+
+
+if __name__ == "__main__":
+    main()
