@@ -134,8 +134,8 @@ class _Watcher:
 
     def __call__(self, found: Step) -> None:
         self.progress("plan", f"iteration {found.iteration}: cost {found.objective:.6g}, certified gap {found.gap:.1e}")
-        if found.dual is not None:
-            self.store.write_document(self.checkpoint, {"dual": found.dual.tolist()})
+        if found.checkpoint is not None:
+            self.store.write_document(self.checkpoint, {"dual": found.checkpoint.tolist()})
 
     def __reduce__(self) -> tuple[type[_Watcher], tuple[Store, str, Progress]]:
         return _Watcher, (self.store, self.checkpoint, silent)

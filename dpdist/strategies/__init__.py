@@ -6,15 +6,18 @@ from dpdist.strategies.coa import coa
 from dpdist.strategies.eigen import eigen_design
 from dpdist.strategies.identity import gaussian, identity
 from dpdist.strategies.low_rank import low_rank
+from dpdist.strategies.planner import Effort, effort
 from dpdist.strategies.smoothing import smoothing
 
 __all__ = [
+    "Effort",
     "OnStep",
     "Solve",
     "Step",
     "Strategy",
     "coa",
     "dual_bound",
+    "effort",
     "eigen_design",
     "gaussian",
     "hardt_talwar",

@@ -56,9 +56,6 @@ class Point:
         """Cost of the strategy K^{-1/4} F, scaled to sensitivity 1."""
         return float(self.diagonal.max()) * self.total
 
-    def root(self, vectors: Matrix) -> Matrix:
-        """The mixing M with A = M F."""
-        return np.asarray(vectors.T / np.sqrt(self.roots)[:, None] / np.sqrt(self.diagonal.max()))
 
 
 def solve(
@@ -72,21 +69,21 @@ def solve(
     weight = np.maximum(problem.initial_dual if start is None else start, 0.0)
     weight = np.maximum(weight, 1e-14 * weight.sum())
     point, vectors = evaluate(factor, weight)
-    factor_total = point.total / float(weight.sum())
-    point, vectors = evaluate(factor, weight * factor_total**2)
+    weight = weight * (point.total / float(weight.sum())) ** 2
+    point, vectors = evaluate(factor, weight)
     mean = point.total / problem.cells
     barrier = INITIAL_BARRIER * mean if start is None else 1e-3 * mean
-    best, best_vectors, lower = point, vectors, point.lower
+    best, best_upper, lower = point.weight, point.upper, point.lower
     history: list[Step] = []
     hessian_products, eighs, dense, since, smallest, stop = 0, 3, False, 0, np.inf, "iteration limit"
     for iteration in range(1, max_iterations + 1):
         lower = max(lower, point.lower)
-        if point.upper < best.upper:
-            best, best_vectors = point, vectors
-        gap = best.upper / lower - 1.0
+        if point.upper < best_upper:
+            best, best_upper = point.weight, point.upper
+        gap = best_upper / lower - 1.0
         since = 0 if not history or gap < 0.9 * smallest else since + 1
         smallest = gap if since == 0 else smallest
-        history.append(Step(iteration, best.upper * problem.scale, gap, dual=problem.expand(point.weight)))
+        history.append(Step(iteration, best_upper * problem.scale, gap, checkpoint=problem.expand(point.weight)))
         on_step(history[-1])
         if gap <= tolerance:
             stop = "converged"
@@ -94,6 +91,7 @@ def solve(
         if since > PATIENCE:
             stop = "stalled"
             break
+        del vectors  # memory: the inner products need the room
         gradient = point.weight * (point.diagonal - 1.0) + barrier
         # primal-dual: the multiplier of a slack cell is its slack 1 - X_ii, so that its weight goes to mu / slack at once
         ridge = np.maximum(point.weight * (1.0 - point.diagonal), barrier)
@@ -111,23 +109,27 @@ def solve(
         size = float(np.sqrt(point.weight @ move**2 / point.weight.sum()))
         if step == 1.0 and size < 0.5:
             barrier = max(barrier * (SHRINK if size < 0.3 else 0.4), 1e-3 * tolerance * mean)
+        del point
         point, vectors = evaluate(factor, weight)
         eighs += 1
     record = Solve(
         "dual barrier Newton",
         "converged" if stop == "converged" else "stalled" if stop == "stalled" else "iteration limit",
         tuple(history),
-        history[-1].dual,
+        history[-1].checkpoint,
         eighs,
         hessian_products,
     )
-    return best.root(best_vectors), best.upper, lower, record
+    if best is not point.weight:
+        point, vectors = evaluate(factor, best)
+    mixing = vectors.T / np.sqrt(point.roots * float(point.diagonal.max()))[:, None]
+    return mixing, best_upper, lower, record
 
 
 def evaluate(factor: Matrix, weight: Matrix) -> tuple[Point, Matrix]:
     """The dual at v, and the eigenvectors of K = F D_v F'."""
     gram = (factor * weight) @ factor.T
-    values, vectors = scipy.linalg.eigh(gram, driver="evd", overwrite_a=True, check_finite=False)
+    values, vectors = scipy.linalg.eigh(gram.T, driver="evd", overwrite_a=True, check_finite=False)
     roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
     rotated = vectors.T @ factor
     diagonal = np.einsum("ai,ai,a->i", rotated, rotated, 1.0 / roots)

@@ -24,22 +24,30 @@ class Step:
         objective: cost of the best strategy so far.
         gap: objective / best lower bound - 1; infinite while unknown.
         gradient_norm: ||G||_F for the primal methods (Figure 1 of the COA paper), else nan.
-        dual: the n dual weights, a checkpoint from which a solve resumes; None for primal methods.
+        checkpoint: what ``start`` resumes from: the n dual weights for "dual" and AM, the current matrix for the others.
     """
 
     iteration: int
     objective: float
     gap: float
     gradient_norm: float = float("nan")
-    dual: Matrix | None = field(default=None, repr=False, compare=False)
+    checkpoint: Matrix | None = field(default=None, repr=False, compare=False)
 
 
 OnStep = Callable[[Step], None]
-"""Called after every iteration. It may raise ``Cancelled``; the last dual it saw resumes the solve."""
+"""Called after every iteration. It may raise ``Cancelled``; the last checkpoint it saw resumes the solve."""
 
 
 def ignore(_: Step) -> None:
     """The callback that does nothing."""
+
+
+def checked_start(start: Matrix, shape: tuple[int, ...]) -> Matrix:
+    """A checkpoint as float64. Raises: InvalidInput when it cannot belong to this problem."""
+    array = np.asarray(start, dtype=np.float64)
+    if array.shape != shape or not np.isfinite(array).all():
+        raise InvalidInput(f"a start needs finite entries of shape {shape}, found shape {array.shape}")
+    return array
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def coa(
         max_iterations: default 200 (dual), 100 (newton; the paper runs 10), 100 a theta (homotopy).
         theta: ridge of "newton", relative to nothing: the paper's tables use 1e-3.
         on_step: called after every iteration; may raise ``Cancelled``.
-        start: dual weights of an earlier, interrupted solve, (n,); "dual" only.
+        start: checkpoint of an earlier, interrupted solve: dual weights, (n,), or X, (n, n), for the published methods.
     Returns: the strategy with its cost, a lower bound that no strategy can beat, and the record of the solve. When the
         tolerance was not reached, ``strategy.solve.stop`` says so and ``strategy.gap`` says by how much.
     Raises: InvalidInput, NotPositiveDefinite.
@@ -45,11 +45,9 @@ def coa(
     if method not in ("dual", "newton", "homotopy"):
         raise InvalidInput(f"method {method!r} is unknown; allowed are 'dual', 'newton' and 'homotopy'")
     if method != "dual":
-        if start is not None:
-            raise InvalidInput("a start is a vector of dual weights; only method='dual' can use it")
         thetas = newton.HOMOTOPY if method == "homotopy" else (theta,)
         return newton.solve(
-            workload, thetas=thetas, tolerance=tolerance, max_iterations=max_iterations or 100, on_step=on_step
+            workload, thetas=thetas, tolerance=tolerance, max_iterations=max_iterations or 100, on_step=on_step, start=start
         )
     problem = problem_of(workload)
     restricted = None if start is None else problem.restrict(start)

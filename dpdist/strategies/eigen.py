@@ -23,6 +23,7 @@ from dpdist.strategies.base import (
     Step,
     Stop,
     Strategy,
+    checked_start,
     gram_of,
     ignore,
     matrix_mechanism_cost,
@@ -74,6 +75,7 @@ def eigen_design(
     relative: bool = False,
     tolerance: float = 1e-6,
     on_step: OnStep = ignore,
+    start: Matrix | None = None,
 ) -> Strategy:
     """AM's strategy: design queries under their best weights, completed to columns of equal norm.
 
@@ -86,6 +88,7 @@ def eigen_design(
         complete: add Program 2's completing rows.
         relative: scale every query to norm 1 first, so that relative errors are balanced; needs a Workload.
         tolerance: certified relative gap of Program 1.
+        start: checkpoint y, (n,), of an interrupted solve without groups or principal vectors.
     Returns: the strategy, its exact cost for the (scaled) workload, and the singular value bound.
     Raises: InvalidInput, NotPositiveDefinite.
     Source: Li & Miklau 2012, Programs 1 and 2, sections 3 and 4.
@@ -99,7 +102,7 @@ def eigen_design(
     elif group_size is not None:
         weights = _separated(squares, costs, group_size, tolerance, on_step)
     else:
-        weights = program_1(squares, costs, tolerance=tolerance, on_step=on_step)
+        weights = program_1(squares, costs, tolerance=tolerance, on_step=on_step, start=start)
     rows = np.sqrt(weights.weight)[:, None] * queries
     if complete:
         norms = np.einsum("ij,ij->j", rows, rows)
@@ -114,7 +117,13 @@ def eigen_design(
 
 
 def program_1(
-    squares: Matrix, costs: Matrix, *, tolerance: float = 1e-6, max_iterations: int = 100, on_step: OnStep = ignore
+    squares: Matrix,
+    costs: Matrix,
+    *,
+    tolerance: float = 1e-6,
+    max_iterations: int = 100,
+    on_step: OnStep = ignore,
+    start: Matrix | None = None,
 ) -> Weights:
     """The optimal weights of Program 1, with a certificate.
 
@@ -122,17 +131,20 @@ def program_1(
         squares: (Q o Q)', (n, p): squared entries of the design queries, one column each.
         costs: c, (p,), positive.
     """
-    asked = squares.any(axis=1)
-    table = squares if asked.all() else np.ascontiguousarray(squares[asked])
+    asked: Matrix = np.flatnonzero(squares.any(axis=1))
+    cells = squares.shape[0]
+    table = squares if asked.size == cells else np.ascontiguousarray(squares[asked])
     single = table.astype(np.float32)
     single_squares = single * single
-    cells = table.shape[0]
-    dual = table @ np.sqrt(costs)
+    if start is None:
+        dual = table @ np.sqrt(costs)
+    else:
+        dual = np.maximum(checked_start(start, (squares.shape[0],))[asked], 1e-14 * float(np.sum(start)))
     slopes = table.T @ dual
     factor = float(np.sqrt(costs * slopes).sum() / dual.sum()) ** 2
     dual, slopes = dual * factor, slopes * factor
     mean = float(np.sqrt(costs * slopes).sum()) / cells
-    barrier, products, lower = INITIAL_BARRIER * mean, 2.0, 0.0
+    barrier, products, lower = (INITIAL_BARRIER if start is None else 1e-4) * mean, 2.0, 0.0
     best_cost, best_weight, best_dual = np.inf, np.zeros(costs.size), dual
     stop: Stop = "iteration limit"
     for iteration in range(1, max_iterations + 1):
@@ -142,7 +154,7 @@ def program_1(
         cost = float((costs / weight).sum() * loads.max())
         if cost < best_cost:
             best_cost, best_weight, best_dual = cost, weight / loads.max(), dual
-        on_step(Step(iteration, best_cost, best_cost / lower - 1.0))
+        on_step(Step(iteration, best_cost, best_cost / lower - 1.0, checkpoint=_spread(dual, asked, cells)))
         if best_cost <= lower * (1.0 + tolerance):
             stop = "converged"
             break
@@ -157,9 +169,14 @@ def program_1(
         if step == 1.0 and size < 0.5:
             barrier = max(barrier * (SHRINK if size < 0.3 else 0.4), 1e-3 * tolerance * mean)
         slopes = table.T @ dual
-    full = np.zeros(squares.shape[0])
-    full[asked] = best_dual
-    return Weights(best_weight, best_cost, lower, full, stop, products)
+    return Weights(best_weight, best_cost, lower, _spread(best_dual, asked, cells), stop, products)
+
+
+def _spread(dual: Matrix, asked: Matrix, cells: int) -> Matrix:
+    """Weights of the asked cells as weights of all, zero elsewhere."""
+    full = np.zeros(cells)
+    full[asked] = dual
+    return full
 
 
 def _newton_step(

@@ -126,7 +126,12 @@ def solve(
             slack = max(upper / best.lower - 1.0, 0.0) / max(second_order, EPSILON)
             best.offer(upper, weight, spectra)
         history.append(
-            Step(iteration, best.upper * problem.scale, best.gap, dual=problem.expand(_unfold(weight, split, problem.cells)))
+            Step(
+                iteration,
+                best.upper * problem.scale,
+                best.gap,
+                checkpoint=problem.expand(_unfold(weight, split, problem.cells)),
+            )
         )
         on_step(history[-1])
         if best.gap <= tolerance:
@@ -144,7 +149,9 @@ def solve(
     assert best.weight is not None
     ratio = _diagonal(split, best.spectra, best.weight)
     root = split.root(best.spectra, best.weight, 1.0 / np.sqrt(ratio))
-    record = Solve("dual fixed point", _stop(stop), tuple(history), history[-1].dual, round(eighs, 2), round(products, 2))
+    record = Solve(
+        "dual fixed point", _stop(stop), tuple(history), history[-1].checkpoint, round(eighs, 2), round(products, 2)
+    )
     return root, best.upper, best.lower, record
 
 

@@ -8,6 +8,7 @@ projected gradient steps, the multiplier pi follows the residual and beta double
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ import scipy.linalg
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix
-from dpdist.strategies.base import OnStep, Solve, Step, Stop, Strategy, gram_of, ignore
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, Strategy, checked_start, gram_of, ignore
 from dpdist.strategies.bounds import singular_value_bound
 from dpdist.strategies.problem import EPSILON
 from dpdist.workloads import Workload
@@ -35,6 +36,7 @@ def low_rank(
     max_iterations: int = 200,
     seed: int = 0,
     on_step: OnStep = ignore,
+    start: Matrix | None = None,
 ) -> Strategy:
     """LRM's strategy.
 
@@ -43,6 +45,7 @@ def low_rank(
         norm: "l2" for Gaussian noise, "l1" for Laplace noise.
         gamma: allowed ||W - B L||_F; 0 asks for all of W. A positive gamma buys less noise for a bias of at most
             gamma ||x||_2 in the L2 norm of all answers; the solve stops as soon as the residual is that small.
+        start: checkpoint L, (inner, n), of an interrupted solve.
         inner: rows of L; default 1.2 rank(W), as in the paper.
     Returns: with gamma = 0, the strategy B^+ F that spans the workload exactly (the raw L ends slightly infeasible and
         would understate the cost); with gamma > 0, L itself with ``structural_error`` set. The cost is
@@ -63,8 +66,13 @@ def low_rank(
     state = np.random.default_rng(seed)
     size = float(np.linalg.norm(factor))
     best: tuple[float, Matrix, float, Stop, tuple[Step, ...]] | None = None
-    for start in _starts(factor / size, rows, norm, state):
-        left, right, stop, history = _augmented_lagrangian(factor / size, start, norm, gamma / size, max_iterations, on_step)
+    if start is None:
+        points = _starts(factor / size, rows, norm, state)
+    else:
+        right = checked_start(start, (rows, factor.shape[1]))
+        points = [(factor / size @ scipy.linalg.pinv(right, check_finite=False), right)]
+    for point in points:
+        left, right, stop, history = _augmented_lagrangian(factor / size, point, norm, gamma / size, max_iterations, on_step)
         left *= size
         residual = float(np.linalg.norm(factor - left @ right))
         if gamma == 0:
@@ -131,7 +139,7 @@ def _augmented_lagrangian(
         gap = factor - left @ right
         residual = float(np.linalg.norm(gap))
         history.append(Step(iteration, float((left**2).sum()), float("inf"), gradient_norm=residual))
-        on_step(history[-1])
+        on_step(replace(history[-1], checkpoint=right))
         if residual <= allowed and iteration > DOUBLING:
             stop = "converged"
             break

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.linalg
 
 from dpdist.operators import Dense, Matrix
-from dpdist.strategies.base import OnStep, Solve, Step, Stop, Strategy, gram_of
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, Strategy, checked_start, gram_of
 from dpdist.strategies.bounds import dual_bound
 from dpdist.workloads import Workload
 
@@ -18,7 +20,13 @@ HOMOTOPY = tuple(10.0**-i for i in range(11))
 
 
 def solve(
-    workload: Workload | Matrix, *, thetas: tuple[float, ...], tolerance: float, max_iterations: int, on_step: OnStep
+    workload: Workload | Matrix,
+    *,
+    thetas: tuple[float, ...],
+    tolerance: float,
+    max_iterations: int,
+    on_step: OnStep,
+    start: Matrix | None = None,
 ) -> Strategy:
     """The strategy after Algorithm 1 for each theta, each warm-started by the one before.
 
@@ -27,7 +35,7 @@ def solve(
     """
     gram = gram_of(workload)
     n = gram.shape[0]
-    x = np.eye(n)
+    x = np.eye(n) if start is None else checked_start(start, (n, n))
     history: list[Step] = []
     stop: Stop = "iteration limit"
     lower = dual_bound(gram, np.ones(n))
@@ -91,7 +99,7 @@ def _algorithm_1(
         gap = true_cost / lower - 1.0
         norm = float(np.linalg.norm(_hollow(gradient)))
         history.append(Step(len(history) + 1, true_cost, gap, gradient_norm=norm))
-        on_step(history[-1])
+        on_step(replace(history[-1], checkpoint=x))
         if gap <= tolerance:
             return x, lower, "converged"
         if abs(slope) <= 1e-13 * objective:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from dpdist.operators import Matrix
 from dpdist.strategies.base import Strategy
 from dpdist.workloads import Workload, integer_basis
+
+Optimiser = Literal["coa", "newton", "eigen", "low_rank", "smoothing"]
 
 EIGENDECOMPOSITION_PRODUCTS = 5.0
 TYPICAL_STEPS = 12
@@ -54,14 +58,33 @@ class Effort:
         return self.products * 2.0 * self.rank**2 * self.cells / rate
 
 
-def effort(workload: Workload) -> Effort:
-    """Bytes and matrix products of the certified optimum."""
-    basis = integer_basis(workload)
-    rank = basis.rank
-    cells = int(basis.representatives.size)
-    memory = 8 * (6 * rank**2 + 5 * rank * cells)
-    products = TYPICAL_STEPS * (2.0 + EIGENDECOMPOSITION_PRODUCTS * rank / cells) + 3 * TYPICAL_STEPS * 2.0
-    return Effort(cells, rank, memory, products)
+def effort(workload: Workload | Matrix, mechanism: Optimiser = "coa") -> Effort:
+    """Bytes and matrix products that an optimiser needs, stated before it runs.
+
+    Memory is an upper bound (tests compare it with the measured peak); products are those of a typical solve to 1e-6.
+    """
+    if isinstance(workload, Workload):
+        basis = integer_basis(workload)
+        rank, cells = basis.rank, int(basis.representatives.size)
+        factored = basis.operator is not None
+    else:
+        rank = cells = int(np.asarray(workload).shape[0])
+        factored = False
+    square = cells**2
+    if mechanism == "coa":
+        # thin factor, its rotation and the work of both; or V, the scaled V, its eigenvectors twice and LAPACK's work
+        doubles = 6 * rank**2 + 5 * rank * cells if factored else 6 * square
+        products = TYPICAL_STEPS * (2.0 + EIGENDECOMPOSITION_PRODUCTS * rank / cells) + 3 * TYPICAL_STEPS * 2.0
+    else:
+        arrays = {"newton": 14, "eigen": 11, "low_rank": 22, "smoothing": 15}[mechanism]
+        doubles = arrays * square
+        products = {
+            "newton": 100 * (2 * 5 + 3.0),
+            "eigen": 2 * EIGENDECOMPOSITION_PRODUCTS + 2,
+            "low_rank": 100 * 22.0,
+            "smoothing": 200 * (EIGENDECOMPOSITION_PRODUCTS + 3),
+        }[mechanism]
+    return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products)
 
 
 def best(strategies: list[Strategy]) -> Strategy:

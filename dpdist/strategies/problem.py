@@ -126,7 +126,7 @@ def _from_gram(gram: Matrix) -> Problem:
         return Problem(None, thin, np.maximum(dual, EPSILON * roots.sum()), scale, place)
     values, vectors = scipy.linalg.eigh(small.T, driver="evd", check_finite=False)
     factor, dual = _spectrum(values, vectors)
-    return Problem(small, factor, dual, scale, place)
+    return Problem(small if factor is None else None, factor, dual, scale, place)
 
 
 def _from_basis(basis: Basis) -> Problem:
@@ -176,8 +176,10 @@ def _pivoted_factor(gram: Matrix) -> Matrix | None:
     if rank > 0.9 * n:
         return None
     thin = np.zeros((rank, n))
-    thin[:, pivots - 1] = np.triu(factor)[:rank]
-    missed = float(np.abs(gram - thin.T @ thin).max())
+    thin[:, pivots - 1] = np.triu(factor[:rank])
+    del factor
+    blocks = (slice(start, start + 512) for start in range(0, n, 512))
+    missed = max(float(np.abs(gram[rows] - thin[:, rows].T @ thin).max()) for rows in blocks)
     return thin if missed <= 1e-11 * float(np.diag(gram).max()) else None
 
 

@@ -7,12 +7,14 @@ by non-monotone spectral projected gradient (Birgin, Martinez, Raydan 2000); A =
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.linalg
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix
-from dpdist.strategies.base import OnStep, Solve, Step, Stop, Strategy, gram_of, ignore, matrix_mechanism_cost
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, Strategy, checked_start, gram_of, ignore, matrix_mechanism_cost
 from dpdist.strategies.bounds import singular_value_bound
 from dpdist.workloads import Workload
 
@@ -30,12 +32,14 @@ def smoothing(
     tolerance: float = 1e-6,
     max_iterations: int = 500,
     on_step: OnStep = ignore,
+    start: Matrix | None = None,
 ) -> Strategy:
     """ESM's strategy.
 
     Args:
         workload: a workload, or its gram W'W, (n, n); singular grams get a ridge of 1e-9 of their mean diagonal.
         accuracy: how far the smooth maximum may exceed the true one; mu = accuracy / log n.
+        start: checkpoint M, (n, n), of an interrupted solve.
         tolerance: relative decrease over ``MEMORY`` iterations at which it stops.
     Returns: the strategy with its exact (not smoothed) cost and the singular value bound.
     Raises: InvalidInput, NotPositiveDefinite.
@@ -50,7 +54,7 @@ def smoothing(
         raise InvalidInput("the workload asks nothing: every column is zero")
     target = gram / scale + RIDGE * np.eye(n)
     mu = accuracy / max(np.log(n), 1.0)
-    point = _projected(_root(target))
+    point = _projected(_root(target) if start is None else checked_start(start, (n, n)))
     point /= float(np.diag(point).max())
     value, gradient = objective_and_gradient(target, point, mu)
     values, history, length = [value], [], 1.0
@@ -74,7 +78,7 @@ def smoothing(
         if value < best_value:
             best, best_value = point, value
         history.append(Step(iteration, best_value * scale, float("inf"), gradient_norm=float(np.linalg.norm(direction))))
-        on_step(history[-1])
+        on_step(replace(history[-1], checkpoint=point))
         if iteration > MEMORY and values[-MEMORY - 1] - min(values[-MEMORY:]) <= tolerance * value:
             stop = "converged"
             break

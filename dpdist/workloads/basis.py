@@ -189,13 +189,15 @@ def _local(block: Block, operator: SubsetBasis) -> tuple[tuple[Operator, ...], M
         factors = (Dense(tensor.reshape(tensor.shape[0], -1)),)
     index = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), dtype=np.int64)
     place = np.empty(index.shape[1], dtype=np.int64)
-    for column in range(index.shape[1]):
-        subset = tuple(axis for axis, value in zip(keep, index[:, column], strict=True) if value > 0)
-        flat = 0
-        for axis, value in zip(keep, index[:, column], strict=True):
-            if value > 0:
-                flat = flat * (operator.sizes[axis] - 1) + int(value) - 1
-        place[column] = operator.starts[operator.family.index(subset)] + flat
+    present = index > 0
+    for pattern in {tuple(column) for column in present.T}:
+        columns = np.flatnonzero((present == np.array(pattern, dtype=bool)[:, None]).all(axis=0))
+        subset = tuple(axis for axis, here in zip(keep, pattern, strict=True) if here)
+        flat = np.zeros(columns.size, dtype=np.int64)
+        for position, axis in enumerate(keep):
+            if pattern[position]:
+                flat = flat * (operator.sizes[axis] - 1) + index[position, columns] - 1
+        place[columns] = operator.starts[operator.family.index(subset)] + flat
     return factors, place
 
 

@@ -177,7 +177,7 @@ def test_cancel_and_resume() -> None:
 
         with pytest.raises(Cancelled):
             coa(gram, on_step=stop)
-        resumed = coa(gram, start=seen[-1].dual)
+        resumed = coa(gram, start=seen[-1].checkpoint)
         assert resumed.solve is not None
         assert resumed.gap <= 1e-6
         assert resumed.solve.history[0].gap < seen[0].gap
@@ -222,5 +222,6 @@ def test_bad_options() -> None:
         coa(np.eye(2), tolerance=0)
     with pytest.raises(InvalidInput, match="method"):
         coa(np.eye(2), method="magic")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="start"):
-        coa(np.eye(2), start=np.array([1.0]))
+    for method in ("dual", "newton"):
+        with pytest.raises(InvalidInput, match="start"):
+            coa(np.eye(2), start=np.array([1.0]), method=method)

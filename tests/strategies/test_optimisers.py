@@ -1,0 +1,118 @@
+"""What all optimisers share: progress, cancelling and resuming, stated memory, invariances, the order of their costs."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdist.errors import Cancelled, InvalidInput
+from dpdist.strategies import Strategy, coa, effort, eigen_design, identity, low_rank, smoothing
+from dpdist.strategies.base import Step
+from dpdist.strategies.planner import best, candidates
+from dpdist.workloads import all_ranges, discrete, marginals, prefix, random_ranges, related
+
+OPTIMISERS: dict[str, Callable[..., Strategy]] = {
+    "coa": coa,
+    "newton": partial(coa, method="newton", max_iterations=15),
+    "eigen": eigen_design,
+    "low_rank": low_rank,
+    "smoothing": partial(smoothing, max_iterations=60),
+}
+PROBLEMS = {
+    "prefix": prefix(48),
+    "random ranges": random_ranges(48, 30),
+    "related": related(40, 50, 8),
+    "marginals": marginals((4, 3, 3), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_cancelled_solves_resume(name: str, problem: str) -> None:
+    gram = PROBLEMS[problem].gram()
+    if name == "newton":
+        gram = gram + 1e-3 * np.trace(gram) / gram.shape[0] * np.eye(gram.shape[0])
+    seen: list[Step] = []
+
+    def stop(step: Step) -> None:
+        seen.append(step)
+        if len(seen) == 2:
+            raise Cancelled("enough")
+
+    try:
+        OPTIMISERS[name](gram, on_step=stop)
+    except Cancelled:
+        assert len(seen) == 2
+    assert seen[-1].checkpoint is not None
+    resumed = OPTIMISERS[name](gram, start=seen[-1].checkpoint)
+    assert resumed.workload_cost is not None
+    whole = OPTIMISERS[name](gram).workload_cost
+    assert whole is not None
+    slack = {"coa": 1e-6, "eigen": 1e-3}.get(name, 0.05)  # Program 2 is not unique to 1e-6
+    assert resumed.workload_cost <= whole * (1 + slack)
+    with pytest.raises(InvalidInput, match="start"):
+        OPTIMISERS[name](gram, start=np.ones(3))
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_no_optimiser_needs_more_memory_than_it_states(name: str) -> None:
+    for workload in (prefix(256), related(256, 300, 60), discrete(256, 256)):
+        gram = workload.gram()
+        tracemalloc.start()
+        OPTIMISERS[name](gram, **({"max_iterations": 5} if name in ("low_rank",) else {}))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        stated = effort(gram, name).memory_bytes  # type: ignore[arg-type]
+        assert peak <= stated
+        assert stated <= 6 * peak
+
+
+def test_certified_memory_is_at_most_six_squares() -> None:
+    for workload in (prefix(400), all_ranges(400), random_ranges(400, 1024), related(400, 500, 100)):
+        gram = workload.gram()
+        tracemalloc.start()
+        coa(gram)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak <= 6 * 8 * 400**2 * 1.02
+
+
+def test_workload_effort_uses_the_basis() -> None:
+    needs = effort(marginals((10, 10, 10), 2))
+    assert (needs.cells, needs.rank) == (1000, 271)
+    assert needs.memory_bytes < effort(prefix(1000)).memory_bytes
+    assert needs.seconds() > 0
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_order_of_costs(problem: str) -> None:
+    workload = PROBLEMS[problem]
+    strategies = [coa(workload), eigen_design(workload), identity(workload.shape[1], workload)]
+    costs = [s.workload_cost for s in strategies]
+    assert costs[0] <= costs[1] * (1 + 1e-6)  # type: ignore[operator]
+    assert costs[1] <= costs[2] * (1 + 1e-6)  # type: ignore[operator]
+    assert best(strategies) is strategies[0]
+    table = candidates(strategies)
+    assert table[0].gap is not None
+    assert table[0].gap <= 1e-6
+    assert table[2].rmse(workload.shape[0], 2.0) == pytest.approx(2 * np.sqrt(costs[2] / workload.shape[0]))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["coa", "eigen", "low_rank"])
+def test_scaling_and_permuting(name: str) -> None:
+    gram = PROBLEMS["random ranges"].gram()
+    found: Any = OPTIMISERS[name](gram)
+    order = np.random.default_rng(0).permutation(48)
+    tolerance = 5e-6 if name != "low_rank" else 0.02
+    assert OPTIMISERS[name](7.5 * gram).workload_cost == pytest.approx(7.5 * found.workload_cost, rel=tolerance)
+    turned = OPTIMISERS[name](gram[np.ix_(order, order)])
+    assert turned.workload_cost == pytest.approx(found.workload_cost, rel=tolerance)
+    if name == "coa":
+        precision = found.matrix().T @ found.matrix()
+        turned_precision = turned.matrix().T @ turned.matrix()
+        np.testing.assert_allclose(turned_precision, precision[np.ix_(order, order)], atol=0.02)
