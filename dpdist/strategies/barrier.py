@@ -46,16 +46,20 @@ class Point:
         """tr K^{1/2}."""
         return float(self.roots.sum())
 
+    def balanced(self) -> Point:
+        """The same direction scaled so that sum(v) = tr K^1/2: everything scales with a power of v."""
+        f = self.total / float(self.weight.sum())
+        return Point(self.weight * f**2, self.proven_total * f, self.roots * f, self.factor, self.diagonal / f)
+
     @property
     def lower(self) -> float:
-        """LB(v) of mathematics.md, section 2."""
+        """LB(v) of docs/mathematics.md, section 2."""
         return self.proven_total**2 / float(self.weight.sum())
 
     @property
     def upper(self) -> float:
         """Cost of the strategy K^{-1/4} F, scaled to sensitivity 1."""
         return float(self.diagonal.max()) * self.total
-
 
 
 def solve(
@@ -69,13 +73,12 @@ def solve(
     weight = np.maximum(problem.initial_dual if start is None else start, 0.0)
     weight = np.maximum(weight, 1e-14 * weight.sum())
     point, vectors = evaluate(factor, weight)
-    weight = weight * (point.total / float(weight.sum())) ** 2
-    point, vectors = evaluate(factor, weight)
+    point = point.balanced()
     mean = point.total / problem.cells
     barrier = INITIAL_BARRIER * mean if start is None else 1e-3 * mean
     best, best_upper, lower = point.weight, point.upper, point.lower
     history: list[Step] = []
-    hessian_products, eighs, dense, since, smallest, stop = 0, 3, False, 0, np.inf, "iteration limit"
+    hessian_products, eighs, dense, since, smallest, stop = 0, 2, False, 0, np.inf, "iteration limit"
     for iteration in range(1, max_iterations + 1):
         lower = max(lower, point.lower)
         if point.upper < best_upper:

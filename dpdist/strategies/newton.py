@@ -56,7 +56,7 @@ def objective_and_gradient(gram: Matrix, x: Matrix) -> tuple[float, Matrix, Matr
 
 
 def hessian_product(inverse: Matrix, gradient: Matrix, direction: Matrix) -> Matrix:
-    """H[D] = -(G D X^-1 + X^-1 D G). The scan's line in Algorithm 2 has lost its sign and factors; see mathematics.md."""
+    """H[D] = -(G D X^-1 + X^-1 D G). The scan's line in Algorithm 2 has lost its sign and factors; see docs/mathematics.md."""
     product = gradient @ direction @ inverse
     return np.asarray(-(product + product.T))
 

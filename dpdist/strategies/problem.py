@@ -1,6 +1,6 @@
 """The optimisation problem min tr(V X^-1), diag X <= 1, made as small as it can be before it is solved.
 
-Cells without queries are dropped; cells with equal columns are one cell (mathematics, section 7); a workload's integer
+Cells without queries are dropped; cells with equal columns are one cell (docs/mathematics.md, section 2); a workload's integer
 basis gives a thin factor without an n x n gram.
 """
 
@@ -130,12 +130,7 @@ def _from_gram(gram: Matrix) -> Problem:
 
 
 def _from_basis(basis: Basis) -> Problem:
-    gram = basis.gram()
-    values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
-    kept = values > gram.shape[0] * EPSILON * max(values[-1], 0.0)
-    if not kept.any():
-        raise InvalidInput("the workload asks nothing: every column is zero")
-    coordinate_factor = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    coordinate_factor = _root_of(basis.gram())
     cells = basis.representatives
     factor = coordinate_factor @ basis.columns(cells)
     scale = float(np.einsum("ai,ai->", factor, factor) / cells.size)
@@ -150,6 +145,22 @@ def _from_basis(basis: Basis) -> Problem:
     dual = np.einsum("ai,ai,a->i", right, right, 1.0 / roots)
     place = _class_of_cells(basis, cells)
     return Problem(None, factor, dual, scale, place, basis, coordinate_factor)
+
+
+def _root_of(gram: Matrix) -> Matrix:
+    """A factor R with G = R'R of full row rank: Cholesky's where G is safely positive definite, else the spectral one."""
+    try:
+        triangle = scipy.linalg.cholesky(gram, lower=False, check_finite=False)
+    except scipy.linalg.LinAlgError:
+        triangle = np.zeros_like(gram)
+    diagonal = np.abs(np.diag(triangle))
+    if diagonal.min() > 1e-5 * diagonal.max():
+        return np.asarray(triangle)
+    values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
+    kept = values > gram.shape[0] * EPSILON * max(values[-1], 0.0)
+    if not kept.any():
+        raise InvalidInput("the workload asks nothing: every column is zero")
+    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
 
 
 def _class_of_cells(basis: Basis, cells: Matrix) -> Matrix:

@@ -2,7 +2,7 @@
 
 W = C B with B an integer matrix of full row rank: B x is exact in int64, a strategy A = M B lies in the row space of W
 (so answers are unbiased however coarse the grid), and all dense algebra happens in rank(B) <= n dimensions. Cells with
-equal columns in W have equal columns in B: merging them (mathematics, section 7) happens here.
+equal columns in W have equal columns in B: merging them happens here.
 """
 
 from __future__ import annotations
