@@ -6,11 +6,13 @@ Prefect's cache: every stage is idempotent by itself.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from prefect import flow, task
+from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from dpdist import engine, spec, stages
@@ -28,6 +30,22 @@ def as_task(name: str, work: Callable[[], _T]) -> _T:
     return stage()
 
 
+def _told(listener: stages.Progress) -> stages.Progress:
+    """Progress for the listener and, when a Prefect server keeps the run, for the run's log there."""
+    if "PREFECT_API_URL" not in os.environ:
+        return listener
+    records = logging.getLogger("prefect.flow_runs")
+    records.setLevel(logging.INFO)
+    records.propagate = False  # the terminal has its own display
+    logger = get_run_logger()
+
+    def tell(stage: str, line: str) -> None:
+        listener(stage, line)
+        logger.info("%s: %s", stage, line)
+
+    return tell
+
+
 _listener: list[stages.Progress] = []
 
 
@@ -42,7 +60,7 @@ def release(spec_path: str, engine_address: str | None = None, home: str | None 
     """
     folder = stages.state_folder(Path(home) if home else None)
     checked = spec.load(spec_path)
-    progress = _listener[-1] if _listener else stages.silent
+    progress = _told(_listener[-1] if _listener else stages.silent)
     with engine.started(engine_address) as started:
         context = stages.Context(folder, stages.store_of(folder), started, progress)
         return stages.release(context, checked, step=as_task)

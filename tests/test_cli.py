@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flows import settings
 from tests import small
 
 
@@ -111,3 +118,51 @@ def test_no_telemetry() -> None:
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert out.split() == ["False", "False", "False"]
+
+
+def test_a_prefect_server_keeps_the_run_and_its_progress(place: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    home, api = place / "served", f"http://127.0.0.1:{port}/api"
+    environment = {**os.environ, **settings.SILENT, "PREFECT_HOME": str(place / "server")}
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        for _ in range(120):
+            try:
+                urllib.request.urlopen(f"{api}/health", timeout=2).close()
+                break
+            except OSError:
+                time.sleep(1)
+        assert dpdist("keys", "init", home=home, cwd=place).returncode == 0
+        shutil.rmtree(place / "releases", ignore_errors=True)
+        ran = dpdist("run", "data/release.yaml", home=home, cwd=place, PREFECT_API_URL=api)
+        assert ran.returncode == 0, ran.stderr
+
+        def ask(what: str) -> list[dict[str, Any]]:
+            body = urllib.request.Request(f"{api}/{what}/filter", b"{}", {"content-type": "application/json"})
+            with urllib.request.urlopen(body) as answer:
+                return list(json.load(answer))
+
+        assert [run["state_name"] for run in ask("flow_runs")] == ["Completed"]
+        assert {run["name"].rsplit("-", 1)[0] for run in ask("task_runs")} == {
+            "plan",
+            "count",
+            "measure",
+            "answer",
+            "publish",
+        }
+        for _ in range(20):
+            lines = [line["message"] for line in ask("logs")]
+            if any("certified gap" in line for line in lines):
+                break
+            time.sleep(1)
+        assert any("certified gap" in line for line in lines)
+        secret = (home / "root.key").read_text().strip()
+        assert secret not in json.dumps([ask("flow_runs"), ask("task_runs"), lines])
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(timeout=30)
