@@ -5,8 +5,8 @@
 Peers are written out below as small references: the fixed point on the dual (Denisov et al. 2022), L-BFGS on X (as in
 HDMM), and COA as published (theta = 1e-3). They are told the optimum and stop at a true gap of 1e-6, for which nothing
 is charged to them; one that is not there after ``--cap`` times dpdist's time is stopped, and its ratio is a lower bound
-(">"). Marginals are handed to dpdist as a workload, whose integer basis it uses; everything else as a gram. Times are CPU
-seconds of this process.
+(">"); one that is slower than an earlier peer was is stopped then. Marginals are handed to dpdist as a workload, whose
+integer basis it uses; everything else as a gram. Times are CPU seconds of this process.
 """
 
 from __future__ import annotations
@@ -180,9 +180,10 @@ def measure(name: str, n: int, *, cap: float, peers: list[str], thorough: bool) 
         peak = tracemalloc.get_traced_memory()[1] / (8 * n * n)
         tracemalloc.stop()
     goal = found.lower_bound * (1 + TOLERANCE)
-    results = {}
+    results: dict[str, tuple[float, bool, float]] = {}
     for peer in peers:
-        watch = Watch(goal, cap * seconds)
+        arrived = [spent for spent, done, _ in results.values() if done]
+        watch = Watch(goal, min([cap * seconds, *arrived]))
         with contextlib.suppress(Watch.Done):
             PEERS[peer](gram, watch)
         results[peer] = (watch.spent, watch.best <= goal, watch.best / found.lower_bound - 1)
@@ -248,21 +249,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[256, 1024])
     parser.add_argument("--cap", type=float, default=20.0, help="peers are stopped at this multiple of dpdist's time")
-    parser.add_argument(
-        "--large",
-        type=int,
-        default=4096,
-        help="from this n on only the fixed point, stopped at 4.2 times",
-    )
-    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rows = []
     for n in options.sizes:
         for name in WORKLOADS:
-            large = n >= options.large
-            peers = [] if options.no_peers else ["fixed point"] if large else list(PEERS)
-            row = measure(name, n, cap=4.2 if large else options.cap, peers=peers, thorough=not large)
+            row = measure(name, n, cap=options.cap, peers=options.peers, thorough=n <= 2048)
             who, ratio, done = row.best
             print(f"{name:16} n={n:5} {row.seconds:8.2f} s = {row.equivalents:5.0f} products, gap {row.gap:.1e}; "
                   f"{who} {'' if done else '> '}{ratio:.1f} x", flush=True)  # fmt: skip

@@ -6,7 +6,6 @@ import csv
 import hashlib
 import importlib.metadata
 import json
-import math
 import platform
 import shutil
 import uuid
@@ -145,6 +144,7 @@ def page(content: Content, answer: Matrix, error: Matrix) -> str:
                 "queries": block.queries,
             }
         )
+    environment.filters["over_bound"] = over_bound
     template = environment.get_template("page.html")
     return template.render(
         title=content.title, release=content.release, facts=content.certificate, sections=sections, half_width=NORMAL_95
@@ -211,7 +211,6 @@ def _column(name: str) -> str:
     return f"attribute_{name}" if name in reserved else name
 
 
-def rounded(value: float, error: float) -> str:
-    """A number with the digits its error leaves."""
-    digits = max(0, 1 - math.floor(math.log10(error))) if error > 0 else 2
-    return f"{value:,.{digits}f}"
+def over_bound(gap: float) -> str:
+    """Total squared error over the certified lower bound, readable near 1 and far from it."""
+    return f"1 + {max(gap, 0.0):.1e}" if gap < 1e-3 else f"{1 + gap:.4g}"

@@ -198,7 +198,7 @@ def _progress() -> Iterator[stages.Progress]:
 def _print_mechanisms(certificate: dict[str, Any]) -> None:
     table = Table("mechanism", "RMSE per query", "total squared error over the certified bound", box=None, pad_edge=False)
     for row in certificate["mechanism"]["compared"]:
-        gap = "not certified" if row["gap"] is None else f"{1 + row['gap']:.7g} x"
+        gap = "not certified" if row["gap"] is None else report.over_bound(row["gap"])
         chosen = "[bold]" if row["mechanism"] == certificate["mechanism"]["name"] else ""
         table.add_row(f"{chosen}{row['mechanism']}", f"{row['rmse']:.4g}", gap)
     out.print(table)

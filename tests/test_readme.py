@@ -65,3 +65,12 @@ def test_no_registry_host_or_personal_path(path: str) -> None:
     assert "/home/" not in text
     assert "/work/" not in text
     assert "pypi.org" not in text
+
+
+def test_the_python_example_runs_as_written() -> None:
+    example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert len(example) == 1
+    done = subprocess.run([sys.executable, "-c", example[0]], capture_output=True, text=True, check=True)
+    cost, bound, gap = (float(word) for word in done.stdout.split())
+    assert bound <= cost <= bound * (1 + 1e-6)
+    assert gap == pytest.approx(cost / bound - 1)

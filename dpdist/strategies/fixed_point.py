@@ -105,7 +105,7 @@ def solve(
     points: list[Matrix] = []
     residuals: list[Matrix] = []
     eighs, products, stop, since = 1.0, 0.0, "iteration limit", 0
-    slack = 1.0  # gap of the rescaled strategy over the mean squared residual: says when a certificate is worth its product
+    slack = 3.0  # gap of the rescaled strategy over the mean squared residual: says when a certificate is worth its product
     share = sum((part.cells.size / problem.cells) ** 3 for part in split.parts)
     for iteration in range(1, max_iterations + 1):
         spectra = _spectra(split, np.exp(log_weight))
@@ -120,7 +120,7 @@ def solve(
         previous = best.gap
         second_order = float(split.multiplicity * weight @ residual**2 / (split.multiplicity @ weight))
         best.offer(float(ratio.max()) * total, weight, spectra)
-        if slack * second_order <= 4.0 * tolerance or iteration == 1:
+        if slack * second_order <= 4.0 * tolerance:
             products += share
             upper = _unit_diagonal_cost(split, spectra, weight, ratio)
             slack = max(upper / best.lower - 1.0, 0.0) / max(second_order, EPSILON)

@@ -183,6 +183,12 @@ def _pivoted_factor(gram: Matrix) -> Matrix | None:
     eigen-decomposition then decides.
     """
     n = gram.shape[0]
+    try:
+        diagonal = np.diag(scipy.linalg.cholesky(gram, lower=False, check_finite=False))
+        if diagonal.min() > 1e-6 * diagonal.max():
+            return None
+    except scipy.linalg.LinAlgError:
+        pass  # singular: find out how far
     factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=n * EPSILON * float(np.diag(gram).max()), lower=0)
     if rank > 0.9 * n:
         return None
