@@ -17,12 +17,11 @@ import scipy.linalg
 
 from dpdist.operators import Matrix
 from dpdist.strategies.base import OnStep, Solve, Step, proven_root_trace
+from dpdist.strategies.interior import conjugate_gradients, damped
 from dpdist.strategies.problem import EPSILON, Problem
 
 INITIAL_BARRIER = 0.1
-SHRINK = 0.1
 LARGEST_STEP = 1.5
-SMALLEST_FACTOR = 0.03
 FORCING = 0.03
 """Relative residual of the inner conjugate gradients."""
 PATIENCE = 15
@@ -100,18 +99,14 @@ def solve(
         ridge = np.maximum(point.weight * (1.0 - point.diagonal), barrier)
         if not dense:
             cap = int(5 * problem.cells / problem.rank) + 5
-            move, used = _conjugate_gradients(point, gradient, ridge, cap=max(cap, 12))
+            move, used = _inexact_newton(point, gradient, ridge, cap=max(cap, 12))
             hessian_products += used
             dense = used >= max(cap, 12) and problem.cells * problem.rank > 10_000
         else:
             move = _newton(point, gradient, ridge)
             hessian_products += 20
-        largest = float(np.abs(move).max())
-        step = min(1.0, LARGEST_STEP / largest)
-        weight = point.weight * np.maximum(1.0 + step * move, SMALLEST_FACTOR)
-        size = float(np.sqrt(point.weight @ move**2 / point.weight.sum()))
-        if step == 1.0 and size < 0.5:
-            barrier = max(barrier * (SHRINK if size < 0.3 else 0.4), 1e-3 * tolerance * mean)
+        floor = 1e-3 * tolerance * mean
+        weight, barrier = damped(point.weight, move, barrier, largest_step=LARGEST_STEP, floor=floor)
         del point
         point, vectors = evaluate(factor, weight)
         eighs += 1
@@ -152,29 +147,16 @@ def hessian_product(point: Point) -> Callable[[Matrix], Matrix]:
     return apply
 
 
-def _conjugate_gradients(point: Point, gradient: Matrix, ridge: Matrix, *, cap: int) -> tuple[Matrix, int]:
+def _inexact_newton(point: Point, gradient: Matrix, ridge: Matrix, *, cap: int) -> tuple[Matrix, int]:
     """Relative step dv/v from (Y H Y + ridge) z = gradient, preconditioned by its approximate diagonal."""
     weight = point.weight
-    apply = hessian_product(point)
+    product = hessian_product(point)
     precondition = 0.5 * weight * point.diagonal + ridge
-    move = np.zeros(weight.size)
-    residual = gradient.copy()
-    scaled = residual / precondition
-    direction = scaled.copy()
-    energy = float(residual @ scaled)
-    first = np.sqrt(energy)
-    for used in range(1, cap + 1):
-        image = weight * apply(weight * direction) + ridge * direction
-        length = energy / float(direction @ image)
-        move += length * direction
-        residual -= length * image
-        scaled = residual / precondition
-        renewed = float(residual @ scaled)
-        if np.sqrt(renewed) < FORCING * first:
-            return move, used
-        direction = scaled + renewed / energy * direction
-        energy = renewed
-    return move, cap
+
+    def apply(direction: Matrix) -> Matrix:
+        return np.asarray(weight * product(weight * direction) + ridge * direction)
+
+    return conjugate_gradients(apply, gradient, precondition, forcing=FORCING, cap=cap)
 
 
 def _newton(point: Point, gradient: Matrix, ridge: Matrix) -> Matrix:

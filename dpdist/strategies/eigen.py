@@ -29,14 +29,13 @@ from dpdist.strategies.base import (
     matrix_mechanism_cost,
     proven_root_trace,
 )
+from dpdist.strategies.interior import conjugate_gradients, damped
 from dpdist.strategies.problem import EPSILON
 from dpdist.workloads import Workload
 
 INITIAL_BARRIER = 0.05
-SHRINK = 0.1
 FORCING = 0.3
 LARGEST_STEP = 4.0
-SMALLEST_FACTOR = 0.03
 INNER_STEPS = 60
 
 
@@ -163,11 +162,8 @@ def program_1(
         curvature = (0.5 * weight / slopes).astype(np.float32)
         move, used = _newton_step(single, single_squares, dual, curvature, ridge, gradient)
         products += used + 2.0
-        step = min(1.0, LARGEST_STEP / float(np.abs(move).max()))
-        size = float(np.sqrt(dual @ move**2 / dual.sum()))
-        dual = dual * np.maximum(1.0 + step * move, SMALLEST_FACTOR)
-        if step == 1.0 and size < 0.5:
-            barrier = max(barrier * (SHRINK if size < 0.3 else 0.4), 1e-3 * tolerance * mean)
+        floor = 1e-3 * tolerance * mean
+        dual, barrier = damped(dual, move, barrier, largest_step=LARGEST_STEP, floor=floor)
         slopes = table.T @ dual
     return Weights(best_weight, best_cost, lower, _spread(best_dual, asked, cells), stop, products)
 
@@ -184,27 +180,13 @@ def _newton_step(
 ) -> tuple[Matrix, float]:
     """Relative step from (Y P diag(w) P' Y + ridge) z = gradient by conjugate gradients, diagonal preconditioner."""
     precondition = dual**2 * (squares @ curvature) + ridge
-    move = np.zeros(dual.size)
-    residual = gradient.copy()
-    scaled = residual / precondition
-    direction = scaled.copy()
-    energy = float(residual @ scaled)
-    first = np.sqrt(energy)
-    used = 0.5
-    for _ in range(INNER_STEPS):
+
+    def apply(direction: Matrix) -> Matrix:
         inner = table.T @ (dual * direction).astype(np.float32)
-        image = dual * (table @ (curvature * inner)) + ridge * direction
-        used += 1.0
-        length = energy / float(direction @ image)
-        move += length * direction
-        residual -= length * image
-        scaled = residual / precondition
-        renewed = float(residual @ scaled)
-        if np.sqrt(renewed) < FORCING * first:
-            break
-        direction = scaled + renewed / energy * direction
-        energy = renewed
-    return move, used
+        return np.asarray(dual * (table @ (curvature * inner)) + ridge * direction)
+
+    move, used = conjugate_gradients(apply, gradient, precondition, forcing=FORCING, cap=INNER_STEPS)
+    return move, used + 0.5
 
 
 def _principal(squares: Matrix, costs: Matrix, principal: int, tolerance: float, on_step: OnStep) -> Weights:
