@@ -218,10 +218,11 @@ def report(rows: list[Row], adaptive_rows: list[tuple[str, int, float, float]], 
     ]
     for r in rows:
         who, ratio, done = r.best
+        against = f"{who} | {'' if done else '> '}{ratio:.1f}" if r.peers else "- | -"
         tight = "-" if r.tight_gap is None else f"{r.tight_gap:.1e}"
         lines.append(
             f"| {r.workload} | {r.n} | {r.rank} | {r.cost:.9g} | {r.gap:.1e} | {r.seconds:.2f} | {r.equivalents:.0f} | "
-            f"{r.eigendecompositions:g} | {r.products:g} | {r.memory:.1f} | {tight} | {who} | {'' if done else '> '}{ratio:.1f} |"
+            f"{r.eigendecompositions:g} | {r.products:g} | {r.memory:.1f} | {tight} | {against} |"
         )
     ratios = [r.best[1] for r in rows if r.peers]
     if ratios:

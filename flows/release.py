@@ -34,9 +34,9 @@ def _told(listener: stages.Progress) -> stages.Progress:
     """Progress for the listener and, when a Prefect server keeps the run, for the run's log there."""
     if "PREFECT_API_URL" not in os.environ:
         return listener
-    records = logging.getLogger("prefect.flow_runs")
-    records.setLevel(logging.INFO)
-    records.propagate = False  # the terminal has its own display
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(name).setLevel(logging.INFO)
+        logging.getLogger(name).propagate = False  # the terminal has its own display
     logger = get_run_logger()
 
     def tell(stage: str, line: str) -> None:

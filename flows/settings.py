@@ -20,6 +20,6 @@ def configure(home: Path, *, debug: bool = False) -> None:
     os.environ.update(SILENT)
     os.environ.setdefault("PREFECT_HOME", str(home / "prefect"))
     if not debug:
-        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # errors are told once, in one line, by the command line
         os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
     Path(os.environ["PREFECT_HOME"]).mkdir(parents=True, exist_ok=True)

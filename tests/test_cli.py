@@ -79,6 +79,13 @@ def test_the_whole_story(place: Path) -> None:
     book = json.loads(dpdist("ledger", "--json", home=home, cwd=place).stdout)
     assert book["budgets"][0]["left_rho"] == pytest.approx(0.15)
 
+    text = (place / spec).read_text()
+    (place / "data" / "greedy.yaml").write_text(text.replace("small-1", "small-2").replace("rho: 0.1", "rho: 0.2"))
+    greedy = dpdist("run", "data/greedy.yaml", home=home, cwd=place)
+    assert greedy.returncode == 1
+    assert "rho=0.15 is left" in greedy.stderr
+    assert "Traceback" not in greedy.stderr + greedy.stdout
+
     secret = (home / "root.key").read_text().strip()
     for path in [*home.rglob("*"), *(place / "releases").rglob("*")]:
         if path.is_file() and path.name != "root.key":
