@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpdist.errors import Cancelled, InvalidInput, NotPositiveDefinite
-from dpdist.strategies import coa, dual_bound, gaussian, identity, matrix_mechanism_cost, singular_value_bound
+from dpdist.operators import Haar
+from dpdist.strategies import Strategy, coa, dual_bound, gaussian, identity, matrix_mechanism_cost, singular_value_bound
 from dpdist.strategies.barrier import evaluate, hessian_product
 from dpdist.strategies.base import Step
 from dpdist.strategies.newton import hessian_product as primal_hessian_product
@@ -23,6 +24,7 @@ def test_figure_1_of_the_am_paper() -> None:
     assert gaussian(workload).workload_cost == pytest.approx(40.0)
     assert identity(8, workload).workload_cost == pytest.approx(36.0)
     assert singular_value_bound(gram) == pytest.approx(14.9330345, rel=1e-8)
+    assert Strategy("wavelet", Haar(8)).cost(gram) == pytest.approx(21.0)
     for asked in (gram, workload):
         best = coa(asked)
         assert best.workload_cost == pytest.approx(15.0180146, rel=2e-6)
