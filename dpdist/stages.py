@@ -70,7 +70,7 @@ class Plan:
     """What a release would do, before any data or budget is touched.
 
     Attributes:
-        strategy: the chosen one; None when only the costs that need no optimisation were asked for.
+        strategy: the chosen one.
         table: the mechanisms compared.
         scale: scale of the discrete Gaussian, grid units.
     """
