@@ -9,6 +9,8 @@ from dpdist import errors, operators, privacy, strategies, workloads
 from dpdist.domain import Attribute, Domain
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dpdist import stages
     from dpdist.spec import ReleaseSpec
 
@@ -32,16 +34,23 @@ def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None 
         return stages.plan(stages.Context(home, stages.store_of(home), started, stages.silent), load(spec))
 
 
-def run(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None = None) -> stages.Release:
+def run(
+    spec: ReleaseSpec | dict[str, Any] | str | Path, *, records: pa.Table | None = None, engine: str | None = None
+) -> stages.Release:
     """Publish a release; the same stages as ``dpdist run``, without Prefect around them.
 
+    Args:
+        records: an Arrow table in place of the spec's files.
+        engine: as for ``plan``.
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
     from dpdist import engine as engines
-    from dpdist import stages
+    from dpdist import histogram, stages
     from dpdist.spec import load
 
     home = stages.state_folder()
+    checked = load(spec)
+    if records is not None:
+        checked = checked.with_records(histogram.write_records(records, home / "records"))
     with engines.started(engine) as started:
-        context = stages.Context(home, stages.store_of(home), started, stages.silent)
-        return stages.release(context, load(spec))
+        return stages.release(stages.Context(home, stages.store_of(home), started, stages.silent), checked)

@@ -241,6 +241,10 @@ class ReleaseSpec(Part):
         """The records, relative paths resolved against the spec's folder."""
         return self._folder / self.records.path
 
+    def with_records(self, path: Path) -> ReleaseSpec:
+        """The same spec over other records."""
+        return self.model_copy(update={"records": self.records.model_copy(update={"path": str(path)})})
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured. Paths, titles and output folders do not enter."""

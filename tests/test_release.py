@@ -321,6 +321,9 @@ def test_python_interface(home: Path) -> None:
     with opened(home) as ledger:
         assert ledger.entries() == []
     released = dp.run(content, engine="inline")
+    assert not dp.run({**content, "records": {"path": "nowhere"}}, records=small.records(), engine="inline").charged
+    with pytest.raises(ReleaseConflict, match="histogram"):
+        dp.run(content, records=small.records(seed=1), engine="inline")
     assert json.loads((released.folder / "release.json").read_text())["release"] == "small-1"
 
 
