@@ -63,11 +63,6 @@ class Attribute:
         """Number of values."""
         return len(self.categories) or len(self.edges) - 1
 
-    @property
-    def lower_ends(self) -> NDArray[np.float64] | None:
-        """Lower edge of each bin; None for categories."""
-        return np.asarray(self.edges[:-1], dtype=np.float64) if self.edges else None
-
     def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
         """Codes 0..size-1 of raw values, and how many were clipped; ``OUTSIDE`` where dropped or in error.
 

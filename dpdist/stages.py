@@ -283,7 +283,8 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
         exact = None
         if charged or not context.store.exists(name):
             exact = exact_measurement(context.store, context.engine, planned.grid, counts)
-        receipt = ledger.reserve(charge)
+        ledger.reserve(charge)
+        receipt = ledger.begin_drawing(spec.release)
         if receipt.state == "committed":
             stored = context.store.open(name)
             if stored.digest != receipt.measurement_digest:
@@ -291,7 +292,6 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
                     f"the measurement of {spec.release!r} is not the one the ledger knows; restore the store's backup"
                 )
             return stored, False
-        receipt = ledger.begin_drawing(spec.release)
         if not context.store.exists(name):
             assert receipt.salt is not None
             assert exact is not None

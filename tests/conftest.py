@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,4 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """The real data sets of the workplace; tests that need them skip where they are absent."""
-    folder = Path(os.environ.get("DPDIST_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip("the shared data sets are not on this machine")
     return folder

@@ -178,13 +178,16 @@ class Ledger:
         return self._transaction(work)
 
     def begin_drawing(self, release: str) -> Receipt:
-        """Record that a draw may begin from now on: the charge can no longer be given back. Idempotent."""
+        """Record that a draw may begin from now on: the charge can no longer be given back. Idempotent.
+
+        A release that another process has committed meanwhile comes back as committed, without its salt.
+        """
 
         def work(connection: Connection) -> Receipt:
-            receipt = self._need(connection, release, ("reserved", "drawing"))
+            receipt = self._need(connection, release, ("reserved", "drawing", "committed"))
             if receipt.state == "reserved":
                 self._append(connection, "drawing", receipt.dataset, release, self._attempts(connection, release), {})
-            return self._need(connection, release, ("drawing",))
+            return self._need(connection, release, ("drawing", "committed"))
 
         return self._transaction(work)
 

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.linalg
 
 from dpdist.operators import Matrix
-from dpdist.strategies.base import OnStep, Solve, Step, proven_root_trace
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, proven_root_trace
 from dpdist.strategies.interior import conjugate_gradients, damped
 from dpdist.strategies.problem import EPSILON, Problem
 
@@ -77,7 +77,8 @@ def solve(
     barrier = INITIAL_BARRIER * mean if start is None else 1e-3 * mean
     best, best_upper, lower = point.weight, point.upper, point.lower
     history: list[Step] = []
-    hessian_products, eighs, dense, since, smallest, stop = 0, 2, False, 0, np.inf, "iteration limit"
+    hessian_products, eighs, dense, since, smallest = 0, 2, False, 0, np.inf
+    stop: Stop = "iteration limit"
     for iteration in range(1, max_iterations + 1):
         lower = max(lower, point.lower)
         if point.upper < best_upper:
@@ -112,7 +113,7 @@ def solve(
         eighs += 1
     record = Solve(
         "dual barrier Newton",
-        "converged" if stop == "converged" else "stalled" if stop == "stalled" else "iteration limit",
+        stop,
         tuple(history),
         history[-1].checkpoint,
         eighs,

@@ -104,7 +104,8 @@ def solve(
     history: list[Step] = []
     points: list[Matrix] = []
     residuals: list[Matrix] = []
-    eighs, products, stop, since = 1.0, 0.0, "iteration limit", 0
+    eighs, products, since = 1.0, 0.0, 0
+    stop: Stop = "iteration limit"
     slack = 3.0  # gap of the rescaled strategy over the mean squared residual: says when a certificate is worth its product
     share = sum((part.cells.size / problem.cells) ** 3 for part in split.parts)
     for iteration in range(1, max_iterations + 1):
@@ -149,14 +150,8 @@ def solve(
     assert best.weight is not None
     ratio = _diagonal(split, best.spectra, best.weight)
     root = split.root(best.spectra, best.weight, 1.0 / np.sqrt(ratio))
-    record = Solve(
-        "dual fixed point", _stop(stop), tuple(history), history[-1].checkpoint, round(eighs, 2), round(products, 2)
-    )
+    record = Solve("dual fixed point", stop, tuple(history), history[-1].checkpoint, round(eighs, 2), round(products, 2))
     return root, best.upper, best.lower, record
-
-
-def _stop(text: str) -> Stop:
-    return "converged" if text == "converged" else "stalled" if text == "stalled" else "iteration limit"
 
 
 def _spectra(split: Split, weight: Matrix) -> tuple[tuple[Matrix, Matrix], ...]:

@@ -36,6 +36,7 @@ def test_life_of_a_release(ledger: Ledger, tmp_path: Path) -> None:
     assert ledger.begin_drawing("r").salt == receipt.salt
     assert ledger.begin_drawing("r").state == "drawing"
     done = ledger.commit("r", "digest")
+    assert ledger.begin_drawing("r") == done  # another process committed first: nothing to draw
     assert (done.state, done.salt, done.measurement_digest) == ("committed", None, "digest")
     assert ledger.commit("r", "digest") == done == ledger.reserve(charge("r")) == ledger.receipt("r")
     with pytest.raises(ReleaseConflict, match="measurement"):
