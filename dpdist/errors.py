@@ -48,13 +48,14 @@ class LedgerError(DpdistError):
 class BudgetExceeded(LedgerError):
     """A charge would overdraw a budget. Nothing was spent, nothing was drawn."""
 
-    def __init__(self, dataset: str, asked: float, left: float) -> None:
-        super().__init__(dataset, asked, left)
-        self.dataset, self.asked, self.left = dataset, asked, left
+    def __init__(self, dataset: str, asked: float, left: float, unit: str = "rho") -> None:
+        super().__init__(dataset, asked, left, unit)
+        self.dataset, self.asked, self.left, self.unit = dataset, asked, left, unit
 
     def __str__(self) -> str:
         return (
-            f"budget of {self.dataset!r}: a charge of rho={self.asked:.6g} was refused, rho={self.left:.6g} is left; "
+            f"budget of {self.dataset!r}: a charge of {self.unit}={self.asked:.6g} was refused, "
+            f"{self.unit}={self.left:.6g} is left; "
             "lower the release's budget or wait for the next period. Nothing was drawn and nothing was spent"
         )
 

@@ -10,8 +10,8 @@ import numpy as np
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
-from dpdist.privacy import noise
 from dpdist.privacy.keys import Secret
+from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
 from dpdist.strategies.grid import MOST_RECORDS, Grid
 from dpdist.workloads.basis import SubsetBasis
@@ -38,16 +38,16 @@ def exact_measurement(store: Store, engine: Engine, grid: Grid, counts: StoredAr
     return grid.apply(np.asarray(statistics, dtype=np.int64))
 
 
-def draw(store: Store, name: str, exact: Matrix, key: Secret, scale: int, facts: dict[str, Any]) -> StoredArray:
+def draw(store: Store, name: str, exact: Matrix, key: Secret, noise: Noise, facts: dict[str, Any]) -> StoredArray:
     """Write z + noise shard by shard. The key and the exact z exist in this process only."""
     target = store.plan(name, exact.shape, np.int64)
     store.begin(target)
     digests = []
     for shard in range(target.shards):
         start, stop = target.bounds(shard)
-        drawn = noise.discrete_gaussian(key.reveal(), scale, start=start, count=stop - start)
+        drawn = noise.draw(key.reveal(), start=start, count=stop - start)
         digests.append(store.write_shard(target, shard, exact[start:stop] + drawn))
-    return store.finish(target, digests, {"scale": scale, **facts})
+    return store.finish(target, digests, {"noise": noise.kind, "scale": noise.scale, **facts})
 
 
 def _partial_statistics(

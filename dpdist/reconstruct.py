@@ -10,6 +10,7 @@ import scipy.linalg
 from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Matrix
 from dpdist.operators.base import ROW_BLOCK_BYTES
+from dpdist.privacy.noise import Noise
 from dpdist.strategies.grid import Grid
 from dpdist.workloads import Basis, Workload, integer_basis
 
@@ -21,8 +22,8 @@ class Reader:
     Attributes:
         spacing: grid unit of the measurement.
         units: for a direct strategy, spacing * M of each query: its answer is measured * spacing / unit.
-        basis, inverse: for a strategy M B, the basis and (spacing M)^+ spacing, (r, p); large, so it may be left out
-            (None) and put in by ``with_inverse`` where it is used.
+        basis, inverse: else the basis B of the workload and B A^+ spacing, (r, p), with A the strategy on the grid; large,
+            so it may be left out (None) and put in by ``with_inverse`` where it is used.
     """
 
     workload: Workload
@@ -41,24 +42,27 @@ class Reader:
             return np.asarray(self.inverse @ measured.astype(np.float64))
         return np.asarray(measured * self.spacing)
 
-    def answers(self, start: int, stop: int, estimate: Matrix, noise_scale: float) -> tuple[Matrix, Matrix]:
-        """Answers of the unweighted queries start..stop and their standard errors, both (stop - start,) float64.
+    def answers(self, start: int, stop: int, estimate: Matrix, noise: Noise) -> tuple[Matrix, Matrix, Matrix]:
+        """Answers of the unweighted queries start..stop, their standard errors, and half widths of 95 % intervals.
 
-        Args:
-            noise_scale: scale of the discrete Gaussian on the grid.
+        Returns: three arrays of (stop - start,) float64.
         Source: Li & Miklau 2012, Prop. 4: Var(w xhat) = sigma^2 ||w A^+||^2.
         """
         if self.units is not None:
             units = self.units[start:stop]
-            return estimate[start:stop] / units, noise_scale * self.spacing / units
+            errors = noise.deviation * self.spacing / units
+            return estimate[start:stop] / units, errors, errors * noise.half_width_95(1.0)
         if self.basis is None:
-            rows = self.workload.unweighted.rows(start, stop)
-            errors = np.sqrt(np.einsum("ij,ij->i", rows, rows)) * noise_scale * self.spacing
-            return rows @ estimate, errors
-        assert self.inverse is not None
-        rows = self.basis.coordinates(start, stop, weighted=False)
-        spread = rows @ self.inverse
-        return rows @ estimate, np.sqrt(np.einsum("ij,ij->i", spread, spread)) * noise_scale
+            rows = spread = self.workload.unweighted.rows(start, stop)
+            unit = self.spacing
+        else:
+            assert self.inverse is not None
+            rows = self.basis.coordinates(start, stop, weighted=False)
+            spread, unit = rows @ self.inverse, 1.0
+        squares = np.einsum("ij,ij->i", spread, spread)
+        concentration = np.einsum("ij,ij,ij,ij->i", spread, spread, spread, spread) / np.maximum(squares, 1e-300) ** 2
+        errors = np.sqrt(squares) * noise.deviation * unit
+        return rows @ estimate, errors, errors * noise.half_width_95(concentration)
 
     def rows_a_block(self, block_bytes: int = ROW_BLOCK_BYTES) -> int:
         """Queries whose dense rows fit in a block."""
@@ -71,14 +75,34 @@ def reader_of(workload: Workload, grid: Grid, *, direct: bool) -> Reader:
     if direct:
         units = grid.mixing * grid.spacing if grid.mixing.ndim == 1 else workload.weights
         return Reader(workload, grid.spacing, units=units)
-    if grid.mixing.ndim == 1:
-        if not isinstance(grid.base, Identity):
-            raise InvalidInput("a strategy of integer rows needs a mixing over a basis to be read")
+    if grid.mixing.ndim == 1 and isinstance(grid.base, Identity):
         return Reader(workload, grid.spacing)
     basis = integer_basis(workload)
-    if grid.mixing.shape[1] != basis.rank:
-        raise InvalidInput(f"a mixing of {grid.mixing.shape[1]} columns does not fit a basis of {basis.rank} rows")
-    mixing = grid.mixing.astype(np.float64) * grid.spacing
-    square = mixing.shape[0] == mixing.shape[1]
-    inverse = scipy.linalg.inv(mixing, check_finite=False) if square else scipy.linalg.pinv(mixing, check_finite=False)
-    return Reader(workload, grid.spacing, basis=basis, inverse=np.asarray(inverse * grid.spacing))
+    if _fits(grid, basis):
+        return Reader(workload, grid.spacing, basis=basis, inverse=_left_inverse(grid.mixing.astype(np.float64)))
+    # rows over the cells: x is determined, its statistics B x are read from it
+    whole = np.concatenate([block.astype(np.float64) for block in grid.row_blocks()])
+    inverse = _left_inverse(whole)
+    if basis.operator is not None:
+        inverse = basis.operator.matvec(inverse)
+    return Reader(workload, grid.spacing, basis=basis, inverse=inverse)
+
+
+def _fits(grid: Grid, basis: Basis) -> bool:
+    """Whether the strategy mixes the very rows of the workload's basis."""
+    if grid.mixing.ndim == 1:
+        return False
+    if basis.operator is None:
+        return isinstance(grid.base, Identity)
+    return grid.base.fingerprint == basis.operator.fingerprint
+
+
+def _left_inverse(rows: Matrix) -> Matrix:
+    """The pseudo-inverse of a matrix of full column rank. Raises: InvalidInput when it has not."""
+    if rows.shape[0] == rows.shape[1]:
+        return np.asarray(scipy.linalg.inv(rows, check_finite=False))
+    q, r = scipy.linalg.qr(rows, mode="economic", check_finite=False)
+    diagonal = np.abs(np.diag(r))
+    if rows.shape[0] < rows.shape[1] or diagonal.min() <= 1e-12 * diagonal.max():
+        raise InvalidInput("the strategy does not determine every cell; choose another mechanism for this workload")
+    return np.asarray(scipy.linalg.solve_triangular(r, q.T, check_finite=False))

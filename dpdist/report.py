@@ -10,7 +10,7 @@ import platform
 import shutil
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,6 @@ from dpdist.errors import StoreError
 from dpdist.operators import Identity, Matrix, Prefix
 from dpdist.workloads import Block, Workload
 
-NORMAL_95 = 1.959963984540054
-"""Half width of a 95 % interval in standard errors: answers sum many discrete Gaussians at scales of 2^20 and more."""
 PAGE_ROWS = 5000
 """Rows of a table shown on the page; the files hold all of them."""
 MOST_SERIES = 4
@@ -35,13 +33,14 @@ TABLE_BATCH = 100_000
 
 @dataclass(frozen=True)
 class Content:
-    """Everything that is published. Answers and errors are (queries,) float64."""
+    """Everything that is published. Answers, standard errors and half widths of 95 % intervals are (queries,) float64."""
 
     release: str
     title: str
     workload: Workload
     answer: Matrix
     error: Matrix
+    half_width: Matrix
     certificate: dict[str, Any]
 
 
@@ -58,11 +57,13 @@ def write(content: Content, folder: Path) -> Path:
     draft.mkdir(parents=True)
     try:
         digits = decimals_of(content.error)
-        answer, error = np.round(content.answer, digits), np.round(content.error, digits + 2)
-        answer += 0.0  # no negative zero
-        _write_tables(content.workload, answer, error, draft)
-        store.export(draft / "answers.zarr", {"answer": answer, "standard_error": error}, {"release": content.release})
-        (draft / "index.html").write_text(page(content, answer, error), encoding="utf-8")
+        answer = np.round(content.answer, digits) + 0.0  # no negative zero
+        error, half = np.round(content.error, digits + 2), np.round(content.half_width, digits + 2)
+        rounded = replace(content, answer=answer, error=error, half_width=half)
+        _write_tables(rounded, draft)
+        arrays = {"answer": answer, "standard_error": error, "half_width_95": half}
+        store.export(draft / "answers.zarr", arrays, {"release": content.release})
+        (draft / "index.html").write_text(page(rounded), encoding="utf-8")
         certificate = {**content.certificate, "decimals": digits, "files": _digests(draft)}
         (draft / "release.json").write_text(json.dumps(certificate, indent=1) + "\n", encoding="utf-8")
         draft.replace(folder)
@@ -88,10 +89,10 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
 
 
-def table_of(workload: Workload, answer: Matrix, error: Matrix) -> Iterator[pa.Table]:
+def table_of(content: Content) -> Iterator[pa.Table]:
     """The published rows in batches: group, query, one column an attribute, answer, standard error, 95 % interval."""
-    names = workload.domain.names
-    for first, block in workload.block_starts():
+    names = content.workload.domain.names
+    for first, block in content.workload.block_starts():
         for start in range(0, block.queries, TABLE_BATCH):
             stop = min(block.queries, start + TABLE_BATCH)
             labels = block.row_labels(start, stop)
@@ -99,16 +100,17 @@ def table_of(workload: Workload, answer: Matrix, error: Matrix) -> Iterator[pa.T
             if block.separable:
                 for position, axis in enumerate(block.axes):
                     texts[names[axis]] = [label[position] for label in labels]
-            values, errors = answer[first + start : first + stop], error[first + start : first + stop]
+            rows = slice(first + start, first + stop)
+            values, half = content.answer[rows], content.half_width[rows]
             yield pa.table(
                 {
                     "group": [block.name] * len(labels),
                     "query": [query_name(block, names, label) for label in labels],
                     **{_column(name): texts[name] for name in names},
                     "answer": values,
-                    "standard_error": errors,
-                    "low_95": np.round(values - NORMAL_95 * errors, 6),
-                    "high_95": np.round(values + NORMAL_95 * errors, 6),
+                    "standard_error": content.error[rows],
+                    "low_95": np.round(values - half, 6),
+                    "high_95": np.round(values + half, 6),
                 }
             )
 
@@ -121,7 +123,7 @@ def query_name(block: Block, names: tuple[str, ...], label: tuple[str, ...]) -> 
     return block.name if label[0] == block.name else ", ".join(parts)
 
 
-def page(content: Content, answer: Matrix, error: Matrix) -> str:
+def page(content: Content) -> str:
     """The self-contained HTML page: certificate, charts with error bars, tables. It loads nothing from anywhere."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dpdist"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -130,32 +132,31 @@ def page(content: Content, answer: Matrix, error: Matrix) -> str:
     shown = 0
     names = content.workload.domain.names
     for first, block in content.workload.block_starts():
-        values, errors = answer[first : first + block.queries], error[first : first + block.queries]
-        rows: list[tuple[str, float, float]] = []
+        part = slice(first, first + block.queries)
+        values, half = content.answer[part], content.half_width[part]
+        rows: list[tuple[str, float, float, float]] = []
         if shown + block.queries <= PAGE_ROWS:
             labels = block.row_labels(0, block.queries)
-            rows = [(query_name(block, names, t), v, e) for t, v, e in zip(labels, values, errors, strict=True)]
+            shown_rows = zip(labels, values, content.error[part], half, strict=True)
+            rows = [(query_name(block, names, label), *numbers) for label, *numbers in shown_rows]
             shown += block.queries
         sections.append(
             {
                 "title": block.name,
-                "chart": _chart(block, content.workload.domain, values, errors),
+                "chart": _chart(block, content.workload.domain, values, half),
                 "rows": rows,
                 "queries": block.queries,
             }
         )
     environment.filters["over_bound"] = over_bound
     template = environment.get_template("page.html")
-    return template.render(
-        title=content.title, release=content.release, facts=content.certificate, sections=sections, half_width=NORMAL_95
-    )
+    return template.render(title=content.title, release=content.release, facts=content.certificate, sections=sections)
 
 
-def _chart(block: Block, domain: Domain, values: Matrix, errors: Matrix) -> str | None:
+def _chart(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | None:
     """An SVG for blocks of one or two plain attributes and for CDFs, None for others."""
     if not block.separable or len(block.axes) > 2 or any(not isinstance(f, Identity | Prefix) for f in block.factors):
         return None
-    half = NORMAL_95 * errors
     ordered = [bool(domain.attributes[axis].edges) for axis in block.axes]
     names = [domain.names[axis] for axis in block.axes]
     if len(block.factors) == 1:
@@ -174,11 +175,11 @@ def _chart(block: Block, domain: Domain, values: Matrix, errors: Matrix) -> str 
     return draw(block.labels[along], series, names[along])
 
 
-def _write_tables(workload: Workload, answer: Matrix, error: Matrix, folder: Path) -> None:
+def _write_tables(content: Content, folder: Path) -> None:
     writer: Any = None
     with (folder / "answers.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
-        for table in table_of(workload, answer, error):
+        for table in table_of(content):
             if writer is None:
                 writer = pyarrow.parquet.ParquetWriter(folder / "answers.parquet", table.schema, compression="zstd")
                 rows.writerow(table.column_names)

@@ -16,13 +16,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
-from dpdist.privacy.accounting import Cap, rho_for
+from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.workloads import Workload, explicit, predicates, union
 from dpdist.workloads.marginals import listed_marginals, marginals
 from dpdist.workloads.ranges import cdf, ranges_of
 
 Neighbours = Literal["add-remove", "replace-one"]
-Mechanism = Literal["auto", "coa", "identity", "gaussian"]
+Mechanism = Literal["auto", "coa", "identity", "gaussian", "laplace", "hierarchical", "wavelet", "low-rank"]
+NEEDS_GAUSSIAN: tuple[Mechanism, ...] = ("coa", "gaussian")
+NEEDS_PURE: tuple[Mechanism, ...] = ("laplace",)
 
 
 def _exact(value: Any) -> Any:
@@ -153,16 +155,16 @@ class QuerySpec(Part):
 
 
 class BudgetSpec(Part):
-    """What the release may reveal: rho (zCDP), or epsilon and delta."""
+    """What the release may reveal: rho (zCDP), epsilon with delta (Gaussian noise), or epsilon alone (Laplace noise)."""
 
     rho: Exact | None = None
     epsilon: Exact | None = None
-    delta: Exact | None = None
+    delta: Exact | None = Field(None, description="leave it out for pure epsilon: Laplace noise")
 
     @model_validator(mode="after")
     def _one_form(self) -> BudgetSpec:
-        if (self.rho is None) == (self.epsilon is None) or (self.epsilon is None) != (self.delta is None):
-            raise ValueError("give either 'rho', or 'epsilon' and 'delta'")
+        if (self.rho is None) == (self.epsilon is None) or (self.epsilon is None and self.delta is not None):
+            raise ValueError("give either 'rho', or 'epsilon' and 'delta', or 'epsilon' alone (pure, Laplace noise)")
         for name in ("rho", "epsilon", "delta"):
             amount = getattr(self, name)
             if amount is not None and amount <= 0:
@@ -173,12 +175,29 @@ class BudgetSpec(Part):
             raise ValueError(f"delta lies in (0, 1), found {float(self.delta):g}; take less than 1 / number of persons")
         return self
 
+
+class ReleaseBudgetSpec(BudgetSpec):
+    """The budget of this release."""
+
+    calibration: Calibration = Field(
+        "analytic",
+        description="how much noise epsilon and delta buy: analytic Gaussian (the least), tight zCDP, or the papers' formula",
+    )
+
+    @property
+    def pure(self) -> bool:
+        """Whether no delta is spent: Laplace noise."""
+        return self.rho is None and self.delta is None
+
     @cached_property
-    def as_rho(self) -> Fraction:
-        """The exact rho that is charged."""
+    def loss(self) -> Loss:
+        """The exact amount that is charged."""
         if self.rho is not None:
-            return self.rho
-        return rho_for(float(self.epsilon or 0), float(self.delta or 0))
+            return Loss.gaussian(self.rho)
+        assert self.epsilon is not None
+        if self.delta is None:
+            return Loss.laplace(self.epsilon)
+        return Loss.gaussian(rho_for(float(self.epsilon), float(self.delta), self.calibration))
 
 
 class CapSpec(BudgetSpec):
@@ -221,7 +240,7 @@ class ReleaseSpec(Part):
     workload: tuple[QuerySpec, ...] = Field(min_length=1)
     mechanism: Mechanism = "auto"
     tolerance: float = Field(1e-6, gt=0, lt=1, description="certified relative gap at which the optimiser stops")
-    budget: BudgetSpec
+    budget: ReleaseBudgetSpec
     ledger: LedgerSpec
     output: OutputSpec = Field(default_factory=lambda: OutputSpec.model_validate({}))
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
@@ -345,10 +364,36 @@ def _checked(content: dict[str, Any], lines: dict[tuple[str | int, ...], int], n
         raise InvalidSpec(f"{where}: column given for {unknown[0]!r}, which is not in the domain ({', '.join(spec.domain)})")
     for i, entry in enumerate(spec.workload):
         _located(lambda entry=entry: spec._queries_of(entry), ("workload", i), lines, name)
+    _located(lambda: _check_noise(spec), ("mechanism",), lines, name)
+    _located(lambda: _check_budget(spec), ("budget",), lines, name)
     if spec.ledger.cap.per != "total" and spec.period is None:
         where = _where(("ledger", "cap", "per"), lines, name)
         raise InvalidSpec(f"{where}: a budget per {spec.ledger.cap.per} needs the release's day; add 'period: YYYY-MM-DD'")
     return spec
+
+
+def _check_noise(spec: ReleaseSpec) -> None:
+    """A mechanism that needs the other kind of noise than the budget allows."""
+    if spec.budget.pure and spec.mechanism in NEEDS_GAUSSIAN:
+        raise InvalidInput(f"mechanism {spec.mechanism!r} uses Gaussian noise: give the budget a 'delta', or choose another")
+    if not spec.budget.pure and spec.mechanism in NEEDS_PURE:
+        raise InvalidInput(
+            f"mechanism {spec.mechanism!r} uses Laplace noise: give the budget an 'epsilon' alone, or choose another"
+        )
+
+
+def _check_budget(spec: ReleaseSpec) -> None:
+    loss, cap = spec.budget.loss, spec.ledger.cap.cap
+    if cap.pure and not spec.budget.pure:
+        raise InvalidInput(
+            "the data set's cap is a pure epsilon, which Gaussian noise can never keep: give the release an 'epsilon' without "
+            "'delta', or the cap a 'delta'"
+        )
+    if not cap.allows(loss):
+        amount, limit = float(cap.amount(loss)), float(cap.limit)
+        raise InvalidInput(
+            f"the release asks for {cap.unit}={amount:.6g}, the data set's whole cap is {cap.unit}={limit:.6g}; lower the budget"
+        )
 
 
 def _located(work: Any, place: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], name: str) -> None:

@@ -23,16 +23,27 @@ from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
 from dpdist.gram import accumulate
 from dpdist.measure import draw, exact_measurement
 from dpdist.operators import Dense, Matrix, Operator, Product
-from dpdist.privacy import accounting, keys, noise
+from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Charge, opened
+from dpdist.privacy.noise import SCALE_LIMIT, Noise
 from dpdist.reconstruct import Reader, reader_of
 from dpdist.spec import ReleaseSpec
 from dpdist.store import Store, StoredArray
-from dpdist.strategies import Strategy, coa, gaussian, identity
-from dpdist.strategies.base import Solve, Step
+from dpdist.strategies import (
+    Strategy,
+    coa,
+    gaussian,
+    hierarchical,
+    identity,
+    laplace,
+    laplace_bound,
+    low_rank,
+    wavelet,
+)
+from dpdist.strategies.base import Norm, Solve, Step
 from dpdist.strategies.grid import Grid, grid_of
-from dpdist.strategies.planner import Candidate, Effort, best, candidates, effort
+from dpdist.strategies.planner import DENSE_CELLS, Candidate, Effort, best, candidates, considered, effort
 from dpdist.workloads import Workload, integer_basis
 
 _T = TypeVar("_T")
@@ -72,7 +83,8 @@ class Plan:
     Attributes:
         strategy: the chosen one.
         table: the mechanisms compared.
-        scale: scale of the discrete Gaussian, grid units.
+        noise: what is added to the grid's integers.
+        loss: what the release will be charged.
     """
 
     spec: ReleaseSpec
@@ -80,20 +92,22 @@ class Plan:
     table: list[Candidate]
     effort: Effort
     grid: Grid
-    scale: int
+    noise: Noise
+    loss: Loss
 
     @property
     def noise_multiplier(self) -> float:
-        """Standard deviation of the noise at sensitivity 1."""
-        return self.scale / float(np.sqrt(float(self.grid.sensitivity_squared)))
+        """Scale of the noise at sensitivity 1: its standard deviation (Gaussian), or 1/epsilon (Laplace)."""
+        return self.noise.scale / self.grid.sensitivity
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Stored answers and standard errors, (queries,) float64 each, in the workload's row order."""
+    """Stored answers, standard errors and half widths of 95 % intervals, (queries,) float64 each, in row order."""
 
     answer: StoredArray
     error: StoredArray
+    half_width: StoredArray
 
 
 @dataclass(frozen=True)
@@ -183,24 +197,39 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     """Strategy, grid, noise scale and predicted errors; touches no record and no budget."""
     workload = spec.queries
     needs = effort(workload)
-    wanted = spec.mechanism
-    compared: list[Strategy] = []
-    if wanted in ("auto", "identity"):
-        compared.append(identity(workload.shape[1], workload))
-    if wanted in ("auto", "gaussian"):
-        compared.append(gaussian(workload))
-    if wanted in ("auto", "coa"):
-        limit = context.engine.memory_bytes * max(1, context.engine.workers)
-        if needs.memory_bytes > limit:
-            cure = "ask for fewer attributes or marginals together, or set 'mechanism: identity'"
-            raise OutOfMemory("optimising the strategy", needs.memory_bytes, limit, cure)
-        compared.insert(0, optimised(context, spec))
+    norm: Norm = "l1" if spec.budget.pure else "l2"
+    cells = workload.shape[1]
+    compared = [_strategy(context, spec, name, norm) for name in considered(spec.mechanism, norm, cells)]
+    lower = laplace_bound(gram(context, workload)) if norm == "l1" and cells <= DENSE_CELLS else None
     strategy = best(compared)
     grid = grid_of(strategy, workload, neighbours=spec.neighbours, most_records=spec.records.person.most_records)
-    scale = accounting.gaussian_scale(grid.sensitivity_squared, spec.budget.as_rho)
-    if scale > noise.SCALE_LIMIT:
-        raise InvalidInput(f"rho={float(spec.budget.as_rho):.3g} asks for noise beyond 2^20 counts; raise the budget")
-    return Plan(spec, strategy, candidates(compared), needs, grid, scale)
+    noise = grid.noise(spec.budget.loss)
+    if noise.scale > SCALE_LIMIT:
+        raise InvalidInput("the budget is so small that it asks for noise beyond 2^20 counts; raise it")
+    loss = grid.loss(spec.budget.loss, noise)
+    return Plan(spec, strategy, candidates(compared, lower), needs, grid, noise, loss)
+
+
+def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Strategy:
+    """One mechanism for the spec's workload, with its cost."""
+    workload = spec.queries
+    shape = workload.domain.shape
+    if name == "identity":
+        return identity(workload.shape[1], workload, norm=norm)
+    if name in ("gaussian", "laplace"):
+        return gaussian(workload) if name == "gaussian" else laplace(workload)
+    if name in ("wavelet", "hierarchical"):
+        _enough_memory(context, f"the cost of {name!r}", 8 * 8 * workload.shape[1] ** 2)
+        return context.engine.heavy(partial(wavelet if name == "wavelet" else hierarchical, shape, norm=norm), workload)
+    _enough_memory(context, "optimising the strategy", effort(workload, "coa" if name == "coa" else "low_rank").memory_bytes)
+    return optimised(context, spec) if name == "coa" else low_rank_strategy(context, spec, norm)
+
+
+def _enough_memory(context: Context, what: str, needed_bytes: int) -> None:
+    limit = context.engine.memory_bytes * max(1, context.engine.workers)
+    if needed_bytes > limit:
+        cure = "ask for fewer attributes or marginals together, or set 'mechanism: identity'"
+        raise OutOfMemory(what, needed_bytes, limit, cure)
 
 
 def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
@@ -223,6 +252,20 @@ def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
     facts = stored.facts
     record = Solve(facts["method"], facts["stop"], ())
     return Strategy("coa", operator, facts["cost"], facts["lower_bound"], record)
+
+
+def low_rank_strategy(context: Context, spec: ReleaseSpec, norm: Norm) -> Strategy:
+    """LRM's strategy, solved once for each workload and norm."""
+    name = f"strategies/{spec.queries.fingerprint[:32]}-low-rank-{norm}"
+    if not context.store.exists(name):
+        context.progress("plan", "optimising a low-rank strategy")
+        solved = context.engine.heavy(partial(low_rank, norm=norm), gram(context, spec.queries))
+        context.store.put_first(name, _stored_matrix(solved.operator), _strategy_facts(solved))
+    stored = context.store.open(name)
+    facts = stored.facts
+    record = Solve(facts["method"], facts["stop"], ())
+    operator = Dense(context.store.read(stored))
+    return Strategy("low-rank", operator, facts["cost"], facts["lower_bound"], record, norm=norm)
 
 
 def _resumed(store: Store, checkpoint: str) -> Matrix | None:
@@ -265,11 +308,12 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
     """
     spec = planned.spec
     name = f"measurements/{spec.release}"
-    binding = hashlib.sha256(f"{spec.digest}{planned.grid.digest}{planned.scale}".encode()).hexdigest()
+    drawn = f"{planned.noise.kind}{planned.noise.scale}"
+    binding = hashlib.sha256(f"{spec.digest}{planned.grid.digest}{drawn}".encode()).hexdigest()
     charge = Charge(
         release=spec.release,
         dataset=spec.ledger.dataset,
-        loss=Loss.gaussian(spec.budget.as_rho),
+        loss=planned.loss,
         cap=spec.ledger.cap.cap,
         spec_digest=binding,
         histogram_digest=counts.digest,
@@ -302,7 +346,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
                 spec_digest=binding,
                 histogram_digest=counts.digest,
             )
-            draw(context.store, name, exact, key, planned.scale, {"grid": planned.grid.digest})
+            draw(context.store, name, exact, key, planned.noise, {"grid": planned.grid.digest})
         stored = context.store.open(name)
         ledger.commit(spec.release, stored.digest)
         return stored, charged
@@ -326,7 +370,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
     """Every answer and its standard error, by blocks of queries on the engine."""
     folder = f"answers/{planned.spec.release}-{measured.digest[:16]}"
     workload = planned.spec.queries
-    names = (f"{folder}/answer", f"{folder}/error")
+    names = (f"{folder}/answer", f"{folder}/error", f"{folder}/half-width")
     if all(context.store.exists(name) for name in names):
         return Answers(*(context.store.open(name) for name in names))
     context.progress("answer", "inverting the strategy")
@@ -339,16 +383,15 @@ def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
     plans = [context.store.plan(name, (workload.shape[0],), np.float64, shard_rows=rows) for name in names]
     for target in plans:
         context.store.begin(target)
-    work = partial(_answer_shard, context.store, plans, reader.with_inverse(None), inverse, estimate, float(planned.scale))
+    work = partial(_answer_shard, context.store, plans, reader.with_inverse(None), inverse, estimate, planned.noise)
 
     def tell(done: int, total: int) -> None:
         context.progress("answer", f"{done} of {total} blocks of queries")
 
     digests = context.engine.map(work, list(range(plans[0].shards)), on_done=tell)
-    answer_array = context.store.finish(plans[0], [pair[0] for pair in digests])
-    error_array = context.store.finish(plans[1], [pair[1] for pair in digests])
+    done = [context.store.finish(target, [row[i] for row in digests]) for i, target in enumerate(plans)]
     context.store.delete(scratch)
-    return Answers(answer_array, error_array)
+    return Answers(*done)
 
 
 def _answer_shard(
@@ -357,13 +400,13 @@ def _answer_shard(
     reader: Reader,
     inverse: StoredArray | None,
     estimate: StoredArray,
-    scale: float,
+    noise: Noise,
     shard: int,
-) -> tuple[str, str]:
+) -> list[str]:
     whole = reader if inverse is None else reader.with_inverse(store.read(inverse))
     start, stop = plans[0].bounds(shard)
-    answers, errors = whole.answers(start, stop, store.read(estimate), scale)
-    return store.write_shard(plans[0], shard, answers), store.write_shard(plans[1], shard, errors)
+    columns = whole.answers(start, stop, store.read(estimate), noise)
+    return [store.write_shard(target, shard, column) for target, column in zip(plans, columns, strict=True)]
 
 
 def publish(context: Context, planned: Plan, answers: Answers) -> Path:
@@ -378,6 +421,7 @@ def publish(context: Context, planned: Plan, answers: Answers) -> Path:
         workload=spec.queries,
         answer=context.store.read(answers.answer),
         error=context.store.read(answers.error),
+        half_width=context.store.read(answers.half_width),
         certificate=certificate(planned),
     )
     return report.write(content, folder)
@@ -386,11 +430,12 @@ def publish(context: Context, planned: Plan, answers: Answers) -> Path:
 def certificate(planned: Plan) -> dict[str, Any]:
     """What is guaranteed, to whom, and at what cost: public facts only."""
     spec = planned.spec
-    rho = spec.budget.as_rho
+    loss = planned.loss
     strategy = planned.strategy
     lower = max((c.cost / (1 + c.gap) for c in planned.table if c.cost is not None and c.gap is not None), default=None)
     chosen = next(c for c in planned.table if c.mechanism == strategy.name)
-    delta = float(spec.budget.delta) if spec.budget.delta is not None else 1e-9
+    delta = 0.0 if spec.budget.pure else float(spec.budget.delta if spec.budget.delta is not None else 1e-9)
+    zcdp = "zero-concentrated differential privacy (zCDP)"
     return {
         "release": spec.release,
         "period": spec.period.isoformat() if spec.period else None,
@@ -398,20 +443,22 @@ def certificate(planned: Plan) -> dict[str, Any]:
         "spec_digest": spec.digest,
         "strategy_digest": planned.grid.digest,
         "privacy": {
-            "definition": "zero-concentrated differential privacy (zCDP); noise: exact discrete Gaussian on an integer grid",
+            "definition": "pure differential privacy (epsilon-DP)" if spec.budget.pure else zcdp,
+            "noise": "Laplace" if planned.noise.kind == "laplace" else "Gaussian",
             "neighbours": spec.neighbours,
             "most_records_of_one_person": spec.records.person.most_records,
             "bound_enforced_while_counting": spec.records.person.column is not None,
-            "rho": str(rho),
-            "rho_decimal": float(rho),
+            "rho": str(loss.zcdp),
+            "rho_decimal": float(loss.zcdp),
             "delta": delta,
-            "epsilon": Loss.gaussian(rho).epsilon(delta),
-            "noise_scale_on_grid": planned.scale,
+            "epsilon": loss.epsilon(delta),
+            "noise_scale_on_grid": planned.noise.scale,
             "grid_spacing": planned.grid.spacing,
             "sensitivity_squared_on_grid": str(planned.grid.sensitivity_squared),
         },
         "mechanism": {
             "name": strategy.name,
+            "consistent": not strategy.direct,
             "cost": chosen.cost,
             "lower_bound": lower,
             "certified_gap": chosen.gap,
@@ -422,7 +469,7 @@ def certificate(planned: Plan) -> dict[str, Any]:
         },
         "queries": spec.queries.shape[0],
         "cells": spec.queries.shape[1],
-        "confidence": {"level": 0.95, "half_width_in_standard_errors": report.NORMAL_95},
+        "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
         "versions": report.versions(),
     }
 

@@ -17,9 +17,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from dpdist import engine, report, stages
-from dpdist.errors import DpdistError
+from dpdist.errors import DpdistError, InvalidInput
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import Ledger, opened
+from dpdist.privacy.accounting import Loss, pld_epsilon, zcdp_epsilon
+from dpdist.privacy.ledger import Budget, Ledger, opened
 from dpdist.spec import json_schema, load
 from dpdist.strategies.planner import effort
 from flows import settings
@@ -27,6 +28,8 @@ from flows import settings
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help=__doc__)
 key_app = typer.Typer(no_args_is_help=True, help="The root key, from which every release's noise key is derived.")
 app.add_typer(key_app, name="keys")
+ledger_app = typer.Typer(help="Budgets, charges and what is left.")
+app.add_typer(ledger_app, name="ledger")
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -68,8 +71,8 @@ def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = F
         return
     _print_mechanisms(certificate)
     _print_privacy(certificate)
-    out.print(f"noise multiplier {planned.noise_multiplier:.4g} (standard deviation at sensitivity 1)")
-    _print_left(checked.ledger.dataset, float(checked.budget.as_rho), home)
+    out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
+    _print_left(checked.ledger.dataset, planned.loss, home)
 
 
 @app.command()
@@ -92,9 +95,7 @@ def run(spec: SpecPath, engine_address: EngineAddress = None) -> None:
         f"[dim]private, for the operator only: {tally.read:,} records read, {tally.dropped:,} dropped, {tally.clipped:,} clipped, "
         f"{tally.beyond_bound:,} beyond the bound of one person[/]"
     )
-    charged = (
-        f"charged rho={float(done.spec.budget.as_rho):.6g}" if done.charged else "nothing charged: it was charged before"
-    )
+    charged = f"charged {_loss_text(done.plan.loss)}" if done.charged else "nothing charged: it was charged before"
     out.print(f"[bold green]published[/] {_shown(done.folder)} in {time.monotonic() - started:.1f} s ({charged})")
     _print_answers(done.folder, group=None, limit=12)
     out.print(f"all answers: dpdist show {done.spec.release}; page: {_shown(done.folder / 'index.html')}")
@@ -120,20 +121,60 @@ def show(
     _print_answers(folder, group=group, limit=limit)
 
 
-@app.command(name="ledger")
-def show_ledger(
-    as_json: Json = False,
-    verify: Annotated[bool, typer.Option("--verify", help="check the hash chain over all rows")] = False,
-) -> None:
+@ledger_app.callback(invoke_without_command=True)
+def ledger_list(context: typer.Context, as_json: Json = False) -> None:
     """Budgets, charges and what is left."""
+    if context.invoked_subcommand is not None:
+        return
     with opened(stages.state_folder()) as book:
-        count = book.verify() if verify else None
         if as_json:
-            out.print_json(json.dumps({"budgets": [_budget_facts(b) for b in book.budgets()], "entries": book.entries()}))
-            return
-        _print_ledger(book)
-        if count is not None:
-            out.print(f"chain of {count} rows verified")
+            out.print_json(json.dumps([_budget_facts(budget) for budget in book.budgets()]))
+        else:
+            _print_ledger(book)
+
+
+@ledger_app.command("explain")
+def ledger_explain(
+    release: Annotated[str | None, typer.Argument(help="a release id; without it, every data set")] = None,
+    delta: Annotated[float, typer.Option(help="delta at which epsilons are told when the cap names none")] = 1e-9,
+) -> None:
+    """What was spent and what it means as (epsilon, delta); or the history of one release and what can follow."""
+    with opened(stages.state_folder()) as book:
+        if release is None:
+            for budget in book.budgets():
+                _explain_budget(budget, float(budget.cap.delta) or delta)
+        else:
+            _explain_release(book, release)
+
+
+@ledger_app.command("verify")
+def ledger_verify(
+    head: Annotated[str | None, typer.Option(help="digest of a row, noted at an earlier verify")] = None,
+) -> None:
+    """Replay the ledger: hash chain, order of events, caps, erased salts. Note the head it prints somewhere else."""
+    with opened(stages.state_folder()) as book:
+        audit = book.verify(head)
+    out.print(
+        f"verified: {audit.rows} rows, {audit.releases} releases, {audit.running} of them not finished; hash chain, order of "
+        f"events, caps and erased salts are right\nhead {audit.head or '(empty)'}",
+        soft_wrap=True,
+    )
+
+
+@ledger_app.command("export")
+def ledger_export() -> None:
+    """All rows and budgets as JSON. They hold digests and amounts, no secret and no count."""
+    with opened(stages.state_folder()) as book:
+        content = {"budgets": [_budget_facts(budget) for budget in book.budgets()], "entries": book.entries()}
+    sys.stdout.write(json.dumps(content, indent=1) + "\n")
+
+
+@ledger_app.command("abort")
+def ledger_abort(release: Annotated[str, typer.Argument(help="release id")]) -> None:
+    """Give the charge of a reserved release back. Refused once a draw may have begun."""
+    with opened(stages.state_folder()) as book:
+        book.abort(release)
+    out.print(f"{release}: aborted, its charge is given back")
 
 
 @app.command()
@@ -206,10 +247,12 @@ def _print_mechanisms(certificate: dict[str, Any]) -> None:
 
 def _print_privacy(certificate: dict[str, Any]) -> None:
     facts = certificate["privacy"]
-    out.print(
-        f"rho={facts['rho_decimal']:.6g} zCDP = (epsilon={facts['epsilon']:.4g}, delta={facts['delta']:.1e}), "
-        f"neighbours: {facts['neighbours']}, at most {facts['most_records_of_one_person']} record(s) a person"
-    )
+    if facts["delta"]:
+        guarantee = f"rho={facts['rho_decimal']:.6g} zCDP = (epsilon={facts['epsilon']:.4g}, delta={facts['delta']:.1e})"
+    else:
+        guarantee = f"epsilon={facts['epsilon']:.6g}, pure differential privacy"
+    bound = f"at most {facts['most_records_of_one_person']} record(s) a person"
+    out.print(f"{guarantee}, neighbours: {facts['neighbours']}, {bound}")
 
 
 def _print_answers(folder: Path, *, group: str | None, limit: int) -> None:
@@ -230,17 +273,11 @@ def _print_answers(folder: Path, *, group: str | None, limit: int) -> None:
 
 
 def _print_ledger(book: Ledger) -> None:
-    budgets = Table("data set", "period", "cap", "spent rho", "left rho", "releases", box=None, pad_edge=False)
+    budgets = Table("data set", "period", "cap", "spent", "left", "releases", box=None, pad_edge=False)
     for budget in book.budgets():
         facts = _budget_facts(budget)
-        budgets.add_row(
-            facts["dataset"],
-            facts["period"],
-            facts["cap"],
-            f"{facts['spent_rho']:.6g}",
-            f"{facts['left_rho']:.6g}",
-            str(facts["releases"]),
-        )
+        spent, left = (f"{facts['unit']}={facts[part]:.6g}" for part in ("spent", "left"))
+        budgets.add_row(facts["dataset"], facts["period"], facts["cap"], spent, left, str(facts["releases"]))
     out.print(budgets if budgets.row_count else "the ledger is empty: no budget was declared yet")
     events = Table("row", "event", "data set", "release", "when", box=None, pad_edge=False)
     for entry in book.entries():
@@ -249,25 +286,69 @@ def _print_ledger(book: Ledger) -> None:
         out.print(events)
 
 
-def _print_left(dataset: str, asked: float, home: Path) -> None:
-    with opened(home) as book:
-        left = [float(b.left) for b in book.budgets() if b.dataset == dataset]
-    text = f"rho={left[-1]:.6g} of {dataset!r} is left" if left else f"{dataset!r} has spent nothing yet"
-    out.print(f"the release would charge rho={asked:.6g}; {text}")
-
-
-def _budget_facts(budget: Any) -> dict[str, Any]:
-    cap = budget.cap
-    text = (
-        f"rho={float(cap.rho):g}" if cap.rho is not None else f"epsilon={float(cap.epsilon):g}, delta={float(cap.delta):g}"
+def _explain_budget(budget: Budget, delta: float) -> None:
+    facts, spent = _budget_facts(budget), budget.spent
+    out.print(f"[bold]{budget.dataset}[/], {budget.period}: cap {facts['cap']}, {facts['unit']}={facts['left']:.6g} is left")
+    for release, loss in budget.charges.items():
+        out.print(f"  {release}: {_loss_text(loss)}")
+    if not budget.charges:
+        out.print("  nothing was charged yet")
+        return
+    if spent.rho == 0:
+        out.print(f"  together, basic composition: epsilon={float(spent.pure):.6g} (pure)")
+    out.print(
+        f"  together, rho={float(spent.zcdp):.6g} zCDP: epsilon={zcdp_epsilon(float(spent.zcdp), delta):.6g}, delta={delta:g}"
     )
+    out.print(f"  together, best proven composition: epsilon={spent.epsilon(delta):.6g}, delta={delta:g}")
+    try:
+        out.print(f"  together, privacy loss distributions: epsilon={pld_epsilon(spent, delta):.6g}, delta={delta:g}")
+    except InvalidInput as missing:
+        out.print(f"  [dim]{missing}[/]")
+
+
+_NEXT = {
+    "reserved": "charged, nothing drawn: 'dpdist run' goes on, 'dpdist ledger abort' gives the charge back",
+    "drawing": "charged, a draw may have begun: 'dpdist run' with the same spec and records finishes it; it cannot be aborted",
+    "committed": "charged and finished: 'dpdist run' publishes the same bytes again, the key of its noise is erased",
+    "aborted": "the charge was given back; the id may be used again",
+}
+
+
+def _explain_release(book: Ledger, release: str) -> None:
+    receipt = book.receipt(release)
+    if receipt is None:
+        raise DpdistError(f"the ledger knows no release {release!r}; 'dpdist ledger' lists them")
+    out.print(f"[bold]{release}[/] of {receipt.dataset}: {_loss_text(receipt.loss)}")
+    for entry in book.entries():
+        if entry["release"] == release:
+            period = f", charged to period {entry['facts']['period']}" if entry["event"] == "reserved" else ""
+            out.print(f"  row {entry['sequence']}: {entry['event']} at {entry['written_at']}{period}")
+    out.print(f"  {receipt.state}: {_NEXT[receipt.state]}")
+
+
+def _loss_text(loss: Loss) -> str:
+    if loss.rho == 0:
+        return f"epsilon={float(loss.pure):.6g} (pure, Laplace noise)"
+    return f"rho={float(loss.rho):.6g} zCDP (Gaussian noise)"
+
+
+def _print_left(dataset: str, loss: Loss, home: Path) -> None:
+    with opened(home) as book:
+        left = [f"{b.cap.unit}={float(b.left):.6g}" for b in book.budgets() if b.dataset == dataset]
+    text = f"{left[-1]} of {dataset!r} is left" if left else f"{dataset!r} has spent nothing yet"
+    out.print(f"the release would charge {_loss_text(loss)}; {text}")
+
+
+def _budget_facts(budget: Budget) -> dict[str, Any]:
+    cap = budget.cap
     return {
         "dataset": budget.dataset,
         "period": budget.period,
-        "cap": f"{text} per {cap.per}" if cap.per != "total" else text,
-        "spent_rho": float(budget.spent.zcdp),
-        "left_rho": float(budget.left),
-        "releases": budget.releases,
+        "cap": str(cap),
+        "unit": cap.unit,
+        "spent": float(cap.amount(budget.spent)),
+        "left": float(budget.left),
+        "releases": len(budget.charges),
     }
 
 

@@ -48,8 +48,8 @@ def optimal_cost(gram: np.ndarray) -> float:
     return best
 
 
-def brute_force_sensitivity_squared(rows: np.ndarray, neighbours: str, most_records: int) -> int:
-    """The largest squared move of integer rows x over every pair of neighbouring histograms, by listing the moves.
+def brute_force_sensitivity(rows: np.ndarray, neighbours: str, most_records: int, *, power: int) -> int:
+    """The largest move (power 1: L1 length; power 2: squared L2 length) of integer rows x over every pair of neighbouring histograms, by listing the moves.
 
     One person holds up to k records in any cells; add-remove: all of them appear; replace-one: any up-to-k records
     become any other up-to-k records.
@@ -62,7 +62,7 @@ def brute_force_sensitivity_squared(rows: np.ndarray, neighbours: str, most_reco
     for a in before:
         for b in owned:
             move = [x - y for x, y in zip(b, a, strict=True)]
-            worst = max(worst, sum(sum(exact[i][j] * move[j] for j in range(n)) ** 2 for i in range(p)))
+            worst = max(worst, sum(abs(sum(exact[i][j] * move[j] for j in range(n))) ** power for i in range(p)))
     return worst
 
 

@@ -73,14 +73,31 @@ def test_the_whole_story(place: Path) -> None:
     assert facts["certificate"]["privacy"]["rho"] == "1/10"
     assert len(facts["answers"]) == facts["certificate"]["queries"]
 
-    ledger = dpdist("ledger", "--verify", home=home, cwd=place)
-    assert "chain of 4 rows verified" in ledger.stdout
-    assert "0.15" in ledger.stdout
-    book = json.loads(dpdist("ledger", "--json", home=home, cwd=place).stdout)
-    assert book["budgets"][0]["left_rho"] == pytest.approx(0.15)
+    listed = dpdist("ledger", home=home, cwd=place)
+    assert "rho=0.15" in listed.stdout
+    verified = dpdist("ledger", "verify", home=home, cwd=place)
+    assert "verified: 4 rows, 1 releases, 0 of them not finished" in verified.stdout
+    head = verified.stdout.split()[-1]
+    assert dpdist("ledger", "verify", "--head", head, home=home, cwd=place).returncode == 0
+    removed = dpdist("ledger", "verify", "--head", "0" * 64, home=home, cwd=place)
+    assert removed.returncode == 1
+    assert "rows were removed" in removed.stderr
+    book = json.loads(dpdist("ledger", "export", home=home, cwd=place).stdout)
+    assert book["budgets"][0]["left"] == pytest.approx(0.15)
+    assert book["entries"][-1]["digest"] == head
+    assert json.loads(dpdist("ledger", "--json", home=home, cwd=place).stdout) == book["budgets"]
+    explained = dpdist("ledger", "explain", home=home, cwd=place).stdout
+    for text in ("small-1: rho=0.1 zCDP", "together, rho=0.1 zCDP: epsilon=2.7", "privacy loss distributions: epsilon=2."):
+        assert text in explained
+    story = dpdist("ledger", "explain", "small-1", home=home, cwd=place).stdout
+    assert "row 4: committed at" in story
+    assert "the key of its noise is erased" in story
+    refused = dpdist("ledger", "abort", "small-1", home=home, cwd=place)
+    assert refused.returncode == 1
+    assert "is committed: only a reserved release" in refused.stderr
 
     text = (place / spec).read_text()
-    (place / "data" / "greedy.yaml").write_text(text.replace("small-1", "small-2").replace("rho: 0.1", "rho: 0.2"))
+    (place / "data" / "greedy.yaml").write_text(text.replace("small-1", "small-2").replace("rho: 0.1", "rho: 0.2", 1))
     greedy = dpdist("run", "data/greedy.yaml", home=home, cwd=place)
     assert greedy.returncode == 1
     assert "rho=0.15 is left" in greedy.stderr

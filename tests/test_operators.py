@@ -100,7 +100,6 @@ def test_fingerprint_depends_on_content() -> None:
         (lambda: Dense(np.array([[np.nan]])), "NaN"),
         (lambda: Dense(np.array([1.0])), "2 dimensions"),
         (lambda: Dense(np.array([[1j]])), "complex"),
-        (lambda: Haar(6), "power of two"),
         (lambda: Tree(4, 1), "branching"),
         (lambda: ListedRanges(4, np.array([[2, 1]])), "first <= last"),
         (lambda: Stack([Prefix(3), Prefix(4)]), "same number of cells"),

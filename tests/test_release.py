@@ -57,6 +57,45 @@ def test_answers_lie_around_the_truth(home: Path, mechanism: str) -> None:
         assert costs["coa"] < min(costs["identity"], costs["gaussian"])
 
 
+@pytest.mark.parametrize("mechanism", ["auto", "identity", "laplace", "hierarchical", "wavelet", "low-rank"])
+def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
+    pure = {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
+    path = small.write(home.parent / "data", mechanism=mechanism, **pure)
+    done = run(path, home)
+    table, certificate = report.load(done.folder)
+    privacy = certificate["privacy"]
+    assert (privacy["epsilon"], privacy["delta"], privacy["noise"], privacy["rho"]) == (0.5, 0.0, "Laplace", "1/8")
+    assert 4 * done.plan.grid.sensitivity_squared <= done.plan.noise.scale**2  # Delta_1 / s <= 1/2, in integers
+    deviations = (table["answer"].to_numpy() - truth_of(path)) / table["standard_error"].to_numpy()
+    assert np.abs(deviations).max() < 14  # a Laplace exceeds 14 standard deviations once in 4e8
+    assert 0.3 < np.sqrt(np.mean(deviations**2)) < 2.5
+    covered = (table["low_95"].to_numpy() <= truth_of(path)) & (truth_of(path) <= table["high_95"].to_numpy())
+    assert covered.mean() > 0.8
+    if mechanism == "auto":
+        costs = {row["mechanism"]: row["cost"] for row in certificate["mechanism"]["compared"]}
+        assert set(costs) == {"low-rank", "identity", "laplace", "wavelet", "hierarchical"}
+        assert certificate["mechanism"]["cost"] == min(costs.values())
+        assert all(row["gap"] > 0 for row in certificate["mechanism"]["compared"])
+    else:
+        assert certificate["mechanism"]["name"] == mechanism
+    page = (done.folder / "index.html").read_text()
+    assert "pure differential privacy" in page
+    assert "discrete Laplace" in page
+    run(small.write(home.parent / "data", mechanism=mechanism, release="small-2", **pure), home)
+    with pytest.raises(BudgetExceeded, match=r"charge of epsilon=0\.5 was refused, epsilon=0 is left"):
+        run(small.write(home.parent / "data", mechanism=mechanism, release="small-3", **pure), home)
+
+
+@pytest.mark.parametrize("mechanism", ["hierarchical", "wavelet", "low-rank"])
+def test_gaussian_releases_of_the_baselines(home: Path, mechanism: str) -> None:
+    path = small.write(home.parent / "data", mechanism=mechanism)
+    table, certificate = report.load(run(path, home).folder)
+    assert certificate["mechanism"]["name"] == mechanism
+    deviations = (table["answer"].to_numpy() - truth_of(path)) / table["standard_error"].to_numpy()
+    assert np.abs(deviations).max() < 6
+    assert 0.3 < np.sqrt(np.mean(deviations**2)) < 2.0
+
+
 def test_published_files_are_whole_and_readable(home: Path) -> None:
     done = run(small.write(home.parent / "data"), home)
     table, certificate = report.load(done.folder)
@@ -107,7 +146,7 @@ def test_a_second_run_changes_nothing(home: Path, monkeypatch: pytest.MonkeyPatc
     shutil.rmtree(second.folder)
     assert small.tree(run(path, home).folder) == before
     with opened(home) as ledger:
-        assert ledger.budgets()[0].releases == 1
+        assert len(ledger.budgets()[0].charges) == 1
 
 
 def test_changed_input_under_the_same_id_is_refused(home: Path) -> None:
@@ -220,8 +259,8 @@ def test_a_killed_run_is_finished_with_the_bytes_of_an_undisturbed_one(home: Pat
     assert not Path("releases/small-1").exists()
     assert small.tree(run(path, home).folder) == expected
     with opened(home) as ledger:
-        assert ledger.verify() == 4
-        assert ledger.budgets()[0].releases == 1
+        assert ledger.verify().rows == 4
+        assert len(ledger.budgets()[0].charges) == 1
 
 
 def _stop(*_: object) -> None:
@@ -275,8 +314,8 @@ def test_two_flows_racing_for_one_release(home: Path) -> None:
         racer.join()
     assert all(isinstance(outcome, bool) for outcome in outcomes), outcomes
     with opened(home) as ledger:
-        assert ledger.budgets()[0].releases == 1
-        assert ledger.verify() == 4
+        assert len(ledger.budgets()[0].charges) == 1
+        assert ledger.verify().rows == 4
     published = [small.tree(folder / "releases" / "small-1") for folder in folders]
     assert published[0] == published[1] == published[2]
 

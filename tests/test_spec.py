@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpdist.errors import InvalidSpec
-from dpdist.privacy.accounting import rho_for
+from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.spec import json_schema, load
 from tests import small
 
@@ -19,16 +19,16 @@ def test_the_example() -> None:
     spec = load(EXAMPLE)
     assert spec.attributes.shape == (91, 15, 2, 2)
     assert spec.queries.shape == (2085, 5460)
-    assert spec.budget.as_rho == rho_for(1, 1e-9)
+    assert spec.budget.loss.rho == rho_for(1, 1e-9)
     assert spec.records_path.is_file()
 
 
 def test_numbers_are_exact(tmp_path: Path) -> None:
     spec = load(small.write(tmp_path, budget={"rho": 0.1}))
-    assert spec.budget.as_rho == Fraction(1, 10)
+    assert spec.budget.loss.rho == Fraction(1, 10)
     text = (tmp_path / "release.yaml").read_text().replace("rho: 0.1", "rho: 1e-3")
     (tmp_path / "release.yaml").write_text(text)
-    assert load(tmp_path / "release.yaml").budget.as_rho == Fraction(1, 1000)
+    assert load(tmp_path / "release.yaml").budget.loss.rho == Fraction(1, 1000)
 
 
 def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None:
@@ -48,9 +48,14 @@ def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None
     ("found", "replacement", "line", "message"),
     [
         ("mechanism: auto", "mechanizm: auto", 42, "unknown key 'mechanizm'; allowed here are budget"),
-        ("mechanism: auto", "mechanism: magic", 42, "'auto', 'coa', 'identity' or 'gaussian'"),
+        ("mechanism: auto", "mechanism: magic", 42, "'wavelet' or 'low-rank'"),
         ("  epsilon: 1\n", "  epsilon: 0\n", 44, "epsilon must be positive"),
-        ("  epsilon: 1\n", "  epsilonn: 1\n", 45, "unknown key 'budget.epsilonn'; allowed here are delta, epsilon, rho"),
+        (
+            "  epsilon: 1\n",
+            "  epsilonn: 1\n",
+            45,
+            "unknown key 'budget.epsilonn'; allowed here are calibration, delta, epsilon, rho",
+        ),
         ("  epsilon: 1\n", "  rho: 1\n", 44, "either 'rho', or 'epsilon' and 'delta'"),
         ("delta: 1e-9\n\nledger", "delta: 2\n\nledger", 44, "delta lies in"),
         ("of: age", "of: agee", 40, "'agee' does not exist; declared are age, occupation, income, sex"),
@@ -98,6 +103,40 @@ def test_files_that_are_no_specs(tmp_path: Path, text: str, match: str) -> None:
         load(path)
     with pytest.raises(InvalidSpec, match="No such file"):
         load(tmp_path / "missing.yaml")
+
+
+PURE_CAP = {"dataset": "small", "cap": {"epsilon": 1}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"budget": {"epsilon": 1}, "mechanism": "coa"}, "'coa' uses Gaussian noise"),
+        ({"mechanism": "laplace"}, "'laplace' uses Laplace noise"),
+        ({"ledger": PURE_CAP}, "cap is a pure epsilon"),
+        ({"budget": {"epsilon": 2}, "ledger": PURE_CAP}, "asks for epsilon=2, the data set's whole cap is epsilon=1"),
+        ({"budget": {"rho": 1}}, "asks for rho=1, the data set's whole cap is rho=0.25"),
+        ({"budget": {"delta": 1e-9}}, "or 'epsilon' alone"),
+        ({"budget": {"epsilon": 12, "delta": 1e-6, "calibration": "classic"}}, r"really gives|delta=3\.1"),
+        ({"budget": {"rho": 0.1, "calibration": "magic"}}, "'analytic', 'zcdp' or 'classic'"),
+    ],
+)
+def test_budgets_and_mechanisms_that_do_not_fit(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidSpec, match=message):
+        load(small.spec(**changes))
+
+
+def test_budgets() -> None:
+    pure = load(small.spec(budget={"epsilon": 0.3}, ledger=PURE_CAP))
+    assert pure.budget.loss == Loss.laplace(Fraction(3, 10))
+    ledger = {"dataset": "small", "cap": {"epsilon": 4, "delta": 1e-6}}
+    amounts = {
+        name: load(small.spec(budget={"epsilon": 1, "delta": 1e-6, "calibration": name}, ledger=ledger)).budget.loss.rho
+        for name in ("analytic", "zcdp", "classic")
+    }
+    assert amounts["classic"] < amounts["zcdp"] < amounts["analytic"]
+    assert float(amounts["classic"]) == pytest.approx(0.5 / 5.387**2, rel=1e-3)
+    assert load(small.spec(budget={"epsilon": 1, "delta": 1e-6}, ledger=ledger)).budget.loss.rho == amounts["analytic"]
 
 
 def test_missing_keys_are_named() -> None:

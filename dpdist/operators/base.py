@@ -70,10 +70,22 @@ class Operator(ABC):
             out += np.einsum("ij,ij->j", block, block)
         return out
 
+    def column_norms_l1(self) -> Matrix:
+        """L1 norm of every column, (columns,) float64."""
+        out = np.zeros(self.shape[1])
+        for start, stop in self.row_blocks():
+            out += np.abs(self.rows(start, stop)).sum(axis=0)
+        return out
+
     @property
     def l2_sensitivity(self) -> float:
         """Largest column norm: how far one added or removed record moves A x."""
         return float(np.sqrt(self.column_norms_squared().max(initial=0.0)))
+
+    @property
+    def l1_sensitivity(self) -> float:
+        """Largest L1 norm of a column: how far one added or removed record moves A x, summed over the answers."""
+        return float(self.column_norms_l1().max(initial=0.0))
 
     def dense(self) -> Matrix:
         """The whole matrix as float64."""

@@ -68,6 +68,9 @@ class Sparse(Operator):
     def column_norms_squared(self) -> Matrix:
         return np.asarray(self.matrix.multiply(self.matrix).sum(axis=0), dtype=np.float64).ravel()
 
+    def column_norms_l1(self) -> Matrix:
+        return np.asarray(abs(self.matrix).sum(axis=0), dtype=np.float64).ravel()
+
     def description(self) -> tuple[object, ...]:
         parts = (self.matrix.indptr, self.matrix.indices, self.matrix.data)
         return ("sparse", self.shape, *(np.asarray(part) for part in parts))

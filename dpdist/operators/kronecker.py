@@ -64,9 +64,19 @@ class Kronecker(Operator):
             out = np.multiply.outer(out, factor.column_norms_squared()).ravel()
         return out
 
+    def column_norms_l1(self) -> Matrix:
+        out = np.ones(1)
+        for factor in self.factors:
+            out = np.multiply.outer(out, factor.column_norms_l1()).ravel()
+        return out
+
     @property
     def l2_sensitivity(self) -> float:
         return math.prod(f.l2_sensitivity for f in self.factors)
+
+    @property
+    def l1_sensitivity(self) -> float:
+        return math.prod(f.l1_sensitivity for f in self.factors)
 
     def description(self) -> tuple[object, ...]:
         return ("kronecker", *self.factors)

@@ -39,6 +39,9 @@ class Identity(Operator):
     def column_norms_squared(self) -> Matrix:
         return np.ones(self.n)
 
+    def column_norms_l1(self) -> Matrix:
+        return self.column_norms_squared()
+
     def description(self) -> tuple[object, ...]:
         return ("identity", self.n)
 
@@ -64,6 +67,9 @@ class Total(Operator):
 
     def column_norms_squared(self) -> Matrix:
         return np.ones(self.n)
+
+    def column_norms_l1(self) -> Matrix:
+        return self.column_norms_squared()
 
     def description(self) -> tuple[object, ...]:
         return ("total", self.n)
@@ -91,6 +97,9 @@ class Prefix(Operator):
 
     def column_norms_squared(self) -> Matrix:
         return np.arange(self.n, 0, -1, dtype=np.float64)
+
+    def column_norms_l1(self) -> Matrix:
+        return self.column_norms_squared()
 
     def description(self) -> tuple[object, ...]:
         return ("prefix", self.n)
@@ -138,6 +147,9 @@ class AllRanges(Operator):
         index = np.arange(self.n, dtype=np.float64)
         return np.asarray((index + 1) * (self.n - index))
 
+    def column_norms_l1(self) -> Matrix:
+        return self.column_norms_squared()
+
     def description(self) -> tuple[object, ...]:
         return ("all-ranges", self.n)
 
@@ -159,22 +171,31 @@ class ListedRanges(Sparse):
 
 
 class Haar(Sparse):
-    """The unnormalised Haar wavelet (entries -1, 0, 1): the total, then one difference of halves a node.
+    """The unnormalised Haar wavelet (entries -1, 0, 1): the total, then one difference of halves a node; n rows.
 
-    Source: Xiao, Wang, Gehrke 2010 (Privelet). n must be a power of two.
+    A node of odd length has the larger half on its left, so any n will do; powers of two give the classic transform.
+    Source: Xiao, Wang, Gehrke 2010 (Privelet): with these weights its generalised sensitivity is 1 + log2 n.
     """
 
     def __init__(self, n: int) -> None:
         self.n = _positive(n)
-        if n & (n - 1):
-            raise InvalidInput(f"the Haar wavelet needs a power of two cells, found {n}; pad the attribute with empty cells")
-        blocks = [scipy.sparse.csr_array(np.ones((1, n)))]
-        width = n
-        while width > 1:
-            pattern = np.repeat([1.0, -1.0], width // 2)[None, :]
-            blocks.append(scipy.sparse.csr_array(scipy.sparse.kron(scipy.sparse.eye_array(n // width), pattern)))
-            width //= 2
-        super().__init__(scipy.sparse.csr_array(scipy.sparse.vstack(blocks)))
+        left: list[tuple[int, int]] = [(0, n - 1)]
+        right: list[tuple[int, int]] = []
+        nodes = [(0, n)]
+        while nodes:
+            below = []
+            for first, stop in nodes:
+                if stop - first > 1:
+                    middle = first + (stop - first + 1) // 2
+                    left.append((first, middle - 1))
+                    right.append((middle, stop - 1))
+                    below += [(first, middle), (middle, stop)]
+            nodes = below
+        rows = ListedRanges(n, np.array(left)).matrix
+        if right:
+            zero = scipy.sparse.csr_array((1, n))
+            rows = rows - scipy.sparse.vstack([zero, ListedRanges(n, np.array(right)).matrix])
+        super().__init__(scipy.sparse.csr_array(rows))
 
 
 class Tree(Sparse):

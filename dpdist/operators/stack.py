@@ -35,6 +35,9 @@ class Scaled(Operator):
     def column_norms_squared(self) -> Matrix:
         return self.factor**2 * self.operator.column_norms_squared()
 
+    def column_norms_l1(self) -> Matrix:
+        return abs(self.factor) * self.operator.column_norms_l1()
+
     def description(self) -> tuple[object, ...]:
         return ("scaled", self.factor, self.operator)
 
@@ -80,6 +83,9 @@ class Stack(Operator):
 
     def column_norms_squared(self) -> Matrix:
         return np.asarray(np.sum([part.column_norms_squared() for part in self.parts], axis=0))
+
+    def column_norms_l1(self) -> Matrix:
+        return np.asarray(np.sum([part.column_norms_l1() for part in self.parts], axis=0))
 
     def description(self) -> tuple[object, ...]:
         return ("stack", *self.parts)

@@ -1,7 +1,9 @@
 """Privacy losses: exact amounts that compose, and what they mean as (epsilon, delta).
 
-The currency is rho of zero-concentrated differential privacy (zCDP, Bun & Steinke 2016): exact rationals that add up.
-Pure-epsilon (Laplace) losses are kept beside it. (epsilon, delta) is a report, always by a proven conversion.
+The currency is rho of zero-concentrated differential privacy (zCDP, Bun & Steinke 2016) for Gaussian releases and epsilon
+for Laplace ones: exact rationals that add up. (epsilon, delta) is a report, always by a conversion that is proven for the
+discrete noise used: tight zCDP, exact composition of Gaussians (docs/noise.md says why it holds on the grid), or privacy
+loss distributions.
 """
 
 from __future__ import annotations
@@ -9,56 +11,85 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr
 
 from dpdist.errors import InvalidInput
 
+Calibration = Literal["analytic", "zcdp", "classic"]
+
 RHO_DENOMINATOR = 10**12
 """Rho bought for an (epsilon, delta) is rounded down to a multiple of 1e-12."""
+RESERVE = 1e-6
+"""Part of epsilon and of delta that the analytic calibration leaves to the grid (``gaussian_slack``)."""
+SLACK_DENOMINATOR = 2**90
+PLD_STEP = 1e-4
+"""Discretisation of privacy loss distributions, in epsilon; rounded up, so a report may be high by a step a release."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What releases may reveal: rho of the Gaussian ones, and sum and half sum of squares of the pure epsilons.
+    """What releases may reveal together.
+
+    Attributes:
+        rho: sum over the Gaussian releases.
+        epsilons: of the pure (Laplace) releases, ascending.
+        slack: by how much a Gaussian on the integer grid may exceed the continuous one: delta(epsilon) is at most
+            exp(slack) times the continuous Gaussian's delta(epsilon - slack). Sums up over releases.
 
     >>> (Loss.gaussian(Fraction(1, 8)) + Loss.gaussian(Fraction(1, 8))).rho
     Fraction(1, 4)
     """
 
     rho: Fraction = Fraction(0)
-    pure: Fraction = Fraction(0)
-    pure_as_rho: Fraction = Fraction(0)
+    epsilons: tuple[Fraction, ...] = ()
+    slack: Fraction = Fraction(0)
 
     @staticmethod
-    def gaussian(rho: Fraction) -> Loss:
+    def gaussian(rho: Fraction, slack: Fraction = Fraction(0)) -> Loss:
         """Loss of one Gaussian release of rho-zCDP."""
-        return Loss(rho=_positive("rho", rho))
+        if slack < 0:
+            raise InvalidInput(f"the slack of a grid is not negative, found {slack}")
+        return Loss(rho=_positive("rho", rho), slack=slack)
 
     @staticmethod
     def laplace(epsilon: Fraction) -> Loss:
         """Loss of one epsilon-DP release, which is also epsilon^2/2-zCDP."""
-        exact = _positive("epsilon", epsilon)
-        return Loss(pure=exact, pure_as_rho=exact * exact / 2)
+        return Loss(epsilons=(_positive("epsilon", epsilon),))
 
     def __add__(self, other: Loss) -> Loss:
-        return Loss(self.rho + other.rho, self.pure + other.pure, self.pure_as_rho + other.pure_as_rho)
+        epsilons = tuple(sorted(self.epsilons + other.epsilons))
+        return Loss(self.rho + other.rho, epsilons, self.slack + other.slack)
+
+    @property
+    def pure(self) -> Fraction:
+        """Sum of the pure epsilons (basic composition)."""
+        return sum(self.epsilons, Fraction(0))
 
     @property
     def zcdp(self) -> Fraction:
-        """Rho of everything together."""
-        return self.rho + self.pure_as_rho
+        """Rho of everything together. Source: Bun & Steinke 2016, Propositions 1.4 (pure) and 1.7 (composition)."""
+        return self.rho + sum((epsilon * epsilon for epsilon in self.epsilons), Fraction(0)) / 2
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon that is proven for this delta; delta = 0 needs losses without Gaussian noise."""
-        if self.rho == 0 and self.pure == 0:
+        if self.rho == 0 and not self.epsilons:
             return 0.0
         if delta == 0.0:
             return float(self.pure) if self.rho == 0 else math.inf
-        together = zcdp_epsilon(float(self.zcdp), delta)
-        apart = float(self.pure) + (zcdp_epsilon(float(self.rho), delta) if self.rho else 0.0)
-        return min(together, apart)
+        _probability(delta)
+        apart = float(self.pure) + self._gaussian_epsilon(delta)
+        return min(zcdp_epsilon(float(self.zcdp), delta), apart)
+
+    def _gaussian_epsilon(self, delta: float) -> float:
+        """Epsilon of the Gaussian part: the better of tight zCDP and exact Gaussian composition with the grid's slack."""
+        if self.rho == 0:
+            return 0.0
+        rho, slack = float(self.rho), float(self.slack)
+        exact = gaussian_epsilon(1.0 / math.sqrt(2.0 * rho), delta * math.exp(-slack)) + slack
+        return min(zcdp_epsilon(rho, delta), exact)
 
 
 @dataclass(frozen=True)
@@ -82,24 +113,50 @@ class Cap:
         if not 0 <= self.delta < 1:
             raise InvalidInput(f"delta lies in [0, 1), found {self.delta}")
 
+    def __str__(self) -> str:
+        if self.rho is not None:
+            amount = f"rho={float(self.rho):g}"
+        else:
+            amount = f"epsilon={float(self.epsilon or 0):g}" + (f", delta={float(self.delta):g}" if self.delta else "")
+        return amount if self.per == "total" else f"{amount} per {self.per}"
+
+    @property
+    def pure(self) -> bool:
+        """Whether only pure releases fit under it."""
+        return self.rho is None and self.delta == 0
+
+    @property
+    def unit(self) -> Literal["rho", "epsilon"]:
+        """What ``amount`` and ``limit`` are counted in."""
+        return "epsilon" if self.pure else "rho"
+
+    @property
+    def limit(self) -> Fraction:
+        """The cap in its unit: epsilon of a pure cap, else rho of Gaussian releases."""
+        if self.rho is not None:
+            return self.rho
+        assert self.epsilon is not None
+        return rho_for(float(self.epsilon), float(self.delta)) if self.delta else self.epsilon
+
+    def amount(self, loss: Loss) -> Fraction:
+        """A loss in the cap's unit."""
+        return loss.pure if self.pure else loss.zcdp
+
+    def left(self, spent: Loss) -> Fraction:
+        """What further releases may still spend, in the cap's unit; never negative."""
+        return max(Fraction(0), self.limit - self.amount(spent))
+
     def allows(self, loss: Loss) -> bool:
         """Whether a composed loss stays within the cap."""
         if self.rho is not None:
             return loss.zcdp <= self.rho
         assert self.epsilon is not None
-        if self.delta == 0:
+        if self.pure:
             return loss.rho == 0 and loss.pure <= self.epsilon
-        if loss.pure == 0:
-            return loss.rho <= rho_for(float(self.epsilon), float(self.delta))
-        return loss.epsilon(float(self.delta)) <= float(self.epsilon)
-
-    @property
-    def as_rho(self) -> Fraction:
-        """The cap as rho of Gaussian releases; 0 for a pure-epsilon cap."""
-        if self.rho is not None:
-            return self.rho
-        assert self.epsilon is not None
-        return rho_for(float(self.epsilon), float(self.delta)) if self.delta else Fraction(0)
+        epsilon, delta = float(self.epsilon), float(self.delta)
+        if not loss.epsilons and loss.rho <= self.limit and float(loss.slack) <= RESERVE * min(1.0, epsilon):
+            return True
+        return loss.epsilon(delta) <= epsilon
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
@@ -131,7 +188,24 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return float(root) * (1 + 1e-12)
 
 
-def rho_for(epsilon: float, delta: float) -> Fraction:
+def rho_for(epsilon: float, delta: float, calibration: Calibration = "analytic") -> Fraction:
+    """The rho of Gaussian releases that (epsilon, delta) buys, a multiple of 1e-12, rounded down.
+
+    Args:
+        calibration: "analytic" (the largest: Gaussian releases of this rho together, however many, are (epsilon, delta)-DP
+            with ``RESERVE`` left for the grid), "zcdp" (through the tight conversion of any rho-zCDP mechanism), or
+            "classic" (the papers' formula, refused where it is wrong).
+    """
+    if calibration == "zcdp":
+        return _zcdp_rho(epsilon, delta)
+    if calibration == "classic":
+        multiplier = classic_noise_multiplier(epsilon, delta)
+    else:
+        multiplier = analytic_gaussian(epsilon * (1.0 - RESERVE), delta * (1.0 - RESERVE))
+    return _rounded_down(0.5 / multiplier**2 * (1.0 - 1e-12), epsilon, delta)
+
+
+def _zcdp_rho(epsilon: float, delta: float) -> Fraction:
     """The largest rho (a multiple of 1e-12) whose tight conversion stays within (epsilon, delta)."""
     _positive("epsilon", Fraction(epsilon))
     _probability(delta)
@@ -140,14 +214,19 @@ def rho_for(epsilon: float, delta: float) -> Fraction:
         high *= 2
     root = brentq(lambda log_rho: math.log(max(zcdp_delta(math.exp(log_rho), epsilon), 1e-300)) - math.log(delta),
                   math.log(1e-30), math.log(high), xtol=1e-14, rtol=1e-14)  # fmt: skip
-    rho = Fraction(math.floor(math.exp(root) * (1 - 1e-12) * RHO_DENOMINATOR), RHO_DENOMINATOR)
-    if rho <= 0:
-        raise InvalidInput(
-            f"epsilon={epsilon:g} with delta={delta:g} buys less than rho=1e-12: nothing useful can be released"
-        )
+    rho = _rounded_down(math.exp(root) * (1 - 1e-12), epsilon, delta)
     while zcdp_delta(float(rho), epsilon) > delta:
         rho -= Fraction(1, RHO_DENOMINATOR)
     return rho
+
+
+def _rounded_down(rho: float, epsilon: float, delta: float) -> Fraction:
+    exact = Fraction(math.floor(rho * RHO_DENOMINATOR), RHO_DENOMINATOR)
+    if exact <= 0:
+        raise InvalidInput(
+            f"epsilon={epsilon:g} with delta={delta:g} buys less than rho=1e-12: nothing useful can be released"
+        )
+    return exact
 
 
 def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
@@ -173,9 +252,26 @@ def analytic_gaussian(epsilon: float, delta: float) -> float:
     )
 
 
+def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
+    """The least epsilon of a continuous Gaussian at a delta, rounded up by 1e-12. Source: Balle & Wang 2018, Theorem 8."""
+    _probability(delta)
+    if gaussian_delta(noise_multiplier, 0.0) <= delta:
+        return 0.0
+    rho = 0.5 / noise_multiplier**2
+    high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta)) + 1e-9
+    root = brentq(
+        lambda e: math.log(max(gaussian_delta(noise_multiplier, e), 1e-300)) - math.log(delta),
+        0.0,
+        high,
+        xtol=1e-13,
+        rtol=1e-13,
+    )
+    return float(root) * (1 + 1e-12)
+
+
 def zcdp_noise_multiplier(epsilon: float, delta: float) -> float:
     """The noise multiplier 1/sqrt(2 rho) that the tight zCDP conversion asks for."""
-    return 1.0 / math.sqrt(2.0 * float(rho_for(epsilon, delta)))
+    return 1.0 / math.sqrt(2.0 * float(rho_for(epsilon, delta, "zcdp")))
 
 
 def classic_noise_multiplier(epsilon: float, delta: float) -> float:
@@ -206,6 +302,60 @@ def gaussian_scale(sensitivity_squared: int, rho: Fraction) -> int:
     scale = math.isqrt(math.ceil(wanted) - 1) + 1 if wanted > 1 else 1
     assert 2 * rho * scale * scale >= sensitivity_squared
     return scale
+
+
+def gaussian_slack(sensitivity_squared: int, scale: int, rows: int) -> Fraction:
+    """Upper bound of what the integer grid adds to a Gaussian release's (epsilon, delta), see ``Loss.slack``.
+
+    max(|v|_1 / (2 s^2), p / (24 s^2)) with |v|_1 <= sqrt(p) Delta; proof in docs/noise.md.
+
+    Args:
+        sensitivity_squared: Delta^2 of the integer vector. scale: s. rows: p, the vector's length.
+    """
+    shift = Fraction(math.isqrt(rows * sensitivity_squared) + 1, 2 * scale * scale)
+    slack = max(shift, Fraction(rows, 24 * scale * scale))
+    return Fraction(math.ceil(slack * SLACK_DENOMINATOR), SLACK_DENOMINATOR)
+
+
+def laplace_scale(sensitivity: int, epsilon: Fraction) -> int:
+    """The least whole scale s of a discrete Laplace with Delta_1 / s <= epsilon.
+
+    Args:
+        sensitivity: Delta_1, the L1 sensitivity of the integer vector that is released.
+    """
+    if sensitivity <= 0:
+        raise InvalidInput("nothing depends on the records: the sensitivity must be positive")
+    return math.ceil(Fraction(sensitivity) / _positive("epsilon", epsilon))
+
+
+def pld_epsilon(loss: Loss, delta: float) -> float:
+    """Epsilon by privacy loss distributions: the Gaussian releases as one, each pure release as randomised response.
+
+    Randomised response dominates every epsilon-DP mechanism (Kairouz, Oh, Viswanath 2015), a continuous Gaussian with the
+    grid's slack dominates the discrete ones, and the discretisation is pessimistic: an upper bound for any mixture.
+    Raises: InvalidInput without the package ``dp-accounting`` (pip install 'dpdist[pld]').
+    """
+    _probability(delta)
+    try:
+        from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - optional extra
+    except ImportError:
+        raise InvalidInput("privacy loss distributions need dp-accounting: pip install 'dpdist[pld]'") from None
+    step = PLD_STEP
+    parts = []
+    if loss.rho:
+        parts.append(pld.from_gaussian_mechanism(1.0 / math.sqrt(2.0 * float(loss.rho)), value_discretization_interval=step))
+    for epsilon in sorted(set(loss.epsilons)):
+        # two buckets: the answer is true with probability e^epsilon / (1 + e^epsilon)
+        noise = 2.0 / (1.0 + math.exp(float(epsilon)))
+        part = pld.from_randomized_response(noise, 2, value_discretization_interval=step)
+        parts.append(part.self_compose(loss.epsilons.count(epsilon)))
+    if not parts:
+        return 0.0
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.compose(part)
+    slack = float(loss.slack)
+    return float(whole.get_epsilon_for_delta(delta * math.exp(-slack))) + slack
 
 
 def _positive(name: str, amount: Fraction | None) -> Fraction:

@@ -27,7 +27,7 @@ from sqlalchemy.engine import Connection, Engine
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict
 from dpdist.privacy.accounting import Cap, Loss
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SALT_BYTES = 32
 RETRIES = 40
 
@@ -46,6 +46,7 @@ _entries = sa.Table(
     sa.Column("previous", sa.String(64), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False),
     sa.UniqueConstraint("release", "attempt", "event"),
+    sa.Index("dpdist_entries_dataset", "dataset", "sequence"),
 )
 _salts = sa.Table(
     "dpdist_salts",
@@ -107,18 +108,37 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Budget:
-    """One data set in one period: its cap, what is charged and by how many releases."""
+    """One data set in one period: its cap and what each release has charged."""
 
     dataset: str
     period: str
     cap: Cap
-    spent: Loss
-    releases: int
+    charges: dict[str, Loss]
+
+    @property
+    def spent(self) -> Loss:
+        """All charges together."""
+        return sum(self.charges.values(), Loss())
 
     @property
     def left(self) -> Fraction:
-        """Rho that Gaussian releases may still spend (never negative)."""
-        return max(Fraction(0), self.cap.as_rho - self.spent.zcdp)
+        """What releases may still spend, in the cap's unit (never negative)."""
+        return self.cap.left(self.spent)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What ``verify`` found.
+
+    Attributes:
+        head: digest of the newest row. Noted elsewhere, it proves later that no row was removed.
+        running: releases that are charged and not finished.
+    """
+
+    rows: int
+    head: str
+    releases: int
+    running: int
 
 
 class Ledger:
@@ -158,10 +178,10 @@ class Ledger:
                 _same(known, charge)
                 return known
             self._declare(connection, charge.dataset, charge.cap)
-            spent, _ = self._spent(connection, charge.dataset, period)
-            if not charge.cap.allows(spent + charge.loss):
-                left = max(Fraction(0), charge.cap.as_rho - spent.zcdp)
-                raise BudgetExceeded(charge.dataset, float(charge.loss.zcdp), float(left))
+            budget = Budget(charge.dataset, period, charge.cap, self._charges(connection, charge.dataset, period))
+            if not charge.cap.allows(budget.spent + charge.loss):
+                asked = charge.cap.amount(charge.loss)
+                raise BudgetExceeded(charge.dataset, float(asked), float(budget.left), charge.cap.unit)
             attempt = self._attempts(connection, charge.release) + 1
             facts = {
                 "period": period,
@@ -238,16 +258,13 @@ class Ledger:
         """Every data set and period with a charge or a cap, in order of first use."""
 
         def work(connection: Connection) -> list[Budget]:
-            out = []
+            out: list[Budget] = []
             for dataset, cap in self._caps(connection).items():
-                periods = dict.fromkeys(
-                    facts["period"]
-                    for row, facts in self._rows(connection)
-                    if row.dataset == dataset and row.event == "reserved"
-                )
-                for period in periods or {"total" if cap.per == "total" else f"no {cap.per} yet": None}:
-                    spent, releases = self._spent(connection, dataset, period)
-                    out.append(Budget(dataset, period, cap, spent, releases))
+                rows = self._rows(connection, _entries.c.dataset == dataset)
+                periods = dict.fromkeys(facts["period"] for row, facts in rows if row.event == "reserved")
+                if not periods:
+                    periods = {"total" if cap.per == "total" else f"no {cap.per} yet": None}
+                out.extend(Budget(dataset, p, cap, self._charges(connection, dataset, p)) for p in periods)
             return out
 
         return self._transaction(work)
@@ -260,22 +277,28 @@ class Ledger:
 
         return self._transaction(work)
 
-    def verify(self) -> int:
-        """Check the hash chain from the first row to the last; returns the number of rows.
+    def verify(self, head: str | None = None) -> Audit:
+        """Replay the whole ledger: its hash chain, the order of every release's events, every cap, and erased salts.
 
-        Raises: LedgerError naming the first row that was altered, removed or inserted.
+        Args:
+            head: digest of a row noted earlier, somewhere else: proves that no row up to it was removed or replaced. The
+                chain alone cannot show that its newest rows are missing.
+        Raises: LedgerError naming the first row that was altered, removed, inserted or not allowed.
         """
 
-        def work(connection: Connection) -> int:
-            previous, count = "", 0
+        def work(connection: Connection) -> Audit:
+            replay = _Replay()
             for row in connection.execute(sa.select(_entries).order_by(_entries.c.sequence)):
-                count += 1
-                if row.sequence != count or row.previous != previous or row.digest != _digest(row._asdict()):
-                    raise LedgerError(
-                        f"ledger row {row.sequence} does not continue the chain: rows were altered; restore a backup"
-                    )
-                previous = row.digest
-            return count
+                replay.take(row)
+            if head is not None and head not in replay.digests:
+                raise LedgerError(f"no ledger row has the digest {head}: rows were removed or replaced; restore a backup")
+            kept = set(connection.execute(sa.select(_salts.c.release)).scalars())
+            running = {release for release, state in replay.states.items() if state in ("reserved", "drawing")}
+            if kept != running:
+                wrong = sorted(kept ^ running)[0]
+                raise LedgerError(f"release {wrong!r}: its salt must be there exactly while it is reserved or drawing")
+            last = next(reversed(replay.digests), "")
+            return Audit(len(replay.digests), last, len(replay.states), len(running))
 
         return self._transaction(work)
 
@@ -290,33 +313,29 @@ class Ledger:
             self._append(connection, "declared", dataset, f"budget of {dataset}", 1, facts)
         elif known != cap:
             raise LedgerError(
-                f"data set {dataset!r} was declared with the budget {_cap_text(known)}, the spec says {_cap_text(cap)}; "
+                f"data set {dataset!r} was declared with the budget {known}, the spec says {cap}; "
                 "a cap is a promise to the people in the data and does not change: correct the spec"
             )
 
     def _caps(self, connection: Connection) -> dict[str, Cap]:
-        return {row.dataset: _cap_of(facts["cap"]) for row, facts in self._rows(connection) if row.event == "declared"}
+        rows = self._rows(connection, _entries.c.event == "declared")
+        return {row.dataset: _cap_of(facts["cap"]) for row, facts in rows}
 
-    def _spent(self, connection: Connection, dataset: str, period: str) -> tuple[Loss, int]:
+    def _charges(self, connection: Connection, dataset: str, period: str) -> dict[str, Loss]:
         charged: dict[str, Loss] = {}
-        for row, facts in self._rows(connection):
-            if row.dataset != dataset:
-                continue
+        for row, facts in self._rows(connection, _entries.c.dataset == dataset):
             if row.event == "reserved" and facts["period"] == period:
                 charged[row.release] = _loss_of(facts["loss"])
             elif row.event == "aborted":
                 charged.pop(row.release, None)
-        total = Loss()
-        for loss in charged.values():
-            total = total + loss
-        return total, len(charged)
+        return charged
 
     def _attempts(self, connection: Connection, release: str) -> int:
         query = sa.select(sa.func.max(_entries.c.attempt)).where(_entries.c.release == release)
         return int(connection.execute(query).scalar() or 0)
 
     def _receipt(self, connection: Connection, release: str) -> Receipt | None:
-        rows = [(row, facts) for row, facts in self._rows(connection, release) if row.event != "declared"]
+        rows = list(self._rows(connection, sa.and_(_entries.c.release == release, _entries.c.event != "declared")))
         if not rows:
             return None
         last = rows[-1][0]
@@ -340,11 +359,9 @@ class Ledger:
             raise LedgerError(f"release {release!r} is {state}; this step needs {' or '.join(states)}")
         return receipt
 
-    def _rows(self, connection: Connection, release: str | None = None) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def _rows(self, connection: Connection, where: Any = None) -> Iterator[tuple[Any, dict[str, Any]]]:
         query = sa.select(_entries).order_by(_entries.c.sequence)
-        if release is not None:
-            query = query.where(_entries.c.release == release)
-        for row in connection.execute(query).fetchall():
+        for row in connection.execute(query if where is None else query.where(where)).fetchall():
             yield row, json.loads(row.facts)
 
     def _append(
@@ -364,24 +381,33 @@ class Ledger:
         connection.execute(_entries.insert().values(**row, digest=_digest(row)))
 
     def _transaction(self, work: Callable[[Connection], _T]) -> _T:
-        """Run ``work`` serialisably; conflicts between processes are retried, everything else is reported."""
+        """Run ``work`` serialisably. Conflicts between processes and lost connections are retried: every step is idempotent."""
+        lost = False
         for attempt in range(RETRIES):
             try:
                 with self._engine.begin() as connection:
                     return work(connection)
             except (sa.exc.OperationalError, sa.exc.IntegrityError) as error:
-                if attempt == RETRIES - 1 or not _is_conflict(error):
-                    raise LedgerError(f"the ledger cannot be used, nothing was changed: {_reason(error)}") from None
+                lost = lost or error.connection_invalidated
+                if attempt == RETRIES - 1 or not (lost or _is_conflict(error)):
+                    raise LedgerError(_told(error, lost=lost)) from None
                 time.sleep(random.uniform(0.0, 0.02 * (attempt + 1)))
             except sa.exc.DatabaseError as error:
-                raise LedgerError(f"the ledger cannot be used, nothing was changed: {_reason(error)}") from None
+                raise LedgerError(_told(error, lost=False)) from None
         raise AssertionError("unreachable")
 
     def _forget_deleted_rows(self) -> None:
-        """PostgreSQL keeps deleted rows until a vacuum; SQLite overwrites them at once (secure_delete)."""
-        if not self._sqlite:
+        """PostgreSQL keeps deleted rows in its files: rewrite the small table. SQLite overwrites them at once (secure_delete)."""
+        if self._sqlite:
+            return
+        try:
             with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.execute(sa.text("VACUUM dpdist_salts"))
+                connection.execute(sa.text("VACUUM FULL dpdist_salts"))
+        except sa.exc.OperationalError as error:
+            raise LedgerError(
+                f"the release is committed, but its salt may remain in PostgreSQL's files ({_reason(error)}): run "
+                "VACUUM FULL dpdist_salts"
+            ) from None
 
     def _migrate(self) -> None:
         """Create the tables, or bring an older ledger to this version; rows are never rewritten."""
@@ -402,8 +428,62 @@ class Ledger:
         self._transaction(work)
 
 
-_MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
-"""From each older schema version to the next."""
+def _index_data_sets(connection: Connection) -> None:
+    """Version 2 finds the rows of a data set by an index."""
+    next(index for index in _entries.indexes if index.name == "dpdist_entries_dataset").create(connection)
+
+
+_MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: _index_data_sets}
+"""From each older schema version to the next. Rows are never rewritten: the hash chain covers them."""
+
+
+_BEFORE = {"reserved": (None, "aborted"), "drawing": ("reserved",), "committed": ("drawing",), "aborted": ("reserved",)}
+
+
+class _Replay:
+    """The ledger's rules, applied to its rows from the first to the last."""
+
+    def __init__(self) -> None:
+        self.digests: dict[str, int] = {}
+        self.states: dict[str, str] = {}
+        self.caps: dict[str, Cap] = {}
+        self.spent: dict[tuple[str, str], Loss] = {}
+        self.charged: dict[str, tuple[tuple[str, str], Loss]] = {}
+
+    def take(self, row: Any) -> None:
+        previous = next(reversed(self.digests), "")
+        if row.sequence != len(self.digests) + 1 or row.previous != previous or row.digest != _digest(row._asdict()):
+            raise LedgerError(f"ledger row {row.sequence} does not continue the chain: rows were altered; restore a backup")
+        self.digests[row.digest] = row.sequence
+        facts = json.loads(row.facts)
+        allowed = row.dataset not in self.caps if row.event == "declared" else self._moves(row, facts)
+        if not allowed:
+            raise LedgerError(
+                f"ledger row {row.sequence}: {row.event!r} of {row.release!r} breaks the ledger's rules; it was not written by "
+                "dpdist: restore a backup"
+            )
+        if row.event == "declared":
+            self.caps[row.dataset] = _cap_of(facts["cap"])
+
+    def _moves(self, row: Any, facts: dict[str, Any]) -> bool:
+        """Whether the event may follow the release's last one, within its cap; and what it changes."""
+        if (
+            row.event not in _BEFORE
+            or self.states.get(row.release) not in _BEFORE[row.event]
+            or row.dataset not in self.caps
+        ):
+            return False
+        self.states[row.release] = row.event
+        if row.event == "reserved":
+            account, loss = (row.dataset, facts["period"]), _loss_of(facts["loss"])
+            self.spent[account] = self.spent.get(account, Loss()) + loss
+            self.charged[row.release] = (account, loss)
+            return self.caps[row.dataset].allows(self.spent[account])
+        if row.event == "aborted":
+            account, loss = self.charged.pop(row.release)
+            remaining = [other for place, other in self.charged.values() if place == account]
+            self.spent[account] = sum(remaining, Loss())
+        return True
 
 
 def _engine(url: sa.engine.URL, *, sqlite: bool) -> Engine:
@@ -430,6 +510,12 @@ def _is_conflict(error: sa.exc.DBAPIError) -> bool:
     return isinstance(error, sa.exc.IntegrityError) or "locked" in text or code in ("40001", "40P01")
 
 
+def _told(error: sa.exc.DBAPIError, *, lost: bool) -> str:
+    if lost:
+        return f"the ledger's database went away ({_reason(error)}): run again when it is back, every step is safe to repeat"
+    return f"the ledger cannot be used, nothing was changed: {_reason(error)}"
+
+
 def _reason(error: sa.exc.DBAPIError) -> str:
     return str(error.orig).splitlines()[0] if error.orig is not None else type(error).__name__
 
@@ -439,7 +525,7 @@ def _same(known: Receipt, charge: Charge) -> None:
         ("data set", known.dataset, charge.dataset),
         ("spec", known.spec_digest, charge.spec_digest),
         ("histogram", known.histogram_digest, charge.histogram_digest),
-        ("budget", known.loss, charge.loss),
+        ("budget", (known.loss.rho, known.loss.epsilons), (charge.loss.rho, charge.loss.epsilons)),
     ):
         if have != want:
             raise ReleaseConflict(charge.release, what)
@@ -451,11 +537,13 @@ def _digest(row: dict[str, Any]) -> str:
 
 
 def _loss_facts(loss: Loss) -> dict[str, str]:
-    return {"rho": str(loss.rho), "pure": str(loss.pure), "pure_as_rho": str(loss.pure_as_rho)}
+    return {"rho": str(loss.rho), "pure": str(loss.pure), "slack": str(loss.slack)}
 
 
 def _loss_of(facts: dict[str, str]) -> Loss:
-    return Loss(Fraction(facts["rho"]), Fraction(facts["pure"]), Fraction(facts["pure_as_rho"]))
+    """A release's loss. Version 1 kept no slack: 1 stands for unknown and leaves only the zCDP conversion."""
+    rho, pure = Fraction(facts["rho"]), Fraction(facts["pure"])
+    return Loss(rho, (pure,) if pure else (), Fraction(facts.get("slack", 1 if rho else 0)))
 
 
 def _cap_facts(cap: Cap) -> dict[str, str]:
@@ -467,12 +555,6 @@ def _cap_of(facts: dict[str, str]) -> Cap:
     if "rho" in facts:
         return Cap(rho=Fraction(facts["rho"]), per=facts["per"])
     return Cap(epsilon=Fraction(facts["epsilon"]), delta=Fraction(facts["delta"]), per=facts["per"])
-
-
-def _cap_text(cap: Cap) -> str:
-    if cap.rho is not None:
-        return f"rho={float(cap.rho):g} per {cap.per}"
-    return f"epsilon={float(cap.epsilon or 0):g}, delta={float(cap.delta):g} per {cap.per}"
 
 
 @contextmanager

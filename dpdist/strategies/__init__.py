@@ -1,13 +1,16 @@
 """Mechanisms: one strategy a file, the bounds that certify them, and the planner that compares them."""
 
 from dpdist.strategies.base import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
-from dpdist.strategies.bounds import dual_bound, hardt_talwar, lemma_4, low_rank_bounds, singular_value_bound
+from dpdist.strategies.bounds import dual_bound, hardt_talwar, laplace_bound, lemma_4, low_rank_bounds, singular_value_bound
 from dpdist.strategies.coa import coa
 from dpdist.strategies.eigen import eigen_design
-from dpdist.strategies.identity import gaussian, identity
+from dpdist.strategies.gaussian import gaussian, laplace
+from dpdist.strategies.hierarchical import hierarchical
+from dpdist.strategies.identity import identity
 from dpdist.strategies.low_rank import low_rank
 from dpdist.strategies.planner import Effort, effort
 from dpdist.strategies.smoothing import smoothing
+from dpdist.strategies.wavelet import wavelet
 
 __all__ = [
     "Effort",
@@ -21,11 +24,15 @@ __all__ = [
     "eigen_design",
     "gaussian",
     "hardt_talwar",
+    "hierarchical",
     "identity",
+    "laplace",
+    "laplace_bound",
     "lemma_4",
     "low_rank",
     "low_rank_bounds",
     "matrix_mechanism_cost",
     "singular_value_bound",
     "smoothing",
+    "wavelet",
 ]

@@ -13,6 +13,7 @@ from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Matrix, Operator
 from dpdist.workloads import Workload
 
+Norm = Literal["l2", "l1"]
 Stop = Literal["converged", "iteration limit", "stalled", "closed form"]
 
 
@@ -67,6 +68,11 @@ class Solve:
     products: float = 0
 
 
+CLOSED_FORM = Solve("closed form", "closed form", ())
+UNIT_VARIANCE: dict[Norm, float] = {"l2": 1.0, "l1": 2.0}
+"""Variance of a Gaussian and of a Laplace draw of scale 1: costs are counted in it."""
+
+
 @dataclass(frozen=True)
 class Strategy:
     """Linear queries A that are answered with noise, from which every answer is derived.
@@ -88,7 +94,7 @@ class Strategy:
     lower_bound: float | None = None
     solve: Solve | None = None
     direct: bool = False
-    norm: Literal["l2", "l1"] = "l2"
+    norm: Norm = "l2"
     structural_error: float = 0.0
 
     @property
@@ -99,7 +105,12 @@ class Strategy:
     @property
     def l1_sensitivity(self) -> float:
         """Largest sum of absolute values in a column of A."""
-        return float(np.abs(self.matrix()).sum(axis=0).max())
+        return self.operator.l1_sensitivity
+
+    @property
+    def sensitivity(self) -> float:
+        """The sensitivity in the strategy's norm."""
+        return self.l1_sensitivity if self.norm == "l1" else self.l2_sensitivity
 
     @property
     def gap(self) -> float:
@@ -119,12 +130,10 @@ class Strategy:
         """
         if self.direct:
             queries = self.operator.shape[0]
-            return queries * self.l2_sensitivity**2
+            return queries * self.sensitivity**2 * UNIT_VARIANCE[self.norm]
         precision = self.operator.gram()
         cost = matrix_mechanism_cost(precision, gram_of(workload))
-        if self.norm == "l1":
-            return 2.0 * cost * self.l1_sensitivity**2 / float(np.diag(precision).max())
-        return cost
+        return laplace_cost(cost, precision, self.l1_sensitivity) if self.norm == "l1" else cost
 
 
 def matrix_mechanism_cost(precision: Matrix, gram: Matrix) -> float:
@@ -143,6 +152,11 @@ def matrix_mechanism_cost(precision: Matrix, gram: Matrix) -> float:
     if weight[~kept].sum() > 1e-9 * max(np.trace(gram), np.finfo(float).tiny):
         return float("inf")
     return float(np.diag(precision).max() * (weight[kept] / values[kept]).sum())
+
+
+def laplace_cost(gaussian_cost: float, precision: Matrix, l1_sensitivity: float) -> float:
+    """2 Delta_1^2 tr(V X^+) from Delta_2^2 tr(V X^+): total variance under Laplace noise at epsilon = 1."""
+    return 2.0 * gaussian_cost * l1_sensitivity**2 / float(np.diag(precision).max())
 
 
 def proven_root_trace(values: Matrix) -> float:

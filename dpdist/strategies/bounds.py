@@ -22,6 +22,14 @@ def singular_value_bound(workload: Workload | Matrix) -> float:
     return dual_bound(gram, np.ones(gram.shape[0]))
 
 
+def laplace_bound(workload: Workload | Matrix) -> float:
+    """No strategy has a lower cost under Laplace noise (variance at epsilon = 1): twice the singular value bound.
+
+    Every column's L1 norm is at least its L2 norm, so 2 Delta_1^2 tr(V X^+) >= 2 Delta_2^2 tr(V X^+).
+    """
+    return 2.0 * singular_value_bound(workload)
+
+
 def dual_bound(workload: Workload | Matrix, dual: Matrix) -> float:
     """LB(v) = (tr (D_v^1/2 V D_v^1/2)^1/2)^2 / sum(v), a lower bound of J for every v >= 0.
 

@@ -9,6 +9,7 @@ answers stay exactly unbiased.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,15 +20,20 @@ import scipy.linalg
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.operators.base import ROW_BLOCK_BYTES
-from dpdist.strategies.base import Strategy
-from dpdist.workloads import Workload
+from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, laplace_scale
+from dpdist.privacy.noise import Noise
+from dpdist.strategies.base import Norm, Strategy
+from dpdist.workloads import Workload, integer_basis
 
 GRID_BITS = 30
 """A strategy of unit sensitivity has entries of at most 2^30 on the grid: z fits int64 for up to 2^32 records."""
 MOST_RECORDS = 2**32
 COMPLETION = 2.0**-15
 """Weight of the directions nobody asks for, added so that the rounded strategy stays invertible; costs below 1e-8."""
+COMPLETION_L1 = 2.0**-20
+"""The same for Laplace noise, where it costs about 2e-6 of the error; full-rank strategies need none."""
 PAIR_CELLS = 16384
+L1_PAIR_WORK = 2**33
 
 Neighbours = Literal["add-remove", "replace-one"]
 
@@ -40,13 +46,16 @@ class Grid:
         mixing: M, int64: (p, r), or (p,) for a diagonal.
         base: B, integer rows over the cells.
         spacing: grid unit: the strategy is spacing * M B.
-        sensitivity_squared: exact bound of the squared L2 distance between z of neighbouring histograms, grid units.
+        sensitivity_squared: exact bound of the squared distance (L2, or L1 for Laplace noise) between z of neighbouring
+            histograms, grid units.
+        norm: "l2" or "l1", the distance that the noise has to hide.
     """
 
     mixing: Matrix = field(repr=False)
     base: Operator
     spacing: float
     sensitivity_squared: int
+    norm: Norm = "l2"
 
     @property
     def rows(self) -> int:
@@ -57,8 +66,30 @@ class Grid:
     def digest(self) -> str:
         """SHA-256 of M and B: the noise key is bound to it, so that no other strategy can meet the same noise."""
         content = hashlib.sha256(np.ascontiguousarray(self.mixing).tobytes())
-        content.update(repr((self.mixing.shape, self.base.fingerprint, self.spacing, self.sensitivity_squared)).encode())
+        facts = (self.mixing.shape, self.base.fingerprint, self.spacing, self.sensitivity_squared, self.norm)
+        content.update(repr(facts).encode())
         return content.hexdigest()
+
+    @property
+    def sensitivity(self) -> float:
+        """The sensitivity in grid units, for reports; the exact one is its square."""
+        return float(np.sqrt(float(self.sensitivity_squared)))
+
+    def noise(self, budget: Loss) -> Noise:
+        """The least whole-scale noise that keeps a release within a budget of the right kind."""
+        if self.norm == "l1":
+            return Noise("laplace", laplace_scale(math.isqrt(self.sensitivity_squared), budget.pure))
+        return Noise("gaussian", gaussian_scale(self.sensitivity_squared, budget.rho))
+
+    def loss(self, budget: Loss, noise: Noise) -> Loss:
+        """What the release is charged: its budget, and for Gaussian noise the slack of this grid."""
+        if self.norm == "l1":
+            return budget
+        return Loss.gaussian(budget.rho, gaussian_slack(self.sensitivity_squared, noise.scale, self.rows))
+
+    def row_blocks(self) -> Iterator[Matrix]:
+        """Rows of M B over all cells, (k, cells) int64, block by block."""
+        return _row_blocks(self.mixing, self.base)
 
     def apply(self, statistics: Matrix) -> Matrix:
         """z = M t for t = B x, exact in int64 (intermediate overflow wraps and cancels, the result fits)."""
@@ -77,14 +108,19 @@ def grid_of(strategy: Strategy, workload: Workload, *, neighbours: Neighbours, m
     if most_records < 1:
         raise InvalidInput(f"a person has at least one record, found most_records={most_records}")
     base, real = _integer_base(strategy, workload)
-    unit = strategy.l2_sensitivity
+    unit = strategy.sensitivity
     spacing = unit * 2.0**-GRID_BITS
     if real is None:
         mixing = np.full(base.shape[0], round(2.0**GRID_BITS / unit), dtype=np.int64)
         spacing = 1.0 / float(mixing[0])
     else:
         mixing = np.rint(real / spacing).astype(np.int64)
-    return Grid(mixing, base, spacing, sensitivity_squared(mixing, base, neighbours) * most_records**2)
+    exact = (
+        sensitivity_squared(mixing, base, neighbours)
+        if strategy.norm == "l2"
+        else l1_sensitivity(mixing, base, neighbours) ** 2
+    )
+    return Grid(mixing, base, spacing, exact * most_records**2, strategy.norm)
 
 
 def _integer_base(strategy: Strategy, workload: Workload) -> tuple[Operator, Matrix | None]:
@@ -95,14 +131,24 @@ def _integer_base(strategy: Strategy, workload: Workload) -> tuple[Operator, Mat
             return workload.unweighted, workload.weights
         return Identity(workload.shape[1]), operator.dense()
     if isinstance(operator, Product) and isinstance(operator.left, Dense):
-        return operator.right, _completed(operator.left.array)
+        return operator.right, _completed(operator.left.array, strategy.norm)
     if operator.integral:
         return operator, None
-    return Identity(operator.shape[1]), _completed(operator.dense())
+    rows = operator.dense()
+    basis = integer_basis(workload)
+    if basis.operator is not None:
+        whole = basis.columns(np.arange(operator.shape[1]))
+        mixing = scipy.linalg.lstsq(whole.T, rows.T, check_finite=False)[0].T
+        if float(np.abs(mixing @ whole - rows).max()) <= 1e-10 * float(np.abs(rows).max()):
+            return basis.operator, _completed(mixing, strategy.norm)
+    return Identity(operator.shape[1]), _completed(rows, strategy.norm)
 
 
-def _completed(mixing: Matrix) -> Matrix:
-    """M with small rows added along its null space, so that it has full column rank."""
+def _completed(mixing: Matrix, norm: Norm) -> Matrix:
+    """M with small rows added, so that it has full column rank: directions nobody asks for, which noise must not meet.
+
+    "l2": the null space, whose squares add up to nothing. "l1": single columns outside a pivot set, since L1 lengths add.
+    """
     rows, columns = mixing.shape
     if rows == columns:
         return mixing
@@ -110,8 +156,12 @@ def _completed(mixing: Matrix) -> Matrix:
     rank = int((singular > max(rows, columns) * np.finfo(float).eps * singular[0]).sum())
     if rank == columns:
         return mixing
-    norm = float(np.sqrt(np.einsum("ij,ij->j", mixing, mixing).max()))
-    return np.vstack([mixing, COMPLETION * norm * right[rank:]])
+    if norm == "l1":
+        *_, order = scipy.linalg.qr(mixing, mode="economic", pivoting=True, check_finite=False)
+        largest = float(np.abs(mixing).sum(axis=0).max())
+        return np.vstack([mixing, COMPLETION_L1 * largest * np.eye(columns)[order[rank:]]])
+    largest = float(np.sqrt(np.einsum("ij,ij->j", mixing, mixing).max()))
+    return np.vstack([mixing, COMPLETION * largest * right[rank:]])
 
 
 def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours) -> int:
@@ -143,6 +193,32 @@ def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours) 
     farthest = float((rounded[:, None] + rounded[None, :] - 2.0 * products).max())
     slack = 4.0 * (mixing.shape[0] + 4) * 2.0**-53 * largest
     return max(largest, int(np.ceil(farthest + slack)))
+
+
+def l1_sensitivity(mixing: Matrix, base: Operator, neighbours: Neighbours) -> int:
+    """The largest L1 distance in z = M B x between neighbours, in exact integers.
+
+    With ``replace-one`` every pair of columns is compared while that takes up to ``L1_PAIR_WORK`` operations; beyond, the
+    triangle inequality bounds the distance by twice the largest column.
+    """
+    if mixing.ndim == 1 and isinstance(base, Identity):
+        top = np.sort(np.abs(mixing))[::-1]
+        return int(top[0]) if neighbours == "add-remove" or top.size == 1 else int(top[0]) + int(top[1])
+    cells = base.shape[1]
+    pairs = neighbours == "replace-one" and cells**2 * mixing.shape[0] <= L1_PAIR_WORK
+    columns = np.zeros(cells, dtype=np.int64)
+    distances = np.zeros((cells, cells), dtype=np.int64) if pairs else None
+    for block in _row_blocks(mixing, base):
+        if int(np.abs(block).max(initial=0)) * mixing.shape[0] >= 2**61:
+            raise InvalidInput("grid entries are too large: the strategy's entries exceed its sensitivity by far")
+        columns += np.abs(block).sum(axis=0)
+        if distances is not None:
+            for cell in range(cells):
+                distances[cell] += np.abs(block - block[:, cell : cell + 1]).sum(axis=0)
+    largest = int(columns.max())
+    if neighbours == "add-remove":
+        return largest
+    return 2 * largest if distances is None else max(largest, int(distances.max()))
 
 
 def _row_blocks(mixing: Matrix, base: Operator) -> Iterator[Matrix]:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from dpdist.operators import Matrix
-from dpdist.strategies.base import Strategy
+from dpdist.strategies.base import Norm, Strategy
 from dpdist.workloads import Workload, integer_basis
 
 Optimiser = Literal["coa", "newton", "eigen", "low_rank", "smoothing"]
@@ -87,14 +87,32 @@ def effort(workload: Workload | Matrix, mechanism: Optimiser = "coa") -> Effort:
     return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products)
 
 
+LOW_RANK_CELLS = 256
+"""Up to here ``auto`` also optimises LRM for pure epsilon, which takes seconds; beyond, it must be asked for."""
+DENSE_CELLS = 4096
+"""Up to here ``auto`` compares strategies whose cost needs dense algebra over the cells."""
+
+
+def considered(mechanism: str, norm: Norm, cells: int) -> tuple[str, ...]:
+    """The mechanisms that are compared. A function of the workload alone: every machine chooses the same."""
+    if mechanism != "auto":
+        return (mechanism,)
+    if norm == "l2":
+        return ("coa", "identity", "gaussian")
+    optimised = ("low-rank",) if cells <= LOW_RANK_CELLS else ()
+    dense = ("wavelet", "hierarchical") if cells <= DENSE_CELLS else ()
+    return (*optimised, "identity", "laplace", *dense)
+
+
 def best(strategies: list[Strategy]) -> Strategy:
     """The strategy of least cost; ties go to the first."""
     return min(strategies, key=lambda s: np.inf if s.workload_cost is None else s.workload_cost)
 
 
-def candidates(strategies: list[Strategy]) -> list[Candidate]:
-    """The table of what was compared; every gap is against the best lower bound known."""
-    lower = max((s.lower_bound for s in strategies if s.lower_bound is not None), default=None)
+def candidates(strategies: list[Strategy], lower: float | None = None) -> list[Candidate]:
+    """The table of what was compared; every gap is against the best lower bound known (``lower``: one from elsewhere)."""
+    known = [s.lower_bound for s in strategies if s.lower_bound is not None]
+    lower = max(known if lower is None else [*known, lower], default=None)
     out = []
     for strategy in strategies:
         cost = strategy.workload_cost

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -11,16 +12,16 @@ from scipy import stats
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import Haar, Identity, Prefix
-from dpdist.privacy.accounting import gaussian_scale
-from dpdist.privacy.noise import discrete_gaussian
+from dpdist.operators import Identity, Prefix, Total
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.noise import Noise
 from dpdist.reconstruct import reader_of
 from dpdist.report import decimals_of
-from dpdist.strategies import Strategy, coa, gaussian, identity
-from dpdist.strategies.grid import grid_of, sensitivity_squared
+from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, low_rank, wavelet
+from dpdist.strategies.grid import Grid, grid_of, l1_sensitivity, sensitivity_squared
 from dpdist.workloads import Workload, explicit, marginals, predicates, prefix, union
 from dpdist.workloads.ranges import cdf
-from tests.oracles import brute_force_sensitivity_squared
+from tests.oracles import brute_force_sensitivity
 
 DOMAIN = Domain(
     (
@@ -38,41 +39,79 @@ MIXED = union(
 REAL = explicit(np.random.default_rng(5).standard_normal((4, 6)))
 
 
-def strategies(workload: Workload) -> list[Strategy]:
-    return [coa(workload), identity(workload.shape[1], workload), gaussian(workload)]
+def unit_noise(grid: Grid) -> Noise:
+    """Noise of multiplier 1: at the sensitivity itself."""
+    return Noise("gaussian", round(grid.sensitivity))
+
+
+BUILD: dict[str, Callable[[Workload], Strategy]] = {
+    "coa": coa,
+    "identity": lambda w: identity(w.shape[1], w),
+    "gaussian": gaussian,
+    "wavelet": lambda w: wavelet(w.domain.shape, w),
+    "hierarchical": lambda w: hierarchical(w.domain.shape, w),
+    "low rank": low_rank,
+    "identity, L1": lambda w: identity(w.shape[1], w, norm="l1"),
+    "laplace": laplace,
+    "wavelet, L1": lambda w: wavelet(w.domain.shape, w, norm="l1"),
+    "hierarchical, L1": lambda w: hierarchical(w.domain.shape, w, branching=3, norm="l1"),
+    "low rank, L1": lambda w: low_rank(w, norm="l1"),
+}
+
+
+def unit_noise(grid: Grid) -> Noise:
+    """Noise of multiplier 1: its scale is the sensitivity itself."""
+    return Noise("laplace" if grid.norm == "l1" else "gaussian", round(grid.sensitivity))
 
 
 @pytest.mark.parametrize("workload", [MIXED, REAL, prefix(7)], ids=["mixed", "real", "prefix"])
-@pytest.mark.parametrize("which", [0, 1, 2], ids=["coa", "identity", "gaussian"])
-def test_without_noise_answers_are_true_and_predicted_cost_is_kept(workload: Workload, which: int) -> None:
-    strategy = strategies(workload)[which]
+@pytest.mark.parametrize("name", BUILD)
+def test_without_noise_answers_are_true_and_predicted_cost_is_kept(workload: Workload, name: str) -> None:
+    strategy = BUILD[name](workload)
     grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
     reader = reader_of(workload, grid, direct=strategy.direct)
     x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
     z = grid.apply(grid.base.matvec(x))
     assert z.dtype == np.int64
-    answers, errors = reader.answers(0, workload.shape[0], reader.estimate(z), float(np.sqrt(grid.sensitivity_squared)))
-    slack = 2e-5 if which == 2 and not workload.unweighted.integral else 1e-8
+    answers, errors, _ = reader.answers(0, workload.shape[0], reader.estimate(z), unit_noise(grid))
+    slack = 2e-5 if strategy.direct and not workload.unweighted.integral else 1e-8
     np.testing.assert_allclose(answers, workload.unweighted.matvec(x), atol=slack, rtol=1e-10)
     cost = float((errors**2 * workload.weights**2).sum())
-    assert cost == pytest.approx(strategy.workload_cost, rel=1e-6)
+    deficient = name == "low rank, L1" and workload is REAL  # completed: see COMPLETION_L1
+    assert cost == pytest.approx(strategy.workload_cost, rel=5e-6 if deficient else 1e-6)
+    assert strategy.cost(workload) == pytest.approx(strategy.workload_cost, rel=1e-6)
     half = workload.shape[0] // 2
-    part, _ = reader.answers(half, workload.shape[0], reader.estimate(z), 1.0)
+    part, _, _ = reader.answers(half, workload.shape[0], reader.estimate(z), unit_noise(grid))
     np.testing.assert_allclose(part, answers[half:], rtol=1e-12, atol=1e-9)
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("most", [1, 2])
-@pytest.mark.parametrize("which", [0, 1, 2], ids=["coa", "identity", "gaussian"])
-def test_sensitivity_against_every_pair_of_neighbours(neighbours: str, most: int, which: int) -> None:
+@pytest.mark.parametrize("name", BUILD)
+def test_sensitivity_against_every_pair_of_neighbours(neighbours: str, most: int, name: str) -> None:
     for workload in (prefix(4), explicit(np.array([[1, -1, 0, 2], [0, 3, 0, -1]])), marginals((2, 2), (0, 1))):
-        strategy = strategies(workload)[which]
+        strategy = BUILD[name](workload)
         grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)  # type: ignore[arg-type]
+        rows = np.concatenate(list(grid.row_blocks())).astype(object)
         base = grid.base.dense().astype(np.int64).astype(object)
         mixing = grid.mixing.astype(object)
-        rows = mixing[:, None] * base if mixing.ndim == 1 else mixing @ base
-        truth = brute_force_sensitivity_squared(rows, neighbours, most)
-        assert truth <= grid.sensitivity_squared <= truth * (1 + 1e-9)
+        assert (rows == (mixing[:, None] * base if mixing.ndim == 1 else mixing @ base)).all()
+        if grid.norm == "l1":
+            assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=1) ** 2
+        else:
+            truth = brute_force_sensitivity(rows, neighbours, most, power=2)
+            assert truth <= grid.sensitivity_squared <= truth * (1 + 1e-9)
+
+
+def test_l1_sensitivity_beyond_pairs_is_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    mixing = np.array([[3, -1, 2], [0, 2, 2]], dtype=np.int64)
+    exact = l1_sensitivity(mixing, Identity(3), "replace-one")
+    assert exact == 6  # columns (3, 0) and (-1, 2)
+    monkeypatch.setattr("dpdist.strategies.grid.L1_PAIR_WORK", 1)
+    assert l1_sensitivity(mixing, Identity(3), "replace-one") == 8
+    assert l1_sensitivity(np.array([5, -7, 2]), Identity(3), "replace-one") == 12
+    with pytest.raises(InvalidInput, match="too large"):
+        l1_sensitivity(np.array([[2**61]], dtype=np.int64), Identity(1), "add-remove")
 
 
 def test_sensitivity_of_integers_by_hand() -> None:
@@ -93,7 +132,7 @@ def test_answers_of_one_estimate_are_consistent() -> None:
     grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
     reader = reader_of(workload, grid, direct=False)
     z = np.random.default_rng(0).integers(-(2**40), 2**40, grid.rows)
-    answers, _ = reader.answers(0, workload.shape[0], reader.estimate(z), 1.0)
+    answers, _, _ = reader.answers(0, workload.shape[0], reader.estimate(z), unit_noise(grid))
     parts = {b.name: answers[s : s + b.queries].reshape([f.shape[0] for f in b.factors]) for s, b in workload.block_starts()}
     scale = np.abs(answers).max()
     np.testing.assert_allclose(parts["age x sex"].sum(axis=1), parts["age"], atol=1e-9 * scale)
@@ -102,18 +141,19 @@ def test_answers_of_one_estimate_are_consistent() -> None:
     np.testing.assert_allclose(parts["sex"].sum(), parts["total"].item(), atol=1e-9 * scale)
 
 
-@pytest.mark.parametrize("which", [0, 1, 2], ids=["coa", "identity", "gaussian"])
-def test_empirical_covariance_matches_the_predicted_one(which: int) -> None:
+@pytest.mark.parametrize("name", ["coa", "identity", "gaussian", "hierarchical", "laplace", "wavelet, L1", "low rank, L1"])
+def test_empirical_covariance_matches_the_predicted_one(name: str) -> None:
     """400 runs with different keys; covariance predicted by a dense pseudo-inverse, not by the code under test."""
-    strategy = strategies(MIXED)[which]
-    rho, runs = Fraction(1, 20), 400
+    strategy = BUILD[name](MIXED)
+    pure = strategy.norm == "l1"
+    budget, runs = Loss.laplace(Fraction(1, 3)) if pure else Loss.gaussian(Fraction(1, 20)), 400
     grid = grid_of(strategy, MIXED, neighbours="add-remove", most_records=1)
-    scale = gaussian_scale(grid.sensitivity_squared, rho)
+    noise = grid.noise(budget)
     reader = reader_of(MIXED, grid, direct=strategy.direct)
     x = np.random.default_rng(1).integers(0, 500, MIXED.shape[1])
     exact = grid.apply(grid.base.matvec(x))
     rows, a = MIXED.unweighted.dense(), strategy.matrix()
-    sigma = strategy.l2_sensitivity / np.sqrt(2 * float(rho))
+    sigma = np.sqrt(2) * strategy.l1_sensitivity / (1 / 3) if pure else strategy.l2_sensitivity / np.sqrt(2 / 20)
     spread = np.diag(1 / MIXED.weights) if strategy.direct else rows @ np.linalg.pinv(a)
     covariance = sigma**2 * spread @ spread.T
     values, vectors = np.linalg.eigh(covariance)
@@ -122,30 +162,33 @@ def test_empirical_covariance_matches_the_predicted_one(which: int) -> None:
     noises = []
     for run in range(runs):
         key = hashlib.sha256(f"run {run}".encode()).digest()
-        measured = exact + discrete_gaussian(key, scale, count=exact.size)
-        answers, errors = reader.answers(0, MIXED.shape[0], reader.estimate(measured), float(scale))
+        measured = exact + noise.draw(key, count=exact.size)
+        answers, errors, half = reader.answers(0, MIXED.shape[0], reader.estimate(measured), noise)
         noises.append(answers - rows @ x)
     np.testing.assert_allclose(errors, np.sqrt(np.diag(covariance)), rtol=1e-5)
     white = np.array(noises) @ whiten
-    energy, freedom = float((white**2).sum()), white.size
+    # a squared Laplace has a variance of 5, a squared normal one of 2; sums of both are normal here to far beyond 5 sigma
+    energy, freedom, variance = float((white**2).sum()), white.size, 5.0 if pure else 2.0
 
-    def p_value(factor: float) -> float:
-        tail = stats.chi2.sf if energy / factor**2 > freedom else stats.chi2.cdf
-        return float(2 * tail(energy / factor**2, freedom))
+    def far(factor: float) -> float:
+        """Standard deviations between the energy and the one expected if every scale were ``factor`` times as large."""
+        return abs(energy / factor**2 - freedom) / np.sqrt(variance * freedom)
 
-    assert p_value(1.0) > 1e-9
-    assert p_value(0.9) < 1e-9
-    assert p_value(1.1) < 1e-9
+    assert far(1.0) < 6  # fails by chance once in 1e9
+    assert far(0.9) > 6
+    assert far(1.1) > 6
     mean = np.abs(white.mean(axis=0)).max() * np.sqrt(runs)
     assert mean < stats.norm.isf(1e-9 / white.shape[1])
     off_diagonal = np.cov(white.T) - np.eye(white.shape[1])
-    assert np.abs(off_diagonal).max() < 8 * np.sqrt(2 / runs)
+    assert np.abs(off_diagonal).max() < 8 * np.sqrt(variance / runs)
+    covered = (np.abs(np.array(noises)) <= half).mean()
+    assert 0.93 < covered < 0.97
 
 
 def test_measuring_refuses_what_it_cannot_read() -> None:
-    strategy = Strategy("haar", Haar(4))
+    strategy = Strategy("total", Total(4))
     grid = grid_of(strategy, prefix(4), neighbours="add-remove", most_records=1)
-    with pytest.raises(InvalidInput, match="mixing over a basis"):
+    with pytest.raises(InvalidInput, match="does not determine every cell"):
         reader_of(prefix(4), grid, direct=False)
     with pytest.raises(InvalidInput, match="at least one record"):
         grid_of(strategy, prefix(4), neighbours="add-remove", most_records=0)
