@@ -1,10 +1,10 @@
-# make demo: publish examples/census.   make test: the whole test suite.   Both make .venv first.
+# make demo: publish examples/census.   make test: the test suite.   make slow: the large statistical and scale runs.
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
 DEMO_HOME ?= build/demo
 
-.PHONY: demo test check clean
+.PHONY: demo test slow check clean
 
 demo: $(VENV)/.installed
 	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys check 2>/dev/null || DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys init
@@ -12,6 +12,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest $(TESTS)
+
+slow: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest -m slow $(TESTS)
 
 check: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dpdist.privacy import keys
+from tests.postgres import Server
 
 
 @pytest.fixture
@@ -19,3 +21,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     work.mkdir()
     monkeypatch.chdir(work)
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server for the whole session; every test takes a database of its own."""
+    server = Server()
+    yield server
+    server.remove()

@@ -49,7 +49,8 @@ def optimal_cost(gram: np.ndarray) -> float:
 
 
 def brute_force_sensitivity(rows: np.ndarray, neighbours: str, most_records: int, *, power: int) -> int:
-    """The largest move (power 1: L1 length; power 2: squared L2 length) of integer rows x over every pair of neighbouring histograms, by listing the moves.
+    """The largest move (power 1: L1 length; power 2: squared L2 length) of integer
+    rows x over every pair of neighbouring histograms, by listing the moves.
 
     One person holds up to k records in any cells; add-remove: all of them appear; replace-one: any up-to-k records
     become any other up-to-k records.
@@ -62,7 +63,8 @@ def brute_force_sensitivity(rows: np.ndarray, neighbours: str, most_records: int
     for a in before:
         for b in owned:
             move = [x - y for x, y in zip(b, a, strict=True)]
-            worst = max(worst, sum(abs(sum(exact[i][j] * move[j] for j in range(n))) ** power for i in range(p)))
+            moved = (abs(sum(exact[i][j] * move[j] for j in range(n))) for i in range(p))
+            worst = max(worst, sum(value**power for value in moved))
     return worst
 
 

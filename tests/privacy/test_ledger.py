@@ -1,33 +1,59 @@
+"""One contract for every backend of the ledger: SQLite, and a real PostgreSQL server on loopback."""
+
 from __future__ import annotations
 
+import datetime
+import hashlib
+import json
 import multiprocessing
-import sqlite3
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict
+from dpdist.privacy import ledger as ledger_module
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.ledger import Charge, Ledger
+from tests.postgres import Server
 
 CAP = Cap(rho=Fraction(3, 10))
 
 
-def charge(release: str, *, rho: Fraction = Fraction(1, 10), cap: Cap = CAP, **changes: str) -> Charge:
+def charge(
+    release: str, *, rho: Fraction = Fraction(1, 10), cap: Cap = CAP, loss: Loss | None = None, **changes: str
+) -> Charge:
     facts = {"spec_digest": "spec", "histogram_digest": "histogram", "dataset": "people", **changes}
-    return Charge(release=release, loss=Loss.gaussian(rho), cap=cap, **facts)  # type: ignore[arg-type]
+    return Charge(release=release, loss=loss or Loss.gaussian(rho), cap=cap, **facts)  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'ledger.db'}"
+    server: Server = request.getfixturevalue("postgres")
+    return server.database()
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    book = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+def ledger(url: str) -> Iterator[Ledger]:
+    book = Ledger(url)
     yield book
     book.close()
 
 
-def test_life_of_a_release(ledger: Ledger, tmp_path: Path) -> None:
+def tamper(url: str, *statements: str) -> None:
+    """Change the database behind the ledger's back."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
+    engine.dispose()
+
+
+def test_life_of_a_release(ledger: Ledger) -> None:
     receipt = ledger.reserve(charge("r"))
     assert receipt.state == "reserved"
     assert receipt.salt is not None
@@ -42,10 +68,41 @@ def test_life_of_a_release(ledger: Ledger, tmp_path: Path) -> None:
     with pytest.raises(ReleaseConflict, match="measurement"):
         ledger.commit("r", "another")
     assert [e["event"] for e in ledger.entries()] == ["declared", "reserved", "drawing", "committed"]
-    assert ledger.verify().rows == 4
+    audit = ledger.verify()
+    assert (audit.rows, audit.releases, audit.running) == (4, 1, 0)
+    assert audit.head == ledger.entries()[-1]["digest"]
     assert str(receipt.salt) not in repr(receipt)
-    for file in tmp_path.iterdir():
-        assert receipt.salt not in file.read_bytes()
+
+
+def test_erased_salts_are_in_no_file_of_the_database(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> None:
+    """Heap, free pages and journal. PostgreSQL's write-ahead log keeps them until its segments are recycled."""
+    book = Ledger(url)
+    salts = {}
+    for name in ("first", "second", "kept"):
+        salts[name] = book.reserve(charge(name)).salt
+        book.begin_drawing(name)
+    book.close()
+
+    def files() -> list[bytes]:
+        if url.startswith("sqlite"):
+            return [file.read_bytes() for file in tmp_path.iterdir()]
+        server: Server = request.getfixturevalue("postgres")
+        server.execute("CHECKPOINT")
+        return [file.read_bytes() for file in (server.data / "base").rglob("*") if file.is_file()]
+
+    def found(name: str) -> bool:
+        return any(salts[name] in content for content in files())
+
+    assert found("first")
+    assert found("second")
+    book = Ledger(url)
+    book.commit("first", "digest")
+    book.abort(book.reserve(charge("aborted", rho=Fraction(1, 10**9), cap=CAP, dataset="others")).release)
+    book.commit("second", "digest")
+    book.close()
+    assert not found("first")
+    assert not found("second")
+    assert found("kept")
 
 
 @pytest.mark.parametrize("part", ["spec_digest", "histogram_digest", "dataset"])
@@ -118,20 +175,132 @@ def test_epsilon_caps(ledger: Ledger) -> None:
     cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
     ledger.reserve(charge("a", rho=cap.limit, cap=cap))
     with pytest.raises(BudgetExceeded):
-        ledger.reserve(charge("b", rho=Fraction(1, 10**12), cap=cap))
+        ledger.reserve(charge("b", rho=cap.limit / 10**5, cap=cap))
 
 
-def test_altered_rows_are_found(ledger: Ledger, tmp_path: Path) -> None:
+def test_mixed_releases_compose_under_one_cap(ledger: Ledger) -> None:
+    """Gaussian releases add rho, pure ones epsilon; an (epsilon, delta) cap takes the best proven bound of the mixture."""
+    cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
+    half = cap.limit / 4
+    spent = Loss()
+    for i, loss in enumerate([Loss.gaussian(half), Loss.laplace(Fraction(1, 10)), Loss.laplace(Fraction(1, 5))]):
+        ledger.reserve(charge(f"r{i}", loss=loss, cap=cap))
+        spent = spent + loss
+    budget = ledger.budgets()[0]
+    assert budget.spent == spent
+    assert budget.spent.epsilons == (Fraction(1, 10), Fraction(1, 5))
+    assert list(budget.charges) == ["r0", "r1", "r2"]
+    left = 1 - spent.epsilon(1e-6)
+    assert 0.1 < left < 0.4
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(
+            charge("too much", loss=Loss.laplace(Fraction(left).limit_denominator(100) + Fraction(1, 50)), cap=cap)
+        )
+    ledger.reserve(charge("fits", loss=Loss.laplace(Fraction(left).limit_denominator(100) - Fraction(1, 50)), cap=cap))
+    assert ledger.budgets()[0].spent.epsilon(1e-6) <= 1
+
+
+def test_pure_caps_admit_pure_releases_only(ledger: Ledger) -> None:
+    cap = Cap(epsilon=Fraction(1))
+    ledger.reserve(charge("a", loss=Loss.laplace(Fraction(2, 3)), cap=cap))
+    with pytest.raises(BudgetExceeded, match=r"charge of epsilon=0\.4 was refused, epsilon=0\.333333 is left"):
+        ledger.reserve(charge("b", loss=Loss.laplace(Fraction(2, 5)), cap=cap))
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(charge("c", rho=Fraction(1, 10**9), cap=cap))
+    ledger.reserve(charge("d", loss=Loss.laplace(Fraction(1, 3)), cap=cap))
+    assert ledger.budgets()[0].left == 0
+
+
+def test_a_year_of_weekly_releases_in_one_cap(ledger: Ledger) -> None:
+    """Design note: 52 weeks inside (1, 1e-6) at noise multiplier 30.5, where zCDP would need 32.7."""
+    cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
+    weekly = Loss.gaussian(Fraction(1, 2) / Fraction(3050, 100) ** 2, slack=Fraction(1, 10**9))
+    for week in range(52):
+        ledger.reserve(charge(f"week-{week}", loss=weekly, cap=cap))
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(charge("week-52", loss=weekly, cap=cap))
+    assert ledger.verify().releases == 52
+
+
+def test_altered_rows_are_found(ledger: Ledger, url: str) -> None:
     ledger.reserve(charge("a"))
     ledger.reserve(charge("b"))
-    with sqlite3.connect(tmp_path / "ledger.db") as connection:
-        connection.execute("UPDATE dpdist_entries SET facts = replace(facts, '1/10', '1/99') WHERE sequence = 2")
+    tamper(url, "UPDATE dpdist_entries SET facts = replace(facts, '1/10', '1/99') WHERE sequence = 2")
     with pytest.raises(LedgerError, match="row 2"):
         ledger.verify()
-    with sqlite3.connect(tmp_path / "ledger.db") as connection:
-        connection.execute("DELETE FROM dpdist_entries WHERE sequence = 2")
+    tamper(url, "DELETE FROM dpdist_entries WHERE sequence = 2")
     with pytest.raises(LedgerError, match="row 3"):
         ledger.verify()
+
+
+def test_removed_newest_rows_are_found_by_a_noted_head(ledger: Ledger, url: str) -> None:
+    ledger.reserve(charge("a"))
+    noted = ledger.verify().head
+    ledger.reserve(charge("b"))
+    ledger.verify(noted)
+    tamper(url, "DELETE FROM dpdist_entries WHERE sequence >= 2", "DELETE FROM dpdist_salts")
+    assert ledger.verify().rows == 1  # the chain alone cannot show it
+    with pytest.raises(LedgerError, match="rows were removed or replaced"):
+        ledger.verify(noted)
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("DELETE FROM dpdist_salts", "'a': its salt must be there"),
+        ("INSERT INTO dpdist_salts SELECT 'stranger', salt FROM dpdist_salts", "'stranger': its salt"),
+    ],
+)
+def test_salts_exist_exactly_while_a_release_runs(ledger: Ledger, url: str, statement: str, message: str) -> None:
+    ledger.reserve(charge("a"))
+    tamper(url, statement)
+    with pytest.raises(LedgerError, match=message):
+        ledger.verify()
+
+
+@pytest.mark.parametrize("event", ["committed", "reserved", "declared"])
+def test_rows_that_only_look_right_are_found(ledger: Ledger, url: str, event: str) -> None:
+    """Someone who can compute digests appends an event out of order, a charge beyond the cap, or another cap."""
+    for name in "abc":
+        ledger.reserve(charge(name))
+    last = ledger.entries()[-1]
+    facts: dict[str, object] = {**last["facts"]}
+    if event == "declared":
+        facts = {"cap": {"per": "total", "rho": "9"}}
+    row = {**last, "sequence": 5, "event": event, "release": "d" if event == "reserved" else "c", "previous": last["digest"]}
+    row["facts"] = json.dumps(facts, sort_keys=True)
+    del row["digest"]
+    row["digest"] = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(ledger_module._entries.insert().values(**row))
+    engine.dispose()
+    with pytest.raises(LedgerError, match=r"row 5: .* breaks the ledger's rules"):
+        ledger.verify()
+
+
+def test_a_clock_set_back_changes_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Order, states and budget periods come from the rows and the release's own date, never from the clock."""
+    cap = Cap(rho=Fraction(1, 10), per="day")
+
+    class Clock(datetime.datetime):
+        today = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
+
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+            cls.today -= datetime.timedelta(days=400)
+            return cls.today
+
+    monkeypatch.setattr(ledger_module.datetime, "datetime", Clock)
+    ledger.reserve(charge("a", cap=cap, period="2026-11-21"))
+    ledger.begin_drawing("a")
+    ledger.commit("a", "digest")
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(charge("b", cap=cap, period="2026-11-21"))
+    assert ledger.receipt("a").state == "committed"  # type: ignore[union-attr]
+    written = [entry["written_at"] for entry in ledger.entries()]
+    assert written == sorted(written, reverse=True)
+    assert ledger.verify().rows == 4
 
 
 def test_unreadable_ledgers_stop_everything(tmp_path: Path) -> None:
@@ -144,34 +313,163 @@ def test_unreadable_ledgers_stop_everything(tmp_path: Path) -> None:
         Ledger("::")
 
 
-def test_newer_schemas_are_refused(ledger: Ledger, tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "ledger.db") as connection:
-        connection.execute("UPDATE dpdist_schema SET version = 99")
+def test_newer_schemas_are_refused(ledger: Ledger, url: str) -> None:
+    tamper(url, "UPDATE dpdist_schema SET version = 99")
     with pytest.raises(LedgerError, match="upgrade dpdist"):
-        Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+        Ledger(url)
 
 
-def _race(url: str, name: str, results: object) -> None:
+def as_version_1(url: str) -> None:
+    """Turn a ledger into what the first schema looked like: no index, losses without slack."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP INDEX dpdist_entries_dataset"))
+        connection.execute(sa.text("UPDATE dpdist_schema SET version = 1"))
+        previous = ""
+        for row in connection.execute(sa.select(ledger_module._entries).order_by(sa.text("sequence"))).fetchall():
+            content = {**row._asdict(), "previous": previous}
+            facts = json.loads(content["facts"])
+            if "loss" in facts:
+                facts["loss"] = {"rho": facts["loss"]["rho"], "pure": "0", "pure_as_rho": "0"}
+            content["facts"] = json.dumps(facts, sort_keys=True)
+            del content["digest"]
+            content["digest"] = previous = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+            update = ledger_module._entries.update().where(ledger_module._entries.c.sequence == row.sequence)
+            connection.execute(update.values(**content))
+    engine.dispose()
+
+
+def test_migration_keeps_everything(url: str) -> None:
     book = Ledger(url)
+    running = book.reserve(charge("running"))
+    book.reserve(charge("done"))
+    book.begin_drawing("done")
+    book.commit("done", "digest")
+    book.close()
+    as_version_1(url)
+    old = sa.create_engine(url)
+    with old.connect() as connection:
+        rows = connection.execute(sa.select(ledger_module._entries)).fetchall()
+    book = Ledger(url)
+    assert [entry["digest"] for entry in book.entries()] == [row.digest for row in rows]
+    assert book.verify().rows == 5
+    assert book.receipt("running").salt == running.salt  # type: ignore[union-attr]
+    assert book.receipt("done").state == "committed"  # type: ignore[union-attr]
+    assert book.reserve(charge("running")).salt == running.salt
+    budget = book.budgets()[0]
+    assert (budget.spent.rho, budget.left) == (Fraction(2, 10), Fraction(1, 10))
+    with pytest.raises(BudgetExceeded):
+        book.reserve(charge("more", rho=Fraction(2, 10)))
+    with old.connect() as connection:
+        assert connection.execute(sa.text("SELECT version FROM dpdist_schema")).scalar() == 2
+        assert "dpdist_entries_dataset" in [index["name"] for index in sa.inspect(connection).get_indexes("dpdist_entries")]
+    old.dispose()
+    book.close()
+    Ledger(url).close()  # a migrated ledger opens as it is
+
+
+def test_an_interrupted_migration_leaves_the_old_ledger(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Ledger(url)
+    book.reserve(charge("a"))
+    book.close()
+    as_version_1(url)
+    original = ledger_module._MIGRATIONS[1]
+
+    def torn(connection: sa.Connection) -> None:
+        original(connection)
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(ledger_module._MIGRATIONS, 1, torn)
+    with pytest.raises(KeyboardInterrupt):
+        Ledger(url)
+    monkeypatch.setitem(ledger_module._MIGRATIONS, 1, original)
+    book = Ledger(url)
+    assert book.verify().rows == 2
+    book.close()
+
+
+RACERS = 16
+
+
+def _race(url: str, name: str, start: object, results: object) -> None:
+    book = Ledger(url)
+    start.wait()  # type: ignore[attr-defined]
     try:
         book.reserve(charge(name))
         results.put("won")  # type: ignore[attr-defined]
     except BudgetExceeded:
         results.put("lost")  # type: ignore[attr-defined]
+    except Exception as error:  # noqa: BLE001 - told to the test
+        results.put(f"{type(error).__name__}: {error}")  # type: ignore[attr-defined]
 
 
-def test_processes_racing_for_the_last_charges(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+def test_processes_racing_for_the_last_charges(url: str) -> None:
     Ledger(url).close()
     spawn = multiprocessing.get_context("spawn")
-    results = spawn.Queue()
-    racers = [spawn.Process(target=_race, args=(url, f"r{i}", results)) for i in range(8)]
+    results, start = spawn.Queue(), spawn.Barrier(RACERS)
+    racers = [spawn.Process(target=_race, args=(url, f"r{i}", start, results)) for i in range(RACERS)]
     for racer in racers:
         racer.start()
-    outcomes = sorted(results.get(timeout=120) for _ in racers)
+    outcomes = sorted(results.get(timeout=240) for _ in racers)
     for racer in racers:
         racer.join()
-    assert outcomes == ["lost"] * 5 + ["won"] * 3
+    assert outcomes == ["lost"] * (RACERS - 3) + ["won"] * 3
     book = Ledger(url)
     assert book.verify().rows == 4
     assert book.budgets()[0].spent.rho == Fraction(3, 10)
+    assert book.budgets()[0].left == 0
+    book.close()
+
+
+@pytest.fixture
+def shaky(tmp_path: Path) -> Iterator[Server]:
+    """A PostgreSQL server of the test's own, to be stopped and killed."""
+    server = Server()
+    yield server
+    server.remove()
+
+
+def test_a_connection_lost_in_mid_transaction(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server ends the session after the row was inserted, before the commit: the step is done again, once."""
+    url = postgres.database()
+    book = Ledger(url)
+    original, lost = Ledger._append, []
+
+    def cut(self: Ledger, connection: sa.Connection, event: str, *rest: object) -> None:
+        original(self, connection, event, *rest)  # type: ignore[arg-type]
+        if event not in lost:
+            lost.append(event)
+            pid = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar()
+            postgres.execute(f"SELECT pg_terminate_backend({pid})")
+
+    monkeypatch.setattr(Ledger, "_append", cut)
+    book.reserve(charge("r"))
+    book.begin_drawing("r")
+    book.commit("r", "digest")
+    assert lost == ["declared", "reserved", "drawing", "committed"]
+    assert book.verify().rows == 4
+    assert book.budgets()[0].spent.rho == Fraction(1, 10)
+    book.close()
+
+
+def test_a_server_stopped_in_mid_transaction(shaky: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = shaky.database()
+    book = Ledger(url)
+    book.reserve(charge("first"))
+    original = Ledger._append
+
+    def stop(self: Ledger, *arguments: object) -> None:
+        original(self, *arguments)  # type: ignore[arg-type]
+        monkeypatch.setattr(Ledger, "_append", original)
+        shaky.stop()
+
+    monkeypatch.setattr(Ledger, "_append", stop)
+    monkeypatch.setattr(ledger_module, "RETRIES", 3)
+    with pytest.raises(LedgerError, match="went away.*run again when it is back"):
+        book.reserve(charge("second"))
+    shaky.start()
+    assert book.receipt("second") is None
+    assert book.verify().rows == 2
+    assert book.reserve(charge("second")).state == "reserved"
+    assert book.budgets()[0].spent.rho == Fraction(2, 10)
+    book.close()

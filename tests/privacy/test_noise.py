@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +16,7 @@ from scipy import stats
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy import noise
-from dpdist.privacy.noise import discrete_gaussian, discrete_laplace, exact_attempt
+from dpdist.privacy.noise import Noise, discrete_gaussian, discrete_laplace, exact_attempt
 from tests.oracles import discrete_gaussian_pmf, discrete_laplace_pmf
 
 KEY = hashlib.sha256(b"test key").digest()
@@ -116,6 +119,84 @@ def test_the_float_exponential_is_far_inside_the_margin() -> None:
             for e in points
         )
     assert worst < 2.0**-48
+
+
+DIGESTS = """
+import hashlib, sys
+from fractions import Fraction
+from dpdist.privacy.noise import discrete_gaussian, discrete_laplace
+key = hashlib.sha256(b"test key").digest()
+for draw in (discrete_gaussian, discrete_laplace):
+    for scale in (Fraction(1, 3), Fraction(22, 7), Fraction(2**31), Fraction(2**50)):
+        print(hashlib.sha256(draw(key, scale, start=5, count=50_000).tobytes()).hexdigest())
+"""
+
+
+def test_the_same_bytes_with_the_compiler_s_optimisation_off() -> None:
+    """Integers decide, so neither Numba's optimiser nor the processor's vector units can change a sample."""
+    found = []
+    for options in ({}, {"NUMBA_OPT": "0"}, {"NUMBA_CPU_NAME": "generic", "NUMBA_LOOP_VECTORIZE": "0"}):
+        environment = {**os.environ, **options}
+        done = subprocess.run([sys.executable, "-c", DIGESTS], capture_output=True, text=True, check=True, env=environment)
+        found.append(done.stdout.split())
+    assert len(found[0]) == len(set(found[0])) == 8
+    assert found[0] == found[1] == found[2]
+
+
+def test_deviation() -> None:
+    for scale in (1, 2, 7):
+        reach = 60 * scale
+        values = np.arange(-reach, reach + 1)
+        laplace = float((discrete_laplace_pmf(Fraction(scale), reach) * values**2).sum())
+        assert Noise("laplace", scale).deviation == pytest.approx(np.sqrt(laplace), rel=1e-12)
+        gaussian = float((discrete_gaussian_pmf(Fraction(scale), reach) * values**2).sum())
+        assert Noise("gaussian", scale).deviation == pytest.approx(np.sqrt(gaussian), rel=1e-6)
+    assert Noise("laplace", 2**31).deviation == pytest.approx(np.sqrt(2) * 2**31, rel=1e-12)
+    np.testing.assert_array_equal(
+        Noise("laplace", 9).draw(KEY, start=3, count=50), discrete_laplace(KEY, 9, start=3, count=50)
+    )
+    np.testing.assert_array_equal(Noise("gaussian", 9).draw(KEY, count=50), discrete_gaussian(KEY, 9, count=50))
+
+
+def two_sided_tail(width: float, variances: np.ndarray, gaussian: float = 0.0) -> float:
+    """P(|X| > width) for a sum of Laplace draws and a normal one of these variances, by inverting the transform."""
+    u = np.linspace(1e-9, 60, 20_001)
+    transform = np.exp(-gaussian * u**2 / 2 - np.log1p(np.outer(variances / 2, u**2)).sum(axis=0))
+    return float(1 - 2 / np.pi * np.trapezoid(transform * np.sin(u * width) / u, u))
+
+
+def test_laplace_intervals_cover_what_they_say() -> None:
+    state = np.random.default_rng(0)
+    shapes = [(np.full(k, 1 / k), 0.0) for k in (1, 2, 3, 4, 5, 8, 16, 64)]
+    shapes += [(np.array([w]), 1 - w) for w in (0.2, 0.5, 0.8, 0.95)]
+    shapes += [(state.dirichlet(np.full(int(state.integers(2, 12)), a)), 0.0) for a in (0.1, 0.5, 2.0) for _ in range(15)]
+    for variances, gaussian in shapes:
+        width = float(Noise("laplace", 2**30).half_width_95(float((variances**2).sum())))
+        assert 0.046 < two_sided_tail(width, variances, gaussian) < 0.0501
+    assert float(Noise("laplace", 2**30).half_width_95(1.0)) == pytest.approx(np.log(20) / np.sqrt(2), rel=1e-12)
+    assert float(Noise("gaussian", 2**30).half_width_95(0.3)) == pytest.approx(stats.norm.isf(0.025), rel=1e-12)
+
+
+BOUNDED = """
+import hashlib, resource, sys
+from dpdist.privacy.noise import discrete_gaussian
+key, count, block = hashlib.sha256(b"test key").digest(), int(sys.argv[1]), 2**22
+discrete_gaussian(key, 2**30, count=block)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+digest = hashlib.sha256()
+for start in range(0, count, block):
+    digest.update(discrete_gaussian(key, 2**30, start=start, count=min(block, count - start)))
+print(digest.hexdigest(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("count", [50_000_000, pytest.param(1_000_000_000, marks=pytest.mark.slow)])
+def test_long_vectors_in_bounded_memory(count: int) -> None:
+    """Samples are addressed, so a vector of any length is drawn block by block; 32 MiB a block."""
+    done = subprocess.run([sys.executable, "-c", BOUNDED, str(count)], capture_output=True, text=True, check=True)
+    digest, growth_kib = done.stdout.split()
+    assert len(digest) == 64
+    assert int(growth_kib) < 128 * 1024
 
 
 @pytest.mark.parametrize(

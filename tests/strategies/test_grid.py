@@ -39,11 +39,6 @@ MIXED = union(
 REAL = explicit(np.random.default_rng(5).standard_normal((4, 6)))
 
 
-def unit_noise(grid: Grid) -> Noise:
-    """Noise of multiplier 1: at the sensitivity itself."""
-    return Noise("gaussian", round(grid.sensitivity))
-
-
 BUILD: dict[str, Callable[[Workload], Strategy]] = {
     "coa": coa,
     "identity": lambda w: identity(w.shape[1], w),
