@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import threadpoolctl
 
+from dpdist.errors import EngineError
+
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
 
@@ -61,19 +63,21 @@ class Engine:
         if self._local:
             with threadpoolctl.threadpool_limits(self.threads):
                 return function(*arguments)
-        return self.client.submit(function, *arguments, pure=False).result()  # type: ignore[no-any-return]
+        with _losses_told():
+            return self.client.submit(function, *arguments, pure=False).result()  # type: ignore[no-any-return]
 
     def _distributed(self, function: Callable[[Any], Any], items: Sequence[Any], on_done: OnDone | None) -> list[Any]:
         from distributed import as_completed
 
-        futures = self.client.map(function, items, pure=False, retries=3)
-        place = {future.key: position for position, future in enumerate(futures)}
         out: list[Any] = [None] * len(items)
-        for done, future in enumerate(as_completed(futures), start=1):
-            out[place[future.key]] = future.result()
-            future.release()
-            if on_done is not None:
-                on_done(done, len(items))
+        with _losses_told():
+            futures = self.client.map(function, items, pure=False, retries=3)
+            place = {future.key: position for position, future in enumerate(futures)}
+            for done, future in enumerate(as_completed(futures), start=1):
+                out[place[future.key]] = future.result()
+                future.release()
+                if on_done is not None:
+                    on_done(done, len(items))
         return out
 
 
@@ -96,9 +100,10 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
         return
     from distributed import Client
 
+    _quiet()
     with ExitStack() as stack:
         if address is not None:
-            client = stack.enter_context(Client(address, timeout="20s"))
+            client = stack.enter_context(_reached(address))
             found = client.scheduler_info(n_workers=-1)["workers"]
             memory = min((w["memory_limit"] for w in found.values()), default=0) or _memory_bytes()
             yield Engine(workers=max(1, len(found)), memory_bytes=memory, threads=1, connect=lambda: client, local=False)
@@ -114,14 +119,48 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
         )
 
 
+@contextmanager
+def _losses_told() -> Iterator[None]:
+    """What Dask raises when workers or the scheduler die, as one clear error."""
+    from distributed import KilledWorker
+    from distributed.client import FutureCancelledError
+    from distributed.comm.core import CommClosedError
+
+    try:
+        yield
+    except KilledWorker:
+        raise EngineError(
+            "a task killed every worker that ran it, most likely for memory; give the workers more, or ask for fewer cells"
+        ) from None
+    except (FutureCancelledError, CommClosedError):
+        raise EngineError(
+            "the Dask scheduler went away; start it and run the same command again: it goes on where it stopped"
+        ) from None
+
+
+def _reached(address: str) -> Any:
+    from distributed import Client
+
+    try:
+        return Client(address, timeout="20s")
+    except (OSError, ValueError) as error:
+        raise EngineError(
+            f"no Dask scheduler answers at {address!r} ({type(error).__name__}); give tcp://host:port of a running one"
+        ) from None
+
+
+def _quiet() -> None:
+    """Dask tells its own losses in tracebacks; dpdist tells them in one line."""
+    names = ["distributed", *(name for name in logging.root.manager.loggerDict if name.startswith("distributed."))]
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
 def _local_cluster(processes: int, memory_bytes: int) -> Any:
     """Worker processes with cores / processes BLAS threads each."""
     import dask
     from distributed import LocalCluster
 
-    for name in list(logging.root.manager.loggerDict):
-        if name.split(".")[0] == "distributed":
-            logging.getLogger(name).setLevel(logging.ERROR)
     threads = str(max(1, _cores() // processes))
     options = {
         "distributed.nanny.pre-spawn-environ": dict.fromkeys(

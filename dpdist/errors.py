@@ -74,6 +74,10 @@ class ReleaseConflict(LedgerError):
         )
 
 
+class EngineError(DpdistError):
+    """The cluster that runs the tasks cannot be reached, or went away. Every stage can be run again."""
+
+
 class OutOfMemory(DpdistError):
     """A stage would need more memory than it may use. Raised before anything runs."""
 

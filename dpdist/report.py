@@ -54,22 +54,30 @@ def write(content: Content, folder: Path) -> Path:
             return folder
         raise StoreError(f"{folder} exists and is not a whole copy of this release; move it away and run again")
     draft = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:12]}")
-    draft.mkdir(parents=True)
     try:
-        digits = decimals_of(content.error)
-        answer = np.round(content.answer, digits) + 0.0  # no negative zero
-        error, half = np.round(content.error, digits + 2), np.round(content.half_width, digits + 2)
-        rounded = replace(content, answer=answer, error=error, half_width=half)
-        _write_tables(rounded, draft)
-        arrays = {"answer": answer, "standard_error": error, "half_width_95": half}
-        store.export(draft / "answers.zarr", arrays, {"release": content.release})
-        (draft / "index.html").write_text(page(rounded), encoding="utf-8")
-        certificate = {**content.certificate, "decimals": digits, "files": _digests(draft)}
-        (draft / "release.json").write_text(json.dumps(certificate, indent=1) + "\n", encoding="utf-8")
+        draft.mkdir(parents=True)
+        _write_files(content, draft)
         draft.replace(folder)
+    except OSError as error:
+        raise StoreError(
+            f"{folder} could not be written: {error.strerror}; the release is measured and charged: make room and run again"
+        ) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
+
+
+def _write_files(content: Content, draft: Path) -> None:
+    digits = decimals_of(content.error)
+    answer = np.round(content.answer, digits) + 0.0  # no negative zero
+    error, half = np.round(content.error, digits + 2), np.round(content.half_width, digits + 2)
+    rounded = replace(content, answer=answer, error=error, half_width=half)
+    _write_tables(rounded, draft)
+    arrays = {"answer": answer, "standard_error": error, "half_width_95": half}
+    store.export(draft / "answers.zarr", arrays, {"release": content.release})
+    (draft / "index.html").write_text(page(rounded), encoding="utf-8")
+    certificate = {**content.certificate, "decimals": digits, "files": _digests(draft)}
+    (draft / "release.json").write_text(json.dumps(certificate, indent=1) + "\n", encoding="utf-8")
 
 
 def load(folder: Path) -> tuple[pa.Table, dict[str, Any]]:

@@ -348,8 +348,20 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
             )
             draw(context.store, name, exact, key, planned.noise, {"grid": planned.grid.digest})
         stored = context.store.open(name)
+        _whole_before_commit(context.store, stored)
         ledger.commit(spec.release, stored.digest)
         return stored, charged
+
+
+def _whole_before_commit(store: Store, stored: StoredArray) -> None:
+    """Until the commit erases the key, a damaged measurement can be drawn again, bit for bit."""
+    try:
+        store.check(stored)
+    except StoreError as error:
+        raise StoreError(
+            f"{error}. The release is not committed: delete {stored.name!r} from the store {store.location} and run again, "
+            "the same noise is drawn"
+        ) from None
 
 
 def _consistent(state: str | bool, whole: bool, release_id: str) -> None:

@@ -112,15 +112,18 @@ class Store:
         """Make room for an array, in a folder of its own: whether it becomes the array is decided by ``finish``."""
         divisible = plan.shard_rows % CHUNKS_A_SHARD == 0
         inner = plan.shard_rows // CHUNKS_A_SHARD if divisible else plan.shard_rows
-        zarr.create_array(
-            self._zarr(plan),
-            shape=plan.shape,
-            dtype=plan.dtype,
-            chunks=(inner, *plan.shape[1:]),
-            shards=(plan.shard_rows, *plan.shape[1:]) if divisible else None,
-            compressors=zarr.codecs.ZstdCodec(level=1),
-            fill_value=0,
-        )
+        try:
+            zarr.create_array(
+                self._zarr(plan),
+                shape=plan.shape,
+                dtype=plan.dtype,
+                chunks=(inner, *plan.shape[1:]),
+                shards=(plan.shard_rows, *plan.shape[1:]) if divisible else None,
+                compressors=zarr.codecs.ZstdCodec(level=1),
+                fill_value=0,
+            )
+        except OSError as error:
+            raise StoreError(f"array {plan.name!r} could not be begun: {error.strerror}") from None
 
     def write_shard(self, plan: ArrayPlan, shard: int, block: Array) -> str:
         """Write one whole shard; returns its digest.
@@ -219,6 +222,11 @@ class Store:
         for start, block in self.blocks(stored):
             out[start : start + block.shape[0]] = block
         return out
+
+    def check(self, stored: StoredArray) -> None:
+        """Read every shard against its digest. Raises: StoreError for a missing, truncated or altered one."""
+        for _ in self.blocks(stored):
+            pass
 
     def blocks(self, stored: StoredArray) -> Iterator[tuple[int, Array]]:
         """Shard after shard, with the number of the first row."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import yaml
+
+from dpdist import engine, stages
+from dpdist.privacy.ledger import Ledger
+from dpdist.spec import load
+from dpdist.store import Store
 
 
 def records(rows: int = 3000, seed: int = 0) -> pa.Table:
@@ -51,3 +58,30 @@ def write(folder: Path, *, table: pa.Table | None = None, **changes: Any) -> Pat
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file below a folder with its bytes."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def run(path: Path, home: Path, progress: stages.Progress = stages.silent) -> stages.Release:
+    """The release, all in this process."""
+    context = stages.Context(home, Store(home / "store"), engine.inline(), progress)
+    return stages.release(context, load(path))
+
+
+def reserved(path: Path, home: Path) -> None:
+    """Bring a release to where its budget is charged and nothing is drawn: from here on its bytes are determined."""
+    with mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt):
+        try:
+            run(path, home)
+        except KeyboardInterrupt:
+            return
+    raise AssertionError("the release was not stopped")
+
+
+def undisturbed(path: Path, home: Path) -> dict[str, bytes]:
+    """Reserve the release in ``home``; the files that an undisturbed run publishes from there, made in a copy."""
+    reserved(path, home)
+    copy = home.parent / f"undisturbed-{home.name}"
+    shutil.copytree(home, copy)
+    folder = run(path, copy).folder
+    files = tree(folder)
+    shutil.rmtree(folder)
+    return files

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +19,7 @@ from dpdist.privacy.ledger import opened
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small
-
-
-def run(path: Path, home: Path, step: Any = stages.plainly) -> stages.Release:
-    context = stages.Context(home, Store(home / "store"), engine.inline(), stages.silent)
-    return stages.release(context, load(path), step=step)
+from tests.small import run
 
 
 def truth_of(path: Path) -> np.ndarray:
@@ -209,134 +199,12 @@ def test_a_store_and_a_ledger_that_disagree_stop_the_release(home: Path) -> None
         run(path, home)
 
 
-KILL_POINTS: dict[str, tuple[str, str]] = {
-    "before the charge": ("dpdist.privacy.ledger.Ledger", "reserve"),
-    "after the charge": ("dpdist.privacy.ledger.Ledger", "begin_drawing"),
-    "before the draw": ("dpdist.stages", "draw"),
-    "before the commit": ("dpdist.privacy.ledger.Ledger", "commit"),
-    "before the answers": ("dpdist.stages", "answer"),
-    "before the files": ("dpdist.report", "write"),
-    "amid the files": ("dpdist.report", "page"),
-}
-
-KILLED_RUN = """
-import importlib, os, signal, sys
-from pathlib import Path
-from dpdist import engine, stages
-from dpdist.spec import load
-from dpdist.store import Store
-holder, name, spec, home = sys.argv[1:]
-module, _, cls = holder.rpartition(".") if holder.endswith("Ledger") else (holder, "", "")
-target = importlib.import_module(module)
-target = getattr(target, cls) if cls else target
-def die(*args, **options):
-    os.kill(os.getpid(), signal.SIGKILL)
-setattr(target, name, die)
-context = stages.Context(Path(home), Store(Path(home) / "store"), engine.inline(), stages.silent)
-stages.release(context, load(spec))
-"""
-
-
-@pytest.mark.parametrize("point", KILL_POINTS)
-def test_a_killed_run_is_finished_with_the_bytes_of_an_undisturbed_one(home: Path, point: str) -> None:
-    path = small.write(home.parent / "data")
-    with opened(home) as ledger:  # the salt is random: both runs start from one reservation
-        original = dp.privacy.ledger.Ledger.begin_drawing
-        dp.privacy.ledger.Ledger.begin_drawing = _stop  # type: ignore[method-assign]
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                run(path, home)
-        finally:
-            dp.privacy.ledger.Ledger.begin_drawing = original  # type: ignore[method-assign]
-        assert ledger.receipt("small-1").state == "reserved"  # type: ignore[union-attr]
-    undisturbed = home.parent / "undisturbed"
-    shutil.copytree(home, undisturbed)
-    expected = small.tree(run(path, undisturbed).folder)
-    shutil.rmtree("releases")
-
-    killed = subprocess.run([sys.executable, "-c", KILLED_RUN, *KILL_POINTS[point], str(path), str(home)], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert not Path("releases/small-1").exists()
-    assert small.tree(run(path, home).folder) == expected
-    with opened(home) as ledger:
-        assert ledger.verify().rows == 4
-        assert len(ledger.budgets()[0].charges) == 1
-
-
-def _stop(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-def test_a_draw_killed_between_shards_is_finished_the_same(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = small.write(home.parent / "data", mechanism="identity")
-    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 16)
-    written: list[int] = []
-    original = Store.write_shard
-
-    def failing(self: Store, plan: Any, shard: int, block: Any) -> str:
-        if plan.name.startswith("measurements/") and len(written) == 2:
-            raise KeyboardInterrupt
-        if plan.name.startswith("measurements/"):
-            written.append(shard)
-        return original(self, plan, shard, block)
-
-    monkeypatch.setattr(Store, "write_shard", failing)
-    with pytest.raises(KeyboardInterrupt):
-        run(path, home)
-    assert written == [0, 1]
-    halfway = home.parent / "halfway"
-    shutil.copytree(home, halfway)
-    monkeypatch.setattr(Store, "write_shard", original)
-    first = small.tree(run(path, home).folder)
-    shutil.rmtree("releases")
-    assert small.tree(run(path, halfway).folder) == first
-
-
-def _racer(path: str, home: str, folder: str, results: Any) -> None:
-    os.makedirs(folder)
-    os.chdir(folder)
-    try:
-        results.put(run(Path(path), Path(home)).charged)
-    except Exception as error:  # noqa: BLE001 - reported to the parent
-        results.put(f"{type(error).__name__}: {error}")
-
-
-def test_two_flows_racing_for_one_release(home: Path) -> None:
-    path = small.write(home.parent / "data")
-    spawn = multiprocessing.get_context("spawn")
-    results = spawn.Queue()
-    folders = [home.parent / f"race{i}" for i in range(3)]
-    racers = [spawn.Process(target=_racer, args=(str(path), str(home), str(f), results)) for f in folders]
-    for racer in racers:
-        racer.start()
-    outcomes = [results.get(timeout=180) for _ in racers]
-    for racer in racers:
-        racer.join()
-    assert all(isinstance(outcome, bool) for outcome in outcomes), outcomes
-    with opened(home) as ledger:
-        assert len(ledger.budgets()[0].charges) == 1
-        assert ledger.verify().rows == 4
-    published = [small.tree(folder / "releases" / "small-1") for folder in folders]
-    assert published[0] == published[1] == published[2]
-
-
 def test_a_release_on_dask_workers_has_the_same_bytes(home: Path) -> None:
     path = small.write(
         home.parent / "data", records={"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
     )
-    with opened(home):
-        pass
-    halted: Callable[..., Any] = stages.draw
-    copy = home.parent / "copy"
-    try:
-        stages.draw = _stop  # type: ignore[assignment]
-        with pytest.raises(KeyboardInterrupt):
-            run(path, home)
-    finally:
-        stages.draw = halted
-    shutil.copytree(home, copy)
-    expected = small.tree(run(path, home).folder)
-    shutil.rmtree("releases")
+    expected = small.undisturbed(path, home)
+    copy = home
     shutil.rmtree(copy / "store" / "histograms")
     shutil.rmtree(copy / "store" / "strategies")
     for address in (None, "existing"):

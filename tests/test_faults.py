@@ -1,0 +1,413 @@
+"""Faults, injected for real. After each, either the release finishes with the very bytes of an undisturbed run, or nothing
+was published and the ledger says what was spent."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+from dpdist import engine, stages
+from dpdist.errors import DpdistError, EngineError, LedgerError, StoreError
+from dpdist.privacy.ledger import opened
+from dpdist.reconstruct import Reader
+from dpdist.spec import load
+from dpdist.store import Store
+from tests import small
+from tests.postgres import Server
+from tests.small import run
+
+
+def finishes_with(expected: dict[str, bytes], path: Path, home: Path) -> None:
+    """The release, run again, publishes these bytes for its one charge."""
+    assert small.tree(run(path, home).folder) == expected
+    with opened(home) as ledger:
+        audit = ledger.verify()
+        assert (audit.rows, audit.running) == (4, 0)
+        assert len(ledger.budgets()[0].charges) == 1
+
+
+KILL_POINTS: dict[str, tuple[str, str]] = {
+    "before the plan": ("dpdist.stages", "plan"),
+    "before the count": ("dpdist.stages", "count"),
+    "before the exact measurement": ("dpdist.stages", "exact_measurement"),
+    "before the charge": ("dpdist.privacy.ledger.Ledger", "reserve"),
+    "after the charge": ("dpdist.privacy.ledger.Ledger", "begin_drawing"),
+    "before the draw": ("dpdist.stages", "draw"),
+    "amid the draw": ("dpdist.privacy.noise.Noise", "draw"),
+    "before the check": ("dpdist.stages", "_whole_before_commit"),
+    "before the commit": ("dpdist.privacy.ledger.Ledger", "commit"),
+    "after the commit": ("dpdist.privacy.ledger.Ledger", "_forget_deleted_rows"),
+    "before the answers": ("dpdist.stages", "answer"),
+    "amid the answers": ("dpdist.reconstruct.Reader", "answers"),
+    "before the files": ("dpdist.report", "write"),
+    "amid the files": ("dpdist.report", "page"),
+}
+
+KILLED_RUN = """
+import importlib, os, signal, sys
+from pathlib import Path
+from dpdist import engine, stages
+from dpdist.spec import load
+from dpdist.store import Store
+holder, name, spec, home = sys.argv[1:]
+module, _, last = holder.rpartition(".")
+target = getattr(importlib.import_module(module), last) if last[0].isupper() else importlib.import_module(holder)
+def die(*args, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(target, name, die)
+context = stages.Context(Path(home), Store(Path(home) / "store"), engine.inline(), stages.silent)
+stages.release(context, load(spec))
+"""
+
+
+@pytest.mark.parametrize("point", KILL_POINTS)
+def test_a_killed_run_is_finished_with_the_bytes_of_an_undisturbed_one(home: Path, point: str) -> None:
+    path = small.write(home.parent / "data")
+    expected = small.undisturbed(path, home)
+    killed = subprocess.run([sys.executable, "-c", KILLED_RUN, *KILL_POINTS[point], str(path), str(home)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not Path("releases/small-1").exists()
+    finishes_with(expected, path, home)
+
+
+def test_the_command_killed_amid_its_answers_is_finished_by_the_command(home: Path) -> None:
+    """The real command: Prefect's embedded server, Dask workers, everything killed with it."""
+    path = small.write(home.parent / "data")
+    expected = small.undisturbed(path, home)
+    command = [sys.executable, "-m", "flows.cli", "run", str(path)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as it:
+        assert it.stderr is not None
+        for line in it.stderr:
+            if line.startswith("answer:"):
+                os.killpg(it.pid, signal.SIGKILL)
+                break
+    assert it.returncode == -signal.SIGKILL
+    assert not Path("releases/small-1").exists()
+    subprocess.run(command, check=True, capture_output=True)
+    assert small.tree(Path("releases/small-1")) == expected
+    finishes_with(expected, path, home)
+
+
+def test_a_draw_killed_between_shards_is_finished_the_same(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small.write(home.parent / "data", mechanism="identity")
+    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 16)
+    written: list[int] = []
+    original = Store.write_shard
+
+    def failing(self: Store, plan: Any, shard: int, block: Any) -> str:
+        if plan.name.startswith("measurements/") and len(written) == 2:
+            raise KeyboardInterrupt
+        if plan.name.startswith("measurements/"):
+            written.append(shard)
+        return original(self, plan, shard, block)
+
+    monkeypatch.setattr(Store, "write_shard", failing)
+    with pytest.raises(KeyboardInterrupt):
+        run(path, home)
+    assert written == [0, 1]
+    halfway = home.parent / "halfway"
+    shutil.copytree(home, halfway)
+    monkeypatch.setattr(Store, "write_shard", original)
+    first = small.tree(run(path, home).folder)
+    shutil.rmtree("releases")
+    assert small.tree(run(path, halfway).folder) == first
+
+
+def _racer(path: str, home: str, folder: str, results: Any) -> None:
+    os.makedirs(folder)
+    os.chdir(folder)
+    try:
+        results.put(run(Path(path), Path(home)).charged)
+    except Exception as error:  # noqa: BLE001 - reported to the parent
+        results.put(f"{type(error).__name__}: {error}")
+
+
+def test_two_flows_racing_for_one_release(home: Path) -> None:
+    path = small.write(home.parent / "data")
+    spawn = multiprocessing.get_context("spawn")
+    results = spawn.Queue()
+    folders = [home.parent / f"race{i}" for i in range(3)]
+    racers = [spawn.Process(target=_racer, args=(str(path), str(home), str(f), results)) for f in folders]
+    for racer in racers:
+        racer.start()
+    outcomes = [results.get(timeout=180) for _ in racers]
+    for racer in racers:
+        racer.join()
+    assert all(isinstance(outcome, bool) for outcome in outcomes), outcomes
+    with opened(home) as ledger:
+        assert len(ledger.budgets()[0].charges) == 1
+        assert ledger.verify().rows == 4
+    published = [small.tree(folder / "releases" / "small-1") for folder in folders]
+    assert published[0] == published[1] == published[2]
+
+
+def test_two_flows_racing_for_the_last_of_a_budget(home: Path) -> None:
+    paths = [small.write(home.parent / name, release=name, budget={"rho": 0.2}) for name in ("one", "two", "three")]
+    spawn = multiprocessing.get_context("spawn")
+    results = spawn.Queue()
+    racers = [
+        spawn.Process(target=_racer, args=(str(p), str(home), str(home.parent / f"race-{p.parent.name}"), results))
+        for p in paths
+    ]
+    for racer in racers:
+        racer.start()
+    outcomes = [results.get(timeout=180) for _ in racers]
+    for racer in racers:
+        racer.join()
+    assert sorted(outcomes, key=str)[2] is True, outcomes
+    assert sum("BudgetExceeded" in str(outcome) and "rho=0.05 is left" in str(outcome) for outcome in outcomes) == 2
+    published = [p.parent.name for p in paths if (home.parent / f"race-{p.parent.name}" / "releases").exists()]
+    with opened(home) as ledger:
+        assert list(ledger.budgets()[0].charges) == published
+        assert ledger.verify().releases == 1
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as found:
+        yield found
+
+
+def kill_a_worker(cluster: LocalCluster) -> None:
+    """SIGKILL one worker process; its nanny starts another."""
+    with Client(cluster.scheduler_address) as client:
+        pids = client.run(os.getpid)
+    os.kill(next(iter(pids.values())), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "moment", ["amid the count", "before the draw", "amid the draw", "before the answers", "amid the answers"]
+)
+def test_a_worker_killed(home: Path, cluster: LocalCluster, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small.write(home.parent / "data")
+    expected = small.undisturbed(path, home)
+    if moment == "amid the count":
+        shutil.rmtree(home / "store" / "histograms")
+    monkeypatch.setattr(Reader, "rows_a_block", lambda self: 9)
+    killed: list[str] = []
+
+    def kill() -> None:
+        if not killed:
+            killed.append(moment)
+            kill_a_worker(cluster)
+
+    def before(holder: Any, name: str, *, only: Callable[..., bool] = lambda *_: True) -> None:
+        original = getattr(holder, name)
+
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            if only(*arguments):
+                kill()
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(holder, name, wrapped)
+
+    def progress(stage: str, line: str) -> None:
+        if (moment == f"amid the {stage}s" and "blocks" in line) or moment == f"amid the {stage}":
+            kill()
+
+    if moment == "before the draw":
+        before(stages, "exact_measurement")
+    elif moment == "amid the draw":
+        before(Store, "write_shard", only=lambda _, plan, *__: plan.name.startswith("measurements/"))
+    elif moment == "before the answers":
+        before(stages, "answer")
+    with engine.started(cluster.scheduler_address) as started:
+        stages.release(stages.Context(home, Store(home / "store"), started, progress), load(path))
+    assert killed == [moment]
+    assert small.tree(Path("releases/small-1")) == expected
+    finishes_with(expected, path, home)
+
+
+def test_a_scheduler_killed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One clear error, nothing published; another cluster, or none, finishes with the same bytes."""
+    path = small.write(home.parent / "data")
+    expected = small.undisturbed(path, home)
+    monkeypatch.setattr(Reader, "rows_a_block", lambda self: 9)
+    file = home.parent / "scheduler.json"
+    common = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+    scheduler = subprocess.Popen([*dask, "--scheduler-file", str(file)], **common)  # type: ignore[call-overload]
+    while not file.exists() or not file.read_text():
+        time.sleep(0.05)
+    address = json.loads(file.read_text())["address"]
+    worker = subprocess.Popen(  # type: ignore[call-overload]
+        [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny"],
+        **common,
+    )
+
+    def progress(stage: str, line: str) -> None:
+        if stage == "answer" and "blocks" in line:
+            scheduler.kill()
+            scheduler.wait()
+
+    try:
+        with (
+            engine.started(address) as started,
+            pytest.raises(EngineError, match="scheduler went away.*run the same command"),
+        ):
+            stages.release(stages.Context(home, Store(home / "store"), started, progress), load(path))
+    finally:
+        scheduler.kill()
+        worker.kill()
+        scheduler.wait()
+        worker.wait()
+    assert not Path("releases/small-1").exists()
+    finishes_with(expected, path, home)
+
+
+def test_a_cluster_that_is_not_there(home: Path) -> None:
+    with pytest.raises(EngineError, match="no Dask scheduler answers at 'nonsense'"), engine.started("nonsense"):
+        pass
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MiB."""
+    folder = tmp_path / "small-disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small tmpfs needs root; test_writes_that_fail_halfway covers the same without")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("left_kib", [0, 4, 12, 20, 28, 36, 60, 100, 400])
+def test_a_full_disk(home: Path, small_disk: Path, left_kib: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills up at ever later moments: one clear error, and after making room the same bytes."""
+    path = small.write(home.parent / "data")
+    expected = small.undisturbed(path, home)
+    crowded = small_disk / "home"
+    shutil.copytree(home, crowded)
+    monkeypatch.chdir(small_disk)
+    filler = small_disk / "filler"
+    free = shutil.disk_usage(small_disk).free
+    filler.write_bytes(bytes(free - left_kib * 1024))
+    if left_kib == 400:
+        run(path, crowded)
+    else:
+        with pytest.raises(DpdistError):
+            run(path, crowded)
+        assert not Path("releases/small-1").exists()
+    filler.unlink()
+    finishes_with(expected, path, crowded)
+
+
+LIMITED_RUN = """
+import resource, signal, sys
+from pathlib import Path
+from dpdist import engine, stages
+from dpdist.errors import DpdistError
+from dpdist.spec import load
+from dpdist.store import Store
+spec, home, limit = sys.argv[1:]
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
+try:
+    stages.release(stages.Context(Path(home), Store(Path(home) / "store"), engine.inline(), stages.silent), load(spec))
+except DpdistError as error:
+    sys.exit(f"told: {error}")
+"""
+
+
+@pytest.mark.parametrize("limit", [0, 200, 1_000, 2_500, 10_000, 19_000])
+def test_writes_that_fail_halfway(home: Path, limit: int) -> None:
+    """No file may grow beyond a limit: blocks, the ledger's journal, records and pages fail in the middle of a write."""
+    path = small.write(home.parent / "data")
+    expected = small.undisturbed(path, home)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED_RUN, str(path), str(home), str(limit)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("told: "), done.stderr
+    assert not Path("releases/small-1").exists()
+    finishes_with(expected, path, home)
+
+
+def test_a_block_damaged_before_the_commit_is_drawn_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small.write(home.parent / "data")
+    expected = small.undisturbed(path, home)
+    original = stages.draw
+
+    def damaged(store: Store, name: str, *rest: Any) -> Any:
+        stored = original(store, name, *rest)
+        blocks = [f for f in (home / "store" / name).rglob("c/*") if f.is_file()]
+        blocks[0].write_bytes(blocks[0].read_bytes()[:-7])
+        return stored
+
+    monkeypatch.setattr(stages, "draw", damaged)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="not committed: delete 'measurements/small-1'.*the same noise is drawn"):
+            run(path, home)
+        monkeypatch.setattr(stages, "draw", original)
+    with opened(home) as ledger:
+        assert ledger.receipt("small-1").state == "drawing"  # type: ignore[union-attr]
+    shutil.rmtree(home / "store" / "measurements" / "small-1")
+    finishes_with(expected, path, home)
+
+
+def test_a_block_altered_after_the_commit_is_never_published(home: Path) -> None:
+    path = small.write(home.parent / "data")
+    done = run(path, home)
+    shutil.rmtree(done.folder)
+    for name in ("answers", "measurements"):
+        block = next(f for f in (home / "store" / name).rglob("c/*") if f.is_file())
+        content = bytearray(block.read_bytes())
+        content[len(content) // 2] ^= 1
+        block.write_bytes(content)
+    with pytest.raises(StoreError, match=r"cannot be read|truncated or altered"):
+        run(path, home)
+    shutil.rmtree(home / "store" / "answers")
+    with pytest.raises(StoreError, match=r"measurements/small-1.*(cannot be read|truncated or altered)"):
+        run(path, home)
+    assert not done.folder.exists()
+    with opened(home) as ledger:
+        assert len(ledger.budgets()[0].charges) == 1
+
+
+@pytest.fixture
+def shaky() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.remove()
+
+
+def test_postgresql_stopped_amid_a_release(home: Path, shaky: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server dies after the draw and before the commit; later the release is finished with the same bytes."""
+    monkeypatch.setenv("DPDIST_LEDGER", shaky.database())
+    path = small.write(home.parent / "data")
+    small.reserved(path, home)
+    original = stages.draw
+
+    def stop(*arguments: Any) -> Any:
+        stored = original(*arguments)
+        shaky.stop()
+        return stored
+
+    monkeypatch.setattr(stages, "draw", stop)
+    with pytest.raises(LedgerError):
+        run(path, home)
+    assert not Path("releases").exists()
+    monkeypatch.setattr(stages, "draw", None)  # it must not be needed again
+    shaky.start()
+    with opened(home) as ledger:
+        assert ledger.receipt("small-1").state == "drawing"  # type: ignore[union-attr]
+        assert ledger.verify().running == 1
+    first = small.tree(run(path, home).folder)
+    finishes_with(first, path, home)
