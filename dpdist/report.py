@@ -59,6 +59,8 @@ def write(content: Content, folder: Path) -> Path:
         _write_files(content, draft)
         draft.replace(folder)
     except OSError as error:
+        if folder.exists() and _holds(folder, content):
+            return folder  # another run of the same release was faster
         raise StoreError(
             f"{folder} could not be written: {error.strerror}; the release is measured and charged: make room and run again"
         ) from None

@@ -25,3 +25,16 @@ def test_optimisers(tmp_path: Path) -> None:
     table = (tmp_path / "table.md").read_text()
     for name in ("prefix", "all ranges", "random ranges", "WRelated", "WDiscrete", "2-way marginals"):
         assert f"| {name} | 64 |" in table
+
+
+def test_noise(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "noise.py", "--samples", "200000", "--peer-samples", "200", "--repeats", "1"]
+    done = subprocess.run(
+        [*command, "--out", tmp_path / "table.md"], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    table = (tmp_path / "table.md").read_text()
+    for name in ("gaussian", "laplace"):
+        for scale in ("10", "1,000", "1,000,000"):
+            assert f"| {name} | {scale} |" in table
+    assert "first sample, s" in table

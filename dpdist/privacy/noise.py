@@ -121,19 +121,19 @@ def _exp_negative(e: Any) -> Any:
 
 
 @numba.njit(inline="always")
-def _multiply_high(x: Any, y: Any) -> Any:
-    """Upper 64 bits of the 128-bit product."""
+def _multiply_wide(x: Any, y: Any) -> Any:
+    """Upper and lower 64 bits of the 128-bit product, from products of 32-bit halves, which vector units have."""
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     x0, x1, y0, y1 = x & low, x >> shift, y & low, y >> shift
     p00, p01, p10 = x0 * y0, x0 * y1, x1 * y0
     middle = (p00 >> shift) + (p01 & low) + (p10 & low)
-    return x1 * y1 + (p01 >> shift) + (p10 >> shift) + (middle >> shift)
+    return x1 * y1 + (p01 >> shift) + (p10 >> shift) + (middle >> shift), (middle << shift) | (p00 & low)
 
 
-def _kernel(kind: Kind, *, small: bool) -> Callable[..., None]:
+def _kernel(kind: Kind) -> Callable[..., None]:
     """Decide a batch of attempts, branch-free.
 
-    Writes y to out[0:BATCH] and a code to out[BATCH:]: bit 0 accepted, bit 1 undecided. ``small``: ceil(s) < 2^32.
+    Writes y to out[0:BATCH] and a code to out[BATCH:]: bit 0 accepted, bit 1 undecided.
     """
     gaussian = kind == "gaussian"
     table = tuple(np.int64(t) for t in (_GAUSSIAN_FAST_TABLE if gaussian else _LAPLACE_FAST_TABLE))
@@ -142,7 +142,7 @@ def _kernel(kind: Kind, *, small: bool) -> Callable[..., None]:
 
     @numba.njit(nogil=True, error_model="numpy")
     def decide(raw: Any, a: Any, b: Any, m: Any, threshold: Any, margin: Any, widths: Any, out: Any) -> None:
-        one, low32, shift = np.uint64(1), np.uint64(0xFFFFFFFF), np.uint64(32)
+        one = np.uint64(1)
         scale = float(a)
         below, above = 1.0 - margin, 1.0 + margin
         for i in range(BATCH):
@@ -170,11 +170,9 @@ def _kernel(kind: Kind, *, small: bool) -> Callable[..., None]:
                     tie |= v == far[t]
             tie |= k == terms
             w = raw[BATCH + i]
-            if small:
-                high = np.int64(((w >> shift) * m + (((w & low32) * m) >> shift)) >> shift)
-            else:
-                high = np.int64(_multiply_high(w, m))
-            refused = (w * m) < threshold
+            upper, lower = _multiply_wide(w, m)
+            high = np.int64(upper)
+            refused = lower < threshold
             y = first + high
             rest = b * y - a * k
             refused |= rest >= a
@@ -193,9 +191,7 @@ def _kernel(kind: Kind, *, small: bool) -> Callable[..., None]:
     return cast(Callable[..., None], decide)
 
 
-_KERNEL: dict[tuple[Kind, bool], Callable[..., None]] = {
-    (kind, small): _kernel(kind, small=small) for kind in ("gaussian", "laplace") for small in (True, False)
-}
+_KERNEL: dict[Kind, Callable[..., None]] = {"gaussian": _kernel("gaussian"), "laplace": _kernel("laplace")}
 
 
 @numba.njit(nogil=True)
@@ -236,7 +232,7 @@ class _Plan:
         steps = tuple(np.int64(after - before) for before, after in pairwise(first)) * 3
         widths = tuple(steps[group : group + _GROUP] for group in range(0, 3 * _GROUP, _GROUP))
         arguments = (np.int64(self.a), np.int64(self.b), np.uint64(self.offsets), np.uint64(self.rejection))
-        return _KERNEL[self.kind, self.offsets < 2**32], (*arguments, np.float64(MARGIN), widths)
+        return _KERNEL[self.kind], (*arguments, np.float64(MARGIN), widths)
 
 
 @dataclass(frozen=True)
