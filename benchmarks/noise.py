@@ -80,7 +80,9 @@ def main() -> None:
     options = parser.parse_args()
 
     lines = ["# Exact noise: samples a CPU-second", ""]
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "numba"))
+    installed = {d.name for d in importlib.metadata.distributions()}
+    packages = [name for name in ("numpy", "numba", "opendp") if name in installed]
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
     lines += [
         f"`python benchmarks/noise.py --samples {options.samples}`, {os.cpu_count()} cores, one thread; {versions}.",
         "",
