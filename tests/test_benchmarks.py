@@ -28,7 +28,16 @@ def test_optimisers(tmp_path: Path) -> None:
 
 
 def test_noise(tmp_path: Path) -> None:
-    command = [sys.executable, ROOT / "benchmarks" / "noise.py", "--samples", "200000", "--peer-samples", "200", "--repeats", "1"]
+    command = [
+        sys.executable,
+        ROOT / "benchmarks" / "noise.py",
+        "--samples",
+        "200000",
+        "--peer-samples",
+        "200",
+        "--repeats",
+        "1",
+    ]
     done = subprocess.run(
         [*command, "--out", tmp_path / "table.md"], capture_output=True, text=True, check=False, timeout=300
     )

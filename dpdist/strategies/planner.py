@@ -104,9 +104,14 @@ def considered(mechanism: str, norm: Norm, cells: int) -> tuple[str, ...]:
     return (*optimised, "identity", "laplace", *dense)
 
 
+TIE = 1e-9
+"""Costs this close are equal: which of them is lower is rounding, and differs from machine to machine."""
+
+
 def best(strategies: list[Strategy]) -> Strategy:
-    """The strategy of least cost; ties go to the first."""
-    return min(strategies, key=lambda s: np.inf if s.workload_cost is None else s.workload_cost)
+    """The strategy of least cost; of several that tie, the first."""
+    least = min(np.inf if s.workload_cost is None else s.workload_cost for s in strategies)
+    return next(s for s in strategies if np.isinf(least) or (s.workload_cost or np.inf) <= least * (1 + TIE))
 
 
 def candidates(strategies: list[Strategy], lower: float | None = None) -> list[Candidate]:
