@@ -277,6 +277,8 @@ def _print_ledger(book: Ledger) -> None:
     for budget in book.budgets():
         facts = _budget_facts(budget)
         spent, left = (f"{facts['unit']}={facts[part]:.6g}" for part in ("spent", "left"))
+        if budget.cap.delta:
+            spent = f"epsilon={facts['spent_epsilon']:.6g} ({spent})"
         budgets.add_row(facts["dataset"], facts["period"], facts["cap"], spent, left, str(facts["releases"]))
     out.print(budgets if budgets.row_count else "the ledger is empty: no budget was declared yet")
     events = Table("row", "event", "data set", "release", "when", box=None, pad_edge=False)
@@ -348,6 +350,7 @@ def _budget_facts(budget: Budget) -> dict[str, Any]:
         "unit": cap.unit,
         "spent": float(cap.amount(budget.spent)),
         "left": float(budget.left),
+        "spent_epsilon": budget.spent.epsilon(float(cap.delta)) if cap.delta or cap.pure else None,
         "releases": len(budget.charges),
     }
 

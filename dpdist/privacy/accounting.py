@@ -143,8 +143,15 @@ class Cap:
         return loss.pure if self.pure else loss.zcdp
 
     def left(self, spent: Loss) -> Fraction:
-        """What further releases may still spend, in the cap's unit; never negative."""
-        return max(Fraction(0), self.limit - self.amount(spent))
+        """What further releases may still spend, in the cap's unit: under an (epsilon, delta) cap, one more Gaussian release."""
+        if self.rho is not None or self.pure or not spent.epsilons:
+            return max(Fraction(0), self.limit - self.amount(spent))
+        low, high = 0, math.floor(self.limit * RHO_DENOMINATOR)
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self.allows(spent + Loss.gaussian(Fraction(middle, RHO_DENOMINATOR)))
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return Fraction(low, RHO_DENOMINATOR)
 
     def allows(self, loss: Loss) -> bool:
         """Whether a composed loss stays within the cap."""

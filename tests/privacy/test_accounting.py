@@ -190,6 +190,11 @@ def test_caps_tell_their_unit() -> None:
     assert (str(pure), pure.unit, pure.limit) == ("epsilon=1", "epsilon", 1)
     assert pure.left(Loss.laplace(Fraction(1, 3))) == Fraction(2, 3)
     assert not pure.allows(Loss.gaussian(Fraction(1, 10**9)))
+    mixed = Cap(epsilon=Fraction(4), delta=Fraction(1, 10**9))
+    left = mixed.left(Loss.laplace(Fraction(1)))
+    assert mixed.allows(Loss.laplace(Fraction(1)) + Loss.gaussian(left))
+    assert not mixed.allows(Loss.laplace(Fraction(1)) + Loss.gaussian(left + Fraction(1, 10**6)))
+    assert rho_for(3, 1e-9) == pytest.approx(float(left), rel=1e-3)
     assert Cap(rho=Fraction(1, 2)).allows(Loss.laplace(Fraction(1)))
     assert not Cap(rho=Fraction(1, 2)).allows(Loss.laplace(Fraction(1)) + Loss.gaussian(Fraction(1, 10**9)))
 
