@@ -137,6 +137,52 @@ class Domain:
         return Domain(tuple(self.attributes[self.axis(name)] for name in names))
 
 
+@dataclass(frozen=True)
+class Layout:
+    """What a count holds: every cell of a domain, or (with ``tables``) the marginal tables of some attribute sets in a row.
+
+    >>> Layout((2, 3, 4), ((0, 1), (2,))).size
+    10
+    """
+
+    shape: tuple[int, ...]
+    tables: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of counts."""
+        return sum(self._sizes) if self.tables else math.prod(self.shape)
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [math.prod(self.shape[axis] for axis in axes) for axes in self.tables]
+
+    def count(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Counts of records by their cell in the domain; negative cells are left out."""
+        kept = cells[cells >= 0]
+        if not self.tables:
+            return np.bincount(kept, minlength=self.size)
+        codes = np.unravel_index(kept, self.shape)
+        parts = []
+        for axes, size in zip(self.tables, self._sizes, strict=True):
+            flat = np.zeros(kept.size, dtype=np.int64)
+            for axis in axes:
+                flat = flat * self.shape[axis] + codes[axis]
+            parts.append(np.bincount(flat, minlength=size))
+        return np.concatenate(parts)
+
+    def table(self, counts: NDArray[np.int64], axes: tuple[int, ...]) -> NDArray[np.int64]:
+        """The table of some attributes, from the first counted table that holds them. Raises: InvalidInput if none does."""
+        start = 0
+        held = self.tables or (tuple(range(len(self.shape))),)
+        for of, size in zip(held, self._sizes or [self.size], strict=True):
+            if set(axes) <= set(of):
+                whole = counts[start : start + size].reshape([self.shape[axis] for axis in of])
+                return np.asarray(whole.sum(axis=tuple(i for i, axis in enumerate(of) if axis not in axes)))
+            start += size
+        raise InvalidInput(f"no counted table holds the attributes {axes}")
+
+
 def _bin_labels(edges: tuple[float, ...]) -> tuple[str, ...]:
     whole = all(float(e).is_integer() for e in edges)
     text = [str(int(e)) if whole else f"{e:g}" for e in edges]

@@ -23,7 +23,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from dpdist.domain import OUTSIDE, Attribute, Domain
+from dpdist.domain import OUTSIDE, Attribute, Domain, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput, InvalidSpec, OutOfMemory, UnknownValue
 from dpdist.store import Store, StoredArray
@@ -101,41 +101,52 @@ def source_of(
 
 
 def count(
-    source: Source, domain: Domain, store: Store, engine: Engine, *, scratch: Path, on_done: OnDone | None = None
+    source: Source,
+    domain: Domain,
+    store: Store,
+    engine: Engine,
+    *,
+    scratch: Path,
+    tables: tuple[tuple[int, ...], ...] = (),
+    on_done: OnDone | None = None,
 ) -> tuple[StoredArray, Tally]:
     """The histogram of all records, counted once for each content of the source and domain.
 
     Args:
+        tables: attribute sets whose marginal tables are counted instead of all cells, which may then be up to 2^63.
         scratch: folder that all workers reach, for records dealt out by person.
-    Returns: (cells,) int64 in the store under ``histograms/<digest of source and domain>``, and the tally.
+    Returns: (counts,) int64 in the order of ``Layout``, in the store under ``histograms/<digest of source and domain>``, and the tally.
     Raises: UnknownValue, InvalidSpec (missing columns), OutOfMemory.
     """
-    name = f"histograms/{_count_digest(source, domain)}"
+    layout = Layout(domain.shape, tables)
+    name = f"histograms/{_count_digest(source, domain, tables)}"
     if store.exists(name):
         stored = store.open(name)
         return stored, Tally(**stored.facts["private_tally"])
     _check_columns(source, domain)
-    needed = 3 * 8 * domain.cells + 2 * BATCH_ROWS * 64
+    if domain.cells >= 2**63:
+        raise InvalidInput(f"a domain has up to 2^63 cells, found {float(domain.cells):.3g}; use fewer attributes")
+    needed = 3 * 8 * layout.size + 2 * BATCH_ROWS * 64
     if needed > engine.memory_bytes:
         cure = "merge values of the attributes, use fewer attributes, or give the workers more memory"
         raise OutOfMemory("counting", needed, engine.memory_bytes, cure)
     work = store.scratch()
     if source.person is not None:
-        partials, tally = _count_by_person(source, domain, store, engine, work, scratch, on_done)
+        partials, tally = _count_by_person(source, domain, layout, store, engine, work, scratch, on_done)
     else:
         groups = _grouped(_partitions(source), engine.workers * PARTS_A_WORKER)
         tasks = [(f"{work}/{i}", group) for i, group in enumerate(groups)]
-        results = engine.map(partial(_count_partitions, source, domain, store), tasks, on_done=on_done)
+        results = engine.map(partial(_count_partitions, source, domain, layout, store), tasks, on_done=on_done)
         partials = [part for part, _ in results]
         tally = sum((t for _, t in results), Tally())
-    stored = _sum_partials(partials, domain, store, engine, name, tally)
+    stored = _sum_partials(partials, layout, store, engine, name, tally)
     store.delete(work)
     return stored, tally
 
 
-def _count_digest(source: Source, domain: Domain) -> str:
+def _count_digest(source: Source, domain: Domain, tables: tuple[tuple[int, ...], ...]) -> str:
     facts = [[a.name, a.categories, a.edges, a.outside] for a in domain.attributes]
-    return hashlib.sha256(f"{source.digest}{json.dumps(facts)}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{source.digest}{json.dumps([facts, tables])}".encode()).hexdigest()[:32]
 
 
 Partition = tuple[str, int | None]
@@ -158,23 +169,23 @@ def _grouped(items: list[Partition], groups: int) -> list[list[Partition]]:
 
 
 def _count_partitions(
-    source: Source, domain: Domain, store: Store, task: tuple[str, list[Partition]]
+    source: Source, domain: Domain, layout: Layout, store: Store, task: tuple[str, list[Partition]]
 ) -> tuple[StoredArray, Tally]:
     name, partitions = task
-    counts = np.zeros(domain.cells, dtype=np.int64)
+    counts = np.zeros(layout.size, dtype=np.int64)
     tally = Tally()
     for partition in partitions:
         for table in _tables(source, domain, partition):
             cells, part = _cells(table, source, domain, partition[0])
-            counts += np.bincount(cells[cells >= 0], minlength=domain.cells)
+            counts += layout.count(cells)
             tally = tally + part
     return store.put(name, counts), tally
 
 
 def _sum_partials(
-    partials: list[StoredArray], domain: Domain, store: Store, engine: Engine, name: str, tally: Tally
+    partials: list[StoredArray], layout: Layout, store: Store, engine: Engine, name: str, tally: Tally
 ) -> StoredArray:
-    plan = store.plan(name, (domain.cells,), np.int64)
+    plan = store.plan(name, (layout.size,), np.int64)
     store.begin(plan)
     digests = engine.map(partial(_sum_shard, partials, store, replace(plan)), list(range(plan.shards)))
     return store.finish(plan, digests, {"private_tally": tally.__dict__})
@@ -188,7 +199,14 @@ def _sum_shard(partials: list[StoredArray], store: Store, plan: Any, shard: int)
 
 
 def _count_by_person(
-    source: Source, domain: Domain, store: Store, engine: Engine, work: str, scratch: Path, on_done: OnDone | None
+    source: Source,
+    domain: Domain,
+    layout: Layout,
+    store: Store,
+    engine: Engine,
+    work: str,
+    scratch: Path,
+    on_done: OnDone | None,
 ) -> tuple[list[StoredArray], Tally]:
     folder = scratch / work
     folder.mkdir(parents=True)
@@ -197,7 +215,7 @@ def _count_by_person(
         partitions = list(enumerate(_partitions(source)))
         dealt = engine.map(partial(_deal_partition, source, domain, folder, buckets), partitions, on_done=on_done)
         tasks = [(f"{work}/{bucket}", bucket) for bucket in range(buckets)]
-        results = engine.map(partial(_count_bucket, source.most_records, domain, store, folder), tasks, on_done=on_done)
+        results = engine.map(partial(_count_bucket, source.most_records, layout, store, folder), tasks, on_done=on_done)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return [part for part, _ in results], sum(dealt + [t for _, t in results], Tally())
@@ -223,11 +241,11 @@ def _deal_partition(source: Source, domain: Domain, folder: Path, buckets: int, 
     return tally
 
 
-def _count_bucket(most: int, domain: Domain, store: Store, folder: Path, task: tuple[str, int]) -> tuple[StoredArray, Tally]:
+def _count_bucket(most: int, layout: Layout, store: Store, folder: Path, task: tuple[str, int]) -> tuple[StoredArray, Tally]:
     """Keep the first ``most`` records of each person, in the order of files and rows, and count them."""
     name, bucket = task
     files = sorted(folder.glob(f"{bucket}-*.parquet"))
-    counts = np.zeros(domain.cells, dtype=np.int64)
+    counts = np.zeros(layout.size, dtype=np.int64)
     beyond = 0
     if files:
         table = pa.concat_tables([pyarrow.parquet.read_table(path) for path in files])
@@ -237,7 +255,7 @@ def _count_bucket(most: int, domain: Domain, store: Store, folder: Path, task: t
         fresh[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
         starts = np.maximum.accumulate(np.where(fresh, np.arange(high.size), 0))
         kept = np.arange(high.size) - starts < most
-        counts += np.bincount(cell[order][kept], minlength=domain.cells)
+        counts += layout.count(cell[order][kept])
         beyond = int((~kept).sum())
     return store.put(name, counts), Tally(beyond_bound=beyond)
 

@@ -7,21 +7,33 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
-from dpdist.strategies.grid import MOST_RECORDS, Grid
+from dpdist.strategies.grid import Grid
+from dpdist.strategies.lattice import MOST_RECORDS
+from dpdist.strategies.term_grid import TermGrid
 from dpdist.workloads.basis import SubsetBasis
 
 
-def exact_measurement(store: Store, engine: Engine, grid: Grid, counts: StoredArray) -> Matrix:
-    """z = M B x, (p,) int64, without noise: private. B x is summed over the histogram's shards on the engine.
+def exact_measurement(
+    store: Store, engine: Engine, grid: Grid | TermGrid, counts: StoredArray, layout: Layout | None = None
+) -> Matrix:
+    """z, (p,) int64, without noise: private. B x is summed over the histogram's shards on the engine.
 
+    Args:
+        layout: what the counts hold; only a ``TermGrid`` needs it.
     Raises: InvalidInput when the histogram holds more records than the grid can count without overflow.
     """
+    if isinstance(grid, TermGrid):
+        assert layout is not None
+        whole = store.read(counts)
+        _few_enough(int(layout.table(whole, ())))
+        return np.concatenate([term.measure(layout.table(whole, term.axes)) for term in grid.terms])
     if isinstance(grid.base, SubsetBasis):
         work = store.scratch()
         tasks = [(f"{work}/{i}", shards) for i, shards in enumerate(engine.dealt(counts.plan.shards))]
@@ -33,9 +45,13 @@ def exact_measurement(store: Store, engine: Engine, grid: Grid, counts: StoredAr
         x = store.read(counts)
         records = int(x.sum())
         statistics = grid.base.matvec(x)
+    _few_enough(records)
+    return grid.apply(np.asarray(statistics, dtype=np.int64))
+
+
+def _few_enough(records: int) -> None:
     if records > MOST_RECORDS:
         raise InvalidInput(f"the grid holds up to {MOST_RECORDS} records without overflow; split the data set by period")
-    return grid.apply(np.asarray(statistics, dtype=np.int64))
 
 
 def draw(store: Store, name: str, exact: Matrix, key: Secret, noise: Noise, facts: dict[str, Any]) -> StoredArray:

@@ -12,7 +12,8 @@ from dpdist.operators import Identity, Matrix
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
 from dpdist.strategies.grid import Grid
-from dpdist.workloads import Basis, Workload, integer_basis
+from dpdist.strategies.term_grid import TermGrid, along
+from dpdist.workloads import Basis, Block, Workload, integer_basis
 
 
 @dataclass(frozen=True)
@@ -106,3 +107,77 @@ def _left_inverse(rows: Matrix) -> Matrix:
     if rows.shape[0] < rows.shape[1] or diagonal.min() <= 1e-12 * diagonal.max():
         raise InvalidInput("the strategy does not determine every cell; choose another mechanism for this workload")
     return np.asarray(scipy.linalg.solve_triangular(r, q.T, check_finite=False))
+
+
+@dataclass(frozen=True)
+class TermReader:
+    """How answers derive from measured terms: the sum of what each term says, block by block of queries.
+
+    Attributes:
+        inverses: for every term, the pseudo-inverse of each of its factors, (n_i, p_i).
+    """
+
+    workload: Workload
+    grid: TermGrid
+    inverses: tuple[tuple[Matrix, ...], ...] = field(repr=False)
+
+    def answers(self, block: Block, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
+        """Answers of a block's unweighted queries and their standard errors, both (queries,) float64.
+
+        The estimate is xhat = sum over terms of (kron of pinv(M_i)) y / n_j over the attributes j outside; a block's factors act
+        on it attribute by attribute. Noise is independent between terms, so variances add.
+        """
+        if not block.separable:
+            raise InvalidInput(
+                f"queries {block.name!r} are no product over attributes; choose mechanism 'coa' or 'identity'"
+            )
+        asked = dict(zip(block.axes, block.factors, strict=True))
+        sizes = [factor.shape[0] for factor in block.factors]
+        total, variance = np.zeros(sizes), np.zeros(sizes)
+        for (term, part), inverses in zip(self.grid.slices(), self.inverses, strict=True):
+            unit = 2.0**term.shift / term.multiplier
+            tensor = measured[part].astype(np.float64).reshape([f.shape[0] for f in term.factors]) * unit
+            spread: dict[int, Matrix] = {}
+            silent = False
+            for position, (axis, inverse) in enumerate(zip(term.axes, inverses, strict=True)):
+                rows = asked[axis].matvec(inverse) if axis in asked else inverse.sum(axis=0, keepdims=True)
+                if float(np.abs(rows).max()) <= 1e-10 * float(np.abs(inverse).max()):
+                    silent = True  # the term sums to zero over an attribute that the block does not ask for
+                    break
+                tensor = along(rows, tensor, position)
+                spread[axis] = np.einsum("ij,ij->i", rows, rows)
+            if silent:
+                continue
+            kept = tensor.reshape([n for axis, n in zip(term.axes, tensor.shape, strict=True) if axis in asked])
+            shape = [n if axis in term.axes else 1 for axis, n in zip(block.axes, sizes, strict=True)]
+            kept = kept.reshape(shape)
+            squares = np.full((1,) * len(sizes), (unit * noise.deviation) ** 2)
+            for axis, values in spread.items():
+                if axis not in asked:
+                    squares = squares * values[0]
+            for place, axis in enumerate(block.axes):
+                ones = [1] * len(sizes)
+                ones[place] = sizes[place]
+                if axis in spread:
+                    squares = squares * spread[axis].reshape(ones)
+                else:
+                    size = self.grid.shape[axis]
+                    mean = asked[axis].matvec(np.full(size, 1.0 / size)).reshape(ones)
+                    kept, squares = kept * mean, squares * mean**2
+            total += kept
+            variance += squares
+        return total.ravel(), np.sqrt(variance).ravel()
+
+
+def term_reader(workload: Workload, grid: TermGrid) -> TermReader:
+    """The reader of a term grid."""
+    inverses = tuple(tuple(_pseudo_inverse(factor) for factor in term.factors) for term in grid.terms)
+    return TermReader(workload, grid, inverses)
+
+
+def _pseudo_inverse(factor: Matrix) -> Matrix:
+    """M^+ of integer rows of full row rank, (n, p) float64."""
+    real = factor.astype(np.float64)
+    if real.shape[0] == real.shape[1]:
+        return np.asarray(scipy.linalg.inv(real, check_finite=False))
+    return np.asarray(scipy.linalg.solve(real @ real.T, real, assume_a="pos", check_finite=False).T)

@@ -22,8 +22,10 @@ from dpdist.workloads.marginals import listed_marginals, marginals
 from dpdist.workloads.ranges import cdf, ranges_of
 
 Neighbours = Literal["add-remove", "replace-one"]
-Mechanism = Literal["auto", "coa", "identity", "gaussian", "laplace", "hierarchical", "wavelet", "low-rank"]
-NEEDS_GAUSSIAN: tuple[Mechanism, ...] = ("coa", "gaussian")
+Mechanism = Literal[
+    "auto", "coa", "kronecker", "marginals", "identity", "gaussian", "laplace", "hierarchical", "wavelet", "low-rank"
+]
+NEEDS_GAUSSIAN: tuple[Mechanism, ...] = ("coa", "kronecker", "marginals", "gaussian")
 NEEDS_PURE: tuple[Mechanism, ...] = ("laplace",)
 
 

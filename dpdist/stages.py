@@ -18,6 +18,7 @@ import numpy as np
 import platformdirs
 
 from dpdist import histogram, report
+from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
 from dpdist.gram import accumulate
@@ -27,7 +28,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Charge, opened
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
-from dpdist.reconstruct import Reader, reader_of
+from dpdist.reconstruct import Reader, reader_of, term_reader
 from dpdist.spec import ReleaseSpec
 from dpdist.store import Store, StoredArray
 from dpdist.strategies import (
@@ -36,14 +37,18 @@ from dpdist.strategies import (
     gaussian,
     hierarchical,
     identity,
+    kronecker,
     laplace,
     laplace_bound,
     low_rank,
+    marginal_optimum,
     wavelet,
 )
 from dpdist.strategies.base import Norm, Solve, Step
 from dpdist.strategies.grid import Grid, grid_of
-from dpdist.strategies.planner import DENSE_CELLS, Candidate, Effort, best, candidates, considered, effort
+from dpdist.strategies.planner import DENSE_CELLS, Candidate, Effort, best, candidates, considered, effort, planned_effort
+from dpdist.strategies.term_grid import TermGrid
+from dpdist.strategies.terms import Term
 from dpdist.workloads import Workload, integer_basis
 
 _T = TypeVar("_T")
@@ -91,7 +96,7 @@ class Plan:
     strategy: Strategy
     table: list[Candidate]
     effort: Effort
-    grid: Grid
+    grid: Grid | TermGrid
     noise: Noise
     loss: Loss
 
@@ -99,6 +104,13 @@ class Plan:
     def noise_multiplier(self) -> float:
         """Scale of the noise at sensitivity 1: its standard deviation (Gaussian), or 1/epsilon (Laplace)."""
         return self.noise.scale / self.grid.sensitivity
+
+    @property
+    def layout(self) -> Layout:
+        """What has to be counted: tables for strategies over marginals, else every cell."""
+        shape = self.spec.attributes.shape
+        tables = self.grid.tables if isinstance(self.grid, TermGrid) else ()
+        return Layout(shape, () if any(len(table) == len(shape) for table in tables) else tables)
 
 
 @dataclass(frozen=True)
@@ -148,7 +160,7 @@ class _Watcher:
 
     def __call__(self, found: Step) -> None:
         self.progress("plan", f"iteration {found.iteration}: cost {found.objective:.6g}, certified gap {found.gap:.1e}")
-        if found.checkpoint is not None:
+        if found.checkpoint is not None and self.checkpoint:
             self.store.write_document(self.checkpoint, {"dual": found.checkpoint.tolist()})
 
     def __reduce__(self) -> tuple[type[_Watcher], tuple[Store, str, Progress]]:
@@ -167,15 +179,15 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     """
     keys.load(context.home)  # before anything is charged: no key, no release
     planned = step("plan", lambda: plan(context, spec))
-    counts, tally = step("count", lambda: count(context, spec))
+    counts, tally = step("count", lambda: count(context, spec, planned.layout))
     measured, charged = step("measure", lambda: measure(context, planned, counts))
     answers = step("answer", lambda: answer(context, planned, measured))
     folder = step("publish", lambda: publish(context, planned, answers))
     return Release(spec, planned, answers, folder, charged, tally)
 
 
-def count(context: Context, spec: ReleaseSpec) -> tuple[StoredArray, histogram.Tally]:
-    """The histogram of the spec's records."""
+def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, histogram.Tally]:
+    """The histogram of the spec's records, or the tables that the layout asks for."""
     person = spec.records.person
     source = histogram.source_of(
         spec.records_path,
@@ -189,17 +201,24 @@ def count(context: Context, spec: ReleaseSpec) -> tuple[StoredArray, histogram.T
         context.progress("count", f"{done} of {total} groups of partitions")
 
     return histogram.count(
-        source, spec.attributes, context.store, context.engine, scratch=context.home / "scratch", on_done=tell
+        source,
+        spec.attributes,
+        context.store,
+        context.engine,
+        scratch=context.home / "scratch",
+        tables=layout.tables,
+        on_done=tell,
     )
 
 
 def plan(context: Context, spec: ReleaseSpec) -> Plan:
     """Strategy, grid, noise scale and predicted errors; touches no record and no budget."""
     workload = spec.queries
-    needs = effort(workload)
     norm: Norm = "l1" if spec.budget.pure else "l2"
     cells = workload.shape[1]
-    compared = [_strategy(context, spec, name, norm) for name in considered(spec.mechanism, norm, cells)]
+    names = considered(spec.mechanism, norm, workload)
+    needs = planned_effort(workload, names)
+    compared = [_strategy(context, spec, name, norm) for name in names]
     lower = laplace_bound(gram(context, workload)) if norm == "l1" and cells <= DENSE_CELLS else None
     strategy = best(compared)
     grid = grid_of(strategy, workload, neighbours=spec.neighbours, most_records=spec.records.person.most_records)
@@ -221,6 +240,11 @@ def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Str
     if name in ("wavelet", "hierarchical"):
         _enough_memory(context, f"the cost of {name!r}", 8 * 8 * workload.shape[1] ** 2)
         return context.engine.heavy(partial(wavelet if name == "wavelet" else hierarchical, shape, norm=norm), workload)
+    if name == "marginals":
+        return marginal_optimum(workload)
+    if name == "kronecker":
+        _enough_memory(context, "a product of strategies", effort(workload, "kronecker").memory_bytes)
+        return kronecker_strategy(context, spec)
     _enough_memory(context, "optimising the strategy", effort(workload, "coa" if name == "coa" else "low_rank").memory_bytes)
     return optimised(context, spec) if name == "coa" else low_rank_strategy(context, spec, norm)
 
@@ -252,6 +276,25 @@ def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
     facts = stored.facts
     record = Solve(facts["method"], facts["stop"], ())
     return Strategy("coa", operator, facts["cost"], facts["lower_bound"], record)
+
+
+def kronecker_strategy(context: Context, spec: ReleaseSpec) -> Strategy:
+    """The product of certified optima, one solve a factor, each solved once for its workload and tolerance."""
+    name = f"strategies/{spec.queries.fingerprint[:32]}-kronecker-{spec.tolerance:g}"
+    if not context.store.exists(f"{name}/last"):
+        tell = _Watcher(context.store, "", context.progress)
+        solved = context.engine.heavy(partial(kronecker, tolerance=spec.tolerance, on_step=tell), spec.queries)
+        term = solved.terms[0]
+        facts = {**_strategy_facts(solved), "axes": list(term.axes)}
+        for i, factor in enumerate(term.factors):
+            context.store.put_first(f"{name}/{i}", factor)
+        context.store.put_first(f"{name}/last", np.zeros(1), facts)
+    facts = context.store.open(f"{name}/last").facts
+    factors = [context.store.read(context.store.open(f"{name}/{i}")) for i in range(len(facts["axes"]))]
+    term = Term(tuple(facts["axes"]), tuple(factors))
+    operator = term.operator(spec.attributes.shape)
+    record = Solve(facts["method"], facts["stop"], ())
+    return Strategy("kronecker", operator, facts["cost"], facts["lower_bound"], record, terms=(term,))
 
 
 def low_rank_strategy(context: Context, spec: ReleaseSpec, norm: Norm) -> Strategy:
@@ -326,7 +369,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
             _consistent(before is not None and before.state, context.store.exists(name), spec.release)
         exact = None
         if charged or not context.store.exists(name):
-            exact = exact_measurement(context.store, context.engine, planned.grid, counts)
+            exact = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout)
         ledger.reserve(charge)
         receipt = ledger.begin_drawing(spec.release)
         if receipt.state == "committed":
@@ -385,6 +428,8 @@ def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
     names = (f"{folder}/answer", f"{folder}/error", f"{folder}/half-width")
     if all(context.store.exists(name) for name in names):
         return Answers(*(context.store.open(name) for name in names))
+    if isinstance(planned.grid, TermGrid):
+        return _answer_terms(context, planned, planned.grid, measured, names)
     context.progress("answer", "inverting the strategy")
     reader = context.engine.heavy(partial(reader_of, workload, direct=planned.strategy.direct), planned.grid)
     z = context.store.read(measured)
@@ -404,6 +449,21 @@ def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
     done = [context.store.finish(target, [row[i] for row in digests]) for i, target in enumerate(plans)]
     context.store.delete(scratch)
     return Answers(*done)
+
+
+def _answer_terms(context: Context, planned: Plan, grid: TermGrid, measured: StoredArray, names: tuple[str, ...]) -> Answers:
+    """Answers of a strategy over tables: every block of queries straight from the measured terms."""
+    workload = planned.spec.queries
+    reader = context.engine.heavy(term_reader, workload, grid)
+    z = context.store.read(measured)
+    columns: tuple[list[Matrix], list[Matrix]] = ([], [])
+    for done, block in enumerate(workload.blocks, start=1):
+        for column, values in zip(columns, reader.answers(block, z, planned.noise), strict=True):
+            column.append(values)
+        context.progress("answer", f"{done} of {len(workload.blocks)} groups of queries")
+    answer, error = (np.concatenate(column) for column in columns)
+    whole = (answer, error, error * planned.noise.half_width_95(0.0))
+    return Answers(*(context.store.put(name, values) for name, values in zip(names, whole, strict=True)))
 
 
 def _answer_shard(

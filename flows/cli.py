@@ -22,7 +22,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss, pld_epsilon, zcdp_epsilon
 from dpdist.privacy.ledger import Budget, Ledger, opened
 from dpdist.spec import json_schema, load
-from dpdist.strategies.planner import effort
+from dpdist.strategies.planner import considered, planned_effort
 from flows import settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help=__doc__)
@@ -54,15 +54,18 @@ def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = F
     """What a release would cost and how accurate it would be. Touches no data and no budget."""
     checked = load(spec)
     home = stages.state_folder()
-    needs = effort(checked.queries)
+    needs = planned_effort(
+        checked.queries, considered(checked.mechanism, "l1" if checked.budget.pure else "l2", checked.queries)
+    )
     if not as_json:
         out.print(
             f"[bold]{checked.release}[/]: {checked.queries.shape[0]:,} queries over {checked.queries.shape[1]:,} cells"
         )
-        out.print(
-            f"optimising needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s "
-            f"(rank {needs.rank:,}); a strategy solved before is read back"
-        )
+        if needs.products:
+            out.print(
+                f"optimising needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s "
+                f"(rank {needs.rank:,}); a strategy solved before is read back"
+            )
     with _progress() as tell, engine.started(engine_address) as started:
         planned = stages.plan(stages.Context(home, stages.store_of(home), started, tell), checked)
     certificate = stages.certificate(planned)

@@ -78,6 +78,11 @@ class Operator(ABC):
         return out
 
     @property
+    def frobenius_squared(self) -> float:
+        """Sum of all squared entries."""
+        return float(self.column_norms_squared().sum())
+
+    @property
     def l2_sensitivity(self) -> float:
         """Largest column norm: how far one added or removed record moves A x."""
         return float(np.sqrt(self.column_norms_squared().max(initial=0.0)))

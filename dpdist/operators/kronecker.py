@@ -71,6 +71,10 @@ class Kronecker(Operator):
         return out
 
     @property
+    def frobenius_squared(self) -> float:
+        return math.prod(f.frobenius_squared for f in self.factors)
+
+    @property
     def l2_sensitivity(self) -> float:
         return math.prod(f.l2_sensitivity for f in self.factors)
 

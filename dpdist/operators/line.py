@@ -42,6 +42,18 @@ class Identity(Operator):
     def column_norms_l1(self) -> Matrix:
         return self.column_norms_squared()
 
+    @property
+    def frobenius_squared(self) -> float:
+        return float(self.n)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return 1.0
+
+    @property
+    def l1_sensitivity(self) -> float:
+        return 1.0
+
     def description(self) -> tuple[object, ...]:
         return ("identity", self.n)
 
@@ -70,6 +82,18 @@ class Total(Operator):
 
     def column_norms_l1(self) -> Matrix:
         return self.column_norms_squared()
+
+    @property
+    def frobenius_squared(self) -> float:
+        return float(self.n)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return 1.0
+
+    @property
+    def l1_sensitivity(self) -> float:
+        return 1.0
 
     def description(self) -> tuple[object, ...]:
         return ("total", self.n)

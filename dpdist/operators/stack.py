@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Matrix, Operator
+
+COLUMNS = 2**22
+"""Up to here columns are looked at one by one."""
 
 
 class Scaled(Operator):
@@ -37,6 +41,18 @@ class Scaled(Operator):
 
     def column_norms_l1(self) -> Matrix:
         return abs(self.factor) * self.operator.column_norms_l1()
+
+    @property
+    def frobenius_squared(self) -> float:
+        return self.factor**2 * self.operator.frobenius_squared
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return abs(self.factor) * self.operator.l2_sensitivity
+
+    @property
+    def l1_sensitivity(self) -> float:
+        return abs(self.factor) * self.operator.l1_sensitivity
 
     def description(self) -> tuple[object, ...]:
         return ("scaled", self.factor, self.operator)
@@ -86,6 +102,24 @@ class Stack(Operator):
 
     def column_norms_l1(self) -> Matrix:
         return np.asarray(np.sum([part.column_norms_l1() for part in self.parts], axis=0))
+
+    @property
+    def frobenius_squared(self) -> float:
+        return sum(part.frobenius_squared for part in self.parts)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """Largest column norm; beyond ``COLUMNS`` columns an upper bound: as if all parts had theirs in one place."""
+        if self.shape[1] <= COLUMNS:
+            return super().l2_sensitivity
+        return math.sqrt(sum(part.l2_sensitivity**2 for part in self.parts))
+
+    @property
+    def l1_sensitivity(self) -> float:
+        """Largest L1 norm of a column; beyond ``COLUMNS`` columns an upper bound."""
+        if self.shape[1] <= COLUMNS:
+            return super().l1_sensitivity
+        return sum(part.l1_sensitivity for part in self.parts)
 
     def description(self) -> tuple[object, ...]:
         return ("stack", *self.parts)

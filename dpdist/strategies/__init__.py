@@ -7,7 +7,9 @@ from dpdist.strategies.eigen import eigen_design
 from dpdist.strategies.gaussian import gaussian, laplace
 from dpdist.strategies.hierarchical import hierarchical
 from dpdist.strategies.identity import identity
+from dpdist.strategies.kronecker import kronecker
 from dpdist.strategies.low_rank import low_rank
+from dpdist.strategies.marginals import marginal_optimum
 from dpdist.strategies.planner import Effort, effort
 from dpdist.strategies.smoothing import smoothing
 from dpdist.strategies.wavelet import wavelet
@@ -26,11 +28,13 @@ __all__ = [
     "hardt_talwar",
     "hierarchical",
     "identity",
+    "kronecker",
     "laplace",
     "laplace_bound",
     "lemma_4",
     "low_rank",
     "low_rank_bounds",
+    "marginal_optimum",
     "matrix_mechanism_cost",
     "singular_value_bound",
     "smoothing",

@@ -11,6 +11,7 @@ import scipy.linalg
 
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Matrix, Operator
+from dpdist.strategies.terms import Term
 from dpdist.workloads import Workload
 
 Norm = Literal["l2", "l1"]
@@ -85,6 +86,7 @@ class Strategy:
         lower_bound: no strategy has a lower cost for that workload; None when no workload was given.
         direct: answers are the noisy measurements themselves (the Gaussian mechanism), without least squares.
         norm: "l2" is measured with Gaussian noise; "l1" with Laplace noise, its cost is the variance at epsilon = 1.
+        terms: A as Kronecker rows over marginal tables, where it is too large to be written down.
         structural_error: ||W - B A||_F of a strategy that answers the workload only approximately, else 0.
     """
 
@@ -96,10 +98,13 @@ class Strategy:
     direct: bool = False
     norm: Norm = "l2"
     structural_error: float = 0.0
+    terms: tuple[Term, ...] = ()
 
     @property
     def l2_sensitivity(self) -> float:
         """Largest column norm of A."""
+        if self.terms:
+            return float(np.sqrt(sum(term.square for term in self.terms)))
         return self.operator.l2_sensitivity
 
     @property

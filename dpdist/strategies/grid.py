@@ -9,10 +9,8 @@ answers stay exactly unbiased.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import scipy.linalg
@@ -20,14 +18,11 @@ import scipy.linalg
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.operators.base import ROW_BLOCK_BYTES
-from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, laplace_scale
-from dpdist.privacy.noise import Noise
 from dpdist.strategies.base import Norm, Strategy
+from dpdist.strategies.lattice import GRID_BITS, Lattice, Neighbours
+from dpdist.strategies.term_grid import TermGrid, term_grid
 from dpdist.workloads import Workload, integer_basis
 
-GRID_BITS = 30
-"""A strategy of unit sensitivity has entries of at most 2^30 on the grid: z fits int64 for up to 2^32 records."""
-MOST_RECORDS = 2**32
 COMPLETION = 2.0**-15
 """Weight of the directions nobody asks for, added so that the rounded strategy stays invertible; costs below 1e-8."""
 COMPLETION_L1 = 2.0**-20
@@ -35,11 +30,9 @@ COMPLETION_L1 = 2.0**-20
 PAIR_CELLS = 16384
 L1_PAIR_WORK = 2**33
 
-Neighbours = Literal["add-remove", "replace-one"]
-
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(Lattice):
     """An integer strategy M B and how to read its measurements.
 
     Attributes:
@@ -70,23 +63,6 @@ class Grid:
         content.update(repr(facts).encode())
         return content.hexdigest()
 
-    @property
-    def sensitivity(self) -> float:
-        """The sensitivity in grid units, for reports; the exact one is its square."""
-        return float(np.sqrt(float(self.sensitivity_squared)))
-
-    def noise(self, budget: Loss) -> Noise:
-        """The least whole-scale noise that keeps a release within a budget of the right kind."""
-        if self.norm == "l1":
-            return Noise("laplace", laplace_scale(math.isqrt(self.sensitivity_squared), budget.pure))
-        return Noise("gaussian", gaussian_scale(self.sensitivity_squared, budget.rho))
-
-    def loss(self, budget: Loss, noise: Noise) -> Loss:
-        """What the release is charged: its budget, and for Gaussian noise the slack of this grid."""
-        if self.norm == "l1":
-            return budget
-        return Loss.gaussian(budget.rho, gaussian_slack(self.sensitivity_squared, noise.scale, self.rows))
-
     def row_blocks(self) -> Iterator[Matrix]:
         """Rows of M B over all cells, (k, cells) int64, block by block."""
         return _row_blocks(self.mixing, self.base)
@@ -98,7 +74,7 @@ class Grid:
         return np.asarray(self.mixing @ statistics)
 
 
-def grid_of(strategy: Strategy, workload: Workload, *, neighbours: Neighbours, most_records: int) -> Grid:
+def grid_of(strategy: Strategy, workload: Workload, *, neighbours: Neighbours, most_records: int) -> Grid | TermGrid:
     """The integer grid of a strategy.
 
     Args:
@@ -107,6 +83,8 @@ def grid_of(strategy: Strategy, workload: Workload, *, neighbours: Neighbours, m
     """
     if most_records < 1:
         raise InvalidInput(f"a person has at least one record, found most_records={most_records}")
+    if strategy.terms:
+        return term_grid(strategy.terms, workload.domain.shape, neighbours=neighbours, most_records=most_records)
     base, real = _integer_base(strategy, workload)
     unit = strategy.sensitivity
     spacing = unit * 2.0**-GRID_BITS

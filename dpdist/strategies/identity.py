@@ -9,5 +9,5 @@ from dpdist.workloads import Workload
 
 def identity(n: int, workload: Workload | None = None, *, norm: Norm = "l2") -> Strategy:
     """A = I: cost ||W||_F^2 under Gaussian noise, twice that under Laplace noise."""
-    cost = None if workload is None else float(workload.operator.column_norms_squared().sum()) * UNIT_VARIANCE[norm]
+    cost = None if workload is None else workload.operator.frobenius_squared * UNIT_VARIANCE[norm]
     return Strategy("identity", Identity(n), cost, None, CLOSED_FORM, norm=norm)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from dpdist.operators import Matrix
+from dpdist.operators import Identity, Matrix, Total
 from dpdist.strategies.base import Norm, Strategy
+from dpdist.strategies.kronecker import is_product
+from dpdist.strategies.marginals import is_marginals, marginal_weights
 from dpdist.workloads import Workload, integer_basis
 
-Optimiser = Literal["coa", "newton", "eigen", "low_rank", "smoothing"]
+Optimiser = Literal["coa", "newton", "eigen", "low_rank", "smoothing", "kronecker", "marginals"]
 
 EIGENDECOMPOSITION_PRODUCTS = 5.0
 TYPICAL_STEPS = 12
@@ -63,9 +66,18 @@ def effort(workload: Workload | Matrix, mechanism: Optimiser = "coa") -> Effort:
 
     Memory is an upper bound (tests compare it with the measured peak); products are those of a typical solve to 1e-6.
     """
+    if isinstance(workload, Workload) and mechanism == "marginals":
+        rows = sum(math.prod(workload.domain.shape[axis] - 1 for axis in s) for s in marginal_weights(workload))
+        squares = sum(size**2 for size in workload.domain.shape)
+        return Effort(workload.domain.cells, rows, 8 * (2 * squares + 4 * rows) + 2**20, 0.0)
+    if isinstance(workload, Workload) and mechanism == "kronecker":
+        grams = [f.gram() for f in workload.blocks[0].factors if not isinstance(f, Identity | Total)]
+        parts = [effort(gram) for gram in grams]
+        memory = max((part.memory_bytes for part in parts), default=2**20) + 8 * 4 * workload.domain.cells
+        return Effort(workload.domain.cells, workload.domain.cells, memory, sum(p.products for p in parts))
     if isinstance(workload, Workload):
         basis = integer_basis(workload)
-        rank, cells = basis.rank, int(basis.representatives.size)
+        rank, cells = basis.rank, basis.cells
         factored = basis.operator is not None
     else:
         rank = cells = int(np.asarray(workload).shape[0])
@@ -87,17 +99,37 @@ def effort(workload: Workload | Matrix, mechanism: Optimiser = "coa") -> Effort:
     return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products)
 
 
+def planned_effort(workload: Workload, names: tuple[str, ...]) -> Effort:
+    """What the optimisers among the named mechanisms will take; nothing for those that need none."""
+    optimisers: dict[str, Optimiser] = {
+        "coa": "coa",
+        "kronecker": "kronecker",
+        "marginals": "marginals",
+        "low-rank": "low_rank",
+    }
+    for name in names:
+        if name in optimisers:
+            return effort(workload, optimisers[name])
+    return Effort(workload.shape[1], 0, 0, 0.0)
+
+
 LOW_RANK_CELLS = 256
 """Up to here ``auto`` also optimises LRM for pure epsilon, which takes seconds; beyond, it must be asked for."""
 DENSE_CELLS = 4096
 """Up to here ``auto`` compares strategies whose cost needs dense algebra over the cells."""
 
 
-def considered(mechanism: str, norm: Norm, cells: int) -> tuple[str, ...]:
-    """The mechanisms that are compared. A function of the workload alone: every machine chooses the same."""
+def considered(mechanism: str, norm: Norm, workload: Workload) -> tuple[str, ...]:
+    """The mechanisms that are compared, a certified optimum first. A function of the workload alone: every machine chooses
+    the same. Where a closed form or a product is optimal, the general optimiser cannot win and is not run."""
     if mechanism != "auto":
         return (mechanism,)
+    cells = workload.shape[1]
     if norm == "l2":
+        if is_marginals(workload):
+            return ("marginals", "identity", "gaussian")
+        if is_product(workload) and len(workload.blocks[0].axes) > 1:
+            return ("kronecker", "identity", "gaussian")
         return ("coa", "identity", "gaussian")
     optimised = ("low-rank",) if cells <= LOW_RANK_CELLS else ()
     dense = ("wavelet", "hierarchical") if cells <= DENSE_CELLS else ()

@@ -90,6 +90,11 @@ class Basis:
         """r, the number of rows of B; at least rank(W)."""
         return self.operator.shape[0] if self.operator is not None else self.workload.domain.cells
 
+    @property
+    def cells(self) -> int:
+        """Number of distinct columns of B."""
+        return math.prod(self.operator.sizes) if self.operator is not None else self.workload.domain.cells
+
     @cached_property
     def representatives(self) -> Matrix:
         """One cell for each distinct column of B, ascending."""

@@ -1,0 +1,66 @@
+"""The optimal strategy for marginals, in closed form over the residual basis, however many cells there are.
+
+W'W of a weighted union of marginals is a sum of v_T P_T over attribute sets T, with P_T the projector onto tables of T whose
+every margin is zero. All diagonal entries of each P_T are equal, so the singular value bound is attained: X = sum of x_T P_T
+with x_T proportional to v_T^(1/2). (Xiao, He, Zhang, Kifer 2023: ResidualPlanner; Li & Miklau 2013: the bound.)
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import Identity, Stack, Total
+from dpdist.strategies.base import CLOSED_FORM, Strategy
+from dpdist.strategies.terms import Term, contrasts
+from dpdist.workloads import Workload
+
+Subset = tuple[int, ...]
+
+
+def is_marginals(workload: Workload) -> bool:
+    """Whether all queries are plain marginals."""
+    return all(b.separable and all(isinstance(f, Identity | Total) for f in b.factors) for b in workload.blocks)
+
+
+def marginal_weights(workload: Workload) -> dict[Subset, float]:
+    """v_T for every attribute set inside one of the workload's: W'W = sum of v_T P_T.
+
+    Raises: InvalidInput when the workload asks for anything but marginals.
+    """
+    if not is_marginals(workload):
+        strange = next(b.name for b in workload.blocks if not all(isinstance(f, Identity | Total) for f in b.factors))
+        raise InvalidInput(f"a marginal strategy answers marginals only, {strange!r} is none; choose 'coa' or 'auto'")
+    sizes = workload.domain.shape
+    out: dict[Subset, float] = {}
+    for block in workload.blocks:
+        axes = tuple(axis for axis, f in zip(block.axes, block.factors, strict=True) if isinstance(f, Identity))
+        # a marginal sums over the other cells: I on its attributes, J = n_i (J / n_i) on the others
+        weight = block.weight**2 * math.prod(size for axis, size in enumerate(sizes) if axis not in axes)
+        for k in range(len(axes) + 1):
+            for subset in combinations(axes, k):
+                out[subset] = out.get(subset, 0.0) + weight
+    return {subset: out[subset] for subset in sorted(out, key=lambda s: (len(s), s))}
+
+
+def marginal_optimum(workload: Workload) -> Strategy:
+    """The strategy of least total variance for a workload of marginals; its cost is the lower bound.
+
+    Returns: a strategy with one term for every attribute set. Scaled to unit sensitivity.
+    """
+    sizes = workload.domain.shape
+    cells = workload.domain.cells
+    weights = marginal_weights(workload)
+    ranks = {subset: math.prod(sizes[axis] - 1 for axis in subset) for subset in weights}
+    kept = [subset for subset in weights if ranks[subset] > 0]
+    total = sum(math.sqrt(weights[s]) * ranks[s] for s in kept)
+    cost = total * total / cells
+    terms = []
+    for subset in kept:
+        # x_T P_T = A'A with A = (x_T / prod of the n_i outside T)^(1/2) (kron of contrasts) over T's table
+        precision = cells * math.sqrt(weights[subset]) / total
+        scale = math.sqrt(precision / math.prod(size for axis, size in enumerate(sizes) if axis not in subset))
+        terms.append(Term(subset, tuple(contrasts(sizes[axis]) for axis in subset), scale))
+    operator = Stack([term.operator(sizes) for term in terms])
+    return Strategy("marginals", operator, cost, cost * (1 - 1e-12), CLOSED_FORM, terms=tuple(terms))

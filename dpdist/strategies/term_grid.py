@@ -1,0 +1,194 @@
+"""Terms on the integer grid, measured exactly: their products may need 100 bits, what is kept fits into 64."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import Matrix
+from dpdist.strategies.lattice import GRID_BITS, Lattice, Neighbours
+from dpdist.strategies.terms import Term
+
+PRODUCT_BITS = 66
+"""Bits that the integer factors of a term have together: their products with up to 2^32 records stay below 2^100."""
+
+
+@dataclass(frozen=True)
+class IntegerTerm:
+    """Integer rows over one marginal table: z = round(multiplier (M_1 kron M_2 ...) t / 2^shift), rounded half up.
+
+    The product is exact before the shift: modulo 2^64 in wrapping integers, its upper part from floating point.
+    """
+
+    axes: tuple[int, ...]
+    factors: tuple[Matrix, ...] = field(repr=False)
+    multiplier: int
+    shift: int
+
+    @property
+    def rows(self) -> int:
+        """Number of measured values."""
+        return math.prod(f.shape[0] for f in self.factors)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the table."""
+        return tuple(f.shape[1] for f in self.factors)
+
+    @property
+    def square(self) -> int:
+        """Largest squared column norm before the shift, exact."""
+        squares = (max(sum(int(v) ** 2 for v in column) for column in _distinct_columns(f)) for f in self.factors)
+        return self.multiplier**2 * math.prod(squares)
+
+    @property
+    def least_product(self) -> int:
+        """A lower bound of the columns' inner products: the least product of one value from each factor's range."""
+        ranges = []
+        for factor in self.factors:
+            columns = _distinct_columns(factor).astype(object)
+            gram = columns @ columns.T
+            ranges.append((int(gram.min()), int(gram.max())))
+        return self.multiplier**2 * min(math.prod(values) for values in product(*ranges))
+
+    def measure(self, table: Matrix) -> Matrix:
+        """z for an integer table, (rows,) int64, exact."""
+        wrapped, real = table.astype(np.int64), table.astype(np.float64)
+        for position, factor in enumerate(self.factors):
+            wrapped = along(factor, wrapped, position)
+            real = along(factor.astype(np.float64), real, position)
+        low, near = wrapped.ravel(), real.ravel()
+        if self.shift == 0:
+            return np.ascontiguousarray(low * np.int64(self.multiplier))
+        assert self.multiplier == 1
+        # the exact value is high 2^64 + low with low taken as unsigned; floating point is off by far less than 2^63
+        unsigned = low.view(np.uint64)
+        high = np.rint((near - unsigned.astype(np.float64)) / 2.0**64).astype(np.int64)
+        shift = np.uint64(self.shift)
+        rounded = (unsigned >> shift) + ((unsigned >> (shift - np.uint64(1))) & np.uint64(1))
+        return np.asarray((high << np.int64(64 - self.shift)) + rounded.astype(np.int64))
+
+
+@dataclass(frozen=True)
+class TermGrid(Lattice):
+    """Terms on the integer grid: what is measured, its exact sensitivity, and how it is read.
+
+    Attributes:
+        spacing: grid unit.
+        sensitivity_squared: bound of the squared L2 distance between z of neighbouring histograms, grid units, exact
+            integers throughout: columns, then at most one unit a value for the rounding of the shifts.
+    """
+
+    terms: tuple[IntegerTerm, ...]
+    shape: tuple[int, ...]
+    spacing: float
+    sensitivity_squared: int
+    norm: Literal["l2"] = "l2"
+
+    @property
+    def rows(self) -> int:
+        """Number of measured values."""
+        return sum(term.rows for term in self.terms)
+
+    @property
+    def tables(self) -> tuple[tuple[int, ...], ...]:
+        """The attribute sets whose tables are needed: those not inside another one."""
+        sets = [term.axes for term in self.terms]
+        return tuple(s for s in sets if not any(set(s) < set(other) for other in sets))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all terms: the noise key is bound to it."""
+        content = hashlib.sha256(repr((self.shape, self.spacing, self.sensitivity_squared)).encode())
+        for term in self.terms:
+            content.update(repr((term.axes, term.multiplier, term.shift, term.shape)).encode())
+            for factor in term.factors:
+                content.update(np.ascontiguousarray(factor).tobytes())
+        return content.hexdigest()
+
+    def slices(self) -> Iterator[tuple[IntegerTerm, slice]]:
+        """Each term with its part of the measured vector."""
+        start = 0
+        for term in self.terms:
+            yield term, slice(start, start + term.rows)
+            start += term.rows
+
+
+def term_grid(terms: Sequence[Term], shape: tuple[int, ...], *, neighbours: Neighbours, most_records: int) -> TermGrid:
+    """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
+
+    Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
+    """
+    unit = math.sqrt(sum(term.square for term in terms))
+    spacing = unit * 2.0**-GRID_BITS
+    whole = tuple(_rounded(term, spacing) for term in terms)
+    squares, rounded_rows = 0, 0
+    for term in whole:
+        distance = term.square if neighbours == "add-remove" else max(term.square, 2 * (term.square - term.least_product))
+        squares += -(-distance // 4**term.shift)
+        rounded_rows += term.rows if term.shift else 0
+    reach = (math.isqrt(squares * most_records**2 - 1) + 1) + (math.isqrt(rounded_rows - 1) + 1 if rounded_rows else 0)
+    return TermGrid(whole, shape, spacing, reach**2)
+
+
+def _rounded(term: Term, spacing: float) -> IntegerTerm:
+    """Integer factors whose product is the term in units of spacing / 2^shift."""
+    real = [i for i, f in enumerate(term.factors) if not _is_small_integer(f)]
+    scale = term.scale / spacing
+    if not real:
+        factors = tuple(np.rint(f).astype(np.int64) for f in term.factors)
+        return IntegerTerm(term.axes, factors, max(1, round(scale)), 0)
+    # a term of small weight needs fewer bits: its shift stays below 64
+    weight_bits = math.frexp(scale * math.sqrt(term.square) / term.scale)[1]
+    bits = min(GRID_BITS, PRODUCT_BITS // len(real), (60 + weight_bits) // len(real))
+    if bits < 12:
+        raise InvalidInput(f"a product of {len(real)} real factors leaves {bits} bits for each; combine fewer attributes")
+    out: list[Matrix] = []
+    shift = 0
+    for i, factor in enumerate(term.factors):
+        if i not in real:
+            out.append(np.rint(factor).astype(np.int64))
+            continue
+        length = math.sqrt(float(np.einsum("ij,ij->j", factor, factor).max()))
+        steps = bits - math.frexp(length)[1]
+        shift += steps
+        out.append(factor * 2.0**steps)
+    # what is left of the scale goes into one factor, and whole powers of two into the shift
+    mantissa, exponent = math.frexp(scale)
+    shift -= exponent
+    if shift < 0:
+        mantissa, shift = math.ldexp(mantissa, -shift), 0
+    out[real[0]] = out[real[0]] * mantissa
+    return IntegerTerm(term.axes, tuple(_zero_sums(m, f) for m, f in zip(out, term.factors, strict=True)), 1, shift)
+
+
+def _is_small_integer(factor: Matrix) -> bool:
+    return bool((factor == np.rint(factor)).all() and np.abs(factor).max() <= 1)
+
+
+def _zero_sums(scaled: Matrix, factor: Matrix) -> Matrix:
+    """A scaled factor rounded to integers; rows that sum to zero keep doing so, exactly."""
+    rounded = np.rint(scaled).astype(np.int64)
+    sums = factor.sum(axis=1)
+    zero = np.abs(sums) <= 1e-9 * np.abs(factor).sum(axis=1)
+    place = np.argmax(np.abs(factor), axis=1)
+    rounded[np.flatnonzero(zero), place[zero]] -= rounded[zero].sum(axis=1)
+    return rounded
+
+
+def along(matrix: Matrix, tensor: Matrix, position: int) -> Matrix:
+    """A matrix applied along one axis of a tensor; integers wrap modulo 2^64."""
+    front = np.moveaxis(tensor, position, 0)
+    flat = matrix @ np.ascontiguousarray(front).reshape(front.shape[0], -1)
+    return np.moveaxis(flat.reshape(matrix.shape[0], *front.shape[1:]), 0, position)
+
+
+def _distinct_columns(factor: Matrix) -> Matrix:
+    return np.unique(factor.T, axis=0)

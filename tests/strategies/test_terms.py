@@ -1,0 +1,214 @@
+"""Strategies over tables: against Python integers, dense pseudo-inverses, the dense optimiser and the peers' figures."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpdist.domain import Attribute, Domain, Layout
+from dpdist.errors import InvalidInput
+from dpdist.privacy.noise import Noise
+from dpdist.reconstruct import term_reader
+from dpdist.strategies import Strategy, coa, gaussian, identity, kronecker, marginal_optimum
+from dpdist.strategies.grid import grid_of
+from dpdist.strategies.marginals import marginal_weights
+from dpdist.strategies.planner import considered, effort
+from dpdist.strategies.term_grid import IntegerTerm, TermGrid
+from dpdist.strategies.terms import Term, contrasts
+from dpdist.workloads import Workload, all_ranges, marginals, predicates, prefix, ranges, union
+from dpdist.workloads.marginals import listed_marginals
+from dpdist.workloads.ranges import cdf
+
+DOMAIN = Domain(
+    (
+        Attribute("age", edges=tuple(range(6))),
+        Attribute("sex", categories=("m", "f")),
+        Attribute("work", categories=("a", "b", "c")),
+    )
+)
+WEIGHTED = union(
+    listed_marginals(DOMAIN, [("age", "sex"), ("work",)]), listed_marginals(DOMAIN, [("age",), ()]), weights=(1.0, 3.0)
+)
+BY_SEX = cdf(DOMAIN, "age", ("sex",))
+CASES: dict[str, tuple[Workload, Strategy]] = {
+    "marginals": (marginals(DOMAIN, (1, 2)), marginal_optimum(marginals(DOMAIN, (1, 2)))),
+    "all marginals": (marginals(DOMAIN, (0, 1, 2, 3)), marginal_optimum(marginals(DOMAIN, (0, 1, 2, 3)))),
+    "weighted marginals": (WEIGHTED, marginal_optimum(WEIGHTED)),
+    "cdf by sex": (BY_SEX, kronecker(BY_SEX, tolerance=1e-9)),
+    "2-d ranges": (ranges((4, 5)), kronecker(ranges((4, 5)), tolerance=1e-9)),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), min_size=0, max_size=3),
+    st.integers(0, 40),
+)
+def test_products_of_a_hundred_bits_are_exact(seed: int, sizes: list[tuple[int, int]], shift: int) -> None:
+    state = np.random.default_rng(seed)
+    bits = 66 // max(1, len(sizes)) if len(sizes) > 1 else 28
+    shift = min(shift, bits * len(sizes))
+    factors = tuple(state.integers(-(2**bits), 2**bits, size) for size in sizes)
+    table = state.integers(0, 2**30, [n for _, n in sizes])
+    whole = np.ones((1, 1), dtype=object)
+    for factor in factors:
+        whole = np.kron(whole, factor.astype(object))
+    exact = whole @ table.ravel().astype(object)
+    expected = [(int(v) + (1 << shift >> 1)) >> shift for v in exact]
+    if any(abs(v) >= 2**63 for v in expected):
+        return
+    assert IntegerTerm(tuple(range(len(sizes))), factors, 1, shift).measure(table).tolist() == expected
+
+
+def tables_of(grid: TermGrid, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    layout = Layout(shape)
+    return np.concatenate([term.measure(layout.table(x, term.axes)) for term in grid.terms])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_cost_is_the_dense_optimum(case: str) -> None:
+    workload, strategy = CASES[case]
+    best = coa(workload, tolerance=1e-9)
+    assert strategy.workload_cost == pytest.approx(best.workload_cost, rel=3e-9)
+    assert strategy.cost(workload) == pytest.approx(strategy.workload_cost, rel=1e-9)
+    assert strategy.lower_bound == pytest.approx(best.lower_bound, rel=3e-9)
+    assert strategy.lower_bound <= strategy.workload_cost  # type: ignore[operator]
+    assert strategy.l2_sensitivity == pytest.approx(strategy.operator.l2_sensitivity)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_noise_answers_are_true_and_errors_as_predicted(case: str) -> None:
+    workload, strategy = CASES[case]
+    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    assert isinstance(grid, TermGrid)
+    x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
+    reader = term_reader(workload, grid)
+    noise = Noise("gaussian", round(grid.sensitivity))
+    found = [reader.answers(block, tables_of(grid, x, workload.domain.shape), noise) for block in workload.blocks]
+    answers, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    np.testing.assert_allclose(answers, workload.unweighted.matvec(x), atol=1e-6)
+    spread = workload.unweighted.dense() @ np.linalg.pinv(strategy.matrix())
+    np.testing.assert_allclose(errors, np.sqrt((spread**2).sum(axis=1)) * strategy.l2_sensitivity, rtol=1e-6)
+    assert (errors**2 * workload.weights**2).sum() == pytest.approx(strategy.workload_cost, rel=1e-6)
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_sensitivity_against_neighbouring_histograms(neighbours: str, most: int, case: str) -> None:
+    """z of random histograms and their neighbours, by moving records about; the bound holds and is nearly reached."""
+    workload, strategy = CASES[case]
+    grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)  # type: ignore[arg-type]
+    assert isinstance(grid, TermGrid)
+    cells = workload.shape[1]
+    state = np.random.default_rng(3)
+    shape = workload.domain.shape
+    worst = 0
+    for place, other in product(range(cells), range(cells) if neighbours == "replace-one" else [None]):
+        x = state.integers(0, 50, cells)
+        x[place] += most
+        moved = x.copy()
+        moved[place] -= most
+        if other is not None:
+            moved[other] += most
+        difference = tables_of(grid, x, shape).astype(object) - tables_of(grid, moved, shape).astype(object)
+        worst = max(worst, int((difference**2).sum()))
+    assert worst <= grid.sensitivity_squared
+    if neighbours == "add-remove":
+        assert grid.sensitivity_squared <= worst * (1 + 1e-6)
+
+
+def test_known_costs() -> None:
+    """peers.md: ResidualPlanner's optimal sums of variances, and the certified optimum of all 2-d ranges."""
+    tens = {5: (2, 9821.2796), 10: (2, 164264.3111)}
+    for attributes, (ways, cost) in tens.items():
+        workload = marginals((10,) * attributes, range(ways + 1))
+        assert marginal_optimum(workload).workload_cost == pytest.approx(cost, rel=1e-7)
+    for attributes, cost in ((10, 10888529.55), (20, 839859903.1)):
+        assert marginal_optimum(marginals((10,) * attributes, range(4))).workload_cost == pytest.approx(cost, rel=1e-7)
+    square = kronecker(ranges((256, 256)))
+    assert square.workload_cost == pytest.approx(276929.308**2, rel=1e-6)
+    assert square.gap < 1e-6
+
+
+def test_domains_that_can_never_be_written_down() -> None:
+    sizes = (10,) * 17
+    workload = marginals(sizes, (1, 2))
+    strategy = marginal_optimum(workload)
+    grid = grid_of(strategy, workload, neighbours="replace-one", most_records=3)
+    assert isinstance(grid, TermGrid)
+    assert grid.rows == 1 + 17 * 9 + 136 * 81
+    assert len(grid.tables) == 136
+    assert identity(workload.shape[1], workload).workload_cost == pytest.approx((136 + 17) * 1e17)
+    assert gaussian(workload).workload_cost == pytest.approx(workload.shape[0] * 153)
+    assert effort(workload, "marginals").memory_bytes < 2**24
+    assert considered("auto", "l2", workload) == ("marginals", "identity", "gaussian")
+
+
+def test_what_is_compared_depends_on_the_workload_alone() -> None:
+    mixed = union(marginals(DOMAIN, 1), BY_SEX)
+    assert considered("auto", "l2", mixed) == ("coa", "identity", "gaussian")
+    assert considered("auto", "l2", BY_SEX)[0] == "kronecker"
+    assert considered("auto", "l2", prefix(5))[0] == "coa"
+    assert considered("auto", "l1", prefix(5)) == ("low-rank", "identity", "laplace", "wavelet", "hierarchical")
+    assert considered("wavelet", "l2", mixed) == ("wavelet",)
+
+
+def test_contrasts() -> None:
+    for size in (1, 2, 7):
+        rows = contrasts(size)
+        np.testing.assert_allclose(rows.T @ rows, np.eye(size) - 1 / size, atol=1e-14)
+
+
+def test_weights_rebuild_the_gram() -> None:
+    gram = np.zeros((30, 30))
+    for subset, weight in marginal_weights(WEIGHTED).items():
+        projector = np.ones((1, 1))
+        for axis, size in enumerate(DOMAIN.shape):
+            mean = np.full((size, size), 1 / size)
+            projector = np.kron(projector, np.eye(size) - mean if axis in subset else mean)
+        gram += weight * projector
+    np.testing.assert_allclose(gram, WEIGHTED.gram(), atol=1e-9)
+
+
+def test_refusals() -> None:
+    with pytest.raises(InvalidInput, match="marginals only, 'cdf of age by sex' is none"):
+        marginal_optimum(BY_SEX)
+    with pytest.raises(InvalidInput, match="one product of queries"):
+        kronecker(marginals(DOMAIN, (1, 2)))
+    many = Term(tuple(range(6)), tuple(contrasts(4) for _ in range(6)))
+    with pytest.raises(InvalidInput, match="11 bits for each"):
+        grid_of(
+            Strategy("x", many.operator((4,) * 6), terms=(many,)),
+            marginals((4,) * 6, 1),
+            neighbours="add-remove",
+            most_records=1,
+        )
+    either = predicates(DOMAIN, ["sex == 'm' or work == 'a'"])
+    workload, strategy = CASES["marginals"]
+    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    assert isinstance(grid, TermGrid)
+    with pytest.raises(InvalidInput, match="no product over attributes"):
+        term_reader(either, grid).answers(either.blocks[0], np.zeros(grid.rows, dtype=np.int64), Noise("gaussian", 1))
+
+
+def test_large_products_cost_seconds() -> None:
+    """A million cells: two solves over 1024, and a measurement that never sees the product."""
+    workload = ranges((64, 48))
+    strategy = kronecker(workload)
+    assert strategy.workload_cost == pytest.approx(
+        coa(all_ranges(64)).workload_cost * coa(all_ranges(48)).workload_cost,
+        rel=1e-5,  # type: ignore[operator]
+    )
+    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    assert isinstance(grid, TermGrid)
+    x = np.random.default_rng(0).integers(0, 2**20, workload.shape[1])
+    answers, _ = term_reader(workload, grid).answers(
+        workload.blocks[0], tables_of(grid, x, workload.domain.shape), Noise("gaussian", 2**31)
+    )
+    np.testing.assert_allclose(answers, workload.matvec(x), rtol=1e-9)
