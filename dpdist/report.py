@@ -28,6 +28,8 @@ from dpdist.workloads import Block, Workload
 PAGE_ROWS = 5000
 """Rows of a table shown on the page; the files hold all of them."""
 MOST_SERIES = 4
+MOST_TILES = 2500
+"""Cells of a heat map on the page; larger tables are in the files."""
 TABLE_BATCH = 100_000
 
 
@@ -90,7 +92,9 @@ def load(folder: Path) -> tuple[pa.Table, dict[str, Any]]:
         raise StoreError(f"{folder} holds no published release (release.json is missing or unreadable)") from None
     if certificate["files"] != _digests(folder):
         raise StoreError(f"{folder}: published files were altered; move the folder away and run the release again")
-    return pyarrow.parquet.read_table(folder / "answers.parquet"), certificate
+    path = folder / "answers.parquet"
+    texts = [f.name for f in pyarrow.parquet.read_schema(path) if pa.types.is_string(f.type) and f.name != "query"]
+    return pyarrow.parquet.read_table(path, read_dictionary=texts), certificate
 
 
 def versions() -> dict[str, str]:
@@ -176,6 +180,8 @@ def _chart(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | 
     grid, spread = values.reshape(shape), half.reshape(shape)
     cumulative = [isinstance(f, Prefix) for f in block.factors]
     if not any(cumulative) and min(shape) > MOST_SERIES:
+        if values.size > MOST_TILES:
+            return None
         return charts.heat(block.labels[0], block.labels[1], grid, spread, (names[0], names[1]))
     along = cumulative.index(True) if any(cumulative) else int(np.argmax(shape))
     if along == 1:
@@ -209,7 +215,12 @@ def _holds(folder: Path, content: Content) -> bool:
 
 def _digests(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "release.json")
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {str(path.relative_to(folder)): _digest(path) for path in files}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def decimals_of(errors: Matrix) -> int:

@@ -19,13 +19,24 @@ from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.workloads import Workload, explicit, predicates, union
 from dpdist.workloads.marginals import listed_marginals, marginals
-from dpdist.workloads.ranges import cdf, ranges_of
+from dpdist.workloads.ranges import cdf, range_marginals, ranges_of
 
 Neighbours = Literal["add-remove", "replace-one"]
 Mechanism = Literal[
-    "auto", "coa", "kronecker", "marginals", "identity", "gaussian", "laplace", "hierarchical", "wavelet", "low-rank"
+    "auto",
+    "coa",
+    "kronecker",
+    "marginals",
+    "fourier",
+    "datacube",
+    "identity",
+    "gaussian",
+    "laplace",
+    "hierarchical",
+    "wavelet",
+    "low-rank",
 ]
-NEEDS_GAUSSIAN: tuple[Mechanism, ...] = ("coa", "kronecker", "marginals", "gaussian")
+NEEDS_GAUSSIAN: tuple[Mechanism, ...] = ("coa", "kronecker", "marginals", "fourier", "datacube", "gaussian")
 NEEDS_PURE: tuple[Mechanism, ...] = ("laplace",)
 
 
@@ -108,11 +119,14 @@ class MarginalsSpec(Part):
     ways: tuple[int, ...] | None = Field(None, description="all marginals of this many attributes")
     among: tuple[str, ...] = Field((), description="attributes that 'ways' combines; default all")
     of: tuple[tuple[str, ...], ...] | None = Field(None, description="listed marginals")
+    ranges: bool = Field(False, description="with 'ways': all intervals of ordered attributes instead of single values")
 
     @model_validator(mode="after")
     def _one_form(self) -> MarginalsSpec:
         if (self.ways is None) == (self.of is None):
             raise ValueError("give either 'ways' (all marginals of so many attributes) or 'of' (a list of attribute lists)")
+        if self.ranges and self.of is not None:
+            raise ValueError("'ranges' goes with 'ways'; write a list of ranges as 'ranges' entries")
         return self
 
 
@@ -281,9 +295,7 @@ class ReleaseSpec(Part):
     def _queries_of(self, entry: QuerySpec) -> Workload:
         domain = self.attributes
         if entry.marginals is not None:
-            if entry.marginals.of is not None:
-                return listed_marginals(domain, entry.marginals.of)
-            return marginals(domain, entry.marginals.ways or (), among=entry.marginals.among)
+            return self._marginals_of(entry.marginals)
         if entry.cdf is not None:
             self._ordered(entry.cdf.of)
             return cdf(domain, entry.cdf.of, entry.cdf.by)
@@ -298,6 +310,13 @@ class ReleaseSpec(Part):
             return predicates(domain, entry.predicates)
         assert entry.rows is not None
         return explicit(_rows_file(self._folder / entry.rows.file), domain, names=entry.rows.names, title=entry.rows.file)
+
+    def _marginals_of(self, entry: MarginalsSpec) -> Workload:
+        if entry.of is not None:
+            return listed_marginals(self.attributes, entry.of)
+        if entry.ranges:
+            return union(*(range_marginals(self.attributes, k, among=entry.among) for k in entry.ways or ()))
+        return marginals(self.attributes, entry.ways or (), among=entry.among)
 
     def _ordered(self, name: str) -> None:
         if self.attributes.attributes[self.attributes.axis(name)].categories:

@@ -34,6 +34,8 @@ from dpdist.store import Store, StoredArray
 from dpdist.strategies import (
     Strategy,
     coa,
+    datacube,
+    fourier,
     gaussian,
     hierarchical,
     identity,
@@ -226,7 +228,7 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     if noise.scale > SCALE_LIMIT:
         raise InvalidInput("the budget is so small that it asks for noise beyond 2^20 counts; raise it")
     loss = grid.loss(spec.budget.loss, noise)
-    return Plan(spec, strategy, candidates(compared, lower), needs, grid, noise, loss)
+    return Plan(spec, strategy, candidates(compared, workload, lower), needs, grid, noise, loss)
 
 
 def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Strategy:
@@ -239,14 +241,18 @@ def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Str
         return gaussian(workload) if name == "gaussian" else laplace(workload)
     if name in ("wavelet", "hierarchical"):
         _enough_memory(context, f"the cost of {name!r}", 8 * 8 * workload.shape[1] ** 2)
-        return context.engine.heavy(partial(wavelet if name == "wavelet" else hierarchical, shape, norm=norm), workload)
-    if name == "marginals":
-        return marginal_optimum(workload)
+        build = partial(wavelet, shape) if name == "wavelet" else partial(hierarchical, shape, branching=None)
+        return context.engine.heavy(partial(build, norm=norm), workload)
+    if name in _OVER_MARGINALS:
+        return _OVER_MARGINALS[name](workload)
     if name == "kronecker":
         _enough_memory(context, "a product of strategies", effort(workload, "kronecker").memory_bytes)
         return kronecker_strategy(context, spec)
     _enough_memory(context, "optimising the strategy", effort(workload, "coa" if name == "coa" else "low_rank").memory_bytes)
     return optimised(context, spec) if name == "coa" else low_rank_strategy(context, spec, norm)
+
+
+_OVER_MARGINALS = {"marginals": marginal_optimum, "fourier": fourier, "datacube": datacube}
 
 
 def _enough_memory(context: Context, what: str, needed_bytes: int) -> None:
@@ -535,15 +541,20 @@ def certificate(planned: Plan) -> dict[str, Any]:
             "lower_bound": lower,
             "certified_gap": chosen.gap,
             "rmse": chosen.rmse(spec.queries.shape[0], planned.noise_multiplier),
-            "compared": [
-                {**asdict(c), "rmse": c.rmse(spec.queries.shape[0], planned.noise_multiplier)} for c in planned.table
-            ],
+            "compared": [_compared(c, planned) for c in planned.table],
         },
         "queries": spec.queries.shape[0],
         "cells": spec.queries.shape[1],
         "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
         "versions": report.versions(),
     }
+
+
+def _compared(row: Candidate, planned: Plan) -> dict[str, Any]:
+    """A row of the table in counts: predicted error of the mean and of the worst query."""
+    multiplier = planned.noise_multiplier
+    worst = None if row.worst is None else float(f"{row.worst * multiplier:.9g}")
+    return {**asdict(row), "rmse": row.rmse(planned.spec.queries.shape[0], multiplier), "worst": worst}
 
 
 def _stored_matrix(operator: Operator) -> Matrix:

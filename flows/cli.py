@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow.compute as pc
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -22,7 +23,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss, pld_epsilon, zcdp_epsilon
 from dpdist.privacy.ledger import Budget, Ledger, opened
 from dpdist.spec import json_schema, load
-from dpdist.strategies.planner import considered, planned_effort
+from dpdist.strategies.planner import considered, planned_effort, why_not
 from flows import settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help=__doc__)
@@ -73,6 +74,9 @@ def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = F
         out.print_json(json.dumps({**certificate, "memory_bytes": needs.memory_bytes}))
         return
     _print_mechanisms(certificate)
+    if checked.mechanism == "auto":
+        for name, reason in why_not("l1" if checked.budget.pure else "l2", checked.queries).items():
+            out.print(f"[dim]{name}: {reason}[/]")
     _print_privacy(certificate)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
     _print_left(checked.ledger.dataset, planned.loss, home)
@@ -240,11 +244,13 @@ def _progress() -> Iterator[stages.Progress]:
 
 
 def _print_mechanisms(certificate: dict[str, Any]) -> None:
-    table = Table("mechanism", "RMSE per query", "total squared error over the certified bound", box=None, pad_edge=False)
+    columns = ("mechanism", "RMSE per query", "worst query", "total squared error over the certified bound")
+    table = Table(*columns, box=None, pad_edge=False)
     for row in certificate["mechanism"]["compared"]:
         gap = "not certified" if row["gap"] is None else report.over_bound(row["gap"])
         chosen = "[bold]" if row["mechanism"] == certificate["mechanism"]["name"] else ""
-        table.add_row(f"{chosen}{row['mechanism']}", f"{row['rmse']:.4g}", gap)
+        worst = "-" if row.get("worst") is None else f"{row['worst']:.4g}"
+        table.add_row(f"{chosen}{row['mechanism']}", f"{row['rmse']:.4g}", worst, gap)
     out.print(table)
 
 
@@ -260,19 +266,21 @@ def _print_privacy(certificate: dict[str, Any]) -> None:
 
 def _print_answers(folder: Path, *, group: str | None, limit: int) -> None:
     answers, _ = report.load(folder)
-    rows = [row for row in answers.to_pylist() if group in (None, row["group"])]
-    if not rows:
-        raise DpdistError(f"no group {group!r}; there are {', '.join(sorted(set(answers['group'].to_pylist())))}")
+    groups = answers["group"].unique().to_pylist()
+    if group is not None:
+        if group not in groups:
+            raise DpdistError(f"no group {group!r}; there are {', '.join(sorted(groups))}")
+        answers = answers.filter(pc.equal(answers["group"], group))
     table = Table("group", "query", "answer", "std. error", "95 % interval", box=None, pad_edge=False)
     for column in table.columns[2:]:
         column.justify = "right"
-    shown = rows if limit == 0 else rows[:limit]
-    for row in shown:
+    shown = answers if limit == 0 else answers.slice(0, limit)
+    for row in shown.to_pylist():
         interval = f"{row['low_95']:,.1f} .. {row['high_95']:,.1f}"
         table.add_row(row["group"], row["query"], f"{row['answer']:,.1f}", f"{row['standard_error']:.2f}", interval)
     out.print(table)
-    if len(shown) < len(rows):
-        out.print(f"... {len(rows) - len(shown):,} more (--limit 0 prints all)")
+    if shown.num_rows < answers.num_rows:
+        out.print(f"... {answers.num_rows - shown.num_rows:,} more (--limit 0 prints all)")
 
 
 def _print_ledger(book: Ledger) -> None:

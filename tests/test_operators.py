@@ -15,6 +15,7 @@ from dpdist.operators import (
     Kronecker,
     ListedRanges,
     Operator,
+    Permuted,
     Prefix,
     Product,
     Scaled,
@@ -44,6 +45,10 @@ OPERATORS: list[Operator] = [
     Scaled(3.0, Prefix(4)),
     Stack([Prefix(4), Dense(INTEGERS), Total(4)]),
     Product(Dense(INTEGERS), Prefix(4)),
+    Permuted(Prefix(5), np.array([3, 0, 4, 1, 2])),
+    Permuted(Kronecker([Total(2), Identity(3)]), np.arange(6)[::-1]),
+    Haar(5),
+    Haar(1),
 ]
 
 
@@ -66,6 +71,10 @@ def test_contract(operator: Operator) -> None:
     np.testing.assert_allclose(operator.gram_block(slice(1, n), slice(0, 1)), (dense.T @ dense)[1:, :1], atol=1e-10)
     np.testing.assert_allclose(operator.column_norms_squared(), (dense**2).sum(axis=0), atol=1e-10)
     assert operator.l2_sensitivity == pytest.approx(np.sqrt((dense**2).sum(axis=0).max()))
+    np.testing.assert_allclose(operator.column_norms_l1(), np.abs(dense).sum(axis=0), atol=1e-10)
+    assert operator.l1_sensitivity == pytest.approx(np.abs(dense).sum(axis=0).max())
+    assert operator.frobenius_squared == pytest.approx((dense**2).sum())
+    assert operator.longest_row_squared == pytest.approx((dense**2).sum(axis=1).max())
     assert operator.integral == bool((dense == np.rint(dense)).all())
     assert operator.fingerprint == operator.fingerprint
     if operator.integral:
@@ -74,6 +83,15 @@ def test_contract(operator: Operator) -> None:
         found = operator.matvec(big)
         assert found.dtype == np.int64
         assert (found == exact).all()
+
+
+def test_stacks_beyond_their_columns_bound_their_sensitivity() -> None:
+    """Domains that cannot be enumerated: the bound is exact where all columns are alike, else above."""
+    marginals = Stack([Kronecker([Identity(10**5), Total(10**9)]), Kronecker([Total(10**5), Identity(10**9)])])
+    assert marginals.l2_sensitivity == pytest.approx(np.sqrt(2))
+    assert marginals.l1_sensitivity == 2
+    assert marginals.frobenius_squared == 2e14
+    assert Scaled(-2.0, marginals).l2_sensitivity == pytest.approx(2 * np.sqrt(2))
 
 
 def test_row_blocks_cover_all_rows() -> None:
@@ -101,6 +119,7 @@ def test_fingerprint_depends_on_content() -> None:
         (lambda: Dense(np.array([1.0])), "2 dimensions"),
         (lambda: Dense(np.array([[1j]])), "complex"),
         (lambda: Tree(4, 1), "branching"),
+        (lambda: Permuted(Prefix(3), np.array([0, 0, 1])), "each of them once"),
         (lambda: ListedRanges(4, np.array([[2, 1]])), "first <= last"),
         (lambda: Stack([Prefix(3), Prefix(4)]), "same number of cells"),
         (lambda: Product(Prefix(3), Prefix(4)), "do not chain"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
@@ -12,12 +13,18 @@ from dpdist.workloads import (
     discrete,
     explicit,
     integer_basis,
+    marginal_queries,
     marginals,
+    permuted,
     predicates,
     prefix,
+    random_marginals,
     random_ranges,
+    range_marginals,
     ranges,
     related,
+    two_step_ranges,
+    uniform_predicates,
     union,
 )
 from dpdist.workloads.marginals import listed_marginals
@@ -178,3 +185,52 @@ def test_predicate_that_cuts_a_bin_is_refused() -> None:
 def test_refusals(build: object) -> None:
     with pytest.raises(InvalidInput):
         build()  # type: ignore[operator]
+
+
+def test_generators_are_what_they_say() -> None:
+    boxes = two_step_ranges((6, 5), 200, seed=1)
+    rows = boxes.rows(slice(0, 200)).reshape(200, 6, 5)
+    for row in rows:
+        along = [np.flatnonzero(row.any(axis=axis)) for axis in (1, 0)]
+        assert all((np.diff(cells) == 1).all() for cells in along)
+        assert row.sum() == along[0].size * along[1].size
+    lengths = rows.any(axis=2).sum(axis=1)
+    assert stats.chisquare(np.bincount(lengths, minlength=7)[1:]).pvalue > 1e-6
+    some = random_marginals((2, 3, 4), 3, seed=2)
+    assert len({block.axes for block in some.blocks}) == len(some.blocks) == 3
+    counts = marginal_queries((2, 3, 4), 20, seed=3).rows(slice(0, 20))
+    assert counts.shape == (20, 24)
+    assert sorted(set(counts.sum(axis=1))) in ([2.0, 3.0, 4.0], [2.0, 3.0], [2.0, 4.0], [3.0, 4.0])
+    assert len({row.tobytes() for row in counts}) == 20
+    fair = uniform_predicates(64, 100, seed=4).rows(slice(0, 100))
+    assert abs(fair.mean() - 0.5) < 6 * 0.5 / np.sqrt(6400)
+    for build in (
+        lambda: random_marginals((2, 2), 4),
+        lambda: marginal_queries((2, 2), 5),
+        lambda: range_marginals((2, 2), 3),
+    ):
+        with pytest.raises(InvalidInput):
+            build()
+
+
+def test_permuted_queries_are_the_same_ones() -> None:
+    inner = ranges((3, 4))
+    outer = permuted(inner, seed=5)
+    order = np.random.RandomState(5).permutation(12)
+    np.testing.assert_array_equal(outer.rows(slice(0, 60))[:, order], inner.rows(slice(0, 60)))
+    np.testing.assert_array_equal(outer.gram(), outer.rows(slice(0, 60)).T @ outer.rows(slice(0, 60)))
+    values = np.linalg.eigvalsh(outer.gram())
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(inner.gram()), atol=1e-9)
+
+
+def test_range_marginals() -> None:
+    domain = Domain(
+        (Attribute("a", edges=(0, 1, 2, 3)), Attribute("b", categories=("x", "y")), Attribute("c", edges=(0, 1, 2)))
+    )
+    workload = range_marginals(domain, 2)
+    assert [block.queries for block in workload.blocks] == [6 * 2, 6 * 3, 3 * 2]
+    assert workload.shape[1] == 12
+    assert range_marginals(domain, 1, among=("b",)).shape[0] == 2
+    x = np.arange(12)
+    first = workload.matvec(x)[0]  # a 0 .. 0, b x
+    assert first == x.reshape(3, 2, 2)[0, 0].sum()

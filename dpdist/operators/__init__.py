@@ -4,7 +4,7 @@ from dpdist.operators.base import Matrix, Operator
 from dpdist.operators.dense import Dense, Sparse
 from dpdist.operators.kronecker import Kronecker
 from dpdist.operators.line import AllRanges, Haar, Identity, ListedRanges, Prefix, Total, Tree
-from dpdist.operators.stack import Product, Scaled, Stack
+from dpdist.operators.stack import Permuted, Product, Scaled, Stack
 
 __all__ = [
     "AllRanges",
@@ -15,6 +15,7 @@ __all__ = [
     "ListedRanges",
     "Matrix",
     "Operator",
+    "Permuted",
     "Prefix",
     "Product",
     "Scaled",

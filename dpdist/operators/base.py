@@ -78,6 +78,12 @@ class Operator(ABC):
         return out
 
     @property
+    def longest_row_squared(self) -> float:
+        """Largest squared L2 norm of a row."""
+        blocks = (self.rows(start, stop) for start, stop in self.row_blocks())
+        return max((float(np.einsum("ij,ij->i", block, block).max()) for block in blocks), default=0.0)
+
+    @property
     def frobenius_squared(self) -> float:
         """Sum of all squared entries."""
         return float(self.column_norms_squared().sum())

@@ -71,6 +71,10 @@ class Kronecker(Operator):
         return out
 
     @property
+    def longest_row_squared(self) -> float:
+        return math.prod(f.longest_row_squared for f in self.factors)
+
+    @property
     def frobenius_squared(self) -> float:
         return math.prod(f.frobenius_squared for f in self.factors)
 

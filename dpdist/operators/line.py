@@ -54,6 +54,10 @@ class Identity(Operator):
     def l1_sensitivity(self) -> float:
         return 1.0
 
+    @property
+    def longest_row_squared(self) -> float:
+        return 1.0
+
     def description(self) -> tuple[object, ...]:
         return ("identity", self.n)
 
@@ -95,6 +99,10 @@ class Total(Operator):
     def l1_sensitivity(self) -> float:
         return 1.0
 
+    @property
+    def longest_row_squared(self) -> float:
+        return float(self.n)
+
     def description(self) -> tuple[object, ...]:
         return ("total", self.n)
 
@@ -124,6 +132,10 @@ class Prefix(Operator):
 
     def column_norms_l1(self) -> Matrix:
         return self.column_norms_squared()
+
+    @property
+    def longest_row_squared(self) -> float:
+        return float(self.n)
 
     def description(self) -> tuple[object, ...]:
         return ("prefix", self.n)
@@ -173,6 +185,10 @@ class AllRanges(Operator):
 
     def column_norms_l1(self) -> Matrix:
         return self.column_norms_squared()
+
+    @property
+    def longest_row_squared(self) -> float:
+        return float(self.n)
 
     def description(self) -> tuple[object, ...]:
         return ("all-ranges", self.n)

@@ -43,6 +43,10 @@ class Scaled(Operator):
         return abs(self.factor) * self.operator.column_norms_l1()
 
     @property
+    def longest_row_squared(self) -> float:
+        return self.factor**2 * self.operator.longest_row_squared
+
+    @property
     def frobenius_squared(self) -> float:
         return self.factor**2 * self.operator.frobenius_squared
 
@@ -104,6 +108,10 @@ class Stack(Operator):
         return np.asarray(np.sum([part.column_norms_l1() for part in self.parts], axis=0))
 
     @property
+    def longest_row_squared(self) -> float:
+        return max(part.longest_row_squared for part in self.parts)
+
+    @property
     def frobenius_squared(self) -> float:
         return sum(part.frobenius_squared for part in self.parts)
 
@@ -146,3 +154,46 @@ class Product(Operator):
 
     def description(self) -> tuple[object, ...]:
         return ("product", self.left, self.right)
+
+
+class Permuted(Operator):
+    """An operator over cells in another order: cell ``order[j]`` of this one is cell j of the inner one."""
+
+    def __init__(self, operator: Operator, order: Matrix) -> None:
+        order = np.asarray(order)
+        if order.shape != (operator.shape[1],) or (np.sort(order) != np.arange(order.size)).any():
+            raise InvalidInput(f"an order of {operator.shape[1]} cells names each of them once")
+        self.operator, self.order = operator, order.astype(np.int64)
+        self.shape, self.integral = operator.shape, operator.integral
+
+    def matvec(self, x: Matrix) -> Matrix:
+        return self.operator.matvec(x[self.order])
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        inner = self.operator.rmatvec(y)
+        out = np.empty_like(inner)
+        out[self.order] = inner
+        return out
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        inner = self.operator.rows(start, stop)
+        out = np.empty_like(inner)
+        out[:, self.order] = inner
+        return out
+
+    def gram_block(self, rows: slice, columns: slice) -> Matrix:
+        place = np.argsort(self.order)
+        return np.asarray(self.operator.gram()[np.ix_(place[rows], place[columns])])
+
+    def column_norms_squared(self) -> Matrix:
+        return self.operator.column_norms_squared()[np.argsort(self.order)]
+
+    def column_norms_l1(self) -> Matrix:
+        return self.operator.column_norms_l1()[np.argsort(self.order)]
+
+    @property
+    def longest_row_squared(self) -> float:
+        return self.operator.longest_row_squared
+
+    def description(self) -> tuple[object, ...]:
+        return ("permuted", self.operator, self.order)

@@ -3,7 +3,9 @@
 from dpdist.strategies.base import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
 from dpdist.strategies.bounds import dual_bound, hardt_talwar, laplace_bound, lemma_4, low_rank_bounds, singular_value_bound
 from dpdist.strategies.coa import coa
+from dpdist.strategies.datacube import datacube
 from dpdist.strategies.eigen import eigen_design
+from dpdist.strategies.fourier import fourier
 from dpdist.strategies.gaussian import gaussian, laplace
 from dpdist.strategies.hierarchical import hierarchical
 from dpdist.strategies.identity import identity
@@ -21,9 +23,11 @@ __all__ = [
     "Step",
     "Strategy",
     "coa",
+    "datacube",
     "dual_bound",
     "effort",
     "eigen_design",
+    "fourier",
     "gaussian",
     "hardt_talwar",
     "hierarchical",

@@ -8,13 +8,14 @@ with x_T proportional to v_T^(1/2). (Xiao, He, Zhang, Kifer 2023: ResidualPlanne
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Stack, Total
 from dpdist.strategies.base import CLOSED_FORM, Strategy
 from dpdist.strategies.terms import Term, contrasts
-from dpdist.workloads import Workload
+from dpdist.workloads import Block, Workload
 
 Subset = tuple[int, ...]
 
@@ -47,20 +48,41 @@ def marginal_weights(workload: Workload) -> dict[Subset, float]:
 def marginal_optimum(workload: Workload) -> Strategy:
     """The strategy of least total variance for a workload of marginals; its cost is the lower bound.
 
-    Returns: a strategy with one term for every attribute set. Scaled to unit sensitivity.
+    Returns: a strategy with one term for every attribute set, of unit sensitivity.
     """
-    sizes = workload.domain.shape
-    cells = workload.domain.cells
     weights = marginal_weights(workload)
-    ranks = {subset: math.prod(sizes[axis] - 1 for axis in subset) for subset in weights}
-    kept = [subset for subset in weights if ranks[subset] > 0]
-    total = sum(math.sqrt(weights[s]) * ranks[s] for s in kept)
-    cost = total * total / cells
+    strategy = over_residuals("marginals", workload, {s: math.sqrt(v) for s, v in weights.items()})
+    assert strategy.workload_cost is not None
+    return replace(strategy, lower_bound=strategy.workload_cost * (1 - 1e-12))
+
+
+def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]) -> Strategy:
+    """The strategy X = sum of x_T P_T for given x_T (up to a common factor), with its cost tr(V X^+) = sum v_T rank_T / x_T."""
+    sizes, cells = workload.domain.shape, workload.domain.cells
+    weights = marginal_weights(workload)
+    ranks = {s: math.prod(sizes[axis] - 1 for axis in s) for s in weights}
+    kept = [s for s in weights if ranks[s] > 0]
+    # every P_T has rank_T / cells on its diagonal: scaled so that X has ones there
+    total = sum(precision[s] * ranks[s] for s in kept) / cells
+    cost = total * sum(weights[s] * ranks[s] / precision[s] for s in kept)
     terms = []
     for subset in kept:
         # x_T P_T = A'A with A = (x_T / prod of the n_i outside T)^(1/2) (kron of contrasts) over T's table
-        precision = cells * math.sqrt(weights[subset]) / total
-        scale = math.sqrt(precision / math.prod(size for axis, size in enumerate(sizes) if axis not in subset))
+        outside = math.prod(size for axis, size in enumerate(sizes) if axis not in subset)
+        scale = math.sqrt(precision[subset] / total / outside)
         terms.append(Term(subset, tuple(contrasts(sizes[axis]) for axis in subset), scale))
     operator = Stack([term.operator(sizes) for term in terms])
-    return Strategy("marginals", operator, cost, cost * (1 - 1e-12), CLOSED_FORM, terms=tuple(terms))
+    return Strategy(name, operator, cost, None, CLOSED_FORM, terms=tuple(terms))
+
+
+def marginal_deviation(strategy: Strategy, workload: Workload, block: Block) -> float:
+    """Standard error of every cell of a marginal at noise multiplier 1, by a strategy over the residual basis."""
+    sizes = workload.domain.shape
+    axes = {axis for axis, f in zip(block.axes, block.factors, strict=True) if isinstance(f, Identity)}
+    variance = 0.0
+    for term in strategy.terms:
+        if set(term.axes) <= axes:
+            inside = math.prod(1 - 1 / sizes[axis] for axis in term.axes)
+            outside = math.prod(sizes[axis] for axis in axes - set(term.axes))
+            variance += inside / (term.scale * outside) ** 2
+    return strategy.l2_sensitivity * math.sqrt(variance)

@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from dpdist.operators import Identity, Matrix, Total
-from dpdist.strategies.base import Norm, Strategy
+from dpdist.operators import Dense, Identity, Matrix, Product, Total
+from dpdist.strategies.base import UNIT_VARIANCE, Norm, Strategy
 from dpdist.strategies.kronecker import is_product
-from dpdist.strategies.marginals import is_marginals, marginal_weights
+from dpdist.strategies.marginals import is_marginals, marginal_deviation, marginal_weights
 from dpdist.workloads import Workload, integer_basis
 
 Optimiser = Literal["coa", "newton", "eigen", "low_rank", "smoothing", "kronecker", "marginals"]
@@ -29,11 +29,13 @@ class Candidate:
     Attributes:
         cost: J of the mechanism, None while it is not known.
         gap: certified distance from the optimum, None when not certified.
+        worst: largest standard error of an (unweighted) query at noise multiplier 1, None where it was not computed.
     """
 
     mechanism: str
     cost: float | None
     gap: float | None
+    worst: float | None = None
 
     def rmse(self, queries: int, noise_multiplier: float) -> float | None:
         """Root mean squared error of a (weighted) query: sigma sqrt(J / m)."""
@@ -115,6 +117,12 @@ def planned_effort(workload: Workload, names: tuple[str, ...]) -> Effort:
 
 LOW_RANK_CELLS = 256
 """Up to here ``auto`` also optimises LRM for pure epsilon, which takes seconds; beyond, it must be asked for."""
+WORST_WORK = 2**34
+"""Multiplications that predicting the worst query's error may take: seconds."""
+MECHANISMS = (
+    *("coa", "kronecker", "marginals", "fourier", "datacube", "identity", "gaussian", "laplace"),
+    *("wavelet", "hierarchical", "low-rank"),
+)
 DENSE_CELLS = 4096
 """Up to here ``auto`` compares strategies whose cost needs dense algebra over the cells."""
 
@@ -127,7 +135,7 @@ def considered(mechanism: str, norm: Norm, workload: Workload) -> tuple[str, ...
     cells = workload.shape[1]
     if norm == "l2":
         if is_marginals(workload):
-            return ("marginals", "identity", "gaussian")
+            return ("marginals", "fourier", "datacube", "identity", "gaussian")
         if is_product(workload) and len(workload.blocks[0].axes) > 1:
             return ("kronecker", "identity", "gaussian")
         return ("coa", "identity", "gaussian")
@@ -146,7 +154,69 @@ def best(strategies: list[Strategy]) -> Strategy:
     return next(s for s in strategies if np.isinf(least) or (s.workload_cost or np.inf) <= least * (1 + TIE))
 
 
-def candidates(strategies: list[Strategy], lower: float | None = None) -> list[Candidate]:
+def why_not(norm: Norm, workload: Workload) -> dict[str, str]:
+    """Mechanisms that ``auto`` does not compare for a workload, with the reason."""
+    reasons: dict[str, str] = {}
+    names = considered("auto", norm, workload)
+    for name in MECHANISMS:
+        if name in names:
+            continue
+        if norm == "l1" and name in ("coa", "kronecker", "marginals", "fourier", "datacube", "gaussian"):
+            reasons[name] = "uses Gaussian noise; the budget is pure"
+        elif norm == "l2" and name == "laplace":
+            reasons[name] = "uses Laplace noise; the budget has a delta"
+        elif name in ("marginals", "fourier", "datacube") and not is_marginals(workload):
+            reasons[name] = "the workload asks for more than marginals"
+        elif name == "kronecker" and not is_product(workload):
+            reasons[name] = "the workload is not one product of queries of single attributes"
+        elif norm == "l2":
+            reasons[name] = f"cannot beat {names[0]!r}, which is certified; ask for it by name to compare"
+        else:
+            reasons[name] = (
+                f"takes long beyond {LOW_RANK_CELLS if name == 'low-rank' else DENSE_CELLS} cells; ask for it by name"
+            )
+    return reasons
+
+
+def worst_deviation(strategy: Strategy, workload: Workload) -> float | None:
+    """Largest standard error of a query at noise multiplier 1, None where it takes more than ``WORST_WORK`` operations."""
+    unit = strategy.sensitivity * math.sqrt(UNIT_VARIANCE[strategy.norm])
+    if strategy.direct:
+        return unit / min(block.weight for block in workload.blocks)
+    operators = (block.operator(workload.domain.shape) for block in workload.blocks)
+    if strategy.name == "identity":
+        return unit * math.sqrt(max(operator.longest_row_squared for operator in operators))
+    if strategy.terms and is_marginals(workload):
+        return max(marginal_deviation(strategy, workload, block) for block in workload.blocks)
+    if strategy.terms:
+        factors = dict(zip(strategy.terms[0].axes, strategy.terms[0].factors, strict=True))
+        (block,) = workload.blocks
+        places = [(f, factors[axis]) for axis, f in zip(block.axes, block.factors, strict=True) if axis in factors]
+        if sum(f.shape[0] * f.shape[1] ** 2 for f, _ in places if not isinstance(f, Identity)) > WORST_WORK:
+            return None
+        spreads = (f.matvec(np.linalg.pinv(a)) for f, a in places)
+        return unit * math.sqrt(math.prod(float(np.einsum("ij,ij->i", s, s).max()) for s in spreads))
+    return _dense_deviation(strategy, workload, unit)
+
+
+def _dense_deviation(strategy: Strategy, workload: Workload, unit: float) -> float | None:
+    queries, operator = workload.shape[0], strategy.operator
+    basis = integer_basis(workload)
+    factored = isinstance(operator, Product) and isinstance(operator.left, Dense) and basis.operator is not None
+    width = basis.rank if factored else workload.shape[1]
+    if queries * width**2 + width**3 > WORST_WORK:
+        return None
+    inverse = np.linalg.pinv(operator.left.array if factored else strategy.matrix())  # type: ignore[attr-defined]
+    worst = 0.0
+    for start in range(0, queries, 4096):
+        stop = min(queries, start + 4096)
+        rows = basis.coordinates(start, stop, weighted=False) if factored else workload.unweighted.rows(start, stop)
+        spread = rows @ inverse
+        worst = max(worst, float(np.einsum("ij,ij->i", spread, spread).max()))
+    return unit * math.sqrt(worst)
+
+
+def candidates(strategies: list[Strategy], workload: Workload, lower: float | None = None) -> list[Candidate]:
     """The table of what was compared; every gap is against the best lower bound known (``lower``: one from elsewhere)."""
     known = [s.lower_bound for s in strategies if s.lower_bound is not None]
     lower = max(known if lower is None else [*known, lower], default=None)
@@ -154,5 +224,5 @@ def candidates(strategies: list[Strategy], lower: float | None = None) -> list[C
     for strategy in strategies:
         cost = strategy.workload_cost
         gap = cost / lower - 1.0 if cost is not None and lower is not None and lower > 0 else None
-        out.append(Candidate(strategy.name, cost, gap))
+        out.append(Candidate(strategy.name, cost, gap, worst_deviation(strategy, workload)))
     return out

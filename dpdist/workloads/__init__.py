@@ -5,8 +5,17 @@ from dpdist.workloads.basis import Basis, integer_basis
 from dpdist.workloads.explicit import explicit
 from dpdist.workloads.marginals import marginals
 from dpdist.workloads.predicates import predicates
-from dpdist.workloads.random import discrete, random_ranges, related
-from dpdist.workloads.ranges import all_ranges, listed_ranges, prefix, ranges
+from dpdist.workloads.random import (
+    discrete,
+    marginal_queries,
+    permuted,
+    random_marginals,
+    random_ranges,
+    related,
+    two_step_ranges,
+    uniform_predicates,
+)
+from dpdist.workloads.ranges import all_ranges, listed_ranges, prefix, range_marginals, ranges
 
 __all__ = [
     "Basis",
@@ -17,11 +26,17 @@ __all__ = [
     "explicit",
     "integer_basis",
     "listed_ranges",
+    "marginal_queries",
     "marginals",
+    "permuted",
     "predicates",
     "prefix",
+    "random_marginals",
     "random_ranges",
+    "range_marginals",
     "ranges",
     "related",
+    "two_step_ranges",
+    "uniform_predicates",
     "union",
 ]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from itertools import combinations
 
+import numpy as np
+import scipy.sparse
+
+from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.workloads.base import Workload
+from dpdist.operators import ListedRanges, Permuted, Sparse
+from dpdist.workloads.base import Block, Workload
 from dpdist.workloads.explicit import explicit
+from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.ranges import listed_ranges
 
 
@@ -30,3 +37,71 @@ def related(n: int, m: int, rank: int, *, seed: int = 0) -> Workload:
     state = np.random.RandomState(seed)
     left = state.randn(m, rank)
     return explicit(left @ state.randn(rank, n))
+
+
+def two_step_ranges(shape: tuple[int, ...], m: int, *, seed: int = 0) -> Workload:
+    """m boxes: first a length along each attribute, uniform over 1..n_i, then a place for it.
+
+    Source: two-step sampling of Hardt, Ligett, McSherry 2012, used by Li & Miklau 2012, section 5.
+    """
+    state = np.random.RandomState(seed)
+    domain = Domain.of_shape(tuple(shape))
+    rows = scipy.sparse.csr_array(np.ones((m, 1)))
+    for size in shape:
+        length = state.randint(1, size + 1, m)
+        first = (state.rand(m) * (size - length + 1)).astype(np.int64)
+        along = ListedRanges(size, np.stack([first, first + length - 1], axis=1)).matrix
+        rows = _rowwise_products(rows, along)
+    labels = (tuple(f"box {i}" for i in range(m)),)
+    axes = tuple(range(len(shape)))
+    return Workload(domain, (Block("random boxes", axes, (Sparse(rows),), labels),))
+
+
+def random_marginals(shape: tuple[int, ...], m: int, *, seed: int = 0) -> Workload:
+    """m distinct marginals, uniform over all attribute sets but the empty one. Source: Li & Miklau 2012, section 5."""
+    every = [s for k in range(1, len(shape) + 1) for s in combinations(range(len(shape)), k)]
+    if not 1 <= m <= len(every):
+        raise InvalidInput(f"{len(shape)} attributes have {len(every)} marginals, {m} were asked for")
+    picked = np.random.RandomState(seed).choice(len(every), m, replace=False)
+    domain = Domain.of_shape(tuple(shape))
+    return listed_marginals(domain, [tuple(domain.names[axis] for axis in every[i]) for i in sorted(picked)])
+
+
+def marginal_queries(shape: tuple[int, ...], m: int, *, ways: int = 2, seed: int = 0) -> Workload:
+    """WMarginal: m counts, uniform over all cells of all k-way marginals. Source: Yuan et al. 2016, section 5."""
+    sets = list(combinations(range(len(shape)), ways))
+    sizes = [math.prod(shape[axis] for axis in s) for s in sets]
+    if not 1 <= m <= sum(sizes):
+        raise InvalidInput(f"there are {sum(sizes)} counts in all {ways}-way marginals, {m} were asked for")
+    picked = np.sort(np.random.RandomState(seed).choice(sum(sizes), m, replace=False))
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    codes = np.unravel_index(np.arange(math.prod(shape)), shape)
+    rows = np.zeros((m, math.prod(shape)), dtype=np.int64)
+    for i, position in enumerate(picked):
+        which = int(np.searchsorted(starts, position, side="right")) - 1
+        values = np.unravel_index(int(position - starts[which]), [shape[axis] for axis in sets[which]])
+        rows[i] = np.all([codes[axis] == value for axis, value in zip(sets[which], values, strict=True)], axis=0)
+    return explicit(rows, Domain.of_shape(tuple(shape)))
+
+
+def uniform_predicates(n: int, m: int, *, seed: int = 0) -> Workload:
+    """m predicates: every cell is in or out with equal probability. Source: Li & Miklau 2012, section 5."""
+    return explicit((np.random.RandomState(seed).rand(m, n) < 0.5).astype(np.int64))
+
+
+def permuted(workload: Workload, *, seed: int = 0) -> Workload:
+    """The same queries over the cells in a random order. Source: Li & Miklau 2012, section 5 (permuted ranges)."""
+    order = np.random.RandomState(seed).permutation(workload.shape[1])
+    axes = tuple(range(len(workload.domain.shape)))
+    blocks = []
+    for block in workload.blocks:
+        labels = (tuple(", ".join(filter(None, label)) for label in block.row_labels(0, block.queries)),)
+        inner = Permuted(block.operator(workload.domain.shape), order)
+        blocks.append(Block(f"{block.name}, permuted", axes, (inner,), labels, block.weight))
+    return Workload(workload.domain, tuple(blocks))
+
+
+def _rowwise_products(left: scipy.sparse.csr_array, right: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    """Row i: the Kronecker product of both rows i."""
+    rows = [scipy.sparse.kron(left[[i]], right[[i]]) for i in range(left.shape[0])]
+    return scipy.sparse.csr_array(scipy.sparse.vstack(rows))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import AllRanges, Identity, ListedRanges, Operator, Prefix
-from dpdist.workloads.base import Block, Workload
+from dpdist.workloads.base import Block, Workload, union
+from dpdist.workloads.marginals import listed_marginals
 
 
 def prefix(n: int) -> Workload:
@@ -31,6 +33,23 @@ def ranges(shape: tuple[int, ...]) -> Workload:
 def listed_ranges(n: int, ends: Sequence[tuple[int, int]]) -> Workload:
     """The given intervals (first, last), both ends included, of one ordered attribute."""
     return ranges_of(Domain.of_shape((n,)), ("x0",), listed=tuple(ends))
+
+
+def range_marginals(domain: Domain | tuple[int, ...], ways: int, *, among: tuple[str, ...] = ()) -> Workload:
+    """Every k-way marginal with all intervals of its ordered attributes, and the values of the others.
+
+    Source: Li & Miklau 2012, section 5 (range marginals).
+    """
+    whole = domain if isinstance(domain, Domain) else Domain.of_shape(tuple(domain))
+    attributes = [whole.attributes[whole.axis(name)] for name in among or whole.names]
+    if not 1 <= ways <= len(attributes):
+        raise InvalidInput(f"range marginals of {ways} attributes are not possible among {len(attributes)}")
+    parts = []
+    for subset in combinations(attributes, ways):
+        ordered = tuple(a.name for a in subset if not a.categories)
+        others = tuple(a.name for a in subset if a.categories)
+        parts.append(ranges_of(whole, ordered, others) if ordered else listed_marginals(whole, [others]))
+    return union(*parts)
 
 
 def cdf(domain: Domain, of: str, by: tuple[str, ...] = (), *, name: str | None = None) -> Workload:

@@ -97,7 +97,7 @@ def test_order_of_costs(problem: str) -> None:
     assert costs[0] <= costs[1] * (1 + 1e-6)  # type: ignore[operator]
     assert costs[1] <= costs[2] * (1 + 1e-6)  # type: ignore[operator]
     assert best(strategies) is strategies[0]
-    table = candidates(strategies)
+    table = candidates(strategies, workload)
     assert table[0].gap is not None
     assert table[0].gap <= 1e-6
     assert table[2].rmse(workload.shape[0], 2.0) == pytest.approx(2 * np.sqrt(costs[2] / workload.shape[0]))  # type: ignore[operator]

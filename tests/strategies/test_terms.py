@@ -147,7 +147,7 @@ def test_domains_that_can_never_be_written_down() -> None:
     assert identity(workload.shape[1], workload).workload_cost == pytest.approx((136 + 17) * 1e17)
     assert gaussian(workload).workload_cost == pytest.approx(workload.shape[0] * 153)
     assert effort(workload, "marginals").memory_bytes < 2**24
-    assert considered("auto", "l2", workload) == ("marginals", "identity", "gaussian")
+    assert considered("auto", "l2", workload) == ("marginals", "fourier", "datacube", "identity", "gaussian")
 
 
 def test_what_is_compared_depends_on_the_workload_alone() -> None:

@@ -1,0 +1,67 @@
+"""DataCube: measure a few marginals, chosen so that the largest error of the asked ones is least (Ding et al. 2011, BMAX)."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+from dpdist.operators import Identity
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.marginals import Subset, marginal_weights, over_residuals
+from dpdist.workloads import Workload
+
+ALL_SUBSETS = 10
+"""Up to so many attributes every marginal may be measured; beyond, the asked ones and unions of two of them."""
+
+
+def datacube(workload: Workload) -> Strategy:
+    """The chosen marginals with equal noise, read by least squares. Raises: InvalidInput for other workloads.
+
+    BMAX under L2 sensitivity as in Li & Miklau 2012, section 5: k measured marginals cost a factor k, a cell of a coarser
+    marginal sums the cells of a measured one. For every k a greedy cover finds the least sum that k marginals allow.
+    """
+    sizes = workload.domain.shape
+    asked = sorted(
+        {tuple(a for a, f in zip(b.axes, b.factors, strict=True) if isinstance(f, Identity)) for b in workload.blocks}
+    )
+    weights = marginal_weights(workload)  # refuses anything but marginals
+    best: tuple[float, tuple[Subset, ...]] | None = None
+    candidates = _candidates(asked, len(sizes))
+    sums = {(m, q): _summed(sizes, m, q) for m in candidates for q in asked if set(q) <= set(m)}
+    for limit in sorted(set(sums.values())):
+        chosen = _cover(asked, candidates, {pair for pair, cells in sums.items() if cells <= limit})
+        found = (len(chosen) * limit, chosen)
+        if best is None or found[0] < best[0]:
+            best = found
+    assert best is not None
+    precision = dict.fromkeys(weights, 0.0)
+    for measured in best[1]:
+        outside = math.prod(size for axis, size in enumerate(sizes) if axis not in measured)
+        for k in range(len(measured) + 1):
+            for subset in combinations(measured, k):
+                precision[subset] = precision.get(subset, 0.0) + outside
+    return over_residuals("datacube", workload, precision)
+
+
+def _candidates(asked: list[Subset], attributes: int) -> list[Subset]:
+    if attributes <= ALL_SUBSETS:
+        every = range(attributes)
+        return [s for k in range(attributes + 1) for s in combinations(every, k) if any(set(q) <= set(s) for q in asked)]
+    unions = {tuple(sorted({*a, *b})) for a in asked for b in asked}
+    return sorted(unions)
+
+
+def _summed(sizes: tuple[int, ...], measured: Subset, asked: Subset) -> float:
+    """Measured cells that one cell of the asked marginal sums."""
+    return float(math.prod(sizes[axis] for axis in measured if axis not in asked))
+
+
+def _cover(asked: list[Subset], candidates: list[Subset], allowed: set[tuple[Subset, Subset]]) -> tuple[Subset, ...]:
+    """Greedy set cover of the asked marginals by measured ones."""
+    reach = {m: {q for q in asked if (m, q) in allowed} for m in candidates}
+    open_queries, chosen = set(asked), []
+    while open_queries:
+        pick = max(candidates, key=lambda m: (len(reach[m] & open_queries), [-a for a in m]))
+        chosen.append(pick)
+        open_queries -= reach[pick]
+    return tuple(chosen)

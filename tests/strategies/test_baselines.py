@@ -1,0 +1,162 @@
+"""Published baselines: known costs, dense truths, and never below the certified optimum."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import Haar, Tree
+from dpdist.strategies import (
+    Strategy,
+    coa,
+    datacube,
+    fourier,
+    gaussian,
+    hierarchical,
+    identity,
+    laplace,
+    laplace_bound,
+    low_rank,
+    marginal_optimum,
+    wavelet,
+)
+from dpdist.strategies.planner import candidates, why_not, worst_deviation
+from dpdist.workloads import (
+    Workload,
+    all_ranges,
+    marginals,
+    permuted,
+    prefix,
+    random_marginals,
+    ranges,
+    two_step_ranges,
+    union,
+)
+from dpdist.workloads.marginals import listed_marginals
+
+WORKLOADS: dict[str, Workload] = {
+    "ranges": all_ranges(16),
+    "permuted ranges": permuted(all_ranges(16)),
+    "boxes": two_step_ranges((4, 5), 30),
+    "2-d ranges": ranges((4, 4)),
+    "prefix": prefix(13),
+    "marginals": marginals((3, 4, 2), (1, 2)),
+    "random marginals": random_marginals((3, 2, 2, 3), 5),
+}
+
+
+def baselines(workload: Workload) -> list[Strategy]:
+    shape = workload.domain.shape
+    out = [identity(workload.shape[1], workload), gaussian(workload), wavelet(shape, workload)]
+    return [*out, hierarchical(shape, workload), hierarchical(shape, workload, branching=None)]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_no_baseline_beats_the_certified_optimum(name: str) -> None:
+    workload = WORKLOADS[name]
+    found = baselines(workload)
+    if "marginals" in name:
+        found += [fourier(workload), datacube(workload), marginal_optimum(workload)]
+    best = coa(workload, tolerance=1e-8)
+    for strategy in found:
+        assert strategy.workload_cost >= best.lower_bound  # type: ignore[operator]
+        assert strategy.cost(workload) == pytest.approx(strategy.workload_cost, rel=1e-9)
+    table = candidates([best, *found], workload)
+    assert all(row.gap is not None and row.gap >= -1e-12 for row in table)
+
+
+@pytest.mark.parametrize("name", ["ranges", "boxes", "prefix", "marginals"])
+def test_no_pure_baseline_beats_the_laplace_bound(name: str) -> None:
+    workload = WORKLOADS[name]
+    shape = workload.domain.shape
+    found = [
+        identity(workload.shape[1], workload, norm="l1"),
+        laplace(workload),
+        wavelet(shape, workload, norm="l1"),
+        hierarchical(shape, workload, branching=None, norm="l1"),
+        low_rank(workload, norm="l1"),
+    ]
+    for strategy in found:
+        dense = strategy.matrix()
+        rows = workload.operator.dense()
+        l1 = np.abs(dense).sum(axis=0).max()
+        spread = np.eye(rows.shape[0]) if strategy.direct else rows @ np.linalg.pinv(dense)
+        assert strategy.workload_cost == pytest.approx(2 * l1**2 * (spread**2).sum(), rel=1e-6)
+        assert strategy.workload_cost >= laplace_bound(workload)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_worst_query_is_predicted(name: str) -> None:
+    workload = WORKLOADS[name]
+    found = [*baselines(workload), coa(workload)]
+    if "marginals" in name:
+        found += [fourier(workload), datacube(workload), marginal_optimum(workload)]
+    rows = workload.unweighted.dense()
+    for strategy in found:
+        spread = np.eye(rows.shape[0]) if strategy.direct else rows @ np.linalg.pinv(strategy.matrix())
+        truth = strategy.l2_sensitivity * np.sqrt((spread**2).sum(axis=1).max())
+        assert worst_deviation(strategy, workload) == pytest.approx(truth, rel=1e-7)
+
+
+def test_wavelet_and_tree_over_several_attributes() -> None:
+    shape = (4, 3)
+    mixed = wavelet(shape, ordered=(True, False))
+    np.testing.assert_array_equal(mixed.matrix(), np.kron(Haar(4).dense(), np.eye(3)))
+    both = hierarchical(shape, branching=3)
+    np.testing.assert_array_equal(both.matrix(), np.kron(Tree(4, 3).dense(), Tree(3, 3).dense()))
+    assert wavelet((8,)).l2_sensitivity == pytest.approx(2.0)
+    assert wavelet((8,), norm="l1").l1_sensitivity == 4.0
+    costs = [hierarchical((64,), all_ranges(64), branching=b).workload_cost for b in (2, 4, 8, 16)]
+    assert hierarchical((64,), all_ranges(64), branching=None).workload_cost == min(costs)  # type: ignore[type-var]
+    for build in (
+        lambda: wavelet((4,), prefix(5)),
+        lambda: wavelet((4,), ordered=(True, False)),
+        lambda: hierarchical((4,), branching=None),
+    ):
+        with pytest.raises(InvalidInput):
+            build()
+
+
+def test_fourier_is_the_hadamard_transform_on_binary_attributes() -> None:
+    """Barak et al.: every coefficient of at most k attributes, all with the same noise."""
+    workload = marginals((2,) * 4, 2)
+    hadamard = np.array([[1, 1], [1, -1]]) / np.sqrt(2)
+    rows = hadamard
+    for _ in range(3):
+        rows = np.kron(rows, hadamard)
+    kept = [i for i in range(16) if bin(i).count("1") <= 2]
+    basis = rows[kept]
+    w = workload.operator.dense()
+    truth = (basis**2).sum(axis=0).max() * ((w @ basis.T) ** 2).sum()
+    assert fourier(workload).workload_cost == pytest.approx(truth)
+
+
+def test_datacube_measures_what_is_asked_or_something_coarse_enough() -> None:
+    alone = listed_marginals(marginals((5, 7), 1).domain, [("x0", "x1")])
+    cube = datacube(alone)
+    assert cube.workload_cost == pytest.approx(gaussian(alone).workload_cost)  # one table, measured itself
+    many = marginals((2, 2, 2), (1, 2, 3))
+    assert datacube(many).workload_cost <= identity(8, many).workload_cost * (1 + 1e-12)  # type: ignore[operator]
+    assert math.isfinite(datacube(random_marginals((2,) * 12, 20)).workload_cost)  # type: ignore[arg-type]
+
+
+def test_marginal_baselines_refuse_other_workloads() -> None:
+    mixed = union(marginals((3, 4), 1), ranges((3, 4)))
+    for build in (fourier, datacube, marginal_optimum):
+        with pytest.raises(InvalidInput, match="marginals only"):
+            build(mixed)
+
+
+def test_reasons_are_given_for_everything_that_is_left_out() -> None:
+    for workload in WORKLOADS.values():
+        for norm in ("l1", "l2"):
+            reasons = why_not(norm, workload)  # type: ignore[arg-type]
+            assert all(reasons.values())
+            assert "identity" not in reasons
+    assert "pure" in why_not("l1", prefix(4))["coa"]
+    assert "more than marginals" in why_not("l2", prefix(4))["datacube"]
+    assert "256 cells" in why_not("l1", prefix(300))["low-rank"]
+    assert "certified" in why_not("l2", marginals((3, 4), 1))["coa"]
