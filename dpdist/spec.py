@@ -17,6 +17,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
+from dpdist.strategies.marginals import is_marginals
+from dpdist.strategies.planner import Limits
 from dpdist.workloads import Workload, explicit, predicates, union
 from dpdist.workloads.marginals import listed_marginals, marginals
 from dpdist.workloads.ranges import cdf, range_marginals, ranges_of
@@ -240,6 +242,19 @@ class OutputSpec(Part):
     folder: str | None = Field(None, description="default: releases/<release id> in the current folder")
 
 
+class LimitsSpec(Part):
+    """What optimising the strategy may take; mechanisms that need more are left out."""
+
+    memory_gib: float | None = Field(None, gt=0, allow_inf_nan=False)
+    minutes: float | None = Field(None, gt=0, allow_inf_nan=False, description="on a nominal processor of 20 GFlop/s")
+
+    @property
+    def limits(self) -> Limits:
+        """As the planner knows them."""
+        memory = None if self.memory_gib is None else int(self.memory_gib * 2**30)
+        return Limits(memory, None if self.minutes is None else 60.0 * self.minutes)
+
+
 class ReleaseSpec(Part):
     """One release: records, domain, queries, mechanism, budget."""
 
@@ -255,6 +270,10 @@ class ReleaseSpec(Part):
     )
     workload: tuple[QuerySpec, ...] = Field(min_length=1)
     mechanism: Mechanism = "auto"
+    objective: Literal["total", "worst"] = Field(
+        "total", description="least sum of squared errors, or (marginals only) the least largest error of a count"
+    )
+    limits: LimitsSpec = Field(default_factory=lambda: LimitsSpec.model_validate({}))
     tolerance: float = Field(1e-6, gt=0, lt=1, description="certified relative gap at which the optimiser stops")
     budget: ReleaseBudgetSpec
     ledger: LedgerSpec
@@ -394,7 +413,13 @@ def _checked(content: dict[str, Any], lines: dict[tuple[str | int, ...], int], n
 
 
 def _check_noise(spec: ReleaseSpec) -> None:
-    """A mechanism that needs the other kind of noise than the budget allows."""
+    """A mechanism that needs the other kind of noise than the budget allows, or cannot have the objective."""
+    if spec.objective == "worst" and (
+        spec.budget.pure or spec.mechanism not in ("auto", "marginals") or not is_marginals(spec.queries)
+    ):
+        raise InvalidInput(
+            "'objective: worst' is for workloads of marginals under Gaussian noise, with 'mechanism: auto' or 'marginals'"
+        )
     if spec.budget.pure and spec.mechanism in NEEDS_GAUSSIAN:
         raise InvalidInput(f"mechanism {spec.mechanism!r} uses Gaussian noise: give the budget a 'delta', or choose another")
     if not spec.budget.pure and spec.mechanism in NEEDS_PURE:

@@ -43,6 +43,7 @@ from dpdist.strategies import (
     laplace,
     laplace_bound,
     low_rank,
+    marginal_minimax,
     marginal_optimum,
     wavelet,
 )
@@ -218,11 +219,11 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     workload = spec.queries
     norm: Norm = "l1" if spec.budget.pure else "l2"
     cells = workload.shape[1]
-    names = considered(spec.mechanism, norm, workload)
+    names = considered(spec.mechanism, norm, workload, spec.limits.limits)
     needs = planned_effort(workload, names)
     compared = [_strategy(context, spec, name, norm) for name in names]
     lower = laplace_bound(gram(context, workload)) if norm == "l1" and cells <= DENSE_CELLS else None
-    strategy = best(compared)
+    strategy = compared[0] if spec.objective == "worst" else best(compared)
     grid = grid_of(strategy, workload, neighbours=spec.neighbours, most_records=spec.records.person.most_records)
     noise = grid.noise(spec.budget.loss)
     if noise.scale > SCALE_LIMIT:
@@ -244,7 +245,7 @@ def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Str
         build = partial(wavelet, shape) if name == "wavelet" else partial(hierarchical, shape, branching=None)
         return context.engine.heavy(partial(build, norm=norm), workload)
     if name in _OVER_MARGINALS:
-        return _OVER_MARGINALS[name](workload)
+        return (marginal_minimax if spec.objective == "worst" else _OVER_MARGINALS[name])(workload)
     if name == "kronecker":
         _enough_memory(context, "a product of strategies", effort(workload, "kronecker").memory_bytes)
         return kronecker_strategy(context, spec)
@@ -252,7 +253,11 @@ def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Str
     return optimised(context, spec) if name == "coa" else low_rank_strategy(context, spec, norm)
 
 
-_OVER_MARGINALS = {"marginals": marginal_optimum, "fourier": fourier, "datacube": datacube}
+_OVER_MARGINALS: dict[str, Callable[[Workload], Strategy]] = {
+    "marginals": marginal_optimum,
+    "fourier": fourier,
+    "datacube": datacube,
+}
 
 
 def _enough_memory(context: Context, what: str, needed_bytes: int) -> None:
@@ -537,6 +542,10 @@ def certificate(planned: Plan) -> dict[str, Any]:
         "mechanism": {
             "name": strategy.name,
             "consistent": not strategy.direct,
+            "objective": spec.objective,
+            "certified_gap_of_the_worst": strategy.solve.history[-1].gap
+            if spec.objective == "worst" and strategy.solve
+            else None,
             "cost": chosen.cost,
             "lower_bound": lower,
             "certified_gap": chosen.gap,

@@ -23,6 +23,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss, pld_epsilon, zcdp_epsilon
 from dpdist.privacy.ledger import Budget, Ledger, opened
 from dpdist.spec import json_schema, load
+from dpdist.strategies.base import Norm
 from dpdist.strategies.planner import considered, planned_effort, why_not
 from flows import settings
 
@@ -55,9 +56,9 @@ def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = F
     """What a release would cost and how accurate it would be. Touches no data and no budget."""
     checked = load(spec)
     home = stages.state_folder()
-    needs = planned_effort(
-        checked.queries, considered(checked.mechanism, "l1" if checked.budget.pure else "l2", checked.queries)
-    )
+    norm: Norm = "l1" if checked.budget.pure else "l2"
+    limits = checked.limits.limits
+    needs = planned_effort(checked.queries, considered(checked.mechanism, norm, checked.queries, limits))
     if not as_json:
         out.print(
             f"[bold]{checked.release}[/]: {checked.queries.shape[0]:,} queries over {checked.queries.shape[1]:,} cells"
@@ -75,7 +76,7 @@ def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = F
         return
     _print_mechanisms(certificate)
     if checked.mechanism == "auto":
-        for name, reason in why_not("l1" if checked.budget.pure else "l2", checked.queries).items():
+        for name, reason in why_not(norm, checked.queries, limits).items():
             out.print(f"[dim]{name}: {reason}[/]")
     _print_privacy(certificate)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")

@@ -122,6 +122,21 @@ def test_structured_releases(home: Path, mechanism: str, workload: list[Any], ne
     assert small.tree(run(path, home).folder) == before
 
 
+def test_the_least_largest_error(home: Path) -> None:
+    queries = [{"marginals": {"ways": [1, 2]}}]
+    total = run(small.write(home.parent / "data", workload=queries), home)
+    worst = run(small.write(home.parent / "data", workload=queries, objective="worst", release="small-2"), home)
+    errors = [report.load(done.folder)[0]["standard_error"].to_numpy() for done in (total, worst)]
+    assert errors[1].max() < errors[0].max() * 0.95
+    assert (errors[1] ** 2).mean() > (errors[0] ** 2).mean()
+    mechanism = report.load(worst.folder)[1]["mechanism"]
+    assert mechanism["objective"] == "worst"
+    assert mechanism["certified_gap_of_the_worst"] <= 1e-4
+    rows = {row["mechanism"]: row["worst"] for row in mechanism["compared"]}
+    assert rows["marginals"] == pytest.approx(errors[1].max(), rel=1e-3)
+    assert min(rows.values()) == rows["marginals"]
+
+
 ADULT = Path(__file__).parents[2] / "shared" / "data" / "adult_discretized.npz"
 
 

@@ -118,6 +118,9 @@ PURE_CAP = {"dataset": "small", "cap": {"epsilon": 1}}
         ({"budget": {"rho": 1}}, "asks for rho=1, the data set's whole cap is rho=0.25"),
         ({"budget": {"delta": 1e-9}}, "or 'epsilon' alone"),
         ({"budget": {"epsilon": 12, "delta": 1e-6, "calibration": "classic"}}, r"really gives|delta=3\.1"),
+        ({"objective": "worst"}, "'objective: worst' is for workloads of marginals"),
+        ({"limits": {"minutes": 0}}, "greater than 0"),
+        ({"workload": [{"marginals": {"of": [["age"]], "ranges": True}}]}, "'ranges' goes with 'ways'"),
         ({"budget": {"rho": 0.1, "calibration": "magic"}}, "'analytic', 'zcdp' or 'classic'"),
     ],
 )
@@ -137,6 +140,11 @@ def test_budgets() -> None:
     assert amounts["classic"] < amounts["zcdp"] < amounts["analytic"]
     assert float(amounts["classic"]) == pytest.approx(0.5 / 5.387**2, rel=1e-3)
     assert load(small.spec(budget={"epsilon": 1, "delta": 1e-6}, ledger=ledger)).budget.loss.rho == amounts["analytic"]
+
+
+def test_range_marginals_in_a_spec() -> None:
+    spec = load(small.spec(workload=[{"marginals": {"ways": [2], "ranges": True}}]))
+    assert [block.queries for block in spec.queries.blocks] == [78 * 2, 78 * 3, 6]
 
 
 def test_missing_keys_are_named() -> None:

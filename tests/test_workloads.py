@@ -8,6 +8,7 @@ from scipy import stats
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
+from dpdist.operators import Dense, Permuted, Total
 from dpdist.workloads import (
     all_ranges,
     discrete,
@@ -27,6 +28,7 @@ from dpdist.workloads import (
     uniform_predicates,
     union,
 )
+from dpdist.workloads.basis import column_codes
 from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.ranges import cdf, ranges_of
 
@@ -234,3 +236,27 @@ def test_range_marginals() -> None:
     x = np.arange(12)
     first = workload.matvec(x)[0]  # a 0 .. 0, b x
     assert first == x.reshape(3, 2, 2)[0, 0].sum()
+
+
+def test_equal_columns_are_found_block_by_block() -> None:
+    state = np.random.default_rng(0)
+    rows = state.integers(0, 2, (300, 5))[:, [0, 1, 0, 2, 3, 1, 4, 4]]
+    for block_bytes in (8 * 8 * 7, 2**20):
+        codes = column_codes(Dense(rows), block_bytes)
+        assert (codes[:, None] == codes).tolist() == [[bool((a == b).all()) for b in rows.T] for a in rows.T]
+    order = np.array([2, 0, 1])
+    turned = column_codes(Permuted(Dense(np.array([[1, 1, 0]])), order))
+    assert turned[2] == turned[0] != turned[1]
+    assert column_codes(Total(3)).tolist() == [0, 0, 0]
+
+
+def test_factors_too_large_to_write_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ranges of one attribute beside another attribute: the basis keeps them as an operator, with the same rows."""
+    domain = Domain((Attribute("a", edges=tuple(range(13))), Attribute("b", categories=("x", "y", "z"))))
+    workload = union(ranges_of(domain, ("a",)), listed_marginals(domain, [("b",)]))
+    small = integer_basis(workload)
+    monkeypatch.setattr("dpdist.workloads.basis.LARGE", 10)
+    large = integer_basis(workload)
+    m = workload.shape[0]
+    np.testing.assert_array_equal(large.coordinates(0, m, weighted=True), small.coordinates(0, m, weighted=True))
+    np.testing.assert_allclose(large.gram(), small.gram())

@@ -152,6 +152,11 @@ class Product(Operator):
     def rows(self, start: int, stop: int) -> Matrix:
         return np.ascontiguousarray(self.right.rmatvec(np.ascontiguousarray(self.left.rows(start, stop).T)).T)
 
+    def gram(self) -> Matrix:
+        if self.left.shape[0] <= self.left.shape[1]:
+            return super().gram()
+        return np.asarray(self.right.rmatvec(np.ascontiguousarray(self.right.rmatvec(self.left.gram()).T)))
+
     def description(self) -> tuple[object, ...]:
         return ("product", self.left, self.right)
 

@@ -11,7 +11,7 @@ from dpdist.strategies.hierarchical import hierarchical
 from dpdist.strategies.identity import identity
 from dpdist.strategies.kronecker import kronecker
 from dpdist.strategies.low_rank import low_rank
-from dpdist.strategies.marginals import marginal_optimum
+from dpdist.strategies.marginals import marginal_minimax, marginal_optimum
 from dpdist.strategies.planner import Effort, effort
 from dpdist.strategies.smoothing import smoothing
 from dpdist.strategies.wavelet import wavelet
@@ -38,6 +38,7 @@ __all__ = [
     "lemma_4",
     "low_rank",
     "low_rank_bounds",
+    "marginal_minimax",
     "marginal_optimum",
     "matrix_mechanism_cost",
     "singular_value_bound",

@@ -11,9 +11,11 @@ import math
 from dataclasses import replace
 from itertools import combinations
 
+import numpy as np
+
 from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Stack, Total
-from dpdist.strategies.base import CLOSED_FORM, Strategy
+from dpdist.strategies.base import CLOSED_FORM, Solve, Step, Stop, Strategy
 from dpdist.strategies.terms import Term, contrasts
 from dpdist.workloads import Block, Workload
 
@@ -54,6 +56,62 @@ def marginal_optimum(workload: Workload) -> Strategy:
     strategy = over_residuals("marginals", workload, {s: math.sqrt(v) for s, v in weights.items()})
     assert strategy.workload_cost is not None
     return replace(strategy, lower_bound=strategy.workload_cost * (1 - 1e-12))
+
+
+def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterations: int = 10_000) -> Strategy:
+    """The strategy whose largest error of a cell (standard error times the marginal's weight) is least.
+
+    Multiplicative weights on the marginals: for weights l on their cells' variances, the least weighted sum is known in closed
+    form and bounds the largest variance of any strategy from below (the weights sum to one); marginals with larger
+    variances get more weight until both meet.
+
+    Returns: a strategy for ``workload``; ``solve`` records the certified gap of the largest variance.
+    Raises: InvalidInput when the workload asks for anything but marginals.
+    Source: ResidualPlanner's maximum variance objective (Xiao et al. 2023), by duality instead of a solver.
+    """
+    sizes = workload.domain.shape
+    marginal_weights(workload)  # refuses other workloads
+    blocks = [replace(block, weight=1.0) for block in workload.blocks]
+    cells = np.array([float(block.queries) for block in blocks])
+    squares = np.array([block.weight**2 for block in workload.blocks])
+    share = np.full(len(blocks), 1.0 / len(blocks))
+    best: tuple[float, Strategy] | None = None
+    lower = 0.0
+    history: list[Step] = []
+    for iteration in range(1, max_iterations + 1):
+        # a marginal's total variance is its cells times the variance of each: weights are given a cell
+        weighted = Workload(
+            workload.domain,
+            tuple(replace(b, weight=math.sqrt(v)) for b, v in zip(blocks, share * squares / cells, strict=True)),
+        )
+        strategy = marginal_optimum(weighted)
+        variances = squares * np.array([marginal_deviation(strategy, workload, block) ** 2 for block in blocks])
+        lower = max(lower, float(strategy.workload_cost or 0.0) * (1 - 1e-12))
+        largest = float(variances.max())
+        if best is None or largest < best[0]:
+            best = (largest, strategy)
+        gap = best[0] / lower - 1.0
+        history.append(Step(iteration, best[0], gap))
+        if gap <= tolerance:
+            break
+        share = share * (variances / largest)
+        share = np.maximum(share / share.sum(), 1e-12)
+    assert best is not None
+    stop: Stop = "converged" if history[-1].gap <= tolerance else "iteration limit"
+    record = Solve("marginals, least largest error", stop, tuple(history))
+    return _as_asked(workload, sizes, best[1], record)
+
+
+def _as_asked(workload: Workload, sizes: Subset, strategy: Strategy, record: Solve) -> Strategy:
+    """The strategy with the cost that the workload gives it."""
+    weights = marginal_weights(workload)
+    cost = 0.0
+    for term in strategy.terms:
+        outside = math.prod(size for axis, size in enumerate(sizes) if axis not in term.axes)
+        rank = math.prod(sizes[axis] - 1 for axis in term.axes)
+        cost += weights[term.axes] * rank / (term.scale**2 * outside)
+    cost *= strategy.l2_sensitivity**2
+    return replace(strategy, name="marginals", workload_cost=cost, lower_bound=None, solve=record)
 
 
 def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]) -> Strategy:

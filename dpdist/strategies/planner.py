@@ -127,20 +127,48 @@ DENSE_CELLS = 4096
 """Up to here ``auto`` compares strategies whose cost needs dense algebra over the cells."""
 
 
-def considered(mechanism: str, norm: Norm, workload: Workload) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Limits:
+    """What optimising may take. Time is counted on a nominal processor, so that every machine decides alike.
+
+    Attributes:
+        memory_bytes, seconds: None for no limit.
+    """
+
+    memory_bytes: int | None = None
+    seconds: float | None = None
+
+    def exceeded_by(self, needs: Effort) -> str | None:
+        """Why an optimisation does not fit, None if it does."""
+        if self.memory_bytes is not None and needs.memory_bytes > self.memory_bytes:
+            return f"needs {needs.memory_bytes / 2**30:.2f} GiB, the spec allows {self.memory_bytes / 2**30:.2f}"
+        seconds = needs.products * 2.0 * needs.rank**2 * needs.cells / NOMINAL_RATE
+        if self.seconds is not None and seconds > self.seconds:
+            return f"needs about {seconds / 60:.1f} nominal minutes, the spec allows {self.seconds / 60:.1f}"
+        return None
+
+
+NO_LIMITS = Limits()
+NOMINAL_RATE = 2e10
+"""Floating-point operations a second of the processor that limits are counted on: two cores of 2020."""
+
+
+def considered(mechanism: str, norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> tuple[str, ...]:
     """The mechanisms that are compared, a certified optimum first. A function of the workload alone: every machine chooses
     the same. Where a closed form or a product is optimal, the general optimiser cannot win and is not run."""
     if mechanism != "auto":
         return (mechanism,)
     cells = workload.shape[1]
+    dense = ("wavelet", "hierarchical") if cells <= DENSE_CELLS else ()
     if norm == "l2":
         if is_marginals(workload):
             return ("marginals", "fourier", "datacube", "identity", "gaussian")
         if is_product(workload) and len(workload.blocks[0].axes) > 1:
             return ("kronecker", "identity", "gaussian")
-        return ("coa", "identity", "gaussian")
+        if limits.exceeded_by(effort(workload)) is None:
+            return ("coa", "identity", "gaussian")
+        return ("identity", "gaussian", *dense)
     optimised = ("low-rank",) if cells <= LOW_RANK_CELLS else ()
-    dense = ("wavelet", "hierarchical") if cells <= DENSE_CELLS else ()
     return (*optimised, "identity", "laplace", *dense)
 
 
@@ -154,10 +182,10 @@ def best(strategies: list[Strategy]) -> Strategy:
     return next(s for s in strategies if np.isinf(least) or (s.workload_cost or np.inf) <= least * (1 + TIE))
 
 
-def why_not(norm: Norm, workload: Workload) -> dict[str, str]:
+def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> dict[str, str]:
     """Mechanisms that ``auto`` does not compare for a workload, with the reason."""
     reasons: dict[str, str] = {}
-    names = considered("auto", norm, workload)
+    names = considered("auto", norm, workload, limits)
     for name in MECHANISMS:
         if name in names:
             continue
@@ -169,7 +197,9 @@ def why_not(norm: Norm, workload: Workload) -> dict[str, str]:
             reasons[name] = "the workload asks for more than marginals"
         elif name == "kronecker" and not is_product(workload):
             reasons[name] = "the workload is not one product of queries of single attributes"
-        elif norm == "l2":
+        elif norm == "l2" and name == "coa" and names[0] == "identity":
+            reasons[name] = str(limits.exceeded_by(effort(workload)))
+        elif norm == "l2" and names[0] != "identity":
             reasons[name] = f"cannot beat {names[0]!r}, which is certified; ask for it by name to compare"
         else:
             reasons[name] = (

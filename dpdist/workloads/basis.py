@@ -13,8 +13,22 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
+import scipy.sparse
 
-from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator
+from dpdist.operators import (
+    AllRanges,
+    Dense,
+    Identity,
+    Kronecker,
+    Matrix,
+    Operator,
+    Permuted,
+    Prefix,
+    Product,
+    Sparse,
+    Total,
+)
+from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.workloads.base import Block, Workload
 
 Subset = tuple[int, ...]
@@ -158,23 +172,39 @@ def _merged_codes(workload: Workload, axis: int) -> Matrix:
     touching = [block for block in workload.blocks if axis in block.axes]
     if not touching:
         return np.zeros(size, dtype=np.int64)
-    if any(block.separable and isinstance(block.factors[block.axes.index(axis)], Identity) for block in touching):
-        return np.arange(size)
-    stacked = np.concatenate([_slices(workload, block, axis) for block in touching], axis=1)
+    stacked = np.concatenate([_signature(workload, block, axis) for block in touching], axis=1)
     _, first, inverse = np.unique(stacked, axis=0, return_index=True, return_inverse=True)
     rank = np.empty(first.size, dtype=np.int64)
     rank[np.argsort(first)] = np.arange(first.size)
     return np.asarray(rank[inverse.ravel()])
 
 
-def _slices(workload: Workload, block: Block, axis: int) -> Matrix:
-    """One row a value of the attribute, holding all that the block says about it."""
+def _signature(workload: Workload, block: Block, axis: int) -> Matrix:
+    """One row of codes a value of the attribute: values with equal rows are treated alike by the block."""
     position = block.axes.index(axis)
     if block.separable:
-        return np.ascontiguousarray(block.factors[position].dense().T)
+        return column_codes(block.factors[position])[:, None]
     shape = tuple(workload.domain.shape[a] for a in block.axes)
-    tensor = block.factors[0].dense().reshape(-1, *shape)
-    return np.moveaxis(tensor, position + 1, 0).reshape(shape[position], -1)
+    codes = column_codes(block.factors[0]).reshape(shape)
+    return np.moveaxis(codes, position, 0).reshape(shape[position], -1)
+
+
+def column_codes(operator: Operator, block_bytes: int = ROW_BLOCK_BYTES) -> Matrix:
+    """Equal columns get equal codes, (columns,) int64; rows are looked at block by block."""
+    columns = operator.shape[1]
+    if isinstance(operator, Identity | Prefix | AllRanges):
+        return np.arange(columns)
+    if isinstance(operator, Total):
+        return np.zeros(columns, dtype=np.int64)
+    if isinstance(operator, Permuted):
+        return column_codes(operator.operator)[np.argsort(operator.order)]
+    codes = np.zeros(columns, dtype=np.int64)
+    for start, stop in operator.row_blocks(block_bytes):
+        stacked = np.column_stack([codes, operator.rows(start, stop).T])
+        codes = np.unique(stacked, axis=0, return_inverse=True)[1].ravel()
+        if int(codes.max()) == columns - 1:
+            break
+    return np.asarray(codes)
 
 
 def _local(block: Block, operator: SubsetBasis) -> tuple[tuple[Operator, ...], Matrix]:
@@ -183,8 +213,7 @@ def _local(block: Block, operator: SubsetBasis) -> tuple[tuple[Operator, ...], M
     sizes = tuple(operator.sizes[axis] for axis in keep)
     if block.separable:
         factors: tuple[Operator, ...] = tuple(
-            Dense(_differences(factor.dense(), operator.codes[axis]))
-            for axis, factor in zip(block.axes, block.factors, strict=True)
+            _in_coordinates(factor, operator.codes[axis]) for axis, factor in zip(block.axes, block.factors, strict=True)
         )
     else:
         shape = tuple(operator.domain_shape[axis] for axis in block.axes)
@@ -204,6 +233,22 @@ def _local(block: Block, operator: SubsetBasis) -> tuple[tuple[Operator, ...], M
                 flat = flat * (operator.sizes[axis] - 1) + index[position, columns] - 1
         place[columns] = operator.starts[operator.family.index(subset)] + flat
     return factors, place
+
+
+LARGE = 2**22
+"""Entries beyond which a factor's coordinates are not written down."""
+
+
+def _in_coordinates(factor: Operator, codes: Matrix) -> Operator:
+    """A factor's rows in the coordinates of ``_differences``; large ones by a product that picks and subtracts columns."""
+    if factor.shape[0] * factor.shape[1] <= LARGE:
+        return Dense(_differences(factor.dense(), codes))
+    _, first = np.unique(codes, return_index=True)
+    place = np.arange(1, first.size)
+    rows = np.concatenate([first, np.full(place.size, first[0])])
+    columns = np.concatenate([np.arange(first.size), place])
+    signs = np.concatenate([np.ones(first.size), -np.ones(place.size)])
+    return Product(factor, Sparse(scipy.sparse.csr_array((signs, (rows, columns)), shape=(factor.shape[1], first.size))))
 
 
 def _differences(rows: Matrix, codes: Matrix) -> Matrix:

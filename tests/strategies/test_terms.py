@@ -13,10 +13,10 @@ from dpdist.domain import Attribute, Domain, Layout
 from dpdist.errors import InvalidInput
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruct import term_reader
-from dpdist.strategies import Strategy, coa, gaussian, identity, kronecker, marginal_optimum
+from dpdist.strategies import Strategy, coa, gaussian, identity, kronecker, marginal_minimax, marginal_optimum
 from dpdist.strategies.grid import grid_of
-from dpdist.strategies.marginals import marginal_weights
-from dpdist.strategies.planner import considered, effort
+from dpdist.strategies.marginals import marginal_deviation, marginal_weights, over_residuals
+from dpdist.strategies.planner import Limits, considered, effort, why_not
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid
 from dpdist.strategies.terms import Term, contrasts
 from dpdist.workloads import Workload, all_ranges, marginals, predicates, prefix, ranges, union
@@ -134,6 +134,51 @@ def test_known_costs() -> None:
     square = kronecker(ranges((256, 256)))
     assert square.workload_cost == pytest.approx(276929.308**2, rel=1e-6)
     assert square.gap < 1e-6
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 2), (2, 5, 20, 3), (10, 10, 10, 10, 10)])
+def test_the_least_largest_error_is_certified(shape: tuple[int, ...]) -> None:
+    workload = union(marginals(shape, 1), marginals(shape, 2), weights=(2.0, 1.0))
+    found = marginal_minimax(workload)
+
+    def largest(strategy: Strategy) -> float:
+        return max((block.weight * marginal_deviation(strategy, workload, block)) ** 2 for block in workload.blocks)
+
+    assert found.solve is not None
+    assert found.solve.stop == "converged"
+    assert found.solve.history[-1].gap <= 1e-4
+    assert largest(found) == pytest.approx(found.solve.history[-1].objective)
+    totals = marginal_optimum(workload)
+    assert largest(found) < largest(totals)
+    assert found.workload_cost > totals.workload_cost  # type: ignore[operator]
+    if workload.shape[1] < 100:
+        assert found.cost(workload) == pytest.approx(found.workload_cost)
+        spread = workload.operator.dense() @ np.linalg.pinv(found.matrix())
+        assert (spread**2).sum(axis=1).max() * found.l2_sensitivity**2 == pytest.approx(largest(found))
+        # no mixture of other strategies of the residual basis does better
+        state = np.random.default_rng(0)
+        for _ in range(300):
+            other = over_residuals(
+                "x",
+                workload,
+                {
+                    s: float(v)
+                    for s, v in zip(
+                        marginal_weights(workload), np.exp(state.normal(size=len(marginal_weights(workload)))), strict=True
+                    )
+                },
+            )
+            assert largest(other) >= largest(found) * (1 - 1e-4)
+
+
+def test_limits_leave_optimisers_out() -> None:
+    mixed = union(marginals(DOMAIN, 1), BY_SEX)
+    little = Limits(memory_bytes=1000)
+    assert considered("auto", "l2", mixed, little) == ("identity", "gaussian", "wavelet", "hierarchical")
+    assert "GiB, the spec allows" in why_not("l2", mixed, little)["coa"]
+    assert "nominal minutes" in why_not("l2", mixed, Limits(seconds=1e-9))["coa"]
+    assert considered("auto", "l2", mixed, Limits(2**34, 60.0))[0] == "coa"
+    assert considered("coa", "l2", mixed, little) == ("coa",)
 
 
 def test_domains_that_can_never_be_written_down() -> None:
