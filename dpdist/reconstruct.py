@@ -65,6 +65,52 @@ class Reader:
         errors = np.sqrt(squares) * noise.deviation * unit
         return rows @ estimate, errors, errors * noise.half_width_95(concentration)
 
+    def conditioned(self, estimate: Matrix, known: tuple[Block, ...], counts: Matrix) -> tuple[Reader, Matrix]:
+        """The reader and the estimate, given that some counts are public: equality constraints of the least squares.
+
+        With S the noise weights of the known counts, everything is projected off them: xhat - K S'(S S')^-1 (S-answers - counts),
+        K (I - S'(S S')^-1 S). Standard errors stay exact, and fall.
+
+        Raises: InvalidInput when a count is no combination of the workload's queries, or follows from the others.
+        """
+        reader = self._dense()
+        assert reader.basis is not None
+        assert reader.inverse is not None
+        rows = np.concatenate([reader.basis.coordinates_of(block) for block in known])
+        spread = rows @ reader.inverse
+        inner = spread @ spread.T
+        if np.linalg.matrix_rank(inner, hermitian=True) < inner.shape[0]:
+            raise InvalidInput("one of the known counts follows from the others; leave it out")
+        along = np.linalg.solve(inner, spread)
+        cross = reader.inverse @ spread.T
+        moved = estimate - cross @ np.linalg.solve(inner, rows @ estimate - counts)
+        return replace(reader, inverse=reader.inverse - cross @ along), moved
+
+    def non_negative(self, estimate: Matrix) -> tuple[Reader, Matrix]:
+        """A reader over cells and the cells >= 0 that are closest to the estimate, weighted by the strategy's covariance.
+
+        Source: accelerated projected gradient (Beck & Teboulle 2009, with restarts) on ||R (B x - that)||^2, R'R = (K K')^-1.
+        """
+        reader = self._dense()
+        assert reader.basis is not None
+        assert reader.inverse is not None
+        cells = self.workload.shape[1]
+        root = np.linalg.cholesky(reader.inverse @ reader.inverse.T)
+        rows = scipy.linalg.solve_triangular(root, reader.basis.columns(np.arange(cells)), lower=True)
+        target = scipy.linalg.solve_triangular(root, estimate, lower=True)
+        solution = _non_negative_least_squares(rows, target)
+        return replace(reader, basis=Basis(self.workload, None, ())), solution
+
+    def _dense(self) -> Reader:
+        """The same reader with its inverse written down. Raises: InvalidInput for answers without an estimate behind them."""
+        if self.units is not None:
+            raise InvalidInput(
+                "answers of the Gaussian and Laplace mechanism have no common estimate; choose another mechanism"
+            )
+        if self.basis is not None:
+            return self
+        return replace(self, basis=Basis(self.workload, None, ()), inverse=np.eye(self.workload.shape[1]) * self.spacing)
+
     def rows_a_block(self, block_bytes: int = ROW_BLOCK_BYTES) -> int:
         """Queries whose dense rows fit in a block."""
         width = self.basis.rank if self.basis is not None else self.workload.shape[1]
@@ -107,6 +153,29 @@ def _left_inverse(rows: Matrix) -> Matrix:
     if rows.shape[0] < rows.shape[1] or diagonal.min() <= 1e-12 * diagonal.max():
         raise InvalidInput("the strategy does not determine every cell; choose another mechanism for this workload")
     return np.asarray(scipy.linalg.solve_triangular(r, q.T, check_finite=False))
+
+
+NON_NEGATIVE_STEPS = 5000
+NON_NEGATIVE_TOLERANCE = 1e-9
+
+
+def _non_negative_least_squares(rows: Matrix, target: Matrix) -> Matrix:
+    """x >= 0 with the least ||rows x - target||, to a relative change of ``NON_NEGATIVE_TOLERANCE`` a step."""
+    linear = rows.T @ target
+    bound = float(np.linalg.norm(rows, 2)) ** 2
+    x = np.zeros(rows.shape[1])
+    ahead, momentum = x, 1.0
+    for _ in range(NON_NEGATIVE_STEPS):
+        moved = np.maximum(ahead - (rows.T @ (rows @ ahead) - linear) / bound, 0.0)
+        if float((ahead - moved) @ (moved - x)) > 0:  # restart: the momentum points uphill
+            momentum = 1.0
+        renewed = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
+        ahead = moved + (momentum - 1.0) / renewed * (moved - x)
+        change = float(np.linalg.norm(moved - x))
+        x, momentum = moved, renewed
+        if change <= NON_NEGATIVE_TOLERANCE * max(1.0, float(np.linalg.norm(x))):
+            break
+    return x
 
 
 @dataclass(frozen=True)

@@ -115,14 +115,18 @@ def _as_asked(workload: Workload, sizes: Subset, strategy: Strategy, record: Sol
 
 
 def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]) -> Strategy:
-    """The strategy X = sum of x_T P_T for given x_T (up to a common factor), with its cost tr(V X^+) = sum v_T rank_T / x_T."""
+    """The strategy X = sum of x_T P_T for given x_T (up to a common factor), with its cost tr(V X^+) = sum v_T rank_T / x_T.
+
+    Args:
+        precision: x_T of every attribute set that the workload needs, and of those that are measured without being needed.
+    """
     sizes, cells = workload.domain.shape, workload.domain.cells
     weights = marginal_weights(workload)
-    ranks = {s: math.prod(sizes[axis] - 1 for axis in s) for s in weights}
-    kept = [s for s in weights if ranks[s] > 0]
+    ranks = {s: math.prod(sizes[axis] - 1 for axis in s) for s in precision}
+    kept = [s for s in sorted(precision, key=lambda s: (len(s), s)) if ranks[s] > 0]
     # every P_T has rank_T / cells on its diagonal: scaled so that X has ones there
     total = sum(precision[s] * ranks[s] for s in kept) / cells
-    cost = total * sum(weights[s] * ranks[s] / precision[s] for s in kept)
+    cost = total * sum(weights[s] * ranks[s] / precision[s] for s in kept if s in weights)
     terms = []
     for subset in kept:
         # x_T P_T = A'A with A = (x_T / prod of the n_i outside T)^(1/2) (kron of contrasts) over T's table

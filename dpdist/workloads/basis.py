@@ -15,6 +15,7 @@ from itertools import combinations
 import numpy as np
 import scipy.sparse
 
+from dpdist.errors import InvalidInput
 from dpdist.operators import (
     AllRanges,
     Dense,
@@ -141,6 +142,29 @@ class Basis:
                 rows = _kronecker(factors).rows(low - first, high - first)
                 out[low - start : high - start, place] = rows * (block.weight if weighted else 1.0)
         return out
+
+    def coordinates_of(self, block: Block) -> Matrix:
+        """Rows of further queries over the same domain in terms of B, dense (queries, r) float64.
+
+        Raises: InvalidInput when they are no combination of B's rows: no measurement of B says anything exact about them.
+        """
+        if self.operator is None:
+            return block.operator(self.workload.domain.shape).dense()
+        axes = tuple(axis for axis in block.axes if self.operator.sizes[axis] > 1)
+        merged = all(self._constant_where_merged(block, axis) for axis in block.axes)
+        if axes not in self.operator.family or not merged:
+            raise InvalidInput(f"{block.name!r} is no combination of the workload's queries; ask for it, too")
+        factors, place = _local(block, self.operator)
+        out = np.zeros((block.queries, self.rank))
+        out[:, place] = _kronecker(factors).dense()
+        return out
+
+    def _constant_where_merged(self, block: Block, axis: int) -> bool:
+        assert self.operator is not None
+        signature = _signature(self.workload, block, axis)
+        codes = self.operator.codes[axis]
+        _, first = np.unique(codes, return_index=True)
+        return bool((signature == signature[first][codes]).all())
 
     def gram(self) -> Matrix:
         """C'C of the weighted coordinates, (r, r) float64, in closed form block by block."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from dpdist.strategies import (
     marginal_optimum,
     wavelet,
 )
+from dpdist.strategies.datacube import bmax
 from dpdist.strategies.planner import candidates, why_not, worst_deviation
 from dpdist.workloads import (
     Workload,
@@ -141,6 +143,29 @@ def test_datacube_measures_what_is_asked_or_something_coarse_enough() -> None:
     many = marginals((2, 2, 2), (1, 2, 3))
     assert datacube(many).workload_cost <= identity(8, many).workload_cost * (1 + 1e-12)  # type: ignore[operator]
     assert math.isfinite(datacube(random_marginals((2,) * 12, 20)).workload_cost)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 2), (2, 2, 2), (20, 2, 3)])
+@pytest.mark.parametrize("ways", [(1,), (2,), (1, 2), (0, 1, 2, 3)])
+def test_datacube_against_every_set_of_measured_tables(shape: tuple[int, ...], ways: tuple[int, ...]) -> None:
+    workload = marginals(shape, ways)
+    asked = [tuple(axis for axis in block.axes if block.name != "total") for block in workload.blocks]
+    every = [s for k in range(4) for s in combinations(range(3), k)]
+
+    def measure(tables: tuple[tuple[int, ...], ...]) -> float:
+        sums = [
+            min((math.prod(shape[a] for a in set(t) - set(q)) for t in tables if set(q) <= set(t)), default=math.inf)
+            for q in asked
+        ]
+        return len(tables) * max(sums)
+
+    least = min(measure(tables) for k in range(1, 9) for tables in combinations(every, k))
+    chosen = bmax(workload)
+    assert least <= measure(chosen) <= 1.5 * least  # a greedy cover
+    names = workload.domain.names
+    rows = listed_marginals(workload.domain, [tuple(names[axis] for axis in table) for table in chosen]).operator.dense()
+    spread = workload.operator.dense() @ np.linalg.pinv(rows)
+    assert datacube(workload).workload_cost == pytest.approx(len(chosen) * (spread**2).sum())
 
 
 def test_marginal_baselines_refuse_other_workloads() -> None:
