@@ -86,8 +86,8 @@ class Reader:
         moved = estimate - cross @ np.linalg.solve(inner, rows @ estimate - counts)
         return replace(reader, inverse=reader.inverse - cross @ along), moved
 
-    def non_negative(self, estimate: Matrix) -> tuple[Reader, Matrix]:
-        """A reader over cells and the cells >= 0 that are closest to the estimate, weighted by the strategy's covariance.
+    def non_negative(self, estimate: Matrix) -> Matrix:
+        """The cells >= 0 that are closest to the estimate, weighted by the strategy's covariance, (cells,) float64.
 
         Source: accelerated projected gradient (Beck & Teboulle 2009, with restarts) on ||R (B x - that)||^2, R'R = (K K')^-1.
         """
@@ -98,8 +98,7 @@ class Reader:
         root = np.linalg.cholesky(reader.inverse @ reader.inverse.T)
         rows = scipy.linalg.solve_triangular(root, reader.basis.columns(np.arange(cells)), lower=True)
         target = scipy.linalg.solve_triangular(root, estimate, lower=True)
-        solution = _non_negative_least_squares(rows, target)
-        return replace(reader, basis=Basis(self.workload, None, ())), solution
+        return _non_negative_least_squares(rows, target)
 
     def _dense(self) -> Reader:
         """The same reader with its inverse written down. Raises: InvalidInput for answers without an estimate behind them."""

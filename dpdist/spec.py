@@ -19,7 +19,7 @@ from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.strategies.marginals import is_marginals
 from dpdist.strategies.planner import Limits
-from dpdist.workloads import Workload, explicit, predicates, union
+from dpdist.workloads import Block, Workload, explicit, predicates, union
 from dpdist.workloads.marginals import listed_marginals, marginals
 from dpdist.workloads.ranges import cdf, range_marginals, ranges_of
 
@@ -242,6 +242,27 @@ class OutputSpec(Part):
     folder: str | None = Field(None, description="default: releases/<release id> in the current folder")
 
 
+class KnownSpec(Part):
+    """A count that is public anyway."""
+
+    where: str | None = Field(None, description="a predicate over the attributes; left out: all records")
+    count: float = Field(ge=0, allow_inf_nan=False)
+
+
+class PostprocessSpec(Part):
+    """What is done to the noisy answers; it costs no budget."""
+
+    known: tuple[KnownSpec, ...] = Field((), description="public counts, as equality constraints: smaller, exact errors")
+    non_negative: bool = Field(False, description="the closest non-negative cells; biased upwards where counts are small")
+    integer: bool = Field(False, description="answers rounded to whole numbers; totals may differ from their parts")
+
+    @model_validator(mode="after")
+    def _one_fit(self) -> PostprocessSpec:
+        if self.known and self.non_negative:
+            raise ValueError("'known' and 'non_negative' are two different fits; choose one")
+        return self
+
+
 class LimitsSpec(Part):
     """What optimising the strategy may take; mechanisms that need more are left out."""
 
@@ -277,6 +298,7 @@ class ReleaseSpec(Part):
     tolerance: float = Field(1e-6, gt=0, lt=1, description="certified relative gap at which the optimiser stops")
     budget: ReleaseBudgetSpec
     ledger: LedgerSpec
+    postprocess: PostprocessSpec = Field(default_factory=lambda: PostprocessSpec.model_validate({}))
     output: OutputSpec = Field(default_factory=lambda: OutputSpec.model_validate({}))
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
@@ -289,6 +311,13 @@ class ReleaseSpec(Part):
     def queries(self) -> Workload:
         """The workload."""
         return union(*(self._queries_of(entry) for entry in self.workload), weights=tuple(e.weight for e in self.workload))
+
+    @cached_property
+    def known(self) -> tuple[Block, ...]:
+        """The queries whose counts are public."""
+        everyone = listed_marginals(self.attributes, [()])
+        given = [everyone if k.where is None else predicates(self.attributes, [k.where]) for k in self.postprocess.known]
+        return tuple(workload.blocks[0] for workload in given)
 
     @property
     def records_path(self) -> Path:
@@ -404,6 +433,7 @@ def _checked(content: dict[str, Any], lines: dict[tuple[str | int, ...], int], n
         raise InvalidSpec(f"{where}: column given for {unknown[0]!r}, which is not in the domain ({', '.join(spec.domain)})")
     for i, entry in enumerate(spec.workload):
         _located(lambda entry=entry: spec._queries_of(entry), ("workload", i), lines, name)
+    _located(lambda: spec.known, ("postprocess", "known"), lines, name)
     _located(lambda: _check_noise(spec), ("mechanism",), lines, name)
     _located(lambda: _check_budget(spec), ("budget",), lines, name)
     if spec.ledger.cap.per != "total" and spec.period is None:

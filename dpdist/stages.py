@@ -229,7 +229,23 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     if noise.scale > SCALE_LIMIT:
         raise InvalidInput("the budget is so small that it asks for noise beyond 2^20 counts; raise it")
     loss = grid.loss(spec.budget.loss, noise)
+    _check_fit(spec, strategy, grid)
     return Plan(spec, strategy, candidates(compared, workload, lower), needs, grid, noise, loss)
+
+
+def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: Grid | TermGrid) -> None:
+    """Post-processing that the strategy cannot have, told before anything is charged."""
+    options = spec.postprocess
+    if not (options.known or options.non_negative):
+        return
+    if strategy.direct or isinstance(grid, TermGrid):
+        raise InvalidInput(
+            f"'known' and 'non_negative' need one estimate of the cells, which mechanism {strategy.name!r} does not make; "
+            "set 'mechanism: coa' or 'identity'"
+        )
+    basis = integer_basis(spec.queries)
+    for block in spec.known:
+        basis.coordinates_of(block)
 
 
 def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Strategy:
@@ -443,15 +459,33 @@ def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
         return _answer_terms(context, planned, planned.grid, measured, names)
     context.progress("answer", "inverting the strategy")
     reader = context.engine.heavy(partial(reader_of, workload, direct=planned.strategy.direct), planned.grid)
-    z = context.store.read(measured)
+    values = reader.estimate(context.store.read(measured))
+    options = planned.spec.postprocess
+    if options.known:
+        counts = np.array([known.count for known in options.known])
+        reader, values = reader.conditioned(values, planned.spec.known, counts)
     scratch = context.store.scratch()
-    estimate = context.store.put(f"{scratch}/estimate", reader.estimate(z))
+    cells = None
+    if options.non_negative:
+        context.progress("answer", "fitting non-negative cells")
+        cells = context.store.put(f"{scratch}/cells", context.engine.heavy(reader.non_negative, values))
+    estimate = context.store.put(f"{scratch}/estimate", values)
     inverse = None if reader.inverse is None else context.store.put(f"{scratch}/inverse", reader.inverse)
     rows = min(reader.rows_a_block(), max(1, workload.shape[0]))
     plans = [context.store.plan(name, (workload.shape[0],), np.float64, shard_rows=rows) for name in names]
     for target in plans:
         context.store.begin(target)
-    work = partial(_answer_shard, context.store, plans, reader.with_inverse(None), inverse, estimate, planned.noise)
+    work = partial(
+        _answer_shard,
+        context.store,
+        plans,
+        reader.with_inverse(None),
+        inverse,
+        estimate,
+        cells,
+        planned.noise,
+        options.integer,
+    )
 
     def tell(done: int, total: int) -> None:
         context.progress("answer", f"{done} of {total} blocks of queries")
@@ -473,7 +507,8 @@ def _answer_terms(context: Context, planned: Plan, grid: TermGrid, measured: Sto
             column.append(values)
         context.progress("answer", f"{done} of {len(workload.blocks)} groups of queries")
     answer, error = (np.concatenate(column) for column in columns)
-    whole = (answer, error, error * planned.noise.half_width_95(0.0))
+    half = error * planned.noise.half_width_95(0.0)
+    whole = (np.rint(answer), error, half + 0.5) if planned.spec.postprocess.integer else (answer, error, half)
     return Answers(*(context.store.put(name, values) for name, values in zip(names, whole, strict=True)))
 
 
@@ -483,12 +518,20 @@ def _answer_shard(
     reader: Reader,
     inverse: StoredArray | None,
     estimate: StoredArray,
+    cells: StoredArray | None,
     noise: Noise,
+    integer: bool,
     shard: int,
 ) -> list[str]:
     whole = reader if inverse is None else reader.with_inverse(store.read(inverse))
     start, stop = plans[0].bounds(shard)
-    columns = whole.answers(start, stop, store.read(estimate), noise)
+    answers, errors, half = whole.answers(start, stop, store.read(estimate), noise)
+    if cells is not None:
+        fitted = reader.workload.unweighted.rows(start, stop) @ store.read(cells)
+        answers, half = fitted, half + np.abs(fitted - answers)  # still covers what the unbiased interval covers
+    if integer:
+        answers, half = np.rint(answers), half + 0.5
+    columns = (answers, errors, half)
     return [store.write_shard(target, shard, column) for target, column in zip(plans, columns, strict=True)]
 
 
@@ -554,9 +597,29 @@ def certificate(planned: Plan) -> dict[str, Any]:
         },
         "queries": spec.queries.shape[0],
         "cells": spec.queries.shape[1],
+        "post_processing": _post_processing(spec),
         "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
         "versions": report.versions(),
     }
+
+
+def _post_processing(spec: ReleaseSpec) -> list[str]:
+    """What was done to the answers, and to their error bars."""
+    options = spec.postprocess
+    out = []
+    if options.known:
+        facts = ", ".join(f"{known.where or 'all records'} = {known.count:g}" for known in options.known)
+        out.append(
+            f"public counts taken as given ({facts}): answers stay unbiased, standard errors are those given these counts"
+        )
+    if options.non_negative:
+        out.append(
+            "the closest non-negative cells were fitted: small counts are biased upwards; standard errors are those of the "
+            "unbiased estimate, intervals are widened by the change and cover at least what they say"
+        )
+    if options.integer:
+        out.append("answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off")
+    return out
 
 
 def _compared(row: Candidate, planned: Plan) -> dict[str, Any]:

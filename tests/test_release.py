@@ -15,7 +15,7 @@ from distributed import LocalCluster
 
 import dpdist as dp
 from dpdist import engine, report, stages
-from dpdist.errors import BudgetExceeded, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
+from dpdist.errors import BudgetExceeded, InvalidInput, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
 from dpdist.privacy.ledger import opened
 from dpdist.spec import load
 from dpdist.store import Store
@@ -120,6 +120,64 @@ def test_structured_releases(home: Path, mechanism: str, workload: list[Any], ne
     before = small.tree(done.folder)
     shutil.rmtree(done.folder)
     assert small.tree(run(path, home).folder) == before
+
+
+def test_known_counts_make_errors_smaller_and_stay_exact(home: Path) -> None:
+    records = small.records()
+    women = int((np.array(records["sex"].to_pylist()) == "f").sum())
+    plain = run(small.write(home.parent / "data"), home)
+    known = [{"count": 3000}, {"where": "sex == 'f'", "count": women}]
+    given = run(small.write(home.parent / "data", release="small-2", postprocess={"known": known}), home)
+    before, after = (report.load(done.folder)[0] for done in (plain, given))
+    errors = [t["standard_error"].to_numpy() for t in (before, after)]
+    assert (errors[1] <= errors[0] * (1 + 1e-9)).all()
+    assert errors[1].mean() < errors[0].mean() * 0.99
+    row = {r["query"]: r for r in after.to_pylist()}
+    assert row["sex f"]["answer"] == pytest.approx(women, abs=1e-3)
+    assert row["sex f"]["standard_error"] == pytest.approx(0, abs=1e-3)
+    assert row["sex m"]["answer"] == pytest.approx(3000 - women, abs=1e-3)
+    sure = errors[1] < 1e-3
+    deviations = (after["answer"].to_numpy() - truth_of(home.parent / "data" / "release.yaml"))[~sure] / errors[1][~sure]
+    assert np.abs(deviations).max() < 6
+    assert "public counts taken as given (all records = 3000" in (given.folder / "index.html").read_text()
+
+
+@pytest.mark.parametrize("mechanism", ["coa", "identity"])
+def test_non_negative_whole_answers(home: Path, mechanism: str) -> None:
+    few = small.records(rows=40)
+    options = {"table": few, "mechanism": mechanism, "budget": {"rho": 0.01}}
+    path = small.write(home.parent / "data", **options, postprocess={"non_negative": True, "integer": True})
+    done = run(path, home)
+    table, certificate = report.load(done.folder)
+    answers = table["answer"].to_numpy()
+    assert (answers >= 0).all()
+    assert (answers == np.rint(answers)).all()
+    truth = truth_of(path)
+    assert (answers - truth).mean() > 0  # the bias that the page tells of
+    covered = (table["low_95"].to_numpy() <= truth) & (truth <= table["high_95"].to_numpy())
+    assert covered.mean() > 0.9
+    assert len(certificate["post_processing"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mechanism": "gaussian", "postprocess": {"non_negative": True}}, "which mechanism 'gaussian' does not make"),
+        (
+            {"workload": [{"marginals": {"ways": [1]}}], "postprocess": {"known": [{"count": 1}]}},
+            "mechanism 'marginals' does not",
+        ),
+        (
+            {"postprocess": {"known": [{"where": "age == 1 and sex == 'f' and work == 'a'", "count": 1}]}},
+            "no combination of the",
+        ),
+    ],
+)
+def test_fits_that_are_not_possible_are_told_before_the_charge(home: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        run(small.write(home.parent / "data", **changes), home)
+    with opened(home) as ledger:
+        assert ledger.entries() == []
 
 
 def test_the_least_largest_error(home: Path) -> None:

@@ -119,6 +119,8 @@ PURE_CAP = {"dataset": "small", "cap": {"epsilon": 1}}
         ({"budget": {"delta": 1e-9}}, "or 'epsilon' alone"),
         ({"budget": {"epsilon": 12, "delta": 1e-6, "calibration": "classic"}}, r"really gives|delta=3\.1"),
         ({"objective": "worst"}, "'objective: worst' is for workloads of marginals"),
+        ({"postprocess": {"known": [{"count": 1}], "non_negative": True}}, "two different fits"),
+        ({"postprocess": {"known": [{"where": "agee == 1", "count": 1}]}}, "'agee' does not exist"),
         ({"limits": {"minutes": 0}}, "greater than 0"),
         ({"workload": [{"marginals": {"of": [["age"]], "ranges": True}}]}, "'ranges' goes with 'ways'"),
         ({"budget": {"rho": 0.1, "calibration": "magic"}}, "'analytic', 'zcdp' or 'classic'"),

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.optimize import nnls
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
@@ -20,6 +21,7 @@ from dpdist.report import decimals_of
 from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, low_rank, wavelet
 from dpdist.strategies.grid import Grid, grid_of, l1_sensitivity, sensitivity_squared
 from dpdist.workloads import Workload, explicit, marginals, predicates, prefix, union
+from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.ranges import cdf
 from tests.oracles import brute_force_sensitivity
 
@@ -199,3 +201,42 @@ def test_decimals() -> None:
     assert decimals_of(np.array([12.0, 500.0])) == 2
     assert decimals_of(np.array([0.05])) == 5
     assert decimals_of(np.array([1e6])) == 0
+
+
+def test_conditioning_is_the_conditional_distribution() -> None:
+    """Against the textbook: mean and covariance of a normal vector given linear facts about it."""
+    strategy = coa(MIXED)
+    grid = grid_of(strategy, MIXED, neighbours="add-remove", most_records=1)
+    reader = reader_of(MIXED, grid, direct=False)
+    noise = unit_noise(grid)
+    known = (*marginals(DOMAIN, 0).blocks, *predicates(DOMAIN, ["sex == 'f' and work == 'b'"]).blocks)
+    facts = np.array([900.0, 120.0])
+    z = np.random.default_rng(0).integers(0, 2**38, grid.rows)
+    plain, _, _ = reader.answers(0, MIXED.shape[0], reader.estimate(z), noise)
+    given, moved = reader.conditioned(reader.estimate(z), known, facts)
+    answers, errors, _ = given.answers(0, MIXED.shape[0], moved, noise)
+    inverse = np.linalg.pinv(strategy.matrix()) * strategy.l2_sensitivity
+    rows = MIXED.unweighted.dense()
+    fixed = np.concatenate([block.operator(DOMAIN.shape).dense() for block in known])
+    covariance = inverse @ inverse.T
+    gain = rows @ covariance @ fixed.T @ np.linalg.inv(fixed @ covariance @ fixed.T)
+    estimate = np.linalg.lstsq(rows, plain, rcond=None)[0]
+    np.testing.assert_allclose(answers, plain - gain @ (fixed @ estimate - facts), atol=1e-6 * np.abs(plain).max())
+    truth = rows @ covariance @ rows.T - gain @ fixed @ covariance @ rows.T
+    np.testing.assert_allclose(errors**2, np.diag(truth), atol=1e-6 * np.diag(truth).max())
+    with pytest.raises(InvalidInput, match="follows from the others"):
+        reader.conditioned(reader.estimate(z), (known[0], known[0]), facts)
+
+
+def test_non_negative_cells_are_the_closest_ones() -> None:
+    """Against SciPy's active-set solver."""
+    workload = union(prefix(12), listed_marginals(prefix(12).domain, [("x0",)]))
+    strategy = coa(workload)
+    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    reader = reader_of(workload, grid, direct=False)
+    x = np.random.default_rng(1).integers(0, 4, 12)
+    noise = grid.noise(Loss.gaussian(Fraction(1, 50)))
+    z = grid.apply(grid.base.matvec(x)) + noise.draw(hashlib.sha256(b"x").digest(), count=grid.rows)
+    assert (np.linalg.lstsq(strategy.matrix(), z * grid.spacing, rcond=None)[0] < 0).any()
+    expected, _ = nnls(strategy.matrix(), z * grid.spacing)
+    np.testing.assert_allclose(reader.non_negative(reader.estimate(z)), expected, atol=1e-5)
