@@ -23,6 +23,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def fixed_noise(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same root key and salt in every run: statistical tests of whole releases draw the same noise each time."""
+    (home / "root.key").write_text("5c" * 32 + "\n")
+    monkeypatch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes(range(32)))
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     """A PostgreSQL server for the whole session; every test takes a database of its own."""

@@ -31,6 +31,7 @@ def truth_of(path: Path) -> np.ndarray:
     return np.asarray(spec.queries.unweighted.matvec(counts.ravel()))
 
 
+@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("mechanism", ["auto", "identity", "gaussian"])
 def test_answers_lie_around_the_truth(home: Path, mechanism: str) -> None:
     path = small.write(home.parent / "data", mechanism=mechanism)
@@ -48,6 +49,7 @@ def test_answers_lie_around_the_truth(home: Path, mechanism: str) -> None:
         assert costs["coa"] < min(costs["identity"], costs["gaussian"])
 
 
+@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("mechanism", ["auto", "identity", "laplace", "hierarchical", "wavelet", "low-rank"])
 def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
     pure = {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
@@ -77,6 +79,7 @@ def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
         run(small.write(home.parent / "data", mechanism=mechanism, release="small-3", **pure), home)
 
 
+@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("mechanism", ["hierarchical", "wavelet", "low-rank"])
 def test_gaussian_releases_of_the_baselines(home: Path, mechanism: str) -> None:
     path = small.write(home.parent / "data", mechanism=mechanism)
@@ -87,6 +90,7 @@ def test_gaussian_releases_of_the_baselines(home: Path, mechanism: str) -> None:
     assert 0.3 < np.sqrt(np.mean(deviations**2)) < 2.0
 
 
+@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize(
     ("mechanism", "workload"),
     [("marginals", [{"marginals": {"ways": [0, 1, 2]}}]), ("kronecker", [{"cdf": {"of": "age", "by": ["sex"]}}])],
@@ -122,6 +126,7 @@ def test_structured_releases(home: Path, mechanism: str, workload: list[Any], ne
     assert small.tree(run(path, home).folder) == before
 
 
+@pytest.mark.usefixtures("fixed_noise")
 def test_known_counts_make_errors_smaller_and_stay_exact(home: Path) -> None:
     records = small.records()
     women = int((np.array(records["sex"].to_pylist()) == "f").sum())
@@ -142,6 +147,7 @@ def test_known_counts_make_errors_smaller_and_stay_exact(home: Path) -> None:
     assert "public counts taken as given (all records = 3000" in (given.folder / "index.html").read_text()
 
 
+@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("mechanism", ["coa", "identity"])
 def test_non_negative_whole_answers(home: Path, mechanism: str) -> None:
     few = small.records(rows=40)
@@ -198,6 +204,7 @@ def test_the_least_largest_error(home: Path) -> None:
 ADULT = Path(__file__).parents[2] / "shared" / "data" / "adult_discretized.npz"
 
 
+@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.skipif(not ADULT.exists(), reason="the shared data is not here")
 def test_all_pairs_of_adult_s_fourteen_attributes(home: Path) -> None:
     """6.4e17 cells, never enumerated: 148,137 answers, certified optimal."""
@@ -377,6 +384,7 @@ def test_python_interface(home: Path) -> None:
     assert json.loads((released.folder / "release.json").read_text())["release"] == "small-1"
 
 
+@pytest.mark.usefixtures("fixed_noise")
 def test_explicit_rows_and_blockwise_gram(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = home.parent / "data"
     folder.mkdir()

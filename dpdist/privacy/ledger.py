@@ -190,7 +190,7 @@ class Ledger:
                 "histogram_digest": charge.histogram_digest,
             }
             self._append(connection, "reserved", charge.dataset, charge.release, attempt, facts)
-            connection.execute(_salts.insert().values(release=charge.release, salt=os.urandom(SALT_BYTES)))
+            connection.execute(_salts.insert().values(release=charge.release, salt=_new_salt()))
             receipt = self._receipt(connection, charge.release)
             assert receipt is not None
             return receipt
@@ -502,6 +502,11 @@ def _engine(url: sa.engine.URL, *, sqlite: bool) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
+
+
+def _new_salt() -> bytes:
+    """Fresh entropy from the operating system, for one release."""
+    return os.urandom(SALT_BYTES)
 
 
 def _is_conflict(error: sa.exc.DBAPIError) -> bool:
