@@ -30,6 +30,7 @@ from dpdist.strategies import (
 )
 from dpdist.strategies.kronecker import is_product
 from dpdist.strategies.marginals import is_marginals
+from dpdist.strategies.residual import is_separable, residual_products
 from dpdist.workloads import (
     Workload,
     all_ranges,
@@ -43,7 +44,7 @@ from dpdist.workloads import (
     uniform_predicates,
 )
 
-COLUMNS = ("dpdist", "AM", "wavelet", "hierarchical", "best tree", "Fourier", "DataCube", "identity", "Gaussian")
+COLUMNS = ("dpdist", "residual", "AM", "wavelet", "hierarchical", "best tree", "Fourier", "DataCube", "identity", "Gaussian")
 SHAPES = {
     2048: ((64, 32), (8, 16, 16), (2, 4, 4, 8, 8)),
     256: ((16, 16), (4, 8, 8), (2, 4, 4, 8)),
@@ -95,6 +96,8 @@ def row(workload: Workload) -> dict[str, float]:
         "identity": lambda: identity(workload.shape[1], workload),
         "Gaussian": lambda: gaussian(workload),
     }
+    if is_separable(workload):
+        makers |= {"residual": lambda: residual_products(workload)}
     if is_marginals(workload):
         makers |= {"Fourier": lambda: fourier(workload), "DataCube": lambda: datacube(workload)}
     costs = {"dpdist": best.workload_cost}

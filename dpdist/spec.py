@@ -29,6 +29,7 @@ Mechanism = Literal[
     "coa",
     "kronecker",
     "marginals",
+    "residual",
     "fourier",
     "datacube",
     "identity",
@@ -38,7 +39,7 @@ Mechanism = Literal[
     "wavelet",
     "low-rank",
 ]
-NEEDS_GAUSSIAN: tuple[Mechanism, ...] = ("coa", "kronecker", "marginals", "fourier", "datacube", "gaussian")
+NEEDS_GAUSSIAN: tuple[Mechanism, ...] = ("coa", "kronecker", "marginals", "residual", "fourier", "datacube", "gaussian")
 NEEDS_PURE: tuple[Mechanism, ...] = ("laplace",)
 
 

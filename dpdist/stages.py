@@ -23,7 +23,7 @@ from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
 from dpdist.gram import accumulate
 from dpdist.measure import draw, exact_measurement
-from dpdist.operators import Dense, Matrix, Operator, Product
+from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Charge, opened
@@ -45,11 +45,22 @@ from dpdist.strategies import (
     low_rank,
     marginal_minimax,
     marginal_optimum,
+    residual_products,
     wavelet,
 )
 from dpdist.strategies.base import Norm, Solve, Step
 from dpdist.strategies.grid import Grid, grid_of
-from dpdist.strategies.planner import DENSE_CELLS, Candidate, Effort, best, candidates, considered, effort, planned_effort
+from dpdist.strategies.planner import (
+    DENSE_CELLS,
+    Candidate,
+    Effort,
+    Optimiser,
+    best,
+    candidates,
+    considered,
+    effort,
+    planned_effort,
+)
 from dpdist.strategies.term_grid import TermGrid
 from dpdist.strategies.terms import Term
 from dpdist.workloads import Workload, integer_basis
@@ -260,12 +271,25 @@ def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Str
         _enough_memory(context, f"the cost of {name!r}", 8 * 8 * workload.shape[1] ** 2)
         build = partial(wavelet, shape) if name == "wavelet" else partial(hierarchical, shape, branching=None)
         return context.engine.heavy(partial(build, norm=norm), workload)
-    if name in _OVER_MARGINALS:
-        return (marginal_minimax if spec.objective == "worst" else _OVER_MARGINALS[name])(workload)
+    if name in _OVER_MARGINALS and spec.objective == "total":
+        return _OVER_MARGINALS[name](workload)
+    return _solved_strategy(context, spec, name, norm)
+
+
+def _solved_strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Strategy:
+    """A mechanism that is optimised, and kept for the next release of the same workload."""
+    if name == "marginals":
+        return term_strategy(context, spec, "marginals-worst", marginal_minimax)
+    if name == "residual":
+        return term_strategy(
+            context, spec, f"residual-{spec.tolerance:g}", partial(residual_products, tolerance=spec.tolerance)
+        )
+    optimiser: Optimiser = "low_rank" if name == "low-rank" else "kronecker" if name == "kronecker" else "coa"
+    _enough_memory(context, "optimising the strategy", effort(spec.queries, optimiser).memory_bytes)
     if name == "kronecker":
-        _enough_memory(context, "a product of strategies", effort(workload, "kronecker").memory_bytes)
-        return kronecker_strategy(context, spec)
-    _enough_memory(context, "optimising the strategy", effort(workload, "coa" if name == "coa" else "low_rank").memory_bytes)
+        tell = _Watcher(context.store, "", context.progress)
+        solve = partial(kronecker, tolerance=spec.tolerance, on_step=tell)
+        return term_strategy(context, spec, f"kronecker-{spec.tolerance:g}", solve)
     return optimised(context, spec) if name == "coa" else low_rank_strategy(context, spec, norm)
 
 
@@ -279,7 +303,7 @@ _OVER_MARGINALS: dict[str, Callable[[Workload], Strategy]] = {
 def _enough_memory(context: Context, what: str, needed_bytes: int) -> None:
     limit = context.engine.memory_bytes * max(1, context.engine.workers)
     if needed_bytes > limit:
-        cure = "ask for fewer attributes or marginals together, or set 'mechanism: identity'"
+        cure = "set 'mechanism: residual' or 'limits', or ask for fewer attributes together"
         raise OutOfMemory(what, needed_bytes, limit, cure)
 
 
@@ -305,23 +329,36 @@ def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
     return Strategy("coa", operator, facts["cost"], facts["lower_bound"], record)
 
 
-def kronecker_strategy(context: Context, spec: ReleaseSpec) -> Strategy:
-    """The product of certified optima, one solve a factor, each solved once for its workload and tolerance."""
-    name = f"strategies/{spec.queries.fingerprint[:32]}-kronecker-{spec.tolerance:g}"
-    if not context.store.exists(f"{name}/last"):
-        tell = _Watcher(context.store, "", context.progress)
-        solved = context.engine.heavy(partial(kronecker, tolerance=spec.tolerance, on_step=tell), spec.queries)
-        term = solved.terms[0]
-        facts = {**_strategy_facts(solved), "axes": list(term.axes)}
-        for i, factor in enumerate(term.factors):
-            context.store.put_first(f"{name}/{i}", factor)
-        context.store.put_first(f"{name}/last", np.zeros(1), facts)
-    facts = context.store.open(f"{name}/last").facts
-    factors = [context.store.read(context.store.open(f"{name}/{i}")) for i in range(len(facts["axes"]))]
-    term = Term(tuple(facts["axes"]), tuple(factors))
-    operator = term.operator(spec.attributes.shape)
-    record = Solve(facts["method"], facts["stop"], ())
-    return Strategy("kronecker", operator, facts["cost"], facts["lower_bound"], record, terms=(term,))
+def term_strategy(context: Context, spec: ReleaseSpec, method: str, solve: Callable[[Workload], Strategy]) -> Strategy:
+    """A strategy over tables, solved once for each workload and method: its last bits may differ between machines."""
+    name = f"strategies/{spec.queries.fingerprint[:32]}-{method}"
+    if not context.store.exists(name):
+        context.progress("plan", f"optimising {method.split('-', maxsplit=1)[0]}")
+        solved = context.engine.heavy(solve, spec.queries)
+        flat = np.concatenate([factor.ravel() for term in solved.terms for factor in term.factors] or [np.zeros(0)])
+        shapes = [[list(term.axes), term.scale, [list(f.shape) for f in term.factors]] for term in solved.terms]
+        assert solved.solve is not None
+        facts = {
+            **_strategy_facts(solved),
+            "terms": shapes,
+            "gap": solved.solve.history[-1].gap if solved.solve.history else None,
+        }
+        context.store.put_first(name, np.append(flat, 0.0), facts)
+    stored = context.store.open(name)
+    flat, facts = context.store.read(stored), stored.facts
+    terms, start = [], 0
+    for axes, scale, shapes in facts["terms"]:
+        factors = []
+        for rows, columns in shapes:
+            factors.append(flat[start : start + rows * columns].reshape(rows, columns))
+            start += rows * columns
+        terms.append(Term(tuple(axes), tuple(factors), scale))
+    operators = [term.operator(spec.attributes.shape) for term in terms]
+    operator = operators[0] if len(operators) == 1 else Stack(operators)
+    history = () if facts["gap"] is None else (Step(facts["iterations"], facts["cost"], facts["gap"]),)
+    record = Solve(facts["method"], facts["stop"], history)
+    name = facts["name"]
+    return Strategy(name, operator, facts["cost"], facts["lower_bound"], record, terms=tuple(terms))
 
 
 def low_rank_strategy(context: Context, spec: ReleaseSpec, norm: Norm) -> Strategy:
@@ -640,6 +677,7 @@ def _stored_matrix(operator: Operator) -> Matrix:
 def _strategy_facts(strategy: Strategy) -> dict[str, Any]:
     assert strategy.solve is not None
     return {
+        "name": strategy.name,
         "cost": strategy.workload_cost,
         "lower_bound": strategy.lower_bound,
         "method": strategy.solve.method,

@@ -13,6 +13,7 @@ from dpdist.strategies.kronecker import kronecker
 from dpdist.strategies.low_rank import low_rank
 from dpdist.strategies.marginals import marginal_minimax, marginal_optimum
 from dpdist.strategies.planner import Effort, effort
+from dpdist.strategies.residual import residual_products
 from dpdist.strategies.smoothing import smoothing
 from dpdist.strategies.wavelet import wavelet
 
@@ -41,6 +42,7 @@ __all__ = [
     "marginal_minimax",
     "marginal_optimum",
     "matrix_mechanism_cost",
+    "residual_products",
     "singular_value_bound",
     "smoothing",
     "wavelet",

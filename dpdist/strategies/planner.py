@@ -13,6 +13,7 @@ from dpdist.operators import Dense, Identity, Matrix, Product, Total
 from dpdist.strategies.base import UNIT_VARIANCE, Norm, Strategy
 from dpdist.strategies.kronecker import is_product
 from dpdist.strategies.marginals import is_marginals, marginal_deviation, marginal_weights
+from dpdist.strategies.residual import is_separable
 from dpdist.workloads import Workload, integer_basis
 
 Optimiser = Literal["coa", "newton", "eigen", "low_rank", "smoothing", "kronecker", "marginals"]
@@ -120,7 +121,7 @@ LOW_RANK_CELLS = 256
 WORST_WORK = 2**34
 """Multiplications that predicting the worst query's error may take: seconds."""
 MECHANISMS = (
-    *("coa", "kronecker", "marginals", "fourier", "datacube", "identity", "gaussian", "laplace"),
+    *("coa", "kronecker", "marginals", "residual", "fourier", "datacube", "identity", "gaussian", "laplace"),
     *("wavelet", "hierarchical", "low-rank"),
 )
 DENSE_CELLS = 4096
@@ -165,9 +166,10 @@ def considered(mechanism: str, norm: Norm, workload: Workload, limits: Limits = 
             return ("marginals", "fourier", "datacube", "identity", "gaussian")
         if is_product(workload) and len(workload.blocks[0].axes) > 1:
             return ("kronecker", "identity", "gaussian")
+        residual = ("residual",) if is_separable(workload) and len(workload.domain.shape) > 1 else ()
         if limits.exceeded_by(effort(workload)) is None:
-            return ("coa", "identity", "gaussian")
-        return ("identity", "gaussian", *dense)
+            return ("coa", *residual, "identity", "gaussian")
+        return (*residual, "identity", "gaussian", *dense)
     optimised = ("low-rank",) if cells <= LOW_RANK_CELLS else ()
     return (*optimised, "identity", "laplace", *dense)
 
@@ -189,7 +191,7 @@ def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> dict[
     for name in MECHANISMS:
         if name in names:
             continue
-        if norm == "l1" and name in ("coa", "kronecker", "marginals", "fourier", "datacube", "gaussian"):
+        if norm == "l1" and name in ("coa", "kronecker", "marginals", "residual", "fourier", "datacube", "gaussian"):
             reasons[name] = "uses Gaussian noise; the budget is pure"
         elif norm == "l2" and name == "laplace":
             reasons[name] = "uses Laplace noise; the budget has a delta"
@@ -197,9 +199,11 @@ def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> dict[
             reasons[name] = "the workload asks for more than marginals"
         elif name == "kronecker" and not is_product(workload):
             reasons[name] = "the workload is not one product of queries of single attributes"
-        elif norm == "l2" and name == "coa" and names[0] == "identity":
+        elif name == "residual" and not is_separable(workload):
+            reasons[name] = "the workload holds queries that are no product over attributes"
+        elif norm == "l2" and name == "coa" and names[0] in ("identity", "residual"):
             reasons[name] = str(limits.exceeded_by(effort(workload)))
-        elif norm == "l2" and names[0] != "identity":
+        elif norm == "l2" and names[0] in ("coa", "kronecker", "marginals"):
             reasons[name] = f"cannot beat {names[0]!r}, which is certified; ask for it by name to compare"
         else:
             reasons[name] = (
@@ -216,17 +220,21 @@ def worst_deviation(strategy: Strategy, workload: Workload) -> float | None:
     operators = (block.operator(workload.domain.shape) for block in workload.blocks)
     if strategy.name == "identity":
         return unit * math.sqrt(max(operator.longest_row_squared for operator in operators))
-    if strategy.terms and is_marginals(workload):
+    return _term_deviation(strategy, workload, unit) if strategy.terms else _dense_deviation(strategy, workload, unit)
+
+
+def _term_deviation(strategy: Strategy, workload: Workload, unit: float) -> float | None:
+    if strategy.name != "residual" and is_marginals(workload):
         return max(marginal_deviation(strategy, workload, block) for block in workload.blocks)
-    if strategy.terms:
-        factors = dict(zip(strategy.terms[0].axes, strategy.terms[0].factors, strict=True))
-        (block,) = workload.blocks
-        places = [(f, factors[axis]) for axis, f in zip(block.axes, block.factors, strict=True) if axis in factors]
-        if sum(f.shape[0] * f.shape[1] ** 2 for f, _ in places if not isinstance(f, Identity)) > WORST_WORK:
-            return None
-        spreads = (f.matvec(np.linalg.pinv(a)) for f, a in places)
-        return unit * math.sqrt(math.prod(float(np.einsum("ij,ij->i", s, s).max()) for s in spreads))
-    return _dense_deviation(strategy, workload, unit)
+    if len(strategy.terms) > 1:
+        return None
+    factors = dict(zip(strategy.terms[0].axes, strategy.terms[0].factors, strict=True))
+    (block,) = workload.blocks
+    places = [(f, factors[axis]) for axis, f in zip(block.axes, block.factors, strict=True) if axis in factors]
+    if sum(f.shape[0] * f.shape[1] ** 2 for f, _ in places if not isinstance(f, Identity)) > WORST_WORK:
+        return None
+    spreads = (f.matvec(np.linalg.pinv(a)) for f, a in places)
+    return unit * math.sqrt(math.prod(float(np.einsum("ij,ij->i", s, s).max()) for s in spreads))
 
 
 def _dense_deviation(strategy: Strategy, workload: Workload, unit: float) -> float | None:

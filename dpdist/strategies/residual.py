@@ -1,0 +1,150 @@
+"""Unions of products beyond n x n: one product of small optima for every attribute set, over the residual spaces.
+
+The cells' space is the sum of residual spaces R_S: tables of the attributes S all of whose margins vanish. A strategy that
+measures each R_S by itself, with rows A_1 kron A_2 kron ... that sum to zero, has the error
+
+    sum over S of J_S / scale_S^2,   J_S = sum over blocks b of c_bS prod_{i in S} tr(V_bi (A_i'A_i)^+),
+
+where V_bi is the gram of block b along attribute i and c_bS = weight_b^2 prod_{i not in S} 1'V_bi 1 / n_i^2. Each A_i is the
+certified optimum of a gram n_i x n_i given the others (alternating, as HDMM's OPT_Kron); the budget is split by J_S^(1/2). On
+marginals this is the optimum; elsewhere it costs the coupling between residual spaces, which only a dense strategy can use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from itertools import combinations
+
+import numpy as np
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import Matrix, Stack, Total
+from dpdist.strategies.base import Solve, Step, Strategy
+from dpdist.strategies.coa import coa
+from dpdist.strategies.terms import Term
+from dpdist.workloads import Block, Workload
+
+ROUNDS = 20
+Subset = tuple[int, ...]
+
+
+def is_separable(workload: Workload) -> bool:
+    """Whether every group of queries is a product of queries of single attributes."""
+    return all(block.separable for block in workload.blocks)
+
+
+def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> Strategy:
+    """A strategy for a weighted union of products, over domains of any size.
+
+    Returns: a strategy with ``terms``, its cost, and a certified lower bound: the optimum of a sum of grams is at least the
+        sum of the optima, and each block's optimum is the product of its factors'.
+    Raises: InvalidInput for queries that are no product over attributes.
+    """
+    strange = [block.name for block in workload.blocks if not block.separable]
+    if strange:
+        raise InvalidInput(f"queries {strange[0]!r} are no product over attributes; choose mechanism 'coa' or 'identity'")
+    grams = _Grams(workload, tolerance)
+    subsets = sorted({s for b in workload.blocks for s in _subsets(_live(b))}, key=lambda s: (len(s), s))
+    found = [(subset, *_residual_optimum(workload, grams, subset, tolerance)) for subset in subsets]
+    found = [(subset, factors, cost) for subset, factors, cost in found if cost > 0]
+    total = sum(math.sqrt(cost) for _, _, cost in found)
+    terms = tuple(Term(subset, factors, math.sqrt(math.sqrt(cost) / total)) for subset, factors, cost in found)
+    lower = sum(block.weight**2 * grams.lower_bound(block) for block in workload.blocks)
+    operator = Stack([term.operator(workload.domain.shape) for term in terms])
+    history = (Step(1, total**2, total**2 / lower - 1.0),)
+    return Strategy("residual", operator, total**2, lower, Solve("residual products", "closed form", history), terms=terms)
+
+
+class _Grams:
+    """Grams of factors and their optima, each solved once."""
+
+    def __init__(self, workload: Workload, tolerance: float) -> None:
+        self.tolerance = tolerance
+        self.sizes = workload.domain.shape
+        self._grams: dict[str, Matrix] = {}
+        self._solved: dict[str, Strategy] = {}
+
+    def of(self, block: Block, axis: int) -> Matrix:
+        """V_bi, (n_i, n_i)."""
+        factor = block.factors[block.axes.index(axis)]
+        if factor.fingerprint not in self._grams:
+            self._grams[factor.fingerprint] = factor.gram()
+        return self._grams[factor.fingerprint]
+
+    def mean(self, block: Block, axis: int) -> float:
+        """1'V_bi 1 / n_i^2; 1 where the block sums over the attribute."""
+        return float(self.of(block, axis).sum()) / self.sizes[axis] ** 2
+
+    def optimum(self, gram: Matrix) -> Strategy:
+        """The certified optimum of a gram, up to scale looked up."""
+        unit = gram / np.trace(gram)
+        key = hashlib.sha256(np.round(unit, 14).tobytes()).hexdigest()
+        if key not in self._solved:
+            self._solved[key] = coa(unit, tolerance=self.tolerance)
+        return self._solved[key]
+
+    def lower_bound(self, block: Block) -> float:
+        """Of a block's optimum: the product of its factors' bounds."""
+        out = 1.0
+        for axis in _live(block):
+            gram = self.of(block, axis)
+            solved = self.optimum(gram)
+            assert solved.lower_bound is not None
+            out *= solved.lower_bound * float(np.trace(gram))
+        return out
+
+
+def _live(block: Block) -> Subset:
+    """The attributes that a block does not sum over."""
+    return tuple(axis for axis, f in zip(block.axes, block.factors, strict=True) if not isinstance(f, Total))
+
+
+def _subsets(axes: Subset) -> list[Subset]:
+    return [s for k in range(len(axes) + 1) for s in combinations(axes, k)]
+
+
+def _residual_optimum(
+    workload: Workload, grams: _Grams, subset: Subset, tolerance: float
+) -> tuple[tuple[Matrix, ...], float]:
+    """A_i for the attributes of one residual space, columns at most 1 long, and J_S."""
+    blocks = [block for block in workload.blocks if set(subset) <= set(_live(block))]
+    shares = [b.weight**2 * math.prod(grams.mean(b, axis) for axis in _live(b) if axis not in subset) for b in blocks]
+    if not subset:
+        return (), sum(shares)
+    centred = {(j, axis): _centred(grams.of(b, axis)) for j, b in enumerate(blocks) for axis in subset}
+    if any(all(np.trace(centred[j, axis]) <= 0 for j in range(len(blocks))) for axis in subset):
+        return (), 0.0
+    traces = {place: float(np.trace(gram)) for place, gram in centred.items()}  # of X_i = I at first
+    factors: dict[int, Matrix] = {}
+    cost = math.inf
+    for _ in range(ROUNDS if len(subset) > 1 else 1):
+        for axis in subset:
+            others = [share * math.prod(traces[j, a] for a in subset if a != axis) for j, share in enumerate(shares)]
+            gram = np.sum([weight * centred[j, axis] for j, weight in enumerate(others)], axis=0)
+            matrix = grams.optimum(gram).matrix()
+            matrix = matrix - matrix.mean(axis=1, keepdims=True)
+            factors[axis] = _full_rank(matrix / math.sqrt(float(np.einsum("ij,ij->j", matrix, matrix).max())))
+            inverse = np.linalg.pinv(factors[axis])
+            for j in range(len(blocks)):
+                traces[j, axis] = float(np.einsum("ij,ij->", inverse, centred[j, axis] @ inverse))
+        renewed = sum(share * math.prod(traces[j, axis] for axis in subset) for j, share in enumerate(shares))
+        if renewed >= cost * (1 - tolerance):
+            break
+        cost = renewed
+    return tuple(factors[axis] for axis in subset), min(cost, renewed)
+
+
+def _centred(gram: Matrix) -> Matrix:
+    """The gram on vectors that sum to zero."""
+    rows = gram - gram.mean(axis=0)
+    out = rows - rows.mean(axis=1, keepdims=True)
+    return np.asarray((out + out.T) / 2)
+
+
+def _full_rank(matrix: Matrix) -> Matrix:
+    """Orthogonal rows with the same A'A, as many as its rank: at most n - 1."""
+    _, singular, right = np.linalg.svd(matrix, full_matrices=False)
+    kept = singular > matrix.shape[1] * 1e-13 * singular[0]
+    rows = singular[kept, None] * right[kept]
+    return np.asarray(rows - rows.mean(axis=1, keepdims=True))
