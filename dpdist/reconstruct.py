@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.linalg
+from scipy.stats import chi2
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Matrix
@@ -65,13 +66,14 @@ class Reader:
         errors = np.sqrt(squares) * noise.deviation * unit
         return rows @ estimate, errors, errors * noise.half_width_95(concentration)
 
-    def conditioned(self, estimate: Matrix, known: tuple[Block, ...], counts: Matrix) -> tuple[Reader, Matrix]:
+    def conditioned(self, estimate: Matrix, known: tuple[Block, ...], counts: Matrix, noise: Noise) -> tuple[Reader, Matrix]:
         """The reader and the estimate, given that some counts are public: equality constraints of the least squares.
 
         With S the noise weights of the known counts, everything is projected off them: xhat - K S'(S S')^-1 (S-answers - counts),
         K (I - S'(S S')^-1 S). Standard errors stay exact, and fall.
 
-        Raises: InvalidInput when a count is no combination of the workload's queries, or follows from the others.
+        Raises: InvalidInput when a count is no combination of the workload's queries, follows from the others, or cannot be
+            true: the noisy measurement contradicts it by more than chance does once in 1e9.
         """
         reader = self._dense()
         assert reader.basis is not None
@@ -81,9 +83,17 @@ class Reader:
         inner = spread @ spread.T
         if np.linalg.matrix_rank(inner, hermitian=True) < inner.shape[0]:
             raise InvalidInput("one of the known counts follows from the others; leave it out")
+        gap = rows @ estimate - counts
+        away = np.abs(gap) / (np.sqrt(np.diag(inner)) * noise.deviation)
+        if float(gap @ np.linalg.solve(inner, gap)) / noise.deviation**2 > chi2.isf(1e-9, gap.size):
+            worst = int(np.argmax(away))
+            raise InvalidInput(
+                f"the known count {counts[worst]:g} of {known[worst].name!r} contradicts the noisy records by {away[worst]:.0f} "
+                "standard errors; correct or remove it under 'postprocess' and run again (nothing is charged twice)"
+            )
         along = np.linalg.solve(inner, spread)
         cross = reader.inverse @ spread.T
-        moved = estimate - cross @ np.linalg.solve(inner, rows @ estimate - counts)
+        moved = estimate - cross @ np.linalg.solve(inner, gap)
         return replace(reader, inverse=reader.inverse - cross @ along), moved
 
     def non_negative(self, estimate: Matrix) -> Matrix:

@@ -209,8 +209,8 @@ def _holds(folder: Path, content: Content) -> bool:
         _, certificate = load(folder)
     except StoreError:
         return False
-    same = ("release", "spec_digest", "strategy_digest")
-    return all(certificate[key] == content.certificate[key] for key in same)
+    same = ("release", "spec_digest", "strategy_digest", "post_processing")
+    return all(certificate.get(key) == content.certificate[key] for key in same)
 
 
 def _digests(folder: Path) -> dict[str, str]:

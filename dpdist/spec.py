@@ -331,8 +331,10 @@ class ReleaseSpec(Part):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of everything that decides what is measured. Paths, titles and output folders do not enter."""
-        content = self.model_dump(mode="json", by_alias=True, exclude={"title", "output", "records", "ledger"})
+        """SHA-256 of everything that decides what is measured. Paths, titles, output folders and post-processing do not enter."""
+        content = self.model_dump(
+            mode="json", by_alias=True, exclude={"title", "output", "records", "ledger", "postprocess"}
+        )
         facts = {
             "spec": content,
             "person": self.records.person.model_dump(),

@@ -487,7 +487,8 @@ def _consistent(state: str | bool, whole: bool, release_id: str) -> None:
 
 def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
     """Every answer and its standard error, by blocks of queries on the engine."""
-    folder = f"answers/{planned.spec.release}-{measured.digest[:16]}"
+    processing = hashlib.sha256(planned.spec.postprocess.model_dump_json().encode()).hexdigest()
+    folder = f"answers/{planned.spec.release}-{measured.digest[:16]}-{processing[:16]}"
     workload = planned.spec.queries
     names = (f"{folder}/answer", f"{folder}/error", f"{folder}/half-width")
     if all(context.store.exists(name) for name in names):
@@ -500,7 +501,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
     options = planned.spec.postprocess
     if options.known:
         counts = np.array([known.count for known in options.known])
-        reader, values = reader.conditioned(values, planned.spec.known, counts)
+        reader, values = reader.conditioned(values, planned.spec.known, counts, planned.noise)
     scratch = context.store.scratch()
     cells = None
     if options.non_negative:
@@ -621,7 +622,7 @@ def certificate(planned: Plan) -> dict[str, Any]:
         },
         "mechanism": {
             "name": strategy.name,
-            "consistent": not strategy.direct,
+            "consistent": not strategy.direct and not spec.postprocess.integer,
             "objective": spec.objective,
             "certified_gap_of_the_worst": strategy.solve.history[-1].gap
             if spec.objective == "worst" and strategy.solve

@@ -150,6 +150,15 @@ def test_known_counts_make_errors_smaller_and_stay_exact(home: Path) -> None:
     deviations = (after["answer"].to_numpy() - truth_of(home.parent / "data" / "release.yaml"))[~sure] / errors[1][~sure]
     assert np.abs(deviations).max() < 6
     assert "public counts taken as given (all records = 3000" in (given.folder / "index.html").read_text()
+    # a count that cannot be true is found, and corrected without another charge
+    shutil.rmtree(given.folder)
+    wrong = {"release": "small-2", "postprocess": {"known": [{"count": 9000}]}}
+    with pytest.raises(InvalidInput, match="contradicts the noisy records"):
+        run(small.write(home.parent / "data", **wrong), home)
+    again = run(small.write(home.parent / "data", release="small-2", postprocess={"known": known}), home)
+    assert not again.charged
+    with pytest.raises(StoreError, match="not a whole copy"):
+        run(small.write(home.parent / "data", release="small-2"), home)
 
 
 @pytest.mark.usefixtures("fixed_noise")

@@ -210,10 +210,11 @@ def test_conditioning_is_the_conditional_distribution() -> None:
     reader = reader_of(MIXED, grid, direct=False)
     noise = unit_noise(grid)
     known = (*marginals(DOMAIN, 0).blocks, *predicates(DOMAIN, ["sex == 'f' and work == 'b'"]).blocks)
-    facts = np.array([900.0, 120.0])
-    z = np.random.default_rng(0).integers(0, 2**38, grid.rows)
+    x = np.random.default_rng(0).multinomial(900, np.full(30, 1 / 30))
+    facts = np.concatenate([block.operator(DOMAIN.shape).matvec(x) for block in known]).astype(float)
+    z = grid.apply(grid.base.matvec(x)) + noise.draw(hashlib.sha256(b"given").digest(), count=grid.rows)
     plain, _, _ = reader.answers(0, MIXED.shape[0], reader.estimate(z), noise)
-    given, moved = reader.conditioned(reader.estimate(z), known, facts)
+    given, moved = reader.conditioned(reader.estimate(z), known, facts, noise)
     answers, errors, _ = given.answers(0, MIXED.shape[0], moved, noise)
     inverse = np.linalg.pinv(strategy.matrix()) * strategy.l2_sensitivity
     rows = MIXED.unweighted.dense()
@@ -225,7 +226,9 @@ def test_conditioning_is_the_conditional_distribution() -> None:
     truth = rows @ covariance @ rows.T - gain @ fixed @ covariance @ rows.T
     np.testing.assert_allclose(errors**2, np.diag(truth), atol=1e-6 * np.diag(truth).max())
     with pytest.raises(InvalidInput, match="follows from the others"):
-        reader.conditioned(reader.estimate(z), (known[0], known[0]), facts)
+        reader.conditioned(reader.estimate(z), (known[0], known[0]), facts, noise)
+    with pytest.raises(InvalidInput, match="known count 2000 of 'total' contradicts the noisy records by"):
+        reader.conditioned(reader.estimate(z), known, np.array([2000.0, facts[1]]), noise)
 
 
 def test_non_negative_cells_are_the_closest_ones() -> None:
