@@ -9,7 +9,7 @@ import scipy.linalg
 from scipy.stats import chi2
 
 from dpdist.errors import InvalidInput
-from dpdist.operators import Identity, Matrix
+from dpdist.operators import Identity, Matrix, Operator, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
 from dpdist.strategies.grid import Grid
@@ -218,12 +218,16 @@ class TermReader:
             spread: dict[int, Matrix] = {}
             silent = False
             for position, (axis, inverse) in enumerate(zip(term.axes, inverses, strict=True)):
-                rows = asked[axis].matvec(inverse) if axis in asked else inverse.sum(axis=0, keepdims=True)
-                if float(np.abs(rows).max()) <= 1e-10 * float(np.abs(inverse).max()):
-                    silent = True  # the term sums to zero over an attribute that the block does not ask for
-                    break
-                tensor = along(rows, tensor, position)
-                spread[axis] = np.einsum("ij,ij->i", rows, rows)
+                factor = asked.get(axis, Total(inverse.shape[0]))
+                if isinstance(factor, Total):
+                    rows = inverse.sum(axis=0, keepdims=True)
+                    if float(np.abs(rows).max()) <= 1e-10 * float(np.abs(inverse).max()):
+                        silent = True  # the term sums to zero over an attribute that the block does not ask for
+                        break
+                    tensor = along(rows, tensor, position)
+                else:
+                    tensor = _applied(factor, along(inverse, tensor, position), position)
+                spread[axis] = _row_squares(factor, inverse)
             if silent:
                 continue
             kept = tensor.reshape([n for axis, n in zip(term.axes, tensor.shape, strict=True) if axis in asked])
@@ -245,6 +249,24 @@ class TermReader:
             total += kept
             variance += squares
         return total.ravel(), np.sqrt(variance).ravel()
+
+
+def _applied(factor: Operator, tensor: Matrix, position: int) -> Matrix:
+    """An operator applied along one axis of a tensor."""
+    front = np.moveaxis(tensor, position, 0)
+    flat = factor.matvec(np.ascontiguousarray(front).reshape(front.shape[0], -1))
+    return np.moveaxis(flat.reshape(factor.shape[0], *front.shape[1:]), 0, position)
+
+
+def _row_squares(factor: Operator, inverse: Matrix) -> Matrix:
+    """Squared norms of the rows of W_i pinv(M_i), block by block: there may be very many rows."""
+    if isinstance(factor, Identity):
+        return np.asarray(np.einsum("ij,ij->i", inverse, inverse))
+    parts = []
+    for start, stop in factor.row_blocks():
+        rows = factor.rows(start, stop) @ inverse
+        parts.append(np.einsum("ij,ij->i", rows, rows))
+    return np.concatenate(parts)
 
 
 def term_reader(workload: Workload, grid: TermGrid) -> TermReader:

@@ -622,7 +622,8 @@ def certificate(planned: Plan) -> dict[str, Any]:
         },
         "mechanism": {
             "name": strategy.name,
-            "consistent": not strategy.direct and not spec.postprocess.integer,
+            "consistent": not strategy.direct,
+            "rounded": spec.postprocess.integer,
             "objective": spec.objective,
             "certified_gap_of_the_worst": strategy.solve.history[-1].gap
             if spec.objective == "worst" and strategy.solve

@@ -25,6 +25,7 @@ from dpdist.privacy.ledger import Budget, Ledger, opened
 from dpdist.spec import json_schema, load
 from dpdist.strategies.base import Norm
 from dpdist.strategies.planner import considered, planned_effort, why_not
+from dpdist.workloads import Workload
 from flows import settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help=__doc__)
@@ -74,7 +75,7 @@ def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = F
     if as_json:
         out.print_json(json.dumps({**certificate, "memory_bytes": needs.memory_bytes}))
         return
-    _print_mechanisms(certificate)
+    _print_mechanisms(certificate, {row.mechanism: _effort_text(checked.queries, row.mechanism) for row in planned.table})
     if checked.mechanism == "auto":
         for name, reason in why_not(norm, checked.queries, limits).items():
             out.print(f"[dim]{name}: {reason}[/]")
@@ -244,15 +245,25 @@ def _progress() -> Iterator[stages.Progress]:
         yield tell
 
 
-def _print_mechanisms(certificate: dict[str, Any]) -> None:
-    columns = ("mechanism", "RMSE per query", "worst query", "total squared error over the certified bound")
+def _print_mechanisms(certificate: dict[str, Any], efforts: dict[str, str] | None = None) -> None:
+    """The mechanisms compared; ``efforts``: what optimising each takes."""
+    columns = ["mechanism", "RMSE per query", "worst query", "total squared error over the certified bound"]
+    columns += ["optimising"] if efforts else []
     table = Table(*columns, box=None, pad_edge=False)
     for row in certificate["mechanism"]["compared"]:
         gap = "not certified" if row["gap"] is None else report.over_bound(row["gap"])
         chosen = "[bold]" if row["mechanism"] == certificate["mechanism"]["name"] else ""
         worst = "-" if row.get("worst") is None else f"{row['worst']:.4g}"
-        table.add_row(f"{chosen}{row['mechanism']}", f"{row['rmse']:.4g}", worst, gap)
+        cells = [f"{chosen}{row['mechanism']}", f"{row['rmse']:.4g}", worst, gap]
+        table.add_row(*cells, *([efforts.get(row["mechanism"], "closed form")] if efforts else []))
     out.print(table)
+
+
+def _effort_text(queries: Workload, mechanism: str) -> str:
+    if mechanism == "residual":
+        return "seconds"
+    needs = planned_effort(queries, (mechanism,))
+    return f"{needs.memory_bytes / 2**30:.2f} GiB, {needs.seconds():.0f} s" if needs.products else "closed form"
 
 
 def _print_privacy(certificate: dict[str, Any]) -> None:
