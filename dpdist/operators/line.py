@@ -16,7 +16,14 @@ def _positive(n: int) -> int:
     return int(n)
 
 
-class Identity(Operator):
+class Counting(Operator):
+    """Rows of zeros and ones."""
+
+    def column_norms_l1(self) -> Matrix:
+        return self.column_norms_squared()
+
+
+class Identity(Counting):
     """One query a cell."""
 
     def __init__(self, n: int) -> None:
@@ -39,21 +46,6 @@ class Identity(Operator):
     def column_norms_squared(self) -> Matrix:
         return np.ones(self.n)
 
-    def column_norms_l1(self) -> Matrix:
-        return self.column_norms_squared()
-
-    @property
-    def frobenius_squared(self) -> float:
-        return float(self.n)
-
-    @property
-    def l2_sensitivity(self) -> float:
-        return 1.0
-
-    @property
-    def l1_sensitivity(self) -> float:
-        return 1.0
-
     @property
     def longest_row_squared(self) -> float:
         return 1.0
@@ -62,7 +54,7 @@ class Identity(Operator):
         return ("identity", self.n)
 
 
-class Total(Operator):
+class Total(Counting):
     """One query that counts every cell."""
 
     def __init__(self, n: int) -> None:
@@ -84,21 +76,6 @@ class Total(Operator):
     def column_norms_squared(self) -> Matrix:
         return np.ones(self.n)
 
-    def column_norms_l1(self) -> Matrix:
-        return self.column_norms_squared()
-
-    @property
-    def frobenius_squared(self) -> float:
-        return float(self.n)
-
-    @property
-    def l2_sensitivity(self) -> float:
-        return 1.0
-
-    @property
-    def l1_sensitivity(self) -> float:
-        return 1.0
-
     @property
     def longest_row_squared(self) -> float:
         return float(self.n)
@@ -107,7 +84,7 @@ class Total(Operator):
         return ("total", self.n)
 
 
-class Prefix(Operator):
+class Prefix(Counting):
     """Row i counts the cells 0..i: the empirical CDF."""
 
     def __init__(self, n: int) -> None:
@@ -130,9 +107,6 @@ class Prefix(Operator):
     def column_norms_squared(self) -> Matrix:
         return np.arange(self.n, 0, -1, dtype=np.float64)
 
-    def column_norms_l1(self) -> Matrix:
-        return self.column_norms_squared()
-
     @property
     def longest_row_squared(self) -> float:
         return float(self.n)
@@ -141,7 +115,7 @@ class Prefix(Operator):
         return ("prefix", self.n)
 
 
-class AllRanges(Operator):
+class AllRanges(Counting):
     """Every interval [i, j], 0 <= i <= j < n; rows ordered by i, then j."""
 
     def __init__(self, n: int) -> None:
@@ -182,9 +156,6 @@ class AllRanges(Operator):
     def column_norms_squared(self) -> Matrix:
         index = np.arange(self.n, dtype=np.float64)
         return np.asarray((index + 1) * (self.n - index))
-
-    def column_norms_l1(self) -> Matrix:
-        return self.column_norms_squared()
 
     @property
     def longest_row_squared(self) -> float:
