@@ -21,7 +21,7 @@ from dpdist.strategies.marginals import is_marginals
 from dpdist.strategies.planner import Limits
 from dpdist.workloads import Block, Workload, explicit, predicates, union
 from dpdist.workloads.marginals import listed_marginals, marginals
-from dpdist.workloads.ranges import cdf, range_marginals, ranges_of
+from dpdist.workloads.ranges import boxes, cdf, range_marginals, ranges_of
 
 Neighbours = Literal["add-remove", "replace-one"]
 Mechanism = Literal[
@@ -141,11 +141,11 @@ class CdfSpec(Part):
 
 
 class RangesSpec(Part):
-    """Counts of intervals: all of them, or the listed ones (pairs of values, both included)."""
+    """Counts of intervals: all of them, or the listed ones (pairs of values, both included; one pair an attribute)."""
 
     of: tuple[str, ...]
     by: tuple[str, ...] = ()
-    listed: tuple[tuple[float, float], ...] | None = Field(None, alias="list")
+    listed: tuple[tuple[float, float] | tuple[tuple[float, float], ...], ...] | None = Field(None, alias="list")
 
 
 class RowsSpec(Part):
@@ -353,14 +353,28 @@ class ReleaseSpec(Part):
         if entry.ranges is not None:
             for name in entry.ranges.of:
                 self._ordered(name)
-            listed = None
-            if entry.ranges.listed is not None:
-                listed = tuple(self._interval(entry.ranges.of[0], low, high) for low, high in entry.ranges.listed)
-            return ranges_of(domain, entry.ranges.of, entry.ranges.by, listed=listed)
+            return self._ranges_of(entry.ranges)
         if entry.predicates is not None:
             return predicates(domain, entry.predicates)
         assert entry.rows is not None
         return explicit(_rows_file(self._folder / entry.rows.file), domain, names=entry.rows.names, title=entry.rows.file)
+
+    def _ranges_of(self, entry: RangesSpec) -> Workload:
+        if entry.listed is None:
+            return ranges_of(self.attributes, entry.of, entry.by)
+        listed: list[list[tuple[int, int]]] = []
+        for box in entry.listed:
+            pairs: list[Any] = [pair for pair in box if isinstance(pair, tuple)] or [box]
+            if len(pairs) != len(entry.of):
+                raise InvalidInput(
+                    f"a listed range over {list(entry.of)} needs {len(entry.of)} pairs of values, found {list(box)}"
+                )
+            listed.append([self._interval(name, *pair) for name, pair in zip(entry.of, pairs, strict=True)])
+        if len(entry.of) == 1:
+            return ranges_of(self.attributes, entry.of, entry.by, listed=tuple(box[0] for box in listed))
+        if entry.by:
+            raise InvalidInput("listed ranges over several attributes have no 'by'; write predicates instead")
+        return boxes(self.attributes, entry.of, listed)
 
     def _marginals_of(self, entry: MarginalsSpec) -> Workload:
         if entry.of is not None:

@@ -164,5 +164,17 @@ def test_listed_ranges_fall_on_bins() -> None:
         load(small.spec(workload=[{"ranges": {"of": ["age"], "list": [[2, 50]]}}]))
 
 
+def test_listed_boxes(tmp_path: Path) -> None:
+    domain = {"age": {"from": 0, "to": 11}, "hours": {"edges": [0, 10, 20, 40]}}
+    entry = {"ranges": {"of": ["age", "hours"], "list": [[[2, 5], [10, 40]]]}}
+    row = load(small.spec(domain=domain, workload=[entry])).queries.rows(slice(0, 1)).reshape(12, 3)
+    assert row.sum() == 8
+    assert row[2:6, 1:].all()
+    for listed, message in (([[2, 5]], "needs 2 pairs"), ([[[2, 5], [10, 39]]], "does not fall on its bins")):
+        entry["ranges"]["list"] = listed
+        with pytest.raises(InvalidSpec, match=message):
+            load(small.spec(domain=domain, workload=[entry]))
+
+
 def test_published_schema_is_current() -> None:
     assert json.loads((ROOT / "docs" / "release.schema.json").read_text()) == json_schema()

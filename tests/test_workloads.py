@@ -11,6 +11,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Permuted, Total
 from dpdist.workloads import (
     all_ranges,
+    boxes,
     discrete,
     explicit,
     integer_basis,
@@ -260,3 +261,19 @@ def test_factors_too_large_to_write_down(monkeypatch: pytest.MonkeyPatch) -> Non
     m = workload.shape[0]
     np.testing.assert_array_equal(large.coordinates(0, m, weighted=True), small.coordinates(0, m, weighted=True))
     np.testing.assert_allclose(large.gram(), small.gram())
+
+
+def test_boxes() -> None:
+    listed = [[(0, 2), (1, 1)], [(3, 6), (0, 2)]]
+    workload = boxes(DOMAIN, ("age", "work"), listed)
+    swapped = boxes(DOMAIN, ("work", "age"), [[box[1], box[0]] for box in listed])
+    rows = workload.rows(slice(0, 2)).reshape(2, *DOMAIN.shape)
+    for row, (ages, works) in zip(rows, listed, strict=True):
+        expected = np.zeros(DOMAIN.shape)
+        expected[ages[0] : ages[1] + 1, :, works[0] : works[1] + 1] = 1
+        np.testing.assert_array_equal(row, expected)
+    np.testing.assert_array_equal(swapped.rows(slice(0, 2)), workload.rows(slice(0, 2)))
+    assert workload.blocks[0].row_labels(0, 1)[0] == ("age 0 .. 2, work b .. b",)
+    for wrong in ([], [[(0, 1)]], [[(2, 1), (0, 0)]], [[(0, 9), (0, 0)]]):
+        with pytest.raises(InvalidInput):
+            boxes(DOMAIN, ("age", "work"), wrong)

@@ -15,13 +15,14 @@ from dpdist.workloads.random import (
     two_step_ranges,
     uniform_predicates,
 )
-from dpdist.workloads.ranges import all_ranges, listed_ranges, prefix, range_marginals, ranges
+from dpdist.workloads.ranges import all_ranges, boxes, listed_ranges, prefix, range_marginals, ranges
 
 __all__ = [
     "Basis",
     "Block",
     "Workload",
     "all_ranges",
+    "boxes",
     "discrete",
     "explicit",
     "integer_basis",

@@ -6,15 +6,14 @@ import math
 from itertools import combinations
 
 import numpy as np
-import scipy.sparse
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import ListedRanges, Permuted, Sparse
+from dpdist.operators import Permuted
 from dpdist.workloads.base import Block, Workload
 from dpdist.workloads.explicit import explicit
 from dpdist.workloads.marginals import listed_marginals
-from dpdist.workloads.ranges import listed_ranges
+from dpdist.workloads.ranges import box_rows, listed_ranges
 
 
 def random_ranges(n: int, m: int, *, seed: int = 0) -> Workload:
@@ -46,15 +45,14 @@ def two_step_ranges(shape: tuple[int, ...], m: int, *, seed: int = 0) -> Workloa
     """
     state = np.random.RandomState(seed)
     domain = Domain.of_shape(tuple(shape))
-    rows = scipy.sparse.csr_array(np.ones((m, 1)))
+    sides = []
     for size in shape:
         length = state.randint(1, size + 1, m)
         first = (state.rand(m) * (size - length + 1)).astype(np.int64)
-        along = ListedRanges(size, np.stack([first, first + length - 1], axis=1)).matrix
-        rows = _rowwise_products(rows, along)
+        sides.append(np.stack([first, first + length - 1], axis=1))
     labels = (tuple(f"box {i}" for i in range(m)),)
     axes = tuple(range(len(shape)))
-    return Workload(domain, (Block("random boxes", axes, (Sparse(rows),), labels),))
+    return Workload(domain, (Block("random boxes", axes, (box_rows(tuple(shape), sides),), labels),))
 
 
 def random_marginals(shape: tuple[int, ...], m: int, *, seed: int = 0) -> Workload:
@@ -99,9 +97,3 @@ def permuted(workload: Workload, *, seed: int = 0) -> Workload:
         inner = Permuted(block.operator(workload.domain.shape), order)
         blocks.append(Block(f"{block.name}, permuted", axes, (inner,), labels, block.weight))
     return Workload(workload.domain, tuple(blocks))
-
-
-def _rowwise_products(left: scipy.sparse.csr_array, right: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Row i: the Kronecker product of both rows i."""
-    rows = [scipy.sparse.kron(left[[i]], right[[i]]) for i in range(left.shape[0])]
-    return scipy.sparse.csr_array(scipy.sparse.vstack(rows))

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
+import scipy.sparse
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import AllRanges, Identity, ListedRanges, Operator, Prefix
+from dpdist.operators import AllRanges, Identity, ListedRanges, Matrix, Operator, Prefix, Sparse
 from dpdist.workloads.base import Block, Workload, union
 from dpdist.workloads.marginals import listed_marginals
 
@@ -78,6 +79,38 @@ def ranges_of(
         text = tuple(f"{attribute.labels[a]} .. {attribute.labels[b]}" for a, b in ends or ())
         parts.append((attribute.name, operator, text))
     return _with_groups(domain, name or _title("ranges of " + " x ".join(of), by), parts, by)
+
+
+def boxes(domain: Domain, of: tuple[str, ...], listed: Sequence[Sequence[tuple[int, int]]]) -> Workload:
+    """Listed boxes over several ordered attributes.
+
+    Args:
+        listed: for every box, one interval (first, last) an attribute in ``of``, both ends included.
+    """
+    if len(set(of)) != len(of) or not listed or any(len(box) != len(of) for box in listed):
+        raise InvalidInput(f"boxes over {list(of)} need one interval for each attribute and at least one box")
+    order = sorted(range(len(of)), key=lambda i: domain.axis(of[i]))
+    attributes = [domain.attributes[domain.axis(of[i])] for i in order]
+    sides = [np.array([box[i] for box in listed], dtype=np.int64) for i in order]
+    rows = box_rows(tuple(a.size for a in attributes), sides)
+    texts = (
+        ", ".join(
+            f"{a.name} {a.labels[side[k, 0]]} .. {a.labels[side[k, 1]]}" for a, side in zip(attributes, sides, strict=True)
+        )
+        for k in range(len(listed))
+    )
+    axes = tuple(domain.axis(a.name) for a in attributes)
+    return Workload(domain, (Block("boxes of " + " x ".join(a.name for a in attributes), axes, (rows,), (tuple(texts),)),))
+
+
+def box_rows(shape: tuple[int, ...], sides: Sequence[Matrix]) -> Sparse:
+    """Rows over the joint cells of some attributes: row k counts the box with the k-th interval of each side."""
+    rows = scipy.sparse.csr_array(np.ones((len(sides[0]), 1)))
+    for size, side in zip(shape, sides, strict=True):
+        along = ListedRanges(size, side).matrix
+        pairs = [scipy.sparse.kron(rows[[k]], along[[k]]) for k in range(rows.shape[0])]
+        rows = scipy.sparse.csr_array(scipy.sparse.vstack(pairs))
+    return Sparse(rows)
 
 
 def _with_groups(
