@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import importlib.metadata
 import json
@@ -10,6 +9,7 @@ import platform
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import jinja2
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 
 from dpdist import charts, store
@@ -192,16 +193,16 @@ def _chart(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | 
 
 
 def _write_tables(content: Content, folder: Path) -> None:
-    writer: Any = None
-    with (folder / "answers.csv").open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
+    with ExitStack() as stack:
+        writers: list[Any] = []
         for table in table_of(content):
-            if writer is None:
-                writer = pyarrow.parquet.ParquetWriter(folder / "answers.parquet", table.schema, compression="zstd")
-                rows.writerow(table.column_names)
-            writer.write_table(table)
-            rows.writerows(zip(*(column.to_pylist() for column in table.columns), strict=True))
-    writer.close()
+            if not writers:
+                columnar = pyarrow.parquet.ParquetWriter(folder / "answers.parquet", table.schema, compression="zstd")
+                options = pyarrow.csv.WriteOptions(quoting_style="needed")
+                text = pyarrow.csv.CSVWriter(folder / "answers.csv", table.schema, write_options=options)
+                writers = [stack.enter_context(columnar), stack.enter_context(text)]
+            for writer in writers:
+                writer.write_table(table)
 
 
 def _holds(folder: Path, content: Content) -> bool:

@@ -50,6 +50,18 @@ class Identity(Counting):
     def longest_row_squared(self) -> float:
         return 1.0
 
+    @property
+    def frobenius_squared(self) -> float:
+        return float(self.n)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return 1.0  # without looking at every cell: there may be 10^17
+
+    @property
+    def l1_sensitivity(self) -> float:
+        return 1.0
+
     def description(self) -> tuple[object, ...]:
         return ("identity", self.n)
 

@@ -17,6 +17,8 @@ from dpdist.reconstruct import term_reader
 from dpdist.strategies import (
     Strategy,
     coa,
+    datacube,
+    fourier,
     gaussian,
     identity,
     kronecker,
@@ -26,7 +28,7 @@ from dpdist.strategies import (
 )
 from dpdist.strategies.grid import grid_of
 from dpdist.strategies.marginals import marginal_deviation, marginal_weights, over_residuals
-from dpdist.strategies.planner import Limits, considered, effort, why_not
+from dpdist.strategies.planner import Limits, candidates, considered, effort, why_not
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid
 from dpdist.strategies.terms import Term, contrasts
 from dpdist.workloads import Block, Workload, all_ranges, marginals, predicates, prefix, range_marginals, ranges, union
@@ -231,6 +233,12 @@ def test_domains_that_can_never_be_written_down() -> None:
     assert len(grid.tables) == 136
     assert identity(workload.shape[1], workload).workload_cost == pytest.approx((136 + 17) * 1e17)
     assert gaussian(workload).workload_cost == pytest.approx(workload.shape[0] * 153)
+    found = [strategy, fourier(workload), datacube(workload), identity(workload.shape[1], workload), gaussian(workload)]
+    table = {row.mechanism: row for row in candidates(found, workload)}
+    assert table["identity"].worst == pytest.approx(1e8)
+    assert table["gaussian"].worst == pytest.approx(np.sqrt(153))
+    assert table["marginals"].gap == pytest.approx(0, abs=1e-11)
+    assert min(row.cost for row in table.values()) == strategy.workload_cost  # type: ignore[type-var]
     assert effort(workload, "marginals").memory_bytes < 2**24
     assert considered("auto", "l2", workload) == ("marginals", "fourier", "datacube", "identity", "gaussian")
 
