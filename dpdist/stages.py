@@ -6,6 +6,7 @@ publish. ``step`` wraps each stage: the flow makes it a Prefect task, plain call
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import os
 from collections.abc import Callable
@@ -75,6 +76,8 @@ class StepRunner(Protocol):
         """work(), watched and recorded under the name."""
 
 
+SCRATCH_KEPT = datetime.timedelta(days=7)
+"""Scratch arrays of killed runs are deleted after this long."""
 Progress = Callable[[str, str], None]
 """Called with a stage's name and a line about how it goes."""
 
@@ -192,6 +195,7 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     Running it again after it has finished, or after it was killed anywhere, publishes the same bytes for one charge.
     """
     keys.load(context.home)  # before anything is charged: no key, no release
+    context.store.sweep(SCRATCH_KEPT)
     planned = step("plan", lambda: plan(context, spec))
     counts, tally = step("count", lambda: count(context, spec, planned.layout))
     measured, charged = step("measure", lambda: measure(context, planned, counts))

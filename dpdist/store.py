@@ -7,6 +7,7 @@ last: a half-written array is never taken for a whole one, and a block that was 
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import os
@@ -284,6 +285,15 @@ class Store:
     def scratch(self) -> str:
         """A folder name of this caller's own, for arrays that it deletes when it is done."""
         return f"scratch/{uuid.uuid4().hex[:16]}"
+
+    def sweep(self, older_than: datetime.timedelta) -> int:
+        """Delete scratch files that were last written longer ago: those of runs that were killed. Returns how many."""
+        before = datetime.datetime.now(datetime.UTC) - older_than
+        entries = [entry for page in obstore.list(self._objects, prefix="scratch") for entry in page]
+        old = [entry["path"] for entry in entries if entry["last_modified"] < before]
+        for path in old:
+            obstore.delete(self._objects, path)
+        return len(old)
 
     @property
     def _is_local(self) -> bool:

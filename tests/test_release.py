@@ -363,24 +363,38 @@ def test_a_store_and_a_ledger_that_disagree_stop_the_release(home: Path) -> None
         run(path, home)
 
 
-def test_a_release_on_dask_workers_has_the_same_bytes(home: Path) -> None:
-    path = small.write(
-        home.parent / "data", records={"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
-    )
+MIXED = [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "changes"),
+    [
+        ("coa", {"workload": MIXED}),
+        ("residual", {"workload": MIXED, "mechanism": "residual"}),
+        ("kronecker", {"workload": MIXED[1:]}),
+        ("marginals", {"workload": MIXED[:1], "objective": "worst"}),
+        ("low-rank", {"workload": MIXED, "mechanism": "low-rank", "budget": {"epsilon": 0.3}}),
+    ],
+)
+def test_a_release_on_dask_workers_has_the_same_bytes(home: Path, mechanism: str, changes: dict[str, Any]) -> None:
+    """Everything but the reservation is made anew: on a local cluster, and on an existing one."""
+    person = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
+    path = small.write(home.parent / "data", records=person, **changes)
     expected = small.undisturbed(path, home)
-    copy = home
-    shutil.rmtree(copy / "store" / "histograms")
-    shutil.rmtree(copy / "store" / "strategies")
+    shutil.rmtree(home / "store" / "histograms")
+    shutil.rmtree(home / "store" / "strategies")
     for address in (None, "existing"):
         shutil.rmtree("releases", ignore_errors=True)
         where = home.parent / f"on-{address}"
-        shutil.copytree(copy, where)
+        shutil.copytree(home, where)
         with (
             LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
             engine.started(cluster.scheduler_address if address else None, workers=2) as started,
         ):
             context = stages.Context(where, Store(where / "store"), started, stages.silent)
-            assert small.tree(stages.release(context, load(path)).folder) == expected
+            done = stages.release(context, load(path))
+        assert small.tree(done.folder) == expected
+        assert done.plan.strategy.name == mechanism
 
 
 def test_python_interface(home: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime
 import pickle
 import urllib.request
 from collections.abc import Iterator
@@ -158,3 +159,12 @@ def test_delete(store: Store) -> None:
     store.delete("a")
     assert not store.exists("a")
     assert store.exists("a1")
+
+
+def test_scratch_of_killed_runs_is_swept(store: Store) -> None:
+    store.put(f"{store.scratch()}/left-behind", np.arange(10))
+    kept = store.put("kept", np.arange(10))
+    assert store.sweep(datetime.timedelta(days=1)) == 0
+    assert store.sweep(datetime.timedelta(seconds=-5)) >= 2
+    assert store.sweep(datetime.timedelta(seconds=-5)) == 0
+    np.testing.assert_array_equal(store.read(kept), np.arange(10))
