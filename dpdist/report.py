@@ -17,12 +17,13 @@ from typing import Any
 import jinja2
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
 from dpdist import charts, store
 from dpdist.domain import Domain
-from dpdist.errors import StoreError
+from dpdist.errors import InvalidInput, StoreError
 from dpdist.operators import Identity, Matrix, Prefix
 from dpdist.workloads import Block, Workload
 
@@ -32,6 +33,8 @@ MOST_SERIES = 4
 MOST_TILES = 2500
 """Cells of a heat map on the page; larger tables are in the files."""
 TABLE_BATCH = 100_000
+MOST_NAMED = 12
+"""Groups that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +90,45 @@ def _write_files(content: Content, draft: Path) -> None:
 
 def load(folder: Path) -> tuple[pa.Table, dict[str, Any]]:
     """The published table and certificate. Raises: StoreError when a file was altered or is missing."""
+    certificate = certificate_of(folder)
+    return pyarrow.parquet.read_table(folder / "answers.parquet", read_dictionary=["group"]), certificate
+
+
+def certificate_of(folder: Path) -> dict[str, Any]:
+    """The certificate, all files checked against it. Raises: StoreError when a file was altered or is missing."""
     try:
         certificate = json.loads((folder / "release.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise StoreError(f"{folder} holds no published release (release.json is missing or unreadable)") from None
+    assert isinstance(certificate, dict)
     if certificate["files"] != _digests(folder):
         raise StoreError(f"{folder}: published files were altered; move the folder away and run the release again")
-    path = folder / "answers.parquet"
-    texts = [f.name for f in pyarrow.parquet.read_schema(path) if pa.types.is_string(f.type) and f.name != "query"]
-    return pyarrow.parquet.read_table(path, read_dictionary=texts), certificate
+    return certificate
+
+
+def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dict[str, Any]], int]:
+    """The first ``limit`` (0: all) published rows of a group (None: of all), and how many it has; read batch by batch.
+
+    Raises: InvalidInput for an unknown group.
+    """
+    file = pyarrow.parquet.ParquetFile(folder / "answers.parquet")
+    total = file.metadata.num_rows
+    if group is not None:
+        names = pyarrow.parquet.read_table(folder / "answers.parquet", columns=["group"], read_dictionary=["group"])["group"]
+        total = int(pc.sum(pc.equal(names.cast(pa.string()), group)).as_py() or 0)
+        if total == 0:
+            known = sorted(names.unique().to_pylist())
+            more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
+            raise InvalidInput(f"no group {group!r}; there are {', '.join(known[:MOST_NAMED])}{more}")
+    wanted = min(total, limit or total)
+    rows: list[dict[str, Any]] = []
+    size = TABLE_BATCH if group is not None else min(TABLE_BATCH, max(wanted, 1))
+    for batch in file.iter_batches(batch_size=size):
+        kept = batch if group is None else batch.filter(pc.equal(batch["group"], group))
+        rows += kept.slice(0, wanted - len(rows)).to_pylist()
+        if len(rows) >= wanted:
+            break
+    return rows, total
 
 
 def versions() -> dict[str, str]:

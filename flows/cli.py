@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import pyarrow.compute as pc
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -119,10 +118,10 @@ def show(
 ) -> None:
     """Published answers with error bars, and the certificate."""
     folder = Path(release) if Path(release).is_dir() else Path("releases") / release
-    table, certificate = report.load(folder)
+    certificate = report.certificate_of(folder)
     if as_json:
-        rows = table.to_pylist()
-        out.print_json(json.dumps({"certificate": certificate, "answers": [r for r in rows if group in (None, r["group"])]}))
+        rows, _ = report.first_rows(folder, group=group, limit=0)
+        out.print_json(json.dumps({"certificate": certificate, "answers": rows}))
         return
     out.print(f"[bold]{certificate['release']}[/] ({_shown(folder)}): {certificate['queries']:,} answers")
     _print_mechanisms(certificate)
@@ -277,22 +276,16 @@ def _print_privacy(certificate: dict[str, Any]) -> None:
 
 
 def _print_answers(folder: Path, *, group: str | None, limit: int) -> None:
-    answers, _ = report.load(folder)
-    groups = answers["group"].unique().to_pylist()
-    if group is not None:
-        if group not in groups:
-            raise DpdistError(f"no group {group!r}; there are {', '.join(sorted(groups))}")
-        answers = answers.filter(pc.equal(answers["group"], group))
+    rows, total = report.first_rows(folder, group=group, limit=limit)
     table = Table("group", "query", "answer", "std. error", "95 % interval", box=None, pad_edge=False)
     for column in table.columns[2:]:
         column.justify = "right"
-    shown = answers if limit == 0 else answers.slice(0, limit)
-    for row in shown.to_pylist():
+    for row in rows:
         interval = f"{row['low_95']:,.1f} .. {row['high_95']:,.1f}"
         table.add_row(row["group"], row["query"], f"{row['answer']:,.1f}", f"{row['standard_error']:.2f}", interval)
     out.print(table)
-    if shown.num_rows < answers.num_rows:
-        out.print(f"... {answers.num_rows - shown.num_rows:,} more (--limit 0 prints all)")
+    if len(rows) < total:
+        out.print(f"... {total - len(rows):,} more (--limit 0 prints all)")
 
 
 def _print_ledger(book: Ledger) -> None:

@@ -273,6 +273,19 @@ def test_published_files_are_whole_and_readable(home: Path) -> None:
         report.load(done.folder)
 
 
+def test_first_rows_of_a_group(home: Path) -> None:
+    done = run(small.write(home.parent / "data"), home)
+    table, _ = report.load(done.folder)
+    everything = table.to_pylist()
+    assert report.first_rows(done.folder, group=None, limit=0) == (everything, table.num_rows)
+    assert report.first_rows(done.folder, group=None, limit=5) == (everything[:5], table.num_rows)
+    of_sex = [row for row in everything if row["group"] == "sex"]
+    assert report.first_rows(done.folder, group="sex", limit=1) == (of_sex[:1], 2)
+    assert report.first_rows(done.folder, group="sex", limit=9) == (of_sex, 2)
+    with pytest.raises(InvalidInput, match="no group 'x'; there are age, age x sex"):
+        report.first_rows(done.folder, group="x", limit=1)
+
+
 def test_nothing_private_is_published(home: Path) -> None:
     """The tally of rows, the key, the salt and the histogram's digest stay inside."""
     path = small.write(home.parent / "data")
