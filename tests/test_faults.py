@@ -241,7 +241,9 @@ def test_a_scheduler_killed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
     common = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
     scheduler = subprocess.Popen([*dask, "--scheduler-file", str(file)], **common)  # type: ignore[call-overload]
+    deadline = time.monotonic() + 60
     while not file.exists() or not file.read_text():
+        assert time.monotonic() < deadline, "the scheduler did not start"
         time.sleep(0.05)
     address = json.loads(file.read_text())["address"]
     worker = subprocess.Popen(  # type: ignore[call-overload]
