@@ -109,7 +109,7 @@ def _integer_base(strategy: Strategy, workload: Workload) -> tuple[Operator, Mat
             return workload.unweighted, workload.weights
         return Identity(workload.shape[1]), operator.dense()
     if isinstance(operator, Product) and isinstance(operator.left, Dense):
-        return operator.right, _completed(operator.left.array, strategy.norm)
+        return operator.right, completed(operator.left.array, strategy.norm)
     if operator.integral:
         return operator, None
     rows = operator.dense()
@@ -118,11 +118,11 @@ def _integer_base(strategy: Strategy, workload: Workload) -> tuple[Operator, Mat
         whole = basis.columns(np.arange(operator.shape[1]))
         mixing = scipy.linalg.lstsq(whole.T, rows.T, check_finite=False)[0].T
         if float(np.abs(mixing @ whole - rows).max()) <= 1e-10 * float(np.abs(rows).max()):
-            return basis.operator, _completed(mixing, strategy.norm)
-    return Identity(operator.shape[1]), _completed(rows, strategy.norm)
+            return basis.operator, completed(mixing, strategy.norm)
+    return Identity(operator.shape[1]), completed(rows, strategy.norm)
 
 
-def _completed(mixing: Matrix, norm: Norm) -> Matrix:
+def completed(mixing: Matrix, norm: Norm = "l2") -> Matrix:
     """M with small rows added, so that it has full column rank: directions nobody asks for, which noise must not meet.
 
     "l2": the null space, whose squares add up to nothing. "l1": single columns outside a pivot set, since L1 lengths add.

@@ -12,6 +12,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Matrix, Operator, Total
 from dpdist.strategies.base import OnStep, Solve, Stop, Strategy, ignore
 from dpdist.strategies.coa import coa
+from dpdist.strategies.grid import completed
 from dpdist.strategies.terms import Term
 from dpdist.workloads import Workload
 
@@ -61,13 +62,11 @@ def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tupl
     assert solved.workload_cost is not None
     assert solved.lower_bound is not None
     assert solved.solve is not None
-    return _full_rank(solved.matrix()), solved.workload_cost, solved.lower_bound, solved.solve.stop
+    return full_column_rank(solved.matrix()), solved.workload_cost, solved.lower_bound, solved.solve.stop
 
 
-def _full_rank(matrix: Matrix) -> Matrix:
-    """Rows that span the strategy's row space, as many as its rank."""
-    if matrix.shape[0] == matrix.shape[1]:
-        return matrix
+def full_column_rank(matrix: Matrix) -> Matrix:
+    """Rows with the same A'A up to 1e-9, as many as columns: once rounded they can be inverted, so answers stay unbiased."""
     values, vectors = np.linalg.eigh(matrix @ matrix.T)
     kept = values > matrix.shape[0] * np.finfo(float).eps * values[-1]
-    return np.asarray(vectors[:, kept].T @ matrix)
+    return completed(vectors[:, kept].T @ matrix)

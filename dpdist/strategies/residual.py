@@ -22,7 +22,8 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix, Stack, Total
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.coa import coa
-from dpdist.strategies.terms import Term
+from dpdist.strategies.grid import completed
+from dpdist.strategies.terms import Term, contrasts
 from dpdist.workloads import Block, Workload
 
 ROUNDS = 20
@@ -143,8 +144,11 @@ def _centred(gram: Matrix) -> Matrix:
 
 
 def _full_rank(matrix: Matrix) -> Matrix:
-    """Orthogonal rows with the same A'A, as many as its rank: at most n - 1."""
-    _, singular, right = np.linalg.svd(matrix, full_matrices=False)
+    """Rows that sum to zero with the same A'A, n - 1 of them: those that nobody asks for are measured with 2^-15 of the weight.
+
+    Once rounded they determine the whole residual space, so answers stay unbiased.
+    """
+    axes = contrasts(matrix.shape[1])
+    _, singular, right = np.linalg.svd(matrix @ axes.T, full_matrices=False)
     kept = singular > matrix.shape[1] * 1e-13 * singular[0]
-    rows = singular[kept, None] * right[kept]
-    return np.asarray(rows - rows.mean(axis=1, keepdims=True))
+    return np.asarray(completed(singular[kept, None] * right[kept]) @ axes)
