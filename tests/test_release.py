@@ -1,4 +1,9 @@
-"""The release as a whole, on small records: repeats, refusals, kills and races."""
+"""The release as a whole, on small records: repeats and refusals.
+
+Standardised errors of one release are correlated: their mean square has as few as 7 degrees of freedom. The bounds here (a
+root mean square within 0.1 and 4, none beyond 6) fail by chance less than once in 1e6; distributions are tested with many
+draws in strategies/test_grid.py.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +46,7 @@ def test_answers_lie_around_the_truth(home: Path, mechanism: str) -> None:
     assert certificate["mechanism"]["name"] == ("coa" if mechanism == "auto" else mechanism)
     deviations = (table["answer"].to_numpy() - truth_of(path)) / table["standard_error"].to_numpy()
     assert np.abs(deviations).max() < 6
-    assert 0.3 < np.sqrt(np.mean(deviations**2)) < 2.0
+    assert 0.1 < np.sqrt(np.mean(deviations**2)) < 4
     assert certificate["privacy"]["rho"] == "1/10"
     if mechanism == "auto":
         assert 0 <= certificate["mechanism"]["certified_gap"] < 1e-6
@@ -61,9 +66,7 @@ def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
     assert 4 * done.plan.grid.sensitivity_squared <= done.plan.noise.scale**2  # Delta_1 / s <= 1/2, in integers
     deviations = (table["answer"].to_numpy() - truth_of(path)) / table["standard_error"].to_numpy()
     assert np.abs(deviations).max() < 14  # a Laplace exceeds 14 standard deviations once in 4e8
-    assert 0.3 < np.sqrt(np.mean(deviations**2)) < 2.5
-    covered = (table["low_95"].to_numpy() <= truth_of(path)) & (truth_of(path) <= table["high_95"].to_numpy())
-    assert covered.mean() > 0.8
+    assert 0.1 < np.sqrt(np.mean(deviations**2)) < 4
     if mechanism == "auto":
         costs = {row["mechanism"]: row["cost"] for row in certificate["mechanism"]["compared"]}
         assert set(costs) == {"low-rank", "identity", "laplace", "wavelet", "hierarchical"}
@@ -87,7 +90,7 @@ def test_gaussian_releases_of_the_baselines(home: Path, mechanism: str) -> None:
     assert certificate["mechanism"]["name"] == mechanism
     deviations = (table["answer"].to_numpy() - truth_of(path)) / table["standard_error"].to_numpy()
     assert np.abs(deviations).max() < 6
-    assert 0.3 < np.sqrt(np.mean(deviations**2)) < 2.0
+    assert 0.1 < np.sqrt(np.mean(deviations**2)) < 4
 
 
 @pytest.mark.usefixtures("fixed_noise")
@@ -123,7 +126,7 @@ def test_structured_releases(home: Path, mechanism: str, workload: list[Any], ne
     truth = load(path).queries.unweighted.matvec(counts.ravel())
     deviations = (table["answer"].to_numpy() - truth) / table["standard_error"].to_numpy()
     assert np.abs(deviations).max() < 6
-    assert 0.3 < np.sqrt(np.mean(deviations**2)) < 2.0
+    assert 0.1 < np.sqrt(np.mean(deviations**2)) < 4
     layout = done.plan.layout
     assert layout.size == (24 if mechanism == "kronecker" else 12 * 2 + 12 * 3 + 2 * 3)
     before = small.tree(done.folder)
@@ -174,8 +177,8 @@ def test_non_negative_whole_answers(home: Path, mechanism: str) -> None:
     assert (answers == np.rint(answers)).all()
     truth = truth_of(path)
     assert (answers - truth).mean() > 0  # the bias that the page tells of
-    covered = (table["low_95"].to_numpy() <= truth) & (truth <= table["high_95"].to_numpy())
-    assert covered.mean() > 0.9
+    half = (table["high_95"].to_numpy() - table["low_95"].to_numpy()) / 2
+    assert (half >= 1.959 * table["standard_error"].to_numpy() + 0.499).all()
     assert len(certificate["post_processing"]) == 2
 
 
