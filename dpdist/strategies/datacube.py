@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
 
-from dpdist.operators import Identity
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.marginals import Subset, marginal_weights, over_residuals
+from dpdist.strategies.terms import subsets
 from dpdist.workloads import Workload
 
 ALL_SUBSETS = 10
@@ -23,9 +22,8 @@ def datacube(workload: Workload) -> Strategy:
     precision: dict[Subset, float] = {}
     for measured in bmax(workload):
         outside = math.prod(size for axis, size in enumerate(sizes) if axis not in measured)
-        for k in range(len(measured) + 1):
-            for subset in combinations(measured, k):
-                precision[subset] = precision.get(subset, 0.0) + outside
+        for subset in subsets(measured):
+            precision[subset] = precision.get(subset, 0.0) + outside
     return over_residuals("datacube", workload, precision)
 
 
@@ -37,9 +35,7 @@ def bmax(workload: Workload) -> tuple[Subset, ...]:
     """
     sizes = workload.domain.shape
     marginal_weights(workload)  # refuses anything but marginals
-    asked = sorted(
-        {tuple(a for a, f in zip(b.axes, b.factors, strict=True) if isinstance(f, Identity)) for b in workload.blocks}
-    )
+    asked = sorted({block.asked_axes for block in workload.blocks})
     candidates = _candidates(asked, len(sizes))
     sums = {(m, q): _summed(sizes, m, q) for m in candidates for q in asked if set(q) <= set(m)}
     best: tuple[float, tuple[Subset, ...]] | None = None
@@ -53,8 +49,7 @@ def bmax(workload: Workload) -> tuple[Subset, ...]:
 
 def _candidates(asked: list[Subset], attributes: int) -> list[Subset]:
     if attributes <= ALL_SUBSETS:
-        every = range(attributes)
-        return [s for k in range(attributes + 1) for s in combinations(every, k) if any(set(q) <= set(s) for q in asked)]
+        return [s for s in subsets(tuple(range(attributes))) if any(set(q) <= set(s) for q in asked)]
     unions = {tuple(sorted({*a, *b})) for a in asked for b in asked}
     return sorted(unions)
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Stack, Total
 from dpdist.strategies.base import CLOSED_FORM, Solve, Step, Stop, Strategy
-from dpdist.strategies.terms import Term, contrasts
+from dpdist.strategies.terms import Term, contrasts, subsets
 from dpdist.workloads import Block, Workload
 
 Subset = tuple[int, ...]
@@ -38,12 +37,11 @@ def marginal_weights(workload: Workload) -> dict[Subset, float]:
     sizes = workload.domain.shape
     out: dict[Subset, float] = {}
     for block in workload.blocks:
-        axes = tuple(axis for axis, f in zip(block.axes, block.factors, strict=True) if isinstance(f, Identity))
+        axes = block.asked_axes
         # a marginal sums over the other cells: I on its attributes, J = n_i (J / n_i) on the others
         weight = block.weight**2 * math.prod(size for axis, size in enumerate(sizes) if axis not in axes)
-        for k in range(len(axes) + 1):
-            for subset in combinations(axes, k):
-                out[subset] = out.get(subset, 0.0) + weight
+        for subset in subsets(axes):
+            out[subset] = out.get(subset, 0.0) + weight
     return {subset: out[subset] for subset in sorted(out, key=lambda s: (len(s), s))}
 
 
@@ -52,8 +50,7 @@ def marginal_optimum(workload: Workload) -> Strategy:
 
     Returns: a strategy with one term for every attribute set, of unit sensitivity.
     """
-    weights = marginal_weights(workload)
-    strategy = over_residuals("marginals", workload, {s: math.sqrt(v) for s, v in weights.items()})
+    strategy = over_residuals("marginals", workload, _least_total(workload))
     assert strategy.workload_cost is not None
     return replace(strategy, lower_bound=strategy.workload_cost * (1 - 1e-12))
 
@@ -69,13 +66,12 @@ def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterati
     Raises: InvalidInput when the workload asks for anything but marginals.
     Source: ResidualPlanner's maximum variance objective (Xiao et al. 2023), by duality instead of a solver.
     """
-    sizes = workload.domain.shape
     marginal_weights(workload)  # refuses other workloads
     blocks = [replace(block, weight=1.0) for block in workload.blocks]
     cells = np.array([float(block.queries) for block in blocks])
     squares = np.array([block.weight**2 for block in workload.blocks])
     share = np.full(len(blocks), 1.0 / len(blocks))
-    best: tuple[float, Strategy] | None = None
+    best: tuple[float, dict[Subset, float]] | None = None
     lower = 0.0
     history: list[Step] = []
     for iteration in range(1, max_iterations + 1):
@@ -89,7 +85,7 @@ def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterati
         lower = max(lower, float(strategy.workload_cost or 0.0) * (1 - 1e-12))
         largest = float(variances.max())
         if best is None or largest < best[0]:
-            best = (largest, strategy)
+            best = (largest, _least_total(weighted))
         gap = best[0] / lower - 1.0
         history.append(Step(iteration, best[0], gap))
         if gap <= tolerance:
@@ -99,19 +95,12 @@ def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterati
     assert best is not None
     stop: Stop = "converged" if history[-1].gap <= tolerance else "iteration limit"
     record = Solve("marginals, least largest error", stop, tuple(history))
-    return _as_asked(workload, sizes, best[1], record)
+    return replace(over_residuals("marginals", workload, best[1]), solve=record)
 
 
-def _as_asked(workload: Workload, sizes: Subset, strategy: Strategy, record: Solve) -> Strategy:
-    """The strategy with the cost that the workload gives it."""
-    weights = marginal_weights(workload)
-    cost = 0.0
-    for term in strategy.terms:
-        outside = math.prod(size for axis, size in enumerate(sizes) if axis not in term.axes)
-        rank = math.prod(sizes[axis] - 1 for axis in term.axes)
-        cost += weights[term.axes] * rank / (term.scale**2 * outside)
-    cost *= strategy.l2_sensitivity**2
-    return replace(strategy, name="marginals", workload_cost=cost, lower_bound=None, solve=record)
+def _least_total(workload: Workload) -> dict[Subset, float]:
+    """x_T of the least total variance, up to a common factor."""
+    return {subset: math.sqrt(weight) for subset, weight in marginal_weights(workload).items()}
 
 
 def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]) -> Strategy:
@@ -140,7 +129,7 @@ def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]
 def marginal_deviation(strategy: Strategy, workload: Workload, block: Block) -> float:
     """Standard error of every cell of a marginal at noise multiplier 1, by a strategy over the residual basis."""
     sizes = workload.domain.shape
-    axes = {axis for axis, f in zip(block.axes, block.factors, strict=True) if isinstance(f, Identity)}
+    axes = set(block.asked_axes)
     variance = 0.0
     for term in strategy.terms:
         if set(term.axes) <= axes:

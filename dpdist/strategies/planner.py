@@ -240,15 +240,17 @@ def _term_deviation(strategy: Strategy, workload: Workload, unit: float) -> floa
 def _dense_deviation(strategy: Strategy, workload: Workload, unit: float) -> float | None:
     queries, operator = workload.shape[0], strategy.operator
     basis = integer_basis(workload)
-    factored = isinstance(operator, Product) and isinstance(operator.left, Dense) and basis.operator is not None
-    width = basis.rank if factored else workload.shape[1]
+    mixing = None
+    if isinstance(operator, Product) and isinstance(operator.left, Dense) and basis.operator is not None:
+        mixing = operator.left.array
+    width = workload.shape[1] if mixing is None else basis.rank
     if queries * width**2 + width**3 > WORST_WORK:
         return None
-    inverse = np.linalg.pinv(operator.left.array if factored else strategy.matrix())  # type: ignore[attr-defined]
+    inverse = np.linalg.pinv(strategy.matrix() if mixing is None else mixing)
     worst = 0.0
     for start in range(0, queries, 4096):
         stop = min(queries, start + 4096)
-        rows = basis.coordinates(start, stop, weighted=False) if factored else workload.unweighted.rows(start, stop)
+        rows = workload.unweighted.rows(start, stop) if mixing is None else basis.coordinates(start, stop, weighted=False)
         spread = rows @ inverse
         worst = max(worst, float(np.einsum("ij,ij->i", spread, spread).max()))
     return unit * math.sqrt(worst)

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from itertools import combinations
 
 import numpy as np
 
 from dpdist.errors import InvalidInput
-from dpdist.operators import Matrix, Stack, Total
+from dpdist.operators import Matrix, Stack
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.coa import coa
 from dpdist.strategies.grid import completed
-from dpdist.strategies.terms import Term, contrasts
+from dpdist.strategies.terms import Term, contrasts, subsets
 from dpdist.workloads import Block, Workload
 
 ROUNDS = 20
@@ -46,8 +45,8 @@ def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> Strateg
     if strange:
         raise InvalidInput(f"queries {strange[0]!r} are no product over attributes; choose mechanism 'coa' or 'identity'")
     grams = _Grams(workload, tolerance)
-    subsets = sorted({s for b in workload.blocks for s in _subsets(_live(b))}, key=lambda s: (len(s), s))
-    found = [(subset, *_residual_optimum(workload, grams, subset, tolerance)) for subset in subsets]
+    spaces = sorted({s for b in workload.blocks for s in subsets(b.asked_axes)}, key=lambda s: (len(s), s))
+    found = [(subset, *_residual_optimum(workload, grams, subset, tolerance)) for subset in spaces]
     found = [(subset, factors, cost) for subset, factors, cost in found if cost > 0]
     total = sum(math.sqrt(cost) for _, _, cost in found)
     terms = tuple(Term(subset, factors, math.sqrt(math.sqrt(cost) / total)) for subset, factors, cost in found)
@@ -88,7 +87,7 @@ class _Grams:
     def lower_bound(self, block: Block) -> float:
         """Of a block's optimum: the product of its factors' bounds."""
         out = 1.0
-        for axis in _live(block):
+        for axis in block.asked_axes:
             gram = self.of(block, axis)
             solved = self.optimum(gram)
             assert solved.lower_bound is not None
@@ -96,21 +95,12 @@ class _Grams:
         return out
 
 
-def _live(block: Block) -> Subset:
-    """The attributes that a block does not sum over."""
-    return tuple(axis for axis, f in zip(block.axes, block.factors, strict=True) if not isinstance(f, Total))
-
-
-def _subsets(axes: Subset) -> list[Subset]:
-    return [s for k in range(len(axes) + 1) for s in combinations(axes, k)]
-
-
 def _residual_optimum(
     workload: Workload, grams: _Grams, subset: Subset, tolerance: float
 ) -> tuple[tuple[Matrix, ...], float]:
     """A_i for the attributes of one residual space, columns at most 1 long, and J_S."""
-    blocks = [block for block in workload.blocks if set(subset) <= set(_live(block))]
-    shares = [b.weight**2 * math.prod(grams.mean(b, axis) for axis in _live(b) if axis not in subset) for b in blocks]
+    blocks = [block for block in workload.blocks if set(subset) <= set(block.asked_axes)]
+    shares = [b.weight**2 * math.prod(grams.mean(b, axis) for axis in b.asked_axes if axis not in subset) for b in blocks]
     if not subset:
         return (), sum(shares)
     centred = {(j, axis): _centred(grams.of(b, axis)) for j, b in enumerate(blocks) for axis in subset}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 
@@ -43,6 +44,11 @@ class Term:
         places = dict(zip(self.axes, self.factors, strict=True))
         rows = Kronecker([_cheapest(places[axis]) if axis in places else Total(size) for axis, size in enumerate(shape)])
         return rows if self.scale == 1.0 else Scaled(self.scale, rows)
+
+
+def subsets(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Every subset of some attributes, small ones first."""
+    return [s for k in range(len(axes) + 1) for s in combinations(axes, k)]
 
 
 def contrasts(size: int) -> Matrix:

@@ -40,6 +40,11 @@ class Block:
         return len(self.factors) == len(self.axes)
 
     @property
+    def asked_axes(self) -> tuple[int, ...]:
+        """The attributes of a separable block that it does not sum over."""
+        return tuple(axis for axis, f in zip(self.axes, self.factors, strict=True) if not isinstance(f, Total))
+
+    @property
     def queries(self) -> int:
         """Number of rows."""
         return math.prod(f.shape[0] for f in self.factors)
