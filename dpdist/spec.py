@@ -19,7 +19,7 @@ from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.strategies.marginals import is_marginals
 from dpdist.strategies.planner import Limits
-from dpdist.workloads import Block, Workload, explicit, predicates, union
+from dpdist.workloads import Block, Workload, explicit, predicates, relative, union
 from dpdist.workloads.marginals import listed_marginals, marginals
 from dpdist.workloads.ranges import boxes, cdf, range_marginals, ranges_of
 
@@ -164,6 +164,9 @@ class QuerySpec(Part):
     predicates: tuple[str, ...] | None = None
     rows: RowsSpec | None = None
     weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="a heavier group is answered more accurately")
+    relative: bool = Field(
+        False, description="weigh every query by 1 / its length: small relative instead of absolute errors"
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> QuerySpec:
@@ -311,7 +314,9 @@ class ReleaseSpec(Part):
     @cached_property
     def queries(self) -> Workload:
         """The workload."""
-        return union(*(self._queries_of(entry) for entry in self.workload), weights=tuple(e.weight for e in self.workload))
+        parts = (self._queries_of(entry) for entry in self.workload)
+        weighed = (relative(part) if entry.relative else part for part, entry in zip(parts, self.workload, strict=True))
+        return union(*weighed, weights=tuple(entry.weight for entry in self.workload))
 
     @cached_property
     def known(self) -> tuple[Block, ...]:

@@ -391,7 +391,7 @@ def gram(context: Context, workload: Workload) -> Matrix:
     """W'W: closed form where there is one, explicit rows summed block by block on the engine."""
     total = np.zeros((workload.shape[1], workload.shape[1]))
     for block in workload.blocks:
-        operator = block.operator(workload.domain.shape)
+        operator = block.operator(workload.domain.shape, scaled=True)
         if block.separable:
             total += block.weight**2 * operator.gram()
             continue

@@ -10,14 +10,18 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import (
     AllRanges,
     Dense,
+    Fourier,
     Haar,
+    Hadamard,
     Identity,
     Kronecker,
     ListedRanges,
+    Marginal,
     Operator,
     Permuted,
     Prefix,
     Product,
+    RowScaled,
     Scaled,
     Sparse,
     Stack,
@@ -49,6 +53,20 @@ OPERATORS: list[Operator] = [
     Permuted(Kronecker([Total(2), Identity(3)]), np.arange(6)[::-1]),
     Haar(5),
     Haar(1),
+    Fourier(1),
+    Fourier(2),
+    Fourier(7),
+    Fourier(8),
+    Hadamard(0),
+    Hadamard(3),
+    Marginal((2, 3, 2), (2, 0)),
+    Marginal((2, 3), ()),
+    RowScaled(np.array([0.5, 2.0, 3.0, 0.25]), Prefix(4)),
+    RowScaled(np.arange(1, 11), AllRanges(4)),
+    RowScaled(np.array([2.0, 3.0, 1.0]), ListedRanges(6, np.array([[0, 2], [3, 3], [1, 5]]))),
+    RowScaled(np.array([2.0, 0.1]), Identity(2)),
+    RowScaled(np.array([0.1]), Total(4)),
+    Kronecker([RowScaled(np.arange(1, 7) / 3, AllRanges(3)), RowScaled(np.arange(1, 3), Prefix(2))]),
 ]
 
 
@@ -75,6 +93,12 @@ def test_contract(operator: Operator) -> None:
     assert operator.l1_sensitivity == pytest.approx(np.abs(dense).sum(axis=0).max())
     assert operator.frobenius_squared == pytest.approx((dense**2).sum())
     assert operator.longest_row_squared == pytest.approx((dense**2).sum(axis=1).max())
+    np.testing.assert_allclose(operator.row_norms_squared(), (dense**2).sum(axis=1), atol=1e-10)
+    weights = STATE.uniform(0.5, 2.0, m)
+    np.testing.assert_allclose(operator.weighted_gram(weights), dense.T @ (weights[:, None] * dense), atol=1e-10)
+    names = operator.row_names(0, m)
+    assert len(set(names)) == m
+    assert operator.row_names(m // 2, m) == names[m // 2 :]
     assert operator.integral == bool((dense == np.rint(dense)).all())
     assert operator.fingerprint == operator.fingerprint
     if operator.integral:
@@ -103,7 +127,22 @@ def test_row_blocks_cover_all_rows() -> None:
 
 def test_all_ranges_ends_and_order() -> None:
     operator = AllRanges(4)
-    assert [operator.ends(row) for row in range(10)] == [(i, j) for i in range(4) for j in range(i, 4)]
+    assert [tuple(ends) for ends in operator.ends(0, 10)] == [(i, j) for i in range(4) for j in range(i, 4)]
+
+
+def test_rows_are_named_after_the_cells() -> None:
+    days = ["mon", "tue", "wed"]
+    assert Prefix(3).row_names(1, 3, days) == ["up to tue", "up to wed"]
+    assert AllRanges(3).row_names(0, 3, days) == ["mon .. mon", "mon .. tue", "mon .. wed"]
+    assert Haar(3).row_names(0, 3, days) == ["all", "mon .. tue minus wed .. wed", "mon .. mon minus tue .. tue"]
+    assert Tree(3).row_names(0, 2, days) == ["mon .. wed", "mon .. tue"]
+    assert Marginal((3, 2), (0,)).row_names(0, 1, days, ["f", "m"]) == ["mon, all"]
+    assert Kronecker([Identity(3), Identity(2)]).row_names(3, 4, days, ["f", "m"]) == ["tue, m"]
+    assert Fourier(4).row_names(0, 4) == ["mean", "cosine 1", "sine 1", "cosine 2"]
+    assert Hadamard(2).row_names(0, 4) == ["all", "parity of 1", "parity of 0", "parity of 0, 1"]
+    assert Permuted(Prefix(3), np.array([2, 0, 1])).row_names(0, 2, days) == ["up to wed", "up to mon"]
+    with pytest.raises(InvalidInput, match="3 cells need 3 names"):
+        Prefix(3).row_names(0, 1, ["mon"])
 
 
 def test_fingerprint_depends_on_content() -> None:
@@ -124,6 +163,10 @@ def test_fingerprint_depends_on_content() -> None:
         (lambda: Stack([Prefix(3), Prefix(4)]), "same number of cells"),
         (lambda: Product(Prefix(3), Prefix(4)), "do not chain"),
         (lambda: Identity(0), "positive"),
+        (lambda: Fourier(0), "positive"),
+        (lambda: Hadamard(-1), "bits"),
+        (lambda: RowScaled(np.array([1.0, 0.0, 1.0]), Prefix(3)), "positive finite scales"),
+        (lambda: Marginal((2, 3), (0, 2)), "distinct attributes"),
     ],
 )
 def test_refusals(build: object, match: str) -> None:

@@ -134,6 +134,20 @@ def test_structured_releases(home: Path, mechanism: str, workload: list[Any], ne
     assert small.tree(run(path, home).folder) == before
 
 
+@pytest.mark.parametrize("mechanism", ["coa", "residual", "identity", "gaussian"])
+def test_queries_scaled_for_relative_errors(home: Path, mechanism: str) -> None:
+    """What the plan predicts for the scaled queries is what the published standard errors of the unscaled ones add up to."""
+    queries = [{"ranges": {"of": ["age"], "by": ["sex"]}, "relative": True}, {"marginals": {"ways": [1]}, "weight": 2}]
+    path = small.write(home.parent / "data", mechanism=mechanism, workload=queries)
+    table, certificate = report.load(run(path, home).folder)
+    errors, weights = table["standard_error"].to_numpy(), load(path).queries.weights
+    predicted = certificate["mechanism"]["rmse"]
+    assert np.sqrt(np.mean((weights * errors) ** 2)) == pytest.approx(predicted, rel=1e-3)
+    assert len({float(w) for w in weights}) == 13  # 12 lengths of a range, 2 for the marginals
+    worst = max(row["worst"] for row in certificate["mechanism"]["compared"]) if mechanism != "residual" else errors.max()
+    assert worst == pytest.approx(errors.max(), rel=1e-3)
+
+
 @pytest.mark.usefixtures("fixed_noise")
 def test_known_counts_make_errors_smaller_and_stay_exact(home: Path) -> None:
     records = small.records()

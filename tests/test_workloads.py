@@ -25,6 +25,7 @@ from dpdist.workloads import (
     range_marginals,
     ranges,
     related,
+    relative,
     two_step_ranges,
     uniform_predicates,
     union,
@@ -277,3 +278,22 @@ def test_boxes() -> None:
     for wrong in ([], [[(0, 1)]], [[(2, 1), (0, 0)]], [[(0, 9), (0, 0)]]):
         with pytest.raises(InvalidInput):
             boxes(DOMAIN, ("age", "work"), wrong)
+
+
+def test_relative_rows_have_unit_length_in_every_form() -> None:
+    plain = mixed()
+    scaled = relative(plain)
+    rows = scaled.operator.dense()
+    np.testing.assert_allclose((rows**2).sum(axis=1), [b.weight**2 for b in plain.blocks for _ in range(b.queries)])
+    np.testing.assert_allclose(rows, scaled.weights[:, None] * plain.unweighted.dense(), atol=1e-12)
+    np.testing.assert_array_equal(scaled.unweighted.dense(), plain.unweighted.dense())
+    np.testing.assert_allclose(scaled.gram(), rows.T @ rows, atol=1e-10)
+    basis = integer_basis(scaled)
+    coordinates = basis.coordinates(0, scaled.shape[0], weighted=True)
+    np.testing.assert_allclose(coordinates @ basis.operator.dense(), rows, atol=1e-12)
+    np.testing.assert_allclose(basis.gram(), coordinates.T @ coordinates, atol=1e-10)
+    assert scaled.fingerprint != plain.fingerprint
+    mixed_up = permuted(relative(ranges((3, 2))))
+    np.testing.assert_allclose((mixed_up.operator.dense() ** 2).sum(axis=1), 1.0)
+    with pytest.raises(InvalidInput, match="row 0 counts no cell"):
+        relative(explicit(np.array([[0, 0], [1, 1]])))

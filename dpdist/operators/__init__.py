@@ -2,22 +2,27 @@
 
 from dpdist.operators.base import Matrix, Operator
 from dpdist.operators.dense import Dense, Sparse
-from dpdist.operators.kronecker import Kronecker
+from dpdist.operators.kronecker import Kronecker, Marginal
 from dpdist.operators.line import AllRanges, Haar, Identity, ListedRanges, Prefix, Total, Tree
-from dpdist.operators.stack import Permuted, Product, Scaled, Stack
+from dpdist.operators.stack import Permuted, Product, RowScaled, Scaled, Stack
+from dpdist.operators.transforms import Fourier, Hadamard
 
 __all__ = [
     "AllRanges",
     "Dense",
+    "Fourier",
     "Haar",
+    "Hadamard",
     "Identity",
     "Kronecker",
     "ListedRanges",
+    "Marginal",
     "Matrix",
     "Operator",
     "Permuted",
     "Prefix",
     "Product",
+    "RowScaled",
     "Scaled",
     "Sparse",
     "Stack",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,15 @@ class Operator(ABC):
         selector[np.arange(start, stop), np.arange(stop - start)] = 1.0
         return np.ascontiguousarray(self.rmatvec(selector).T)
 
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        """Names of rows start..stop.
+
+        Args:
+            cells: names of the columns, one sequence a Kronecker factor; default their numbers.
+        """
+        del cells
+        return [f"row {row}" for row in range(start, stop)]
+
     def row_blocks(self, block_bytes: int = ROW_BLOCK_BYTES) -> Iterator[tuple[int, int]]:
         """Consecutive (start, stop) row ranges whose dense form fits in ``block_bytes``."""
         step = max(1, block_bytes // (8 * max(1, self.shape[1])))
@@ -62,6 +71,19 @@ class Operator(ABC):
         every = slice(0, self.shape[1])
         return self.gram_block(every, every)
 
+    def weighted_gram(self, weights: Matrix) -> Matrix:
+        """A' diag(weights) A, (columns, columns) float64, for one weight >= 0 a row."""
+        out = np.zeros((self.shape[1], self.shape[1]))
+        for start, stop in self.row_blocks():
+            block = self.rows(start, stop)
+            out += block.T @ (weights[start:stop, None] * block)
+        return out
+
+    def row_norms_squared(self) -> Matrix:
+        """Squared L2 norm of every row, (rows,) float64."""
+        blocks = (self.rows(start, stop) for start, stop in self.row_blocks())
+        return np.concatenate([np.einsum("ij,ij->i", block, block) for block in blocks])
+
     def column_norms_squared(self) -> Matrix:
         """Squared L2 norm of every column, (columns,) float64."""
         out = np.zeros(self.shape[1])
@@ -80,8 +102,7 @@ class Operator(ABC):
     @property
     def longest_row_squared(self) -> float:
         """Largest squared L2 norm of a row."""
-        blocks = (self.rows(start, stop) for start, stop in self.row_blocks())
-        return max((float(np.einsum("ij,ij->i", block, block).max()) for block in blocks), default=0.0)
+        return float(self.row_norms_squared().max(initial=0.0))
 
     @property
     def frobenius_squared(self) -> float:

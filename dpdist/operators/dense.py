@@ -65,6 +65,12 @@ class Sparse(Operator):
     def rows(self, start: int, stop: int) -> Matrix:
         return np.asarray(self.matrix[start:stop].toarray(), dtype=np.float64)
 
+    def weighted_gram(self, weights: Matrix) -> Matrix:
+        return np.asarray((self.matrix.T @ self.matrix.multiply(weights[:, None])).toarray(), dtype=np.float64)
+
+    def row_norms_squared(self) -> Matrix:
+        return np.asarray(self.matrix.multiply(self.matrix).sum(axis=1), dtype=np.float64).ravel()
+
     def column_norms_squared(self) -> Matrix:
         return np.asarray(self.matrix.multiply(self.matrix).sum(axis=0), dtype=np.float64).ravel()
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Matrix, Operator
-from dpdist.operators.line import Identity
+from dpdist.operators.line import Identity, Total
 
 
 class Kronecker(Operator):
@@ -47,6 +47,25 @@ class Kronecker(Operator):
             wanted, place = np.unique(index[position], return_inverse=True)
             picked = np.concatenate([factor.rows(int(row), int(row) + 1) for row in wanted])[place]
             out = (out[:, :, None] * picked[:, None, :]).reshape(stop - start, -1)
+        return out
+
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        index = np.unravel_index(np.arange(start, stop), tuple(f.shape[0] for f in self.factors))
+        given: Sequence[tuple[Sequence[str], ...]] = [(c,) for c in cells] or [()] * len(self.factors)
+        if len(given) != len(self.factors):
+            raise InvalidInput(
+                f"{len(self.factors)} factors need {len(self.factors)} lists of cell names, found {len(cells)}"
+            )
+        parts = [
+            [f.row_names(int(row), int(row) + 1, *names)[0] for row in rows]
+            for f, names, rows in zip(self.factors, given, index, strict=True)
+        ]
+        return [", ".join(texts) for texts in zip(*parts, strict=True)]
+
+    def row_norms_squared(self) -> Matrix:
+        out = np.ones(1)
+        for factor in self.factors:
+            out = np.multiply.outer(out, factor.row_norms_squared()).ravel()
         return out
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
@@ -88,3 +107,13 @@ class Kronecker(Operator):
 
     def description(self) -> tuple[object, ...]:
         return ("kronecker", *self.factors)
+
+
+class Marginal(Kronecker):
+    """The table of some attributes: counts of every combination of their values, summed over the others."""
+
+    def __init__(self, shape: Sequence[int], axes: Sequence[int]) -> None:
+        if len(set(axes)) != len(axes) or not set(axes) <= set(range(len(shape))):
+            raise InvalidInput(f"a marginal names distinct attributes out of 0..{len(shape) - 1}, found {list(axes)}")
+        self.axes = tuple(sorted(axes))
+        super().__init__([Identity(size) if axis in self.axes else Total(size) for axis, size in enumerate(shape)])

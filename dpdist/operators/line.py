@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import scipy.sparse
 
@@ -14,6 +16,17 @@ def _positive(n: int) -> int:
     if n != int(n) or n < 1:
         raise InvalidInput(f"the number of cells must be a positive whole number, found {n!r}")
     return int(n)
+
+
+def _cell_names(n: int, cells: tuple[Sequence[str], ...]) -> Sequence[str]:
+    names = cells[0] if cells else [str(cell) for cell in range(n)]
+    if len(names) != n:
+        raise InvalidInput(f"{n} cells need {n} names, found {len(names)}")
+    return names
+
+
+def _interval_names(ends: Matrix, names: Sequence[str]) -> list[str]:
+    return [f"{names[first]} .. {names[last]}" for first, last in ends]
 
 
 class Counting(Operator):
@@ -39,9 +52,18 @@ class Identity(Counting):
     def rows(self, start: int, stop: int) -> Matrix:
         return np.eye(stop - start, self.n, k=start)
 
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        return list(_cell_names(self.n, cells)[start:stop])
+
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         index = np.arange(self.n)
         return np.asarray(index[rows, None] == index[columns], dtype=np.float64)
+
+    def weighted_gram(self, weights: Matrix) -> Matrix:
+        return np.diag(np.asarray(weights, dtype=np.float64))
+
+    def row_norms_squared(self) -> Matrix:
+        return np.ones(self.n)
 
     def column_norms_squared(self) -> Matrix:
         return np.ones(self.n)
@@ -82,8 +104,14 @@ class Total(Counting):
     def rows(self, start: int, stop: int) -> Matrix:
         return np.ones((stop - start, self.n))
 
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        return ["all"][start:stop]
+
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         return np.ones((len(range(self.n)[rows]), len(range(self.n)[columns])))
+
+    def row_norms_squared(self) -> Matrix:
+        return np.array([float(self.n)])
 
     def column_norms_squared(self) -> Matrix:
         return np.ones(self.n)
@@ -112,9 +140,19 @@ class Prefix(Counting):
     def rows(self, start: int, stop: int) -> Matrix:
         return np.tri(stop - start, self.n, k=start)
 
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        return [f"up to {name}" for name in _cell_names(self.n, cells)[start:stop]]
+
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         index = np.arange(self.n)
         return (self.n - np.maximum(index[rows, None], index[columns])).astype(np.float64)
+
+    def weighted_gram(self, weights: Matrix) -> Matrix:
+        index = np.arange(self.n)
+        return np.asarray(np.cumsum(weights[::-1])[::-1][np.maximum(index[:, None], index)], dtype=np.float64)
+
+    def row_norms_squared(self) -> Matrix:
+        return np.arange(1.0, self.n + 1)
 
     def column_norms_squared(self) -> Matrix:
         return np.arange(self.n, 0, -1, dtype=np.float64)
@@ -136,10 +174,11 @@ class AllRanges(Counting):
         index = np.arange(self.n + 1)
         self._first_row = index * self.n - index * (index - 1) // 2
 
-    def ends(self, row: int) -> tuple[int, int]:
-        """First and last cell of the interval in a row."""
-        start = int(np.searchsorted(self._first_row, row, side="right")) - 1
-        return start, start + row - int(self._first_row[start])
+    def ends(self, start: int, stop: int) -> Matrix:
+        """First and last cell of the intervals in rows start..stop, (rows, 2) int64."""
+        row = np.arange(start, stop)
+        first = np.searchsorted(self._first_row, row, side="right") - 1
+        return np.stack([first, first + row - self._first_row[first]], axis=1)
 
     def matvec(self, x: Matrix) -> Matrix:
         out = np.empty((self.shape[0], *x.shape[1:]), dtype=x.dtype)
@@ -155,15 +194,26 @@ class AllRanges(Counting):
         return out
 
     def rows(self, start: int, stop: int) -> Matrix:
-        row = np.arange(start, stop)
-        first = np.searchsorted(self._first_row, row, side="right") - 1
-        last = first + row - self._first_row[first]
-        cell = np.arange(self.n)
-        return np.asarray((cell >= first[:, None]) & (cell <= last[:, None]), dtype=np.float64)
+        ends, cell = self.ends(start, stop), np.arange(self.n)
+        return np.asarray((cell >= ends[:, :1]) & (cell <= ends[:, 1:]), dtype=np.float64)
+
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        return _interval_names(self.ends(start, stop), _cell_names(self.n, cells))
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         i, j = np.arange(self.n)[rows, None], np.arange(self.n)[columns]
         return np.asarray((np.minimum(i, j) + 1.0) * (self.n - np.maximum(i, j)))
+
+    def weighted_gram(self, weights: Matrix) -> Matrix:
+        by_ends = np.zeros((self.n, self.n))
+        by_ends[np.triu_indices(self.n)] = weights
+        covering = np.cumsum(np.cumsum(by_ends, axis=0)[:, ::-1], axis=1)[:, ::-1]
+        upper = np.triu(covering)
+        return np.asarray(upper + np.triu(upper, 1).T)
+
+    def row_norms_squared(self) -> Matrix:
+        i, j = np.triu_indices(self.n)
+        return np.asarray(j - i + 1, dtype=np.float64)
 
     def column_norms_squared(self) -> Matrix:
         index = np.arange(self.n, dtype=np.float64)
@@ -192,6 +242,9 @@ class ListedRanges(Sparse):
         ones = np.ones(int(pointers[-1]))
         super().__init__(scipy.sparse.csr_array((ones, cells, pointers), shape=(len(ends), self.n)))
 
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        return _interval_names(self.ends[start:stop], _cell_names(self.n, cells))
+
 
 class Haar(Sparse):
     """The unnormalised Haar wavelet (entries -1, 0, 1): the total, then one difference of halves a node; n rows.
@@ -219,16 +272,22 @@ class Haar(Sparse):
             zero = scipy.sparse.csr_array((1, n))
             rows = rows - scipy.sparse.vstack([zero, ListedRanges(n, np.array(right)).matrix])
         super().__init__(scipy.sparse.csr_array(rows))
+        self._halves = np.array([(*a, *b) for a, b in zip(left[1:], right, strict=True)], dtype=np.int64).reshape(-1, 4)
+
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        names = _cell_names(self.n, cells)
+        parts = [_interval_names(self._halves[:, side], names) for side in (slice(0, 2), slice(2, 4))]
+        return ["all", *(f"{left} minus {right}" for left, right in zip(*parts, strict=True))][start:stop]
 
 
-class Tree(Sparse):
+class Tree(ListedRanges):
     """Counts of every node of a b-ary tree over the cells, root first; the last level are the cells.
 
     Source: Hay et al. 2010 (hierarchical mechanism); Qardaji et al. 2013 for b > 2.
     """
 
     def __init__(self, n: int, branching: int = 2) -> None:
-        self.n = _positive(n)
+        n = _positive(n)
         if branching < 2:
             raise InvalidInput(f"a tree needs a branching of at least 2, found {branching}")
         width = 1
@@ -238,5 +297,4 @@ class Tree(Sparse):
         while width >= 1:
             ends += [(first, min(first + width, n) - 1) for first in range(0, n, width)]
             width //= branching
-        distinct = list(dict.fromkeys(ends))
-        super().__init__(ListedRanges(n, np.array(distinct)).matrix)
+        super().__init__(n, np.array(list(dict.fromkeys(ends))))

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Matrix, Operator
+from dpdist.operators.kronecker import Kronecker
 
 COLUMNS = 2**22
 """Up to here columns are looked at one by one."""
@@ -33,8 +34,14 @@ class Scaled(Operator):
     def rows(self, start: int, stop: int) -> Matrix:
         return self.factor * self.operator.rows(start, stop)
 
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        return self.operator.row_names(start, stop, *cells)
+
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         return self.factor**2 * self.operator.gram_block(rows, columns)
+
+    def row_norms_squared(self) -> Matrix:
+        return self.factor**2 * self.operator.row_norms_squared()
 
     def column_norms_squared(self) -> Matrix:
         return self.factor**2 * self.operator.column_norms_squared()
@@ -63,6 +70,49 @@ class Scaled(Operator):
 
     def _constant(self, x: Matrix) -> float | int:
         return int(self.factor) if x.dtype.kind == "i" and self.factor.is_integer() else self.factor
+
+
+class RowScaled(Operator):
+    """Every row of an operator times a positive number of its own."""
+
+    def __init__(self, scales: Matrix, operator: Operator) -> None:
+        scales = np.asarray(scales, dtype=np.float64)
+        if scales.shape != (operator.shape[0],) or not np.isfinite(scales).all() or (scales <= 0).any():
+            raise InvalidInput(f"{operator.shape[0]} rows need as many positive finite scales, found shape {scales.shape}")
+        self.scales, self.operator = scales, operator
+        self.shape = operator.shape
+        self.integral = operator.integral and bool((scales == np.rint(scales)).all())
+
+    def matvec(self, x: Matrix) -> Matrix:
+        return self._like(x) * self.operator.matvec(x)
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        return self.operator.rmatvec(self._like(y) * y)
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        return self.scales[start:stop, None] * self.operator.rows(start, stop)
+
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        return self.operator.row_names(start, stop, *cells)
+
+    def weighted_gram(self, weights: Matrix) -> Matrix:
+        return self.operator.weighted_gram(weights * self.scales**2)
+
+    def gram_block(self, rows: slice, columns: slice) -> Matrix:
+        return self.operator.weighted_gram(self.scales**2)[rows, columns]
+
+    def row_norms_squared(self) -> Matrix:
+        return np.asarray(self.scales**2 * self.operator.row_norms_squared())
+
+    def column_norms_squared(self) -> Matrix:
+        return np.diag(self.gram()).copy()
+
+    def description(self) -> tuple[object, ...]:
+        return ("row-scaled", self.scales, self.operator)
+
+    def _like(self, x: Matrix) -> Matrix:
+        scales = self.scales.astype(np.int64) if x.dtype.kind == "i" and self.integral else self.scales
+        return scales.reshape(-1, *(1,) * (x.ndim - 1))
 
 
 class Stack(Operator):
@@ -95,11 +145,23 @@ class Stack(Operator):
                 picked.append(part.rows(low - int(self.starts[i]), high - int(self.starts[i])))
         return np.concatenate(picked) if picked else np.zeros((0, self.shape[1]))
 
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        names: list[str] = []
+        for i, part in enumerate(self.parts):
+            low, high = max(start, int(self.starts[i])), min(stop, int(self.starts[i + 1]))
+            if low < high:
+                inside = part.row_names(low - int(self.starts[i]), high - int(self.starts[i]), *cells)
+                names += [f"part {i}, {name}" for name in inside]
+        return names
+
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         out = self.parts[0].gram_block(rows, columns)
         for part in self.parts[1:]:
             out = out + part.gram_block(rows, columns)
         return out
+
+    def row_norms_squared(self) -> Matrix:
+        return np.concatenate([part.row_norms_squared() for part in self.parts])
 
     def column_norms_squared(self) -> Matrix:
         return np.asarray(np.sum([part.column_norms_squared() for part in self.parts], axis=0))
@@ -152,6 +214,9 @@ class Product(Operator):
     def rows(self, start: int, stop: int) -> Matrix:
         return np.ascontiguousarray(self.right.rmatvec(np.ascontiguousarray(self.left.rows(start, stop).T)).T)
 
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        return self.left.row_names(start, stop)
+
     def gram(self) -> Matrix:
         if self.left.shape[0] <= self.left.shape[1]:
             return super().gram()
@@ -185,6 +250,15 @@ class Permuted(Operator):
         out = np.empty_like(inner)
         out[:, self.order] = inner
         return out
+
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        if isinstance(self.operator, Kronecker):  # its cells have no names of their own in another order
+            return self.operator.row_names(start, stop)
+        names = cells[0] if cells else [str(cell) for cell in range(self.shape[1])]
+        return self.operator.row_names(start, stop, [names[cell] for cell in self.order])
+
+    def row_norms_squared(self) -> Matrix:
+        return self.operator.row_norms_squared()
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         place = np.argsort(self.order)

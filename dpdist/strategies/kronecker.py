@@ -34,7 +34,7 @@ def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = 
             "choose 'coa', 'marginals' or 'auto'"
         )
     block = workload.blocks[0]
-    by_axis = dict(zip(block.axes, block.factors, strict=True))
+    by_axis = dict(zip(block.axes, block.scaled(block.factors), strict=True))
     axes, factors = [], []
     cost = lower = block.weight**2
     stop: Stop = "converged"

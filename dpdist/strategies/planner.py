@@ -216,7 +216,7 @@ def worst_deviation(strategy: Strategy, workload: Workload) -> float | None:
     """Largest standard error of a query at noise multiplier 1, None where it takes more than ``WORST_WORK`` operations."""
     unit = strategy.sensitivity * math.sqrt(UNIT_VARIANCE[strategy.norm])
     if strategy.direct:
-        return unit / min(block.weight for block in workload.blocks)
+        return unit / min(float(block.weights.min()) for block in workload.blocks)
     operators = (block.operator(workload.domain.shape) for block in workload.blocks)
     if strategy.name == "identity":
         return unit * math.sqrt(max(operator.longest_row_squared for operator in operators))

@@ -67,7 +67,7 @@ class _Grams:
 
     def of(self, block: Block, axis: int) -> Matrix:
         """V_bi, (n_i, n_i)."""
-        factor = block.factors[block.axes.index(axis)]
+        factor = block.scaled(block.factors)[block.axes.index(axis)]
         if factor.fingerprint not in self._grams:
             self._grams[factor.fingerprint] = factor.gram()
         return self._grams[factor.fingerprint]

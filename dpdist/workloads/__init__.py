@@ -1,6 +1,6 @@
 """What users ask: workloads built from ranges, prefixes, marginals, predicates and explicit rows."""
 
-from dpdist.workloads.base import Block, Workload, union
+from dpdist.workloads.base import Block, Workload, relative, union
 from dpdist.workloads.basis import Basis, integer_basis
 from dpdist.workloads.explicit import explicit
 from dpdist.workloads.marginals import marginals
@@ -37,6 +37,7 @@ __all__ = [
     "range_marginals",
     "ranges",
     "related",
+    "relative",
     "two_step_ranges",
     "uniform_predicates",
     "union",

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import Kronecker, Matrix, Operator, Product, Scaled, Stack, Total
-from dpdist.operators.line import Identity
+from dpdist.operators import Kronecker, Marginal, Matrix, Operator, Product, RowScaled, Scaled, Stack, Total
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,8 @@ class Block:
     """Queries of one kind over some attributes.
 
     ``factors`` holds one operator an attribute for a Kronecker block, or a single operator over all cells that the
-    attributes span together. ``labels`` names the rows of each factor.
+    attributes span together. ``labels`` names the rows of each factor. ``scales`` holds a weight for each row of each factor
+    (None: all 1), on top of the ``weight`` of all rows.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Block:
     factors: tuple[Operator, ...]
     labels: tuple[tuple[str, ...], ...]
     weight: float = 1.0
+    scales: tuple[Matrix | None, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.weight) and self.weight > 0):
@@ -49,13 +50,29 @@ class Block:
         """Number of rows."""
         return math.prod(f.shape[0] for f in self.factors)
 
-    def operator(self, shape: tuple[int, ...]) -> Operator:
-        """The unweighted rows over the whole domain."""
+    @property
+    def weights(self) -> Matrix:
+        """Weight of every row, (queries,) float64."""
+        out = np.array([self.weight])
+        for factor, scales in zip(self.factors, self._scales, strict=True):
+            out = np.multiply.outer(out, np.ones(factor.shape[0]) if scales is None else scales).ravel()
+        return out
+
+    def scaled(self, factors: tuple[Operator, ...]) -> tuple[Operator, ...]:
+        """The block's factors (in whatever coordinates) with their rows scaled, ``weight`` left out."""
+        return tuple(f if s is None else RowScaled(s, f) for f, s in zip(factors, self._scales, strict=True))
+
+    @property
+    def _scales(self) -> tuple[Matrix | None, ...]:
+        return self.scales or (None,) * len(self.factors)
+
+    def operator(self, shape: tuple[int, ...], *, scaled: bool = False) -> Operator:
+        """The rows over the whole domain, without ``weight``; with or without the scales of single rows."""
+        factors = self.scaled(self.factors) if scaled else self.factors
         if self.separable:
-            by_axis: dict[int, Operator] = dict(zip(self.axes, self.factors, strict=True))
+            by_axis: dict[int, Operator] = dict(zip(self.axes, factors, strict=True))
             return Kronecker([by_axis.get(axis, Total(size)) for axis, size in enumerate(shape)])
-        marginal = Kronecker([Identity(size) if axis in self.axes else Total(size) for axis, size in enumerate(shape)])
-        return Product(self.factors[0], marginal)
+        return Product(factors[0], Marginal(shape, self.axes))
 
     def row_labels(self, start: int, stop: int) -> list[tuple[str, ...]]:
         """The labels of rows start..stop, one text a factor."""
@@ -66,8 +83,8 @@ class Block:
 class Workload:
     """Linear counting queries W over the cells of a domain, m x n.
 
-    Rows come block after block; a block's weight multiplies its rows when the strategy is optimised, so that a heavier
-    query is answered more accurately. Published answers are those of the unweighted rows.
+    Rows come block after block; a row's weight multiplies it when the strategy is optimised, so that a heavier query is
+    answered more accurately. Published answers are those of the unweighted rows.
     """
 
     def __init__(self, domain: Domain, blocks: tuple[Block, ...]) -> None:
@@ -78,7 +95,7 @@ class Workload:
     @cached_property
     def operator(self) -> Operator:
         """W, weighted."""
-        parts = [(b.weight, b.operator(self.domain.shape)) for b in self.blocks]
+        parts = [(b.weight, b.operator(self.domain.shape, scaled=True)) for b in self.blocks]
         scaled = [part if weight == 1.0 else Scaled(weight, part) for weight, part in parts]
         return scaled[0] if len(scaled) == 1 else Stack(scaled)
 
@@ -96,7 +113,7 @@ class Workload:
     @cached_property
     def weights(self) -> Matrix:
         """Weight of each query, (m,) float64."""
-        return np.concatenate([np.full(b.queries, b.weight) for b in self.blocks])
+        return np.concatenate([b.weights for b in self.blocks])
 
     def gram(self) -> Matrix:
         """W'W of the weighted rows, (n, n) float64."""
@@ -150,3 +167,27 @@ def union(*workloads: Workload, weights: tuple[float, ...] | None = None) -> Wor
         for block in workload.blocks
     )
     return Workload(workloads[0].domain, blocks)
+
+
+def relative(workload: Workload) -> Workload:
+    """The same queries, each weighted by 1 / its L2 norm over the cells: for small relative rather than absolute errors.
+
+    Raises: InvalidInput for a query that counts no cell.
+    Source: Li & Miklau 2012, section 3 (workloads scaled for relative error).
+    """
+    return Workload(workload.domain, tuple(_relative(block, workload.domain.shape) for block in workload.blocks))
+
+
+def _relative(block: Block, shape: tuple[int, ...]) -> Block:
+    weight = block.weight / math.sqrt(math.prod(size for axis, size in enumerate(shape) if axis not in block.axes))
+    scales: list[Matrix | None] = []
+    for factor in block.factors:
+        squares = factor.row_norms_squared()
+        if float(squares.min()) <= 0:
+            raise InvalidInput(
+                f"queries {block.name!r}: row {int(squares.argmin())} counts no cell, it has no relative error"
+            )
+        alike = bool((squares == squares[0]).all())
+        weight /= math.sqrt(float(squares[0])) if alike else 1.0
+        scales.append(None if alike else squares**-0.5)
+    return replace(block, weight=weight, scales=tuple(scales))

@@ -140,7 +140,8 @@ class Basis:
             low, high = max(start, first), min(stop, first + block.queries)
             if low < high:
                 rows = _kronecker(factors).rows(low - first, high - first)
-                out[low - start : high - start, place] = rows * (block.weight if weighted else 1.0)
+                scales = block.weights[low - first : high - first, None] if weighted else 1.0
+                out[low - start : high - start, place] = rows * scales
         return out
 
     def coordinates_of(self, block: Block) -> Matrix:
@@ -172,7 +173,7 @@ class Basis:
             return self.workload.gram()
         out = np.zeros((self.rank, self.rank))
         for block, (factors, place) in zip(self.workload.blocks, self.blocks, strict=True):
-            out[np.ix_(place, place)] += block.weight**2 * _kronecker(factors).gram()
+            out[np.ix_(place, place)] += block.weight**2 * _kronecker(block.scaled(factors)).gram()
         return out
 
 

@@ -95,5 +95,6 @@ def permuted(workload: Workload, *, seed: int = 0) -> Workload:
     for block in workload.blocks:
         labels = (tuple(", ".join(filter(None, label)) for label in block.row_labels(0, block.queries)),)
         inner = Permuted(block.operator(workload.domain.shape), order)
-        blocks.append(Block(f"{block.name}, permuted", axes, (inner,), labels, block.weight))
+        scales = (block.weights / block.weight,) if block.scales else ()
+        blocks.append(Block(f"{block.name}, permuted", axes, (inner,), labels, block.weight, scales))
     return Workload(workload.domain, tuple(blocks))

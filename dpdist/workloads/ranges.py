@@ -56,9 +56,7 @@ def range_marginals(domain: Domain | tuple[int, ...], ways: int, *, among: tuple
 def cdf(domain: Domain, of: str, by: tuple[str, ...] = (), *, name: str | None = None) -> Workload:
     """Counts at or below each value of one attribute, for every combination of the ``by`` attributes."""
     attribute = domain.attributes[domain.axis(of)]
-    labels = tuple(f"up to {label}" for label in attribute.labels)
-    title = name or _title(f"cdf of {of}", by)
-    return _with_groups(domain, title, [(of, Prefix(attribute.size), labels)], by)
+    return _with_groups(domain, name or _title(f"cdf of {of}", by), [(of, Prefix(attribute.size))], by)
 
 
 def ranges_of(
@@ -72,12 +70,10 @@ def ranges_of(
     """All intervals of each attribute in ``of`` (or the listed ones of a single one), by every ``by`` combination."""
     if listed is not None and len(of) != 1:
         raise InvalidInput(f"listed ranges belong to one attribute, found {list(of)}; write one entry for each")
-    parts: list[tuple[str, Operator, tuple[str, ...]]] = []
+    parts: list[tuple[str, Operator]] = []
     for attribute in (domain.attributes[domain.axis(n)] for n in of):
         operator = AllRanges(attribute.size) if listed is None else ListedRanges(attribute.size, np.array(listed))
-        ends = (operator.ends(row) for row in range(operator.shape[0])) if isinstance(operator, AllRanges) else listed
-        text = tuple(f"{attribute.labels[a]} .. {attribute.labels[b]}" for a, b in ends or ())
-        parts.append((attribute.name, operator, text))
+        parts.append((attribute.name, operator))
     return _with_groups(domain, name or _title("ranges of " + " x ".join(of), by), parts, by)
 
 
@@ -113,19 +109,17 @@ def box_rows(shape: tuple[int, ...], sides: Sequence[Matrix]) -> Sparse:
     return Sparse(rows)
 
 
-def _with_groups(
-    domain: Domain, title: str, parts: list[tuple[str, Operator, tuple[str, ...]]], by: tuple[str, ...]
-) -> Workload:
-    names = [name for name, _, _ in parts] + list(by)
+def _with_groups(domain: Domain, title: str, parts: list[tuple[str, Operator]], by: tuple[str, ...]) -> Workload:
+    names = [name for name, _ in parts] + list(by)
     if len(set(names)) != len(names):
         raise InvalidInput(f"queries {title!r} name an attribute twice: {names}")
     for group in by:
-        attribute = domain.attributes[domain.axis(group)]
-        parts = [*parts, (group, Identity(attribute.size), attribute.labels)]
+        parts = [*parts, (group, Identity(domain.attributes[domain.axis(group)].size))]
     parts = sorted(parts, key=lambda part: domain.axis(part[0]))
-    axes = tuple(domain.axis(name) for name, _, _ in parts)
-    block = Block(title, axes, tuple(op for _, op, _ in parts), tuple(labels for _, _, labels in parts))
-    return Workload(domain, (block,))
+    axes = tuple(domain.axis(name) for name, _ in parts)
+    factors = tuple(factor for _, factor in parts)
+    texts = (f.row_names(0, f.shape[0], domain.attributes[axis].labels) for axis, f in zip(axes, factors, strict=True))
+    return Workload(domain, (Block(title, axes, factors, tuple(tuple(names) for names in texts)),))
 
 
 def _title(what: str, by: tuple[str, ...]) -> str:

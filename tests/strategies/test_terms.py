@@ -32,7 +32,18 @@ from dpdist.strategies.marginals import marginal_deviation, marginal_weights, ov
 from dpdist.strategies.planner import Limits, candidates, considered, effort, why_not
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid
 from dpdist.strategies.terms import Term, contrasts
-from dpdist.workloads import Block, Workload, all_ranges, marginals, predicates, prefix, range_marginals, ranges, union
+from dpdist.workloads import (
+    Block,
+    Workload,
+    all_ranges,
+    marginals,
+    predicates,
+    prefix,
+    range_marginals,
+    ranges,
+    relative,
+    union,
+)
 from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.ranges import cdf, ranges_of
 
@@ -47,6 +58,7 @@ WEIGHTED = union(
     listed_marginals(DOMAIN, [("age", "sex"), ("work",)]), listed_marginals(DOMAIN, [("age",), ()]), weights=(1.0, 3.0)
 )
 BY_SEX = cdf(DOMAIN, "age", ("sex",))
+RELATIVE = relative(ranges((4, 5)))
 MIXED = union(marginals(DOMAIN, (1, 2)), BY_SEX, weights=(1.0, 2.0))
 CASES: dict[str, tuple[Workload, Strategy]] = {
     "marginals": (marginals(DOMAIN, (1, 2)), marginal_optimum(marginals(DOMAIN, (1, 2)))),
@@ -54,6 +66,8 @@ CASES: dict[str, tuple[Workload, Strategy]] = {
     "weighted marginals": (WEIGHTED, marginal_optimum(WEIGHTED)),
     "cdf by sex": (BY_SEX, kronecker(BY_SEX, tolerance=1e-9)),
     "2-d ranges": (ranges((4, 5)), kronecker(ranges((4, 5)), tolerance=1e-9)),
+    "relative ranges": (RELATIVE, kronecker(RELATIVE, tolerance=1e-9)),
+    "residual, relative": (relative(MIXED), residual_products(relative(MIXED))),
     "residual, mixed": (MIXED, residual_products(MIXED)),
     "residual, ranges": (range_marginals((3, 4, 2), 2), residual_products(range_marginals((3, 4, 2), 2))),
 }
