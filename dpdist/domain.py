@@ -157,18 +157,19 @@ class Layout:
     def _sizes(self) -> list[int]:
         return [math.prod(self.shape[axis] for axis in axes) for axes in self.tables]
 
-    def count(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Counts of records by their cell in the domain; negative cells are left out."""
+    def positions(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which counts the records of the given cells of the domain raise by one; negative cells are left out."""
         kept = cells[cells >= 0]
         if not self.tables:
-            return np.bincount(kept, minlength=self.size)
+            return kept
         codes = np.unravel_index(kept, self.shape)
-        parts = []
+        parts, first = [], 0
         for axes, size in zip(self.tables, self._sizes, strict=True):
             flat = np.zeros(kept.size, dtype=np.int64)
             for axis in axes:
                 flat = flat * self.shape[axis] + codes[axis]
-            parts.append(np.bincount(flat, minlength=size))
+            parts.append(first + flat)
+            first += size
         return np.concatenate(parts)
 
     def table(self, counts: NDArray[np.int64], axes: tuple[int, ...]) -> NDArray[np.int64]:

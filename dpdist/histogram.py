@@ -1,8 +1,10 @@
 """Records to counts: one int64 a cell, in the store, however many records there are.
 
 Sources are Parquet and CSV files (plain or gz) and folders of them. Each task counts some partitions into a partial
-histogram; a second round sums the partials shard by shard. When a person column bounds contributions, records are first
-dealt into buckets by a hash of the person, so that all records of one person meet in one task whatever file they are in.
+histogram; a second round sums the partials shard by shard. A histogram that does not fit in a worker's memory is counted
+sparsely: tasks write (position, count) pairs, dealt out by ranges of positions. When a person column bounds contributions,
+records are first dealt into buckets by a hash of the person, so that all records of one person meet in one task whatever
+file they are in.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +28,8 @@ from numpy.typing import NDArray
 
 from dpdist.domain import OUTSIDE, Attribute, Domain, Layout
 from dpdist.engine import Engine, OnDone
-from dpdist.errors import InvalidInput, InvalidSpec, OutOfMemory, UnknownValue
-from dpdist.store import Store, StoredArray
+from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
+from dpdist.store import ArrayPlan, Store, StoredArray
 
 BATCH_ROWS = 250_000
 PARTS_A_WORKER = 4
@@ -114,7 +117,7 @@ def count(
 
     Args:
         tables: attribute sets whose marginal tables are counted instead of all cells, which may then be up to 2^63.
-        scratch: folder that all workers reach, for records dealt out by person.
+        scratch: folder that all workers reach, for records dealt out by person and for sparse counts.
     Returns: (counts,) int64 in the order of ``Layout``, in the store under ``histograms/<digest of source and domain>``, and the tally.
     Raises: UnknownValue, InvalidSpec (missing columns), OutOfMemory.
     """
@@ -126,22 +129,108 @@ def count(
     _check_columns(source, domain)
     if domain.cells >= 2**63:
         raise InvalidInput(f"a domain has up to 2^63 cells, found {float(domain.cells):.3g}; use fewer attributes")
-    needed = 3 * 8 * layout.size + 2 * BATCH_ROWS * 64
-    if needed > engine.memory_bytes:
-        cure = "merge values of the attributes, use fewer attributes, or give the workers more memory"
-        raise OutOfMemory("counting", needed, engine.memory_bytes, cure)
     work = store.scratch()
-    if source.person is not None:
-        partials, tally = _count_by_person(source, domain, layout, store, engine, work, scratch, on_done)
-    else:
-        groups = _grouped(_partitions(source), engine.workers * PARTS_A_WORKER)
-        tasks = [(f"{work}/{i}", group) for i, group in enumerate(groups)]
-        results = engine.map(partial(_count_partitions, source, domain, layout, store), tasks, on_done=on_done)
-        partials = [part for part, _ in results]
-        tally = sum((t for _, t in results), Tally())
-    stored = _sum_partials(partials, layout, store, engine, name, tally)
-    store.delete(work)
+    folder = scratch / work
+    plan = store.plan(name, (layout.size,), np.int64)
+    counter = Counter(layout, store, work, folder, plan.shard_rows * _shards_a_range(plan, engine), _sparse(layout, engine))
+    folder.mkdir(parents=True)
+    try:
+        parts = engine.workers * PARTS_A_WORKER
+        if source.person is not None:
+            tasks, tally = parts, _count_by_person(source, domain, counter, engine, parts, on_done)
+        else:
+            groups = list(enumerate(_grouped(_partitions(source), parts)))
+            counted = engine.map(partial(_count_partitions, source, domain, counter), groups, on_done=on_done)
+            tasks, tally = len(groups), sum(counted, Tally())
+        stored = _summed(counter, plan, engine, tally, tasks)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        store.delete(work)
     return stored, tally
+
+
+DENSE_COPIES = 3
+"""Arrays of all counts that a task holds at once when it counts densely."""
+PENDING_PAIRS = 2**22
+"""Positions that a sparse count keeps in memory before it writes them."""
+
+
+def _sparse(layout: Layout, engine: Engine) -> bool:
+    return DENSE_COPIES * 8 * layout.size + 2 * BATCH_ROWS * 64 > engine.memory_bytes
+
+
+def _shards_a_range(plan: ArrayPlan, engine: Engine) -> int:
+    """Shards whose counts one task sums from pairs, as many as take a quarter of a worker's memory."""
+    return max(1, min(plan.shards // max(1, engine.workers), engine.memory_bytes // 4 // (8 * plan.shard_rows)))
+
+
+@dataclass(frozen=True)
+class Counter:
+    """Where the partial counts of tasks go.
+
+    Attributes:
+        work, folder: scratch in the store, and a folder that all workers reach.
+        range_size: counts that one file of sparse pairs covers.
+        sparse: whether a task writes pairs instead of all counts.
+    """
+
+    layout: Layout
+    store: Store
+    work: str
+    folder: Path
+    range_size: int
+    sparse: bool
+
+    def count(self, task: int, cells: Iterator[NDArray[np.int64]]) -> None:
+        """Count the records of a task by their cells. Running it again writes the same."""
+        if not self.sparse:
+            counts = np.zeros(self.layout.size, dtype=np.int64)
+            for batch in cells:
+                np.add.at(counts, self.layout.positions(batch), 1)
+            self.store.put(f"{self.work}/{task}", counts)
+            return
+        position, number = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        flushed = 0
+        for batch in cells:
+            more = self.layout.positions(batch)
+            position, place = np.unique(np.concatenate([position, more]), return_inverse=True)
+            weights = np.concatenate([number, np.ones(more.size, dtype=np.int64)])
+            number = np.zeros(position.size, dtype=np.int64)
+            np.add.at(number, place, weights)
+            if position.size > PENDING_PAIRS:
+                self._write_pairs(task, flushed, position, number)
+                position, number, flushed = position[:0], number[:0], flushed + 1
+        self._write_pairs(task, flushed, position, number)
+
+    def _write_pairs(self, task: int, part: int, position: NDArray[np.int64], number: NDArray[np.int64]) -> None:
+        """Sorted pairs, one file for every range of positions that they touch."""
+        which = position // self.range_size
+        for start, stop in pairwise([*np.flatnonzero(np.diff(which, prepend=-1)), position.size]):
+            pairs = pa.table({"position": position[start:stop], "number": number[start:stop]})
+            _write_whole(pairs, self.folder / f"range-{which[start]}-{task:08d}-{part:04d}.parquet")
+
+    def total(self, plan: ArrayPlan, shards: range, tasks: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """The counts of some shards that lie in one range, summed over all tasks."""
+        first = plan.bounds(shards[0])[0]
+        if not self.sparse:
+            parts = [self.store.open(f"{self.work}/{task}") for task in range(tasks)]
+            for shard in shards:
+                yield shard, np.sum([self.store.read_shard(part, shard) for part in parts], axis=0)
+            return
+        counts = np.zeros(plan.bounds(shards[-1])[1] - first, dtype=np.int64)
+        for path in sorted(self.folder.glob(f"range-{first // self.range_size}-*.parquet")):
+            pairs = pyarrow.parquet.read_table(path)
+            counts[pairs["position"].to_numpy() - first] += pairs["number"].to_numpy()
+        for shard in shards:
+            start, stop = plan.bounds(shard)
+            yield shard, counts[start - first : stop - first]
+
+
+def _write_whole(table: pa.Table, path: Path) -> None:
+    """Write a file in one step: a task that runs twice at once never leaves half of it."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    pyarrow.parquet.write_table(table, draft)
+    draft.replace(path)
 
 
 def _count_digest(source: Source, domain: Domain, tables: tuple[tuple[int, ...], ...]) -> str:
@@ -168,57 +257,40 @@ def _grouped(items: list[Partition], groups: int) -> list[list[Partition]]:
     return [items[i * len(items) // count_of : (i + 1) * len(items) // count_of] for i in range(count_of)]
 
 
-def _count_partitions(
-    source: Source, domain: Domain, layout: Layout, store: Store, task: tuple[str, list[Partition]]
-) -> tuple[StoredArray, Tally]:
-    name, partitions = task
-    counts = np.zeros(layout.size, dtype=np.int64)
-    tally = Tally()
-    for partition in partitions:
-        for table in _tables(source, domain, partition):
-            cells, part = _cells(table, source, domain, partition[0])
-            counts += layout.count(cells)
-            tally = tally + part
-    return store.put(name, counts), tally
+def _count_partitions(source: Source, domain: Domain, counter: Counter, task: tuple[int, list[Partition]]) -> Tally:
+    number, partitions = task
+    tallies: list[Tally] = []
+
+    def batches() -> Iterator[NDArray[np.int64]]:
+        for partition in partitions:
+            for table in _tables(source, domain, partition):
+                cells, tally = _cells(table, source, domain, partition[0])
+                tallies.append(tally)
+                yield cells
+
+    counter.count(number, batches())
+    return sum(tallies, Tally())
 
 
-def _sum_partials(
-    partials: list[StoredArray], layout: Layout, store: Store, engine: Engine, name: str, tally: Tally
-) -> StoredArray:
-    plan = store.plan(name, (layout.size,), np.int64)
+def _summed(counter: Counter, plan: ArrayPlan, engine: Engine, tally: Tally, tasks: int) -> StoredArray:
+    store, step = counter.store, counter.range_size // plan.shard_rows
     store.begin(plan)
-    digests = engine.map(partial(_sum_shard, partials, store, replace(plan)), list(range(plan.shards)))
-    return store.finish(plan, digests, {"private_tally": tally.__dict__})
+    ranges = [range(first, min(first + step, plan.shards)) for first in range(0, plan.shards, step)]
+    digests = engine.map(partial(_sum_range, counter, plan, tasks), ranges)
+    return store.finish(plan, [digest for some in digests for digest in some], {"private_tally": tally.__dict__})
 
 
-def _sum_shard(partials: list[StoredArray], store: Store, plan: Any, shard: int) -> str:
-    total = store.read_shard(partials[0], shard).copy()
-    for part in partials[1:]:
-        total += store.read_shard(part, shard)
-    return store.write_shard(plan, shard, total)
+def _sum_range(counter: Counter, plan: ArrayPlan, tasks: int, shards: range) -> list[str]:
+    return [counter.store.write_shard(plan, shard, counts) for shard, counts in counter.total(plan, shards, tasks)]
 
 
 def _count_by_person(
-    source: Source,
-    domain: Domain,
-    layout: Layout,
-    store: Store,
-    engine: Engine,
-    work: str,
-    scratch: Path,
-    on_done: OnDone | None,
-) -> tuple[list[StoredArray], Tally]:
-    folder = scratch / work
-    folder.mkdir(parents=True)
-    try:
-        buckets = max(1, engine.workers * PARTS_A_WORKER)
-        partitions = list(enumerate(_partitions(source)))
-        dealt = engine.map(partial(_deal_partition, source, domain, folder, buckets), partitions, on_done=on_done)
-        tasks = [(f"{work}/{bucket}", bucket) for bucket in range(buckets)]
-        results = engine.map(partial(_count_bucket, source.most_records, layout, store, folder), tasks, on_done=on_done)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return [part for part, _ in results], sum(dealt + [t for _, t in results], Tally())
+    source: Source, domain: Domain, counter: Counter, engine: Engine, buckets: int, on_done: OnDone | None
+) -> Tally:
+    partitions = list(enumerate(_partitions(source)))
+    dealt = engine.map(partial(_deal_partition, source, domain, counter.folder, buckets), partitions, on_done=on_done)
+    counted = engine.map(partial(_count_bucket, source.most_records, counter), list(range(buckets)), on_done=on_done)
+    return sum(dealt + counted, Tally())
 
 
 def _deal_partition(source: Source, domain: Domain, folder: Path, buckets: int, task: tuple[int, Partition]) -> Tally:
@@ -237,15 +309,14 @@ def _deal_partition(source: Source, domain: Domain, folder: Path, buckets: int, 
             dealt[b].append(pa.table(columns))
     for b, tables in enumerate(dealt):
         if tables:
-            pyarrow.parquet.write_table(pa.concat_tables(tables), folder / f"{b}-{position:08d}.parquet")
+            _write_whole(pa.concat_tables(tables), folder / f"{b}-{position:08d}.parquet")
     return tally
 
 
-def _count_bucket(most: int, layout: Layout, store: Store, folder: Path, task: tuple[str, int]) -> tuple[StoredArray, Tally]:
+def _count_bucket(most: int, counter: Counter, bucket: int) -> Tally:
     """Keep the first ``most`` records of each person, in the order of files and rows, and count them."""
-    name, bucket = task
-    files = sorted(folder.glob(f"{bucket}-*.parquet"))
-    counts = np.zeros(layout.size, dtype=np.int64)
+    files = sorted(counter.folder.glob(f"{bucket}-*.parquet"))
+    cells = np.zeros(0, dtype=np.int64)
     beyond = 0
     if files:
         table = pa.concat_tables([pyarrow.parquet.read_table(path) for path in files])
@@ -255,9 +326,10 @@ def _count_bucket(most: int, layout: Layout, store: Store, folder: Path, task: t
         fresh[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
         starts = np.maximum.accumulate(np.where(fresh, np.arange(high.size), 0))
         kept = np.arange(high.size) - starts < most
-        counts += layout.count(cell[order][kept])
+        cells = cell[order][kept]
         beyond = int((~kept).sum())
-    return store.put(name, counts), Tally(beyond_bound=beyond)
+    counter.count(bucket, iter([cells]))
+    return Tally(beyond_bound=beyond)
 
 
 def _person_digests(table: pa.Table, source: Source, path: str) -> NDArray[np.uint64]:

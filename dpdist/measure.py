@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -11,19 +12,22 @@ from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
+from dpdist.passes import Side, Target, two_passes
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
 from dpdist.strategies.grid import Grid
 from dpdist.strategies.lattice import MOST_RECORDS
-from dpdist.strategies.term_grid import TermGrid
+from dpdist.strategies.term_grid import IntegerTerm, TermGrid
 from dpdist.workloads.basis import SubsetBasis
 
 
 def exact_measurement(
     store: Store, engine: Engine, grid: Grid | TermGrid, counts: StoredArray, layout: Layout | None = None
-) -> Matrix:
+) -> Matrix | StoredArray:
     """z, (p,) int64, without noise: private. B x is summed over the histogram's shards on the engine.
+
+    One that is too large to be held is returned as a scratch array, for ``draw`` to read; the caller deletes it.
 
     Args:
         layout: what the counts hold; only a ``TermGrid`` needs it.
@@ -31,6 +35,8 @@ def exact_measurement(
     """
     if isinstance(grid, TermGrid):
         assert layout is not None
+        if grid.streamed:
+            return _streamed_measurement(store, engine, grid, counts)
         whole = store.read(counts)
         _few_enough(int(layout.table(whole, ())))
         return np.concatenate([term.measure(layout.table(whole, term.axes)) for term in grid.terms])
@@ -54,15 +60,65 @@ def _few_enough(records: int) -> None:
         raise InvalidInput(f"the grid holds up to {MOST_RECORDS} records without overflow; split the data set by period")
 
 
-def draw(store: Store, name: str, exact: Matrix, key: Secret, noise: Noise, facts: dict[str, Any]) -> StoredArray:
-    """Write z + noise shard by shard. The key and the exact z exist in this process only."""
-    target = store.plan(name, exact.shape, np.int64)
+def _streamed_measurement(store: Store, engine: Engine, grid: TermGrid, counts: StoredArray) -> StoredArray:
+    """z of a Kronecker strategy in two passes; the first attribute's index runs fastest."""
+    (term,) = grid.terms
+    _few_enough(sum(engine.map(partial(_records, store, counts), list(range(counts.plan.shards)))))
+    (p, n), rest = term.factors[0].shape, term.factors[1:]
+    width = math.prod(f.shape[0] for f in rest)
+    widest = max(
+        math.prod(f.shape[0] for f in rest[:i]) * math.prod(f.shape[1] for f in rest[i:]) for i in range(len(rest) + 1)
+    )
+    (done,) = two_passes(
+        store,
+        engine,
+        counts,
+        rows=n,
+        columns=width,
+        first=Side(partial(_other_attributes, term), ROW_COPIES * 8 * widest),
+        second=Side(partial(_first_attribute, term), ROW_COPIES * 8 * max(n, p)),
+        targets=[Target(f"{store.scratch()}/exact", p, np.int64, {})],
+    )
+    return done
+
+
+ROW_COPIES = 8
+"""Copies of a slab while it is multiplied: wrapped and real, in and out, limbs, transposed."""
+
+
+def _records(store: Store, counts: StoredArray, shard: int) -> int:
+    return int(store.read_shard(counts, shard).sum())
+
+
+def _other_attributes(term: IntegerTerm, start: int, slab: Matrix) -> Matrix:
+    """All factors but the first: (columns, rows of the slab, 2), the products modulo 2^64 and the bits of the real ones."""
+    del start
+    table = slab.reshape(-1, *term.shape[1:])
+    wrapped, real = term.products(table, table.astype(np.float64), tuple(range(1, len(term.factors))))
+    parts = (wrapped.reshape(slab.shape[0], -1), real.reshape(slab.shape[0], -1).view(np.int64))
+    return np.stack([part.T for part in parts], axis=2)
+
+
+def _first_attribute(term: IntegerTerm, start: int, gathered: Matrix) -> tuple[Matrix]:
+    del start
+    wrapped = np.ascontiguousarray(gathered[:, :, 0].T)
+    real = np.ascontiguousarray(gathered[:, :, 1].T).view(np.float64)
+    wrapped, real = term.products(wrapped, real, (0,))
+    return (term.rounded(np.ascontiguousarray(wrapped.T).ravel(), np.ascontiguousarray(real.T).ravel()),)
+
+
+def draw(
+    store: Store, name: str, exact: Matrix | StoredArray, key: Secret, noise: Noise, facts: dict[str, Any]
+) -> StoredArray:
+    """Write z + noise shard by shard. The key exists in this process only, and so does z unless it is too large for it."""
+    target = store.plan(name, exact.plan.shape if isinstance(exact, StoredArray) else exact.shape, np.int64)
     store.begin(target)
     digests = []
     for shard in range(target.shards):
         start, stop = target.bounds(shard)
         drawn = noise.draw(key.reveal(), start=start, count=stop - start)
-        digests.append(store.write_shard(target, shard, exact[start:stop] + drawn))
+        clean = store.read_rows(exact, start, stop) if isinstance(exact, StoredArray) else exact[start:stop]
+        digests.append(store.write_shard(target, shard, clean + drawn))
     return store.finish(target, digests, {"noise": noise.kind, "scale": noise.scale, **facts})
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import scipy.linalg
 from scipy.stats import chi2
 
+from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Matrix, Operator, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
+from dpdist.passes import Side, Target, two_passes
 from dpdist.privacy.noise import Noise
+from dpdist.store import Store, StoredArray
 from dpdist.strategies.grid import Grid
 from dpdist.strategies.term_grid import TermGrid, along
 from dpdist.workloads import Basis, Block, Workload, integer_basis
@@ -249,6 +255,77 @@ class TermReader:
             total += kept
             variance += squares
         return total.ravel(), np.sqrt(variance).ravel()
+
+
+def streamed_answers(
+    store: Store,
+    engine: Engine,
+    reader: TermReader,
+    measured: StoredArray,
+    noise: Noise,
+    names: Sequence[str],
+    *,
+    integer: bool,
+    on_done: OnDone | None = None,
+) -> list[StoredArray]:
+    """Answers, standard errors and half widths of a streamed measurement, (queries,) float64 each, in two passes.
+
+    Raises: InvalidInput when the workload is not the one product that the measurement is for.
+    """
+    (term,), (inverses,), (block,) = reader.grid.terms, reader.inverses, reader.workload.blocks
+    asked = dict(zip(block.axes, block.factors, strict=True))
+    factors = [asked.get(axis) for axis in term.axes]
+    if block.asked_axes != term.axes or any(f is None for f in factors):
+        raise InvalidInput(
+            "a measurement of this size answers the product of queries that it was made for, and nothing else"
+        )
+    lines = tuple((f, inverse) for f, inverse in zip(factors, inverses, strict=True) if f is not None)
+    unit = 2.0**term.shift / term.multiplier
+    spreads = tuple(np.sqrt(_row_squares(f, inverse)) for f, inverse in lines)
+    deviation = unit * noise.deviation
+    sizes = [(inverse.shape[1], inverse.shape[0], f.shape[0]) for f, inverse in lines]
+    widest = math.prod(max(size) for size in sizes[1:])
+    queries = math.prod(f.shape[0] for f, _ in lines[1:])
+    half = noise.half_width_95(0.0)
+    return two_passes(
+        store,
+        engine,
+        measured,
+        rows=math.prod(inverse.shape[1] for _, inverse in lines[1:]),
+        columns=lines[0][0].shape[0],
+        first=Side(partial(_read_first, lines[0], unit), 4 * 8 * max(sizes[0])),
+        second=Side(partial(_read_others, lines[1:], spreads, deviation, half, integer), 6 * 8 * widest),
+        targets=[Target(name, queries, np.float64, {}) for name in names],
+        on_done=on_done,
+    )
+
+
+Line = tuple[Operator, Matrix]
+"""A factor of the workload, and the pseudo-inverse of the strategy's factor for the same attribute."""
+
+
+def _read_first(line: Line, unit: float, start: int, slab: Matrix) -> Matrix:
+    del start
+    factor, inverse = line
+    return np.asarray(factor.matvec(inverse @ np.ascontiguousarray(slab.T.astype(np.float64) * unit)))
+
+
+def _read_others(
+    lines: tuple[Line, ...],
+    spreads: tuple[Matrix, ...],
+    deviation: float,
+    half: float,
+    integer: bool,
+    start: int,
+    gathered: Matrix,
+) -> tuple[Matrix, Matrix, Matrix]:
+    tensor = gathered.reshape(gathered.shape[0], *(inverse.shape[1] for _, inverse in lines))
+    for position, (factor, inverse) in enumerate(lines, start=1):
+        tensor = _applied(factor, along(inverse, tensor, position), position)
+    error = deviation * spreads[0][start : start + gathered.shape[0]]
+    for spread in spreads[1:]:
+        error = np.multiply.outer(error, spread)
+    return (np.rint(tensor), error, half * error + 0.5) if integer else (tensor, error, half * error)
 
 
 def _applied(factor: Operator, tensor: Matrix, position: int) -> Matrix:

@@ -29,7 +29,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Charge, opened
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
-from dpdist.reconstruct import Reader, reader_of, term_reader
+from dpdist.reconstruct import Reader, reader_of, streamed_answers, term_reader
 from dpdist.spec import ReleaseSpec
 from dpdist.store import Store, StoredArray
 from dpdist.strategies import (
@@ -65,6 +65,7 @@ from dpdist.strategies.planner import (
 from dpdist.strategies.term_grid import TermGrid
 from dpdist.strategies.terms import Term
 from dpdist.workloads import Workload, integer_basis
+from dpdist.workloads.basis import SubsetBasis
 
 _T = TypeVar("_T")
 
@@ -245,7 +246,21 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
         raise InvalidInput("the budget is so small that it asks for noise beyond 2^20 counts; raise it")
     loss = grid.loss(spec.budget.loss, noise)
     _check_fit(spec, strategy, grid)
-    return Plan(spec, strategy, candidates(compared, workload, lower), needs, grid, noise, loss)
+    planned = Plan(spec, strategy, candidates(compared, workload, lower), needs, grid, noise, loss)
+    _enough_memory(context, "measuring", MEASURE_COPIES * 8 * _held(planned))
+    return planned
+
+
+MEASURE_COPIES = 6
+"""Copies of counts and measurements that measuring and reading hold at once."""
+
+
+def _held(planned: Plan) -> int:
+    """Counts and measured values that are held at once, where they are not worked on shard by shard."""
+    grid = planned.grid
+    if isinstance(grid, TermGrid):
+        return 0 if grid.streamed else planned.layout.size + grid.rows
+    return grid.rows + (0 if isinstance(grid.base, SubsetBasis) else planned.layout.size)
 
 
 def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: Grid | TermGrid) -> None:
@@ -458,6 +473,8 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
                 histogram_digest=counts.digest,
             )
             draw(context.store, name, exact, key, planned.noise, {"grid": planned.grid.digest})
+        if isinstance(exact, StoredArray):
+            context.store.delete(exact.name)
         stored = context.store.open(name)
         _whole_before_commit(context.store, stored)
         ledger.commit(spec.release, stored.digest)
@@ -542,6 +559,17 @@ def _answer_terms(context: Context, planned: Plan, grid: TermGrid, measured: Sto
     """Answers of a strategy over tables: every block of queries straight from the measured terms."""
     workload = planned.spec.queries
     reader = context.engine.heavy(term_reader, workload, grid)
+    options = planned.spec.postprocess
+    if grid.streamed:
+
+        def tell(done: int, total: int) -> None:
+            context.progress("answer", f"{done} of {total} slabs")
+
+        return Answers(
+            *streamed_answers(
+                context.store, context.engine, reader, measured, planned.noise, names, integer=options.integer, on_done=tell
+            )
+        )
     z = context.store.read(measured)
     columns: tuple[list[Matrix], list[Matrix]] = ([], [])
     for done, block in enumerate(workload.blocks, start=1):
@@ -550,7 +578,7 @@ def _answer_terms(context: Context, planned: Plan, grid: TermGrid, measured: Sto
         context.progress("answer", f"{done} of {len(workload.blocks)} groups of queries")
     answer, error = (np.concatenate(column) for column in columns)
     half = error * planned.noise.half_width_95(0.0)
-    whole = (np.rint(answer), error, half + 0.5) if planned.spec.postprocess.integer else (answer, error, half)
+    whole = (np.rint(answer), error, half + 0.5) if options.integer else (answer, error, half)
     return Answers(*(context.store.put(name, values) for name, values in zip(names, whole, strict=True)))
 
 

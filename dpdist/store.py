@@ -42,6 +42,7 @@ class ArrayPlan:
     Attributes:
         shard_rows: rows (first axis) in each shard but the last.
         attempt: names the folder of this writer: writers that race for one name never touch each other's shards.
+        compressed: whether blocks are compressed; scratch that is read back once is not.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ArrayPlan:
     dtype: str
     shard_rows: int
     attempt: str
+    compressed: bool = True
 
     @property
     def shards(self) -> int:
@@ -100,13 +102,15 @@ class Store:
     def __reduce__(self) -> tuple[type[Store], tuple[str]]:
         return Store, (self.location,)
 
-    def plan(self, name: str, shape: Sequence[int], dtype: Any, *, shard_rows: int | None = None) -> ArrayPlan:
+    def plan(
+        self, name: str, shape: Sequence[int], dtype: Any, *, shard_rows: int | None = None, compressed: bool = True
+    ) -> ArrayPlan:
         """A plan whose shards hold about ``SHARD_BYTES``."""
         kind = np.dtype(dtype)
         row_bytes = kind.itemsize * int(np.prod(shape[1:], dtype=np.int64))
         rows = shard_rows or max(1, SHARD_BYTES // max(1, row_bytes))
         return ArrayPlan(
-            name, tuple(int(s) for s in shape), kind.str, min(rows, max(1, int(shape[0]))), uuid.uuid4().hex[:12]
+            name, tuple(int(s) for s in shape), kind.str, min(rows, max(1, int(shape[0]))), uuid.uuid4().hex[:12], compressed
         )
 
     def begin(self, plan: ArrayPlan) -> None:
@@ -120,7 +124,7 @@ class Store:
                 dtype=plan.dtype,
                 chunks=(inner, *plan.shape[1:]),
                 shards=(plan.shard_rows, *plan.shape[1:]) if divisible else None,
-                compressors=zarr.codecs.ZstdCodec(level=1),
+                compressors=zarr.codecs.ZstdCodec(level=1) if plan.compressed else None,
                 fill_value=0,
             )
         except OSError as error:
@@ -222,6 +226,15 @@ class Store:
         out = np.empty(stored.plan.shape, dtype=stored.plan.dtype)
         for start, block in self.blocks(stored):
             out[start : start + block.shape[0]] = block
+        return out
+
+    def read_rows(self, stored: StoredArray, start: int, stop: int) -> Array:
+        """Rows start..stop, checked: every shard that holds one of them is read whole."""
+        out = np.empty((stop - start, *stored.plan.shape[1:]), dtype=stored.plan.dtype)
+        for shard in range(start // stored.plan.shard_rows, -(-stop // stored.plan.shard_rows)):
+            first, end = stored.plan.bounds(shard)
+            low, high = max(first, start), min(end, stop)
+            out[low - start : high - start] = self.read_shard(stored, shard)[low - first : high - first]
         return out
 
     def check(self, stored: StoredArray) -> None:

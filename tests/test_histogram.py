@@ -10,7 +10,7 @@ import pytest
 
 from dpdist import engine, histogram
 from dpdist.domain import Attribute, Domain
-from dpdist.errors import InvalidSpec, OutOfMemory, UnknownValue
+from dpdist.errors import InvalidSpec, UnknownValue
 from dpdist.histogram import Tally, count, source_of
 from dpdist.store import Store
 from tests import small
@@ -155,14 +155,24 @@ def test_missing_and_strange_files(tmp_path: Path) -> None:
         source_of(tmp_path / "x.txt", columns={})
 
 
-def test_histograms_beyond_memory_are_refused_with_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("person", [None, "person"])
+@pytest.mark.parametrize("tables", [(), ((0, 2), (1,))])
+def test_counts_beyond_memory_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: tuple[tuple[int, ...], ...], person: str | None
+) -> None:
+    """Sparse pairs by ranges of positions, several files a task, give the bytes of the dense count."""
     small.write(tmp_path)
-    tight = engine.Engine(workers=1, memory_bytes=10**6, threads=1, connect=None, local=True)
-    with pytest.raises(OutOfMemory, match="counting needs"):
-        count(
-            source_of(tmp_path / "records.parquet", columns={}),
-            DOMAIN,
-            Store(tmp_path / "s"),
-            tight,
-            scratch=tmp_path / "scratch",
-        )
+    source = source_of(tmp_path / "records.parquet", columns={}, person=person)
+    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 16)
+    found = []
+    for memory in (2**33, 10**6):
+        store = Store(tmp_path / f"store-{memory}")
+        monkeypatch.setattr(histogram, "PENDING_PAIRS", 20)
+        some = engine.Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True)
+        stored, tally = count(source, DOMAIN, store, some, scratch=tmp_path / "scratch", tables=tables)
+        found.append((store.read(stored), tally, stored.digest))
+        assert not list((tmp_path / "scratch").rglob("*.parquet"))
+        assert not list(Path(store.location, "scratch").rglob("*.json"))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1:] == found[1][1:]
+    assert found[0][0].sum() > 0

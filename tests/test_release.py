@@ -149,6 +149,39 @@ def test_queries_scaled_for_relative_errors(home: Path, mechanism: str) -> None:
 
 
 @pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("by", [["sex", "work"], ["work"]])
+def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by: list[str]) -> None:
+    """Measured and read in two passes: the same standard errors as at once, the same bytes for every size of slab."""
+    workload = [{"ranges": {"of": ["age"], "by": by}}]
+    path = small.write(
+        home.parent / "data", workload=workload, mechanism="kronecker", postprocess={"integer": by == ["work"]}
+    )
+    whole = run(path, home.parent / "whole-home") if shutil.copytree(home, home.parent / "whole-home") else None
+    assert whole is not None
+    expected = report.load(whole.folder)[0]
+    shutil.rmtree(whole.folder)
+    monkeypatch.setattr("dpdist.strategies.term_grid.STREAMED_CELLS", 10)
+    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 50)
+    found = []
+    for memory in (2**30, 40_000):
+        shutil.copytree(home, home.parent / f"home-{memory}")
+        some = engine.Engine(workers=1, memory_bytes=memory, threads=1, connect=None, local=True)
+        store = Store(home.parent / f"home-{memory}" / "store")
+        monkeypatch.setattr(stages, "_enough_memory", lambda *_: None)
+        done = stages.release(stages.Context(home.parent / f"home-{memory}", store, some, stages.silent), load(path))
+        assert done.plan.grid.streamed  # type: ignore[union-attr]
+        found.append(small.tree(done.folder))
+        table = report.load(done.folder)[0]
+        shutil.rmtree(done.folder)
+        assert not list(Path(store.location, "scratch").rglob("*.json"))
+    assert found[0] == found[1]
+    np.testing.assert_allclose(table["standard_error"], expected["standard_error"])
+    deviations = (table["answer"].to_numpy() - truth_of(path)) / table["standard_error"].to_numpy()
+    assert np.abs(deviations).max() < 6
+    assert 0.1 < np.sqrt(np.mean(deviations**2)) < 4
+
+
+@pytest.mark.usefixtures("fixed_noise")
 def test_known_counts_make_errors_smaller_and_stay_exact(home: Path) -> None:
     records = small.records()
     women = int((np.array(records["sex"].to_pylist()) == "f").sum())

@@ -16,8 +16,13 @@ from dpdist.operators import Matrix
 from dpdist.strategies.lattice import GRID_BITS, Lattice, Neighbours
 from dpdist.strategies.terms import Term
 
+LEAST_LIMB = 8
+SMALL_PRODUCT = 2**12
 PRODUCT_BITS = 66
 """Bits that the integer factors of a term have together: their products with up to 2^32 records stay below 2^100."""
+
+STREAMED_CELLS = 2**25
+"""Tables beyond this are measured and read slab by slab, on every machine alike: it decides the order of what is measured."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +65,19 @@ class IntegerTerm:
 
     def measure(self, table: Matrix) -> Matrix:
         """z for an integer table, (rows,) int64, exact."""
-        wrapped, real = table.astype(np.int64), table.astype(np.float64)
-        for position, factor in enumerate(self.factors):
-            wrapped = along(factor, wrapped, position)
-            real = along(factor.astype(np.float64), real, position)
-        low, near = wrapped.ravel(), real.ravel()
+        wrapped, real = self.products(table, table.astype(np.float64), tuple(range(len(self.factors))))
+        return self.rounded(wrapped.ravel(), real.ravel())
+
+    def products(self, wrapped: Matrix, real: Matrix, positions: tuple[int, ...]) -> tuple[Matrix, Matrix]:
+        """Some of the factors applied along the axes of a tensor: exact modulo 2^64, and in floating point."""
+        for position in positions:
+            wrapped = along(self.factors[position], wrapped, position)
+            if self.shift:
+                real = along(self.factors[position].astype(np.float64), real, position)
+        return wrapped, real
+
+    def rounded(self, low: Matrix, near: Matrix) -> Matrix:
+        """z from the products modulo 2^64 and their floating-point values."""
         if self.shift == 0:
             return np.ascontiguousarray(low * np.int64(self.multiplier))
         assert self.multiplier == 1
@@ -93,6 +106,11 @@ class TermGrid(Lattice):
     norm: Literal["l2"] = "l2"
 
     @property
+    def streamed(self) -> bool:
+        """Whether the one table is too large to be held: it is measured in two passes, first attribute last."""
+        return len(self.terms) == 1 and len(self.terms[0].axes) > 1 and math.prod(self.terms[0].shape) > STREAMED_CELLS
+
+    @property
     def rows(self) -> int:
         """Number of measured values."""
         return sum(term.rows for term in self.terms)
@@ -106,7 +124,7 @@ class TermGrid(Lattice):
     @property
     def digest(self) -> str:
         """SHA-256 of all terms: the noise key is bound to it."""
-        content = hashlib.sha256(repr((self.shape, self.spacing, self.sensitivity_squared)).encode())
+        content = hashlib.sha256(repr((self.shape, self.spacing, self.sensitivity_squared, self.streamed)).encode())
         for term in self.terms:
             content.update(repr((term.axes, term.multiplier, term.shift, term.shape)).encode())
             for factor in term.factors:
@@ -185,9 +203,36 @@ def _zero_sums(scaled: Matrix, factor: Matrix) -> Matrix:
 
 def along(matrix: Matrix, tensor: Matrix, position: int) -> Matrix:
     """A matrix applied along one axis of a tensor; integers wrap modulo 2^64."""
+    if _is_identity(matrix):
+        return tensor
     front = np.moveaxis(tensor, position, 0)
-    flat = matrix @ np.ascontiguousarray(front).reshape(front.shape[0], -1)
+    columns = np.ascontiguousarray(front).reshape(front.shape[0], -1)
+    flat = wrapped_product(matrix, columns) if matrix.dtype == tensor.dtype == np.int64 else matrix @ columns
     return np.moveaxis(flat.reshape(matrix.shape[0], *front.shape[1:]), 0, position)
+
+
+def wrapped_product(matrix: Matrix, values: Matrix) -> Matrix:
+    """matrix @ values modulo 2^64, int64: exact floating-point products of the values' limbs, which are far faster.
+
+    A limb of b bits times entries below 2^t, summed over n columns, stays below 2^53 when b + t + bits(n) <= 53.
+    """
+    entry_bits = max(int(matrix.max(initial=0)), -int(matrix.min(initial=0))).bit_length()
+    limb = 53 - entry_bits - matrix.shape[1].bit_length()
+    if limb < LEAST_LIMB or values.size < SMALL_PRODUCT:
+        return np.asarray(matrix @ values)
+    value_bits = max(int(values.max(initial=0)), -int(values.min(initial=0)) - 1).bit_length() + 1
+    real = matrix.astype(np.float64)
+    out = np.zeros((matrix.shape[0], values.shape[1]), dtype=np.int64)
+    for start in range(0, value_bits, limb):
+        part = values >> np.int64(start)
+        if start + limb < value_bits:
+            part &= np.int64(2**limb - 1)
+        out += (real @ part.astype(np.float64)).astype(np.int64) << np.int64(start)
+    return out
+
+
+def _is_identity(matrix: Matrix) -> bool:
+    return matrix.shape[0] == matrix.shape[1] and bool((matrix == np.eye(matrix.shape[0], dtype=matrix.dtype)).all())
 
 
 def _distinct_columns(factor: Matrix) -> Matrix:

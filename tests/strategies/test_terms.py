@@ -30,7 +30,7 @@ from dpdist.strategies import (
 from dpdist.strategies.grid import grid_of
 from dpdist.strategies.marginals import marginal_deviation, marginal_weights, over_residuals
 from dpdist.strategies.planner import Limits, candidates, considered, effort, why_not
-from dpdist.strategies.term_grid import IntegerTerm, TermGrid
+from dpdist.strategies.term_grid import IntegerTerm, TermGrid, wrapped_product
 from dpdist.strategies.terms import Term, contrasts
 from dpdist.workloads import (
     Block,
@@ -93,6 +93,19 @@ def test_products_of_a_hundred_bits_are_exact(seed: int, sizes: list[tuple[int, 
     if any(abs(v) >= 2**63 for v in expected):
         return
     assert IntegerTerm(tuple(range(len(sizes))), factors, 1, shift).measure(table).tolist() == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 63), st.integers(1, 45))
+def test_products_wrap_like_integers(seed: int, columns: int, value_bits: int, entry_bits: int) -> None:
+    """The limbs of the values, for every size of values and entries, against Python integers modulo 2^64."""
+    state = np.random.default_rng(seed)
+    matrix = state.integers(-(2**entry_bits), 2**entry_bits, (3, columns))
+    values = state.integers(-(2**value_bits), 2**value_bits - 1, (columns, 2**12 // columns + 1), endpoint=True)
+    found = wrapped_product(matrix, values)
+    exact = matrix.astype(object) @ values[:, :5].astype(object)
+    assert ((found[:, :5].astype(object) - exact) % 2**64 == 0).all()
+    np.testing.assert_array_equal(found, matrix @ values)
 
 
 def tables_of(grid: TermGrid, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
