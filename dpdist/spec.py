@@ -141,11 +141,24 @@ class CdfSpec(Part):
 
 
 class RangesSpec(Part):
-    """Counts of intervals: all of them, or the listed ones (pairs of values, both included; one pair an attribute)."""
+    """Counts of intervals: all of them, or listed ones (pairs of values, both included)."""
 
     of: tuple[str, ...]
     by: tuple[str, ...] = ()
-    listed: tuple[tuple[float, float] | tuple[tuple[float, float], ...], ...] | None = Field(None, alias="list")
+    listed: tuple[tuple[float, float] | tuple[tuple[float, float], ...], ...] | None = Field(
+        None, alias="list", description="intervals of the one attribute, or boxes: one interval an attribute"
+    )
+    lists: dict[str, tuple[tuple[float, float], ...]] = Field(
+        default_factory=dict, description="intervals of each attribute, of which every combination is asked"
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> RangesSpec:
+        if self.listed is not None and self.lists:
+            raise ValueError(
+                "give either 'list' (intervals or boxes) or 'lists' (intervals of each attribute, all combinations)"
+            )
+        return self
 
 
 class RowsSpec(Part):
@@ -366,7 +379,8 @@ class ReleaseSpec(Part):
 
     def _ranges_of(self, entry: RangesSpec) -> Workload:
         if entry.listed is None:
-            return ranges_of(self.attributes, entry.of, entry.by)
+            lists = {name: [self._interval(name, *pair) for pair in pairs] for name, pairs in entry.lists.items()}
+            return ranges_of(self.attributes, entry.of, entry.by, listed=lists)
         listed: list[list[tuple[int, int]]] = []
         for box in entry.listed:
             pairs: list[Any] = [pair for pair in box if isinstance(pair, tuple)] or [box]
@@ -376,7 +390,7 @@ class ReleaseSpec(Part):
                 )
             listed.append([self._interval(name, *pair) for name, pair in zip(entry.of, pairs, strict=True)])
         if len(entry.of) == 1:
-            return ranges_of(self.attributes, entry.of, entry.by, listed=tuple(box[0] for box in listed))
+            return ranges_of(self.attributes, entry.of, entry.by, listed={entry.of[0]: [box[0] for box in listed]})
         if entry.by:
             raise InvalidInput("listed ranges over several attributes have no 'by'; write predicates instead")
         return boxes(self.attributes, entry.of, listed)

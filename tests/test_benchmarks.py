@@ -61,3 +61,15 @@ def test_mechanisms(tmp_path: Path) -> None:
     ]
     assert len(rows) == 15
     assert all(abs(float(row[2]) - 1) < 1e-6 for row in rows)
+
+
+def test_scale(tmp_path: Path) -> None:
+    """A small form of the release beyond memory; that streamed products are right is tested in test_release.py."""
+    command = [sys.executable, ROOT / "benchmarks" / "scale.py", "--side", "60", "--ranges", "5", "--records", "20000"]
+    done = subprocess.run(
+        [*command, "--out", tmp_path / "table.md"], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    table = (tmp_path / "table.md").read_text()
+    assert "125 queries" in table
+    assert "| measure |" in table

@@ -1,4 +1,4 @@
-"""Two passes over a stored matrix, against the same in memory."""
+"""Two passes over a stored matrix, and the products made of them, against the same in memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from dpdist import engine
-from dpdist.errors import OutOfMemory
+from dpdist.errors import InvalidInput, OutOfMemory
+from dpdist.operators import AllRanges, Dense, Identity, Kronecker, Prefix, Total
 from dpdist.passes import Side, Target, two_passes
 from dpdist.store import Store
+from dpdist.stream import kronecker_matvec
 
 ROWS, WIDTH, COLUMNS = 13, 6, 9
 STATE = np.random.default_rng(0)
@@ -74,3 +76,29 @@ def test_a_row_that_does_not_fit_is_refused_with_numbers(tmp_path: Path) -> None
             targets=[Target("left", 4, np.int64, {})],
         )
     assert not store.exists("left")
+
+
+@pytest.mark.parametrize("memory", [4 * 4000, 4 * 10**6])
+@pytest.mark.parametrize(
+    "operator",
+    [
+        Kronecker([Prefix(5), AllRanges(4), Identity(3)]),
+        Kronecker([Dense(STATE.standard_normal((3, 7))), Total(4), Prefix(5)]),
+        Kronecker([Prefix(11)]),
+        Kronecker([Total(6), Identity(5)]),
+    ],
+    ids=lambda operator: str(operator.shape),
+)
+def test_streamed_products(tmp_path: Path, operator: Kronecker, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 7)
+    store = Store(tmp_path)
+    x = STATE.integers(0, 2**45, operator.shape[1])
+    found = store.read(kronecker_matvec(store, some_engine(memory), operator, store.put("x", x), "wx"))
+    expected = operator.matvec(x)
+    if operator.integral:
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, expected)
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    with pytest.raises(InvalidInput, match="cannot be applied"):
+        kronecker_matvec(store, some_engine(memory), operator, store.put("y", x[1:]), "wy")

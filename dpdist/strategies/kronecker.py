@@ -15,6 +15,7 @@ from dpdist.strategies.coa import coa
 from dpdist.strategies.grid import completed
 from dpdist.strategies.terms import Term
 from dpdist.workloads import Workload
+from dpdist.workloads.basis import column_codes
 
 
 def is_product(workload: Workload) -> bool:
@@ -58,11 +59,15 @@ def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tupl
         return None, 1.0, 1.0, "converged"
     if isinstance(factor, Identity):
         return np.eye(factor.n), float(factor.n), float(factor.n), "converged"
-    solved = coa(factor.gram(), tolerance=tolerance, on_step=on_step)
+    codes = column_codes(
+        factor
+    )  # cells with equal columns are one cell: the optimum and its strategy are those of the merged
+    _, first = np.unique(codes, return_index=True)
+    solved = coa(factor.gram()[np.ix_(first, first)], tolerance=tolerance, on_step=on_step)
     assert solved.workload_cost is not None
     assert solved.lower_bound is not None
     assert solved.solve is not None
-    return full_column_rank(solved.matrix()), solved.workload_cost, solved.lower_bound, solved.solve.stop
+    return full_column_rank(solved.matrix())[:, codes], solved.workload_cost, solved.lower_bound, solved.solve.stop
 
 
 def full_column_rank(matrix: Matrix) -> Matrix:

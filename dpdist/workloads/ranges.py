@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -33,7 +33,7 @@ def ranges(shape: tuple[int, ...]) -> Workload:
 
 def listed_ranges(n: int, ends: Sequence[tuple[int, int]]) -> Workload:
     """The given intervals (first, last), both ends included, of one ordered attribute."""
-    return ranges_of(Domain.of_shape((n,)), ("x0",), listed=tuple(ends))
+    return ranges_of(Domain.of_shape((n,)), ("x0",), listed={"x0": ends})
 
 
 def range_marginals(domain: Domain | tuple[int, ...], ways: int, *, among: tuple[str, ...] = ()) -> Workload:
@@ -64,15 +64,21 @@ def ranges_of(
     of: tuple[str, ...],
     by: tuple[str, ...] = (),
     *,
-    listed: tuple[tuple[int, int], ...] | None = None,
+    listed: Mapping[str, Sequence[tuple[int, int]]] | None = None,
     name: str | None = None,
 ) -> Workload:
-    """All intervals of each attribute in ``of`` (or the listed ones of a single one), by every ``by`` combination."""
-    if listed is not None and len(of) != 1:
-        raise InvalidInput(f"listed ranges belong to one attribute, found {list(of)}; write one entry for each")
+    """Every combination of the intervals of the attributes in ``of``, by every ``by`` combination.
+
+    Args:
+        listed: intervals (first, last) of an attribute, both ends included; attributes without a list: all intervals.
+    """
+    lists = dict(listed or {})
+    if not set(lists) <= set(of):
+        raise InvalidInput(f"listed ranges of {sorted(set(lists) - set(of))} belong to none of the attributes {list(of)}")
     parts: list[tuple[str, Operator]] = []
     for attribute in (domain.attributes[domain.axis(n)] for n in of):
-        operator = AllRanges(attribute.size) if listed is None else ListedRanges(attribute.size, np.array(listed))
+        ends = lists.get(attribute.name)
+        operator = AllRanges(attribute.size) if ends is None else ListedRanges(attribute.size, np.array(ends))
         parts.append((attribute.name, operator))
     return _with_groups(domain, name or _title("ranges of " + " x ".join(of), by), parts, by)
 
