@@ -16,6 +16,7 @@ from dpdist.passes import Side, Target, two_passes
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
+from dpdist.strategies.dawa import AdaptiveLattice
 from dpdist.strategies.grid import Grid
 from dpdist.strategies.lattice import MOST_RECORDS
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid
@@ -23,11 +24,16 @@ from dpdist.workloads.basis import SubsetBasis
 
 
 def exact_measurement(
-    store: Store, engine: Engine, grid: Grid | TermGrid, counts: StoredArray, layout: Layout | None = None
+    store: Store,
+    engine: Engine,
+    grid: Grid | TermGrid | AdaptiveLattice,
+    counts: StoredArray,
+    layout: Layout | None = None,
 ) -> Matrix | StoredArray:
     """z, (p,) int64, without noise: private. B x is summed over the histogram's shards on the engine.
 
-    One that is too large to be held is returned as a scratch array, for ``draw`` to read; the caller deletes it.
+    What DAWA measures depends on noise: for it, x itself is returned. A z that is too large to be held is returned as a scratch
+    array, for ``draw`` to read; the caller deletes it.
 
     Args:
         layout: what the counts hold; only a ``TermGrid`` needs it.
@@ -40,6 +46,10 @@ def exact_measurement(
         whole = store.read(counts)
         _few_enough(int(layout.table(whole, ())))
         return np.concatenate([term.measure(layout.table(whole, term.axes)) for term in grid.terms])
+    if isinstance(grid, AdaptiveLattice):
+        x = store.read(counts)
+        _few_enough(int(x.sum()))
+        return x
     if isinstance(grid.base, SubsetBasis):
         work = store.scratch()
         tasks = [(f"{work}/{i}", shards) for i, shards in enumerate(engine.dealt(counts.plan.shards))]

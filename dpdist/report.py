@@ -39,7 +39,10 @@ MOST_NAMED = 12
 
 @dataclass(frozen=True)
 class Content:
-    """Everything that is published. Answers, standard errors and half widths of 95 % intervals are (queries,) float64."""
+    """Everything that is published. Answers, standard errors and half widths of 95 % intervals are (queries,) float64.
+
+    Half widths are NaN where no interval can be given.
+    """
 
     release: str
     title: str
@@ -157,8 +160,8 @@ def table_of(content: Content) -> Iterator[pa.Table]:
                     **{_column(name): texts[name] for name in names},
                     "answer": values,
                     "standard_error": content.error[rows],
-                    "low_95": np.round(values - half, 6),
-                    "high_95": np.round(values + half, 6),
+                    "low_95": pa.array(np.round(values - half, 6), from_pandas=True),
+                    "high_95": pa.array(np.round(values + half, 6), from_pandas=True),
                 }
             )
 
@@ -202,7 +205,9 @@ def page(content: Content) -> str:
 
 
 def _chart(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | None:
-    """An SVG for blocks of one or two plain attributes and for CDFs, None for others."""
+    """An SVG for blocks of one or two plain attributes and for CDFs, None for others and for answers without intervals."""
+    if np.isnan(half).any():
+        return None
     if not block.separable or len(block.axes) > 2 or any(not isinstance(f, Identity | Prefix) for f in block.factors):
         return None
     ordered = [bool(domain.attributes[axis].edges) for axis in block.axes]

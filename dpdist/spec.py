@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
+from dpdist.strategies.dawa import dawa
 from dpdist.strategies.marginals import is_marginals
 from dpdist.strategies.planner import Limits
 from dpdist.workloads import Block, Workload, explicit, predicates, relative, union
@@ -38,9 +39,10 @@ Mechanism = Literal[
     "hierarchical",
     "wavelet",
     "low-rank",
+    "dawa",
 ]
 NEEDS_GAUSSIAN: tuple[Mechanism, ...] = ("coa", "kronecker", "marginals", "residual", "fourier", "datacube", "gaussian")
-NEEDS_PURE: tuple[Mechanism, ...] = ("laplace",)
+NEEDS_PURE: tuple[Mechanism, ...] = ("laplace", "dawa")
 
 
 def _exact(value: Any) -> Any:
@@ -471,6 +473,8 @@ def _checked(content: dict[str, Any], lines: dict[tuple[str | int, ...], int], n
         _located(lambda entry=entry: spec._queries_of(entry), ("workload", i), lines, name)
     _located(lambda: spec.known, ("postprocess", "known"), lines, name)
     _located(lambda: _check_noise(spec), ("mechanism",), lines, name)
+    if spec.mechanism == "dawa":
+        _located(lambda: dawa(spec.queries), ("mechanism",), lines, name)
     _located(lambda: _check_budget(spec), ("budget",), lines, name)
     if spec.ledger.cap.per != "total" and spec.period is None:
         where = _where(("ledger", "cap", "per"), lines, name)

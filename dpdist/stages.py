@@ -36,6 +36,7 @@ from dpdist.strategies import (
     Strategy,
     coa,
     datacube,
+    dawa,
     fourier,
     gaussian,
     hierarchical,
@@ -50,6 +51,9 @@ from dpdist.strategies import (
     wavelet,
 )
 from dpdist.strategies.base import Norm, Solve, Step
+from dpdist.strategies.dawa import AdaptiveLattice, adaptive_lattice
+from dpdist.strategies.dawa import measured as measured_by_dawa
+from dpdist.strategies.dawa import read as read_dawa
 from dpdist.strategies.grid import Grid, grid_of
 from dpdist.strategies.planner import (
     DENSE_CELLS,
@@ -114,7 +118,7 @@ class Plan:
     strategy: Strategy
     table: list[Candidate]
     effort: Effort
-    grid: Grid | TermGrid
+    grid: Grid | TermGrid | AdaptiveLattice
     noise: Noise
     loss: Loss
 
@@ -240,7 +244,7 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     compared = [_strategy(context, spec, name, norm) for name in names]
     lower = laplace_bound(gram(context, workload)) if norm == "l1" and cells <= DENSE_CELLS else None
     strategy = compared[0] if spec.objective == "worst" else best(compared)
-    grid = grid_of(strategy, workload, neighbours=spec.neighbours, most_records=spec.records.person.most_records)
+    grid = _grid(spec, strategy)
     noise = grid.noise(spec.budget.loss)
     if noise.scale > SCALE_LIMIT:
         raise InvalidInput("the budget is so small that it asks for noise beyond 2^20 counts; raise it")
@@ -249,6 +253,13 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     planned = Plan(spec, strategy, candidates(compared, workload, lower), needs, grid, noise, loss)
     _enough_memory(context, "measuring", MEASURE_COPIES * 8 * _held(planned))
     return planned
+
+
+def _grid(spec: ReleaseSpec, strategy: Strategy) -> Grid | TermGrid | AdaptiveLattice:
+    most = spec.records.person.most_records
+    if strategy.name == "dawa":
+        return adaptive_lattice(spec.queries, spec.neighbours, most)
+    return grid_of(strategy, spec.queries, neighbours=spec.neighbours, most_records=most)
 
 
 MEASURE_COPIES = 6
@@ -260,15 +271,16 @@ def _held(planned: Plan) -> int:
     grid = planned.grid
     if isinstance(grid, TermGrid):
         return 0 if grid.streamed else planned.layout.size + grid.rows
-    return grid.rows + (0 if isinstance(grid.base, SubsetBasis) else planned.layout.size)
+    over_cells = isinstance(grid, AdaptiveLattice) or not isinstance(grid.base, SubsetBasis)
+    return grid.rows + (planned.layout.size if over_cells else 0)
 
 
-def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: Grid | TermGrid) -> None:
+def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: Grid | TermGrid | AdaptiveLattice) -> None:
     """Post-processing that the strategy cannot have, told before anything is charged."""
     options = spec.postprocess
     if not (options.known or options.non_negative):
         return
-    if strategy.direct or isinstance(grid, TermGrid):
+    if strategy.direct or not isinstance(grid, Grid):
         raise InvalidInput(
             f"'known' and 'non_negative' need one estimate of the cells, which mechanism {strategy.name!r} does not make; "
             "set 'mechanism: coa' or 'identity'"
@@ -284,6 +296,8 @@ def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Str
     shape = workload.domain.shape
     if name == "identity":
         return identity(workload.shape[1], workload, norm=norm)
+    if name == "dawa":
+        return dawa(workload)
     if name in ("gaussian", "laplace"):
         return gaussian(workload) if name == "gaussian" else laplace(workload)
     if name in ("wavelet", "hierarchical"):
@@ -472,7 +486,13 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
                 spec_digest=binding,
                 histogram_digest=counts.digest,
             )
-            draw(context.store, name, exact, key, planned.noise, {"grid": planned.grid.digest})
+            facts = {"grid": planned.grid.digest}
+            if isinstance(planned.grid, AdaptiveLattice):
+                assert isinstance(exact, np.ndarray)
+                values = measured_by_dawa(exact, spec.queries, planned.grid, spec.budget.loss, key.reveal())
+                context.store.put(name, values, {"noise": "laplace", "scale": planned.noise.scale, **facts})
+            else:
+                draw(context.store, name, exact, key, planned.noise, facts)
         if isinstance(exact, StoredArray):
             context.store.delete(exact.name)
         stored = context.store.open(name)
@@ -517,8 +537,11 @@ def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
     if isinstance(planned.grid, TermGrid):
         return _answer_terms(context, planned, planned.grid, measured, names)
     context.progress("answer", "inverting the strategy")
-    reader = context.engine.heavy(partial(reader_of, workload, direct=planned.strategy.direct), planned.grid)
-    values = reader.estimate(context.store.read(measured))
+    grid, noisy = planned.grid, context.store.read(measured)
+    if isinstance(grid, AdaptiveLattice):
+        workload, grid, noisy = read_dawa(noisy, workload, grid)
+    reader = context.engine.heavy(partial(reader_of, workload, direct=planned.strategy.direct), grid)
+    values = reader.estimate(noisy)
     options = planned.spec.postprocess
     if options.known:
         counts = np.array([known.count for known in options.known])
@@ -544,6 +567,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
         cells,
         planned.noise,
         options.integer,
+        planned.strategy.name == "dawa",
     )
 
     def tell(done: int, total: int) -> None:
@@ -591,6 +615,7 @@ def _answer_shard(
     cells: StoredArray | None,
     noise: Noise,
     integer: bool,
+    biased: bool,
     shard: int,
 ) -> list[str]:
     whole = reader if inverse is None else reader.with_inverse(store.read(inverse))
@@ -601,6 +626,8 @@ def _answer_shard(
         answers, half = fitted, half + np.abs(fitted - answers)  # still covers what the unbiased interval covers
     if integer:
         answers, half = np.rint(answers), half + 0.5
+    if biased:
+        half = np.full_like(half, np.nan)  # the error bars know the noise only
     columns = (answers, errors, half)
     return [store.write_shard(target, shard, column) for target, column in zip(plans, columns, strict=True)]
 
@@ -655,6 +682,7 @@ def certificate(planned: Plan) -> dict[str, Any]:
         "mechanism": {
             "name": strategy.name,
             "consistent": not strategy.direct,
+            "biased": strategy.name == "dawa",
             "rounded": spec.postprocess.integer,
             "objective": spec.objective,
             "certified_gap_of_the_worst": strategy.solve.history[-1].gap

@@ -253,7 +253,8 @@ def _print_mechanisms(certificate: dict[str, Any], efforts: dict[str, str] | Non
         gap = "not certified" if row["gap"] is None else report.over_bound(row["gap"])
         chosen = "[bold]" if row["mechanism"] == certificate["mechanism"]["name"] else ""
         worst = "-" if row.get("worst") is None else f"{row['worst']:.4g}"
-        cells = [f"{chosen}{row['mechanism']}", f"{row['rmse']:.4g}", worst, gap]
+        rmse = "depends on the data" if row["rmse"] is None else f"{row['rmse']:.4g}"
+        cells = [f"{chosen}{row['mechanism']}", rmse, worst, gap]
         table.add_row(*cells, *([efforts.get(row["mechanism"], "closed form")] if efforts else []))
     out.print(table)
 
@@ -281,7 +282,7 @@ def _print_answers(folder: Path, *, group: str | None, limit: int) -> None:
     for column in table.columns[2:]:
         column.justify = "right"
     for row in rows:
-        interval = f"{row['low_95']:,.1f} .. {row['high_95']:,.1f}"
+        interval = "not known" if row["low_95"] is None else f"{row['low_95']:,.1f} .. {row['high_95']:,.1f}"
         table.add_row(row["group"], row["query"], f"{row['answer']:,.1f}", f"{row['standard_error']:.2f}", interval)
     out.print(table)
     if len(rows) < total:

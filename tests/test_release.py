@@ -82,6 +82,34 @@ def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
         run(small.write(home.parent / "data", mechanism=mechanism, release="small-3", **pure), home)
 
 
+def test_a_data_dependent_release(home: Path) -> None:
+    """DAWA charges its epsilon once, tells the noise and no interval, and publishes the same bytes again."""
+    changes = {
+        "mechanism": "dawa",
+        "domain": {"age": {"from": 0, "to": 11}},
+        "workload": [{"cdf": {"of": "age"}}, {"ranges": {"of": ["age"]}, "relative": True}],
+        "budget": {"epsilon": 0.5},
+        "ledger": {"dataset": "small", "cap": {"epsilon": 0.5}},
+    }
+    path = small.write(home.parent / "data", **changes)
+    done = run(path, home)
+    table, certificate = report.load(done.folder)
+    assert table["low_95"].null_count == table["high_95"].null_count == table.num_rows == 12 + 78
+    assert certificate["mechanism"]["biased"]
+    assert certificate["mechanism"]["rmse"] is None
+    assert certificate["privacy"]["epsilon"] == 0.5
+    page = (done.folder / "index.html").read_text()
+    assert "not known" in page
+    assert "95 of 100" not in page
+    answers = table["answer"].to_numpy()
+    assert np.abs(answers[:12] - np.cumsum(np.bincount(small.records()["age"].to_numpy()))).max() < 300
+    before = small.tree(done.folder)
+    shutil.rmtree(done.folder)
+    again = run(path, home)
+    assert not again.charged
+    assert small.tree(again.folder) == before
+
+
 @pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("mechanism", ["hierarchical", "wavelet", "low-rank"])
 def test_gaussian_releases_of_the_baselines(home: Path, mechanism: str) -> None:

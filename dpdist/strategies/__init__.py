@@ -4,6 +4,7 @@ from dpdist.strategies.base import OnStep, Solve, Step, Strategy, matrix_mechani
 from dpdist.strategies.bounds import dual_bound, hardt_talwar, laplace_bound, lemma_4, low_rank_bounds, singular_value_bound
 from dpdist.strategies.coa import coa
 from dpdist.strategies.datacube import datacube
+from dpdist.strategies.dawa import dawa
 from dpdist.strategies.eigen import eigen_design
 from dpdist.strategies.fourier import fourier
 from dpdist.strategies.gaussian import gaussian, laplace
@@ -25,6 +26,7 @@ __all__ = [
     "Strategy",
     "coa",
     "datacube",
+    "dawa",
     "dual_bound",
     "effort",
     "eigen_design",

@@ -125,7 +125,7 @@ WORST_WORK = 2**34
 """Multiplications that predicting the worst query's error may take: seconds."""
 MECHANISMS = (
     *("coa", "kronecker", "marginals", "residual", "fourier", "datacube", "identity", "gaussian", "laplace"),
-    *("wavelet", "hierarchical", "low-rank"),
+    *("wavelet", "hierarchical", "low-rank", "dawa"),
 )
 DENSE_CELLS = 4096
 """Up to here ``auto`` compares strategies whose cost needs dense algebra over the cells."""
@@ -196,8 +196,10 @@ def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> dict[
             continue
         if norm == "l1" and name in ("coa", "kronecker", "marginals", "residual", "fourier", "datacube", "gaussian"):
             reasons[name] = "uses Gaussian noise; the budget is pure"
-        elif norm == "l2" and name == "laplace":
+        elif norm == "l2" and name in ("laplace", "dawa"):
             reasons[name] = "uses Laplace noise; the budget has a delta"
+        elif name == "dawa":
+            reasons[name] = "its error depends on the data and is not in the error bars; ask for it by name"
         elif name in ("marginals", "fourier", "datacube") and not is_marginals(workload):
             reasons[name] = "the workload asks for more than marginals"
         elif name == "kronecker" and not is_product(workload):
@@ -267,5 +269,5 @@ def candidates(strategies: list[Strategy], workload: Workload, lower: float | No
     for strategy in strategies:
         cost = strategy.workload_cost
         gap = cost / lower - 1.0 if cost is not None and lower is not None and lower > 0 else None
-        out.append(Candidate(strategy.name, cost, gap, worst_deviation(strategy, workload)))
+        out.append(Candidate(strategy.name, cost, gap, None if cost is None else worst_deviation(strategy, workload)))
     return out
