@@ -150,6 +150,38 @@ def reader_of(workload: Workload, grid: Grid, *, direct: bool) -> Reader:
     return Reader(workload, grid.spacing, basis=basis, inverse=inverse)
 
 
+Measured = tuple[Grid | TermGrid, Matrix, Noise]
+"""A grid, what was measured on it, and the noise in it."""
+
+
+def joint_reader(workload: Workload, parts: Sequence[Measured]) -> tuple[Reader, Matrix]:
+    """One least-squares estimate from one or several measurements of the same records, and the reader of its answers.
+
+    Each measurement is divided by its noise's deviation; the first one must determine every answer. Cells are written down:
+    see ``JOINT_CELLS``.
+
+    Args:
+        parts: all with the same kind of noise.
+    Returns: a reader for ``parts[0]``'s noise, and the estimate for it.
+    """
+    rows = np.concatenate(
+        [block.astype(np.float64) / noise.deviation for grid, _, noise in parts for block in grid.row_blocks()]
+    )
+    values = np.concatenate([measured.astype(np.float64) / noise.deviation for _, measured, noise in parts])
+    squares, vectors = scipy.linalg.eigh(rows.T @ rows, check_finite=False)
+    kept = squares > rows.shape[0] * np.finfo(float).eps * squares[-1]
+    inverse = (vectors[:, kept] / squares[kept]) @ (vectors[:, kept].T @ rows.T)
+    basis = integer_basis(workload)
+    if basis.operator is not None:
+        inverse = basis.operator.matvec(inverse)
+    reader = Reader(workload, 1.0, basis=basis, inverse=inverse / parts[0][2].deviation)
+    return reader, inverse @ values
+
+
+JOINT_CELLS = 4096
+"""Up to here measurements are combined: every cell is written down."""
+
+
 def _fits(grid: Grid, basis: Basis) -> bool:
     """Whether the strategy mixes the very rows of the workload's basis."""
     if grid.mixing.ndim == 1:

@@ -274,6 +274,9 @@ class PostprocessSpec(Part):
     known: tuple[KnownSpec, ...] = Field((), description="public counts, as equality constraints: smaller, exact errors")
     non_negative: bool = Field(False, description="the closest non-negative cells; biased upwards where counts are small")
     integer: bool = Field(False, description="answers rounded to whole numbers; totals may differ from their parts")
+    consistent_with: tuple[str, ...] = Field(
+        (), description="specs of earlier releases of the same records: one estimate from all measurements, smaller errors"
+    )
 
     @model_validator(mode="after")
     def _one_fit(self) -> PostprocessSpec:
@@ -339,6 +342,20 @@ class ReleaseSpec(Part):
         everyone = listed_marginals(self.attributes, [()])
         given = [everyone if k.where is None else predicates(self.attributes, [k.where]) for k in self.postprocess.known]
         return tuple(workload.blocks[0] for workload in given)
+
+    @cached_property
+    def companions(self) -> tuple[ReleaseSpec, ...]:
+        """The specs of the releases that this one is made consistent with."""
+        found = tuple(load(self._folder / path, follow=False) for path in self.postprocess.consistent_with)
+        for other in found:
+            if other.release == self.release or [o.release for o in found].count(other.release) > 1:
+                raise InvalidInput(f"release {other.release!r} is named twice; name other, earlier releases")
+            same = (other.attributes, other.ledger.dataset, other.budget.pure)
+            if same != (self.attributes, self.ledger.dataset, self.budget.pure):
+                raise InvalidInput(
+                    f"release {other.release!r} cannot be combined: it needs the same domain, data set and kind of noise"
+                )
+        return found
 
     @property
     def records_path(self) -> Path:
@@ -425,15 +442,17 @@ class ReleaseSpec(Part):
         return int(first[0]), int(last[0])
 
 
-def load(source: ReleaseSpec | dict[str, Any] | str | Path) -> ReleaseSpec:
+def load(source: ReleaseSpec | dict[str, Any] | str | Path, *, follow: bool = True) -> ReleaseSpec:
     """A checked spec from a YAML file, a dictionary, or a spec.
 
+    Args:
+        follow: check the specs under ``consistent_with``, too.
     Raises: InvalidSpec naming file, line, what was found and what to do.
     """
     if isinstance(source, ReleaseSpec):
         return source
     if isinstance(source, dict):
-        return _checked(source, {}, "spec", Path.cwd())
+        return _checked(source, {}, "spec", Path.cwd(), follow=follow)
     path = Path(source)
     try:
         text = path.read_text(encoding="utf-8")
@@ -449,7 +468,7 @@ def load(source: ReleaseSpec | dict[str, Any] | str | Path) -> ReleaseSpec:
     content = _with_lines(node, (), lines, path) if node is not None else None
     if not isinstance(content, dict):
         raise InvalidSpec(f"{path}: a release spec is a mapping of keys, found {type(content).__name__}")
-    return _checked(content, lines, str(path), path.resolve().parent)
+    return _checked(content, lines, str(path), path.resolve().parent, follow=follow)
 
 
 def json_schema() -> dict[str, Any]:
@@ -457,7 +476,9 @@ def json_schema() -> dict[str, Any]:
     return ReleaseSpec.model_json_schema(by_alias=True)
 
 
-def _checked(content: dict[str, Any], lines: dict[tuple[str | int, ...], int], name: str, folder: Path) -> ReleaseSpec:
+def _checked(
+    content: dict[str, Any], lines: dict[tuple[str | int, ...], int], name: str, folder: Path, *, follow: bool
+) -> ReleaseSpec:
     try:
         spec = ReleaseSpec.model_validate(content)
     except ValidationError as error:
@@ -472,6 +493,8 @@ def _checked(content: dict[str, Any], lines: dict[tuple[str | int, ...], int], n
     for i, entry in enumerate(spec.workload):
         _located(lambda entry=entry: spec._queries_of(entry), ("workload", i), lines, name)
     _located(lambda: spec.known, ("postprocess", "known"), lines, name)
+    if follow:
+        _located(lambda: spec.companions, ("postprocess", "consistent_with"), lines, name)
     _located(lambda: _check_noise(spec), ("mechanism",), lines, name)
     if spec.mechanism == "dawa":
         _located(lambda: dawa(spec.queries), ("mechanism",), lines, name)

@@ -29,7 +29,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Charge, opened
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
-from dpdist.reconstruct import Reader, reader_of, streamed_answers, term_reader
+from dpdist.reconstruct import JOINT_CELLS, Measured, Reader, joint_reader, reader_of, streamed_answers, term_reader
 from dpdist.spec import ReleaseSpec
 from dpdist.store import Store, StoredArray
 from dpdist.strategies import (
@@ -202,29 +202,22 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     keys.load(context.home)  # before anything is charged: no key, no release
     context.store.sweep(SCRATCH_KEPT)
     planned = step("plan", lambda: plan(context, spec))
+    others = companions(context, spec)
     counts, tally = step("count", lambda: count(context, spec, planned.layout))
     measured, charged = step("measure", lambda: measure(context, planned, counts))
-    answers = step("answer", lambda: answer(context, planned, measured))
+    answers = step("answer", lambda: answer(context, planned, measured, others))
     folder = step("publish", lambda: publish(context, planned, answers))
     return Release(spec, planned, answers, folder, charged, tally)
 
 
 def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, histogram.Tally]:
     """The histogram of the spec's records, or the tables that the layout asks for."""
-    person = spec.records.person
-    source = histogram.source_of(
-        spec.records_path,
-        columns=spec.records.columns,
-        header=spec.records.header,
-        person=person.column,
-        most_records=person.most_records,
-    )
 
     def tell(done: int, total: int) -> None:
         context.progress("count", f"{done} of {total} groups of partitions")
 
     return histogram.count(
-        source,
+        _source(spec),
         spec.attributes,
         context.store,
         context.engine,
@@ -232,6 +225,53 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
         tables=layout.tables,
         on_done=tell,
     )
+
+
+def _source(spec: ReleaseSpec) -> histogram.Source:
+    person = spec.records.person
+    return histogram.source_of(
+        spec.records_path,
+        columns=spec.records.columns,
+        header=spec.records.header,
+        person=person.column,
+        most_records=person.most_records,
+    )
+
+
+Companion = tuple[Plan, StoredArray]
+"""Another release of the same records: its plan and its measurement."""
+
+
+def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
+    """The releases that a spec wants to be consistent with. They are read, never charged or drawn again.
+
+    Raises: InvalidInput when one is not committed, was measured from other records or has no linear measurement; StoreError
+        when its measurement is not the one the ledger knows.
+    """
+    out = []
+    for other in spec.companions:
+        with opened(context.home) as ledger:
+            receipt = ledger.receipt(other.release)
+        if receipt is None or receipt.state != "committed":
+            raise InvalidInput(f"release {other.release!r} is not finished; publish it first, then combine")
+        planned = plan(context, other)
+        if isinstance(planned.grid, AdaptiveLattice):
+            raise InvalidInput(f"release {other.release!r} of mechanism 'dawa' is biased and cannot be combined")
+        stored = context.store.open(f"measurements/{other.release}")
+        if stored.digest != receipt.measurement_digest:
+            raise StoreError(
+                f"the measurement of {other.release!r} is not the one the ledger knows; restore the store's backup"
+            )
+        if stored.facts["grid"] != planned.grid.digest or stored.facts["scale"] != planned.noise.scale:
+            raise InvalidInput(f"the spec of {other.release!r} was changed after its release; give the one it was made with")
+        if _source(other).digest != _source(spec).digest or count(context, other, planned.layout)[0].digest != (
+            receipt.histogram_digest
+        ):
+            raise InvalidInput(
+                f"release {other.release!r} was made from other records; only releases of the same can be combined"
+            )
+        out.append((planned, stored))
+    return tuple(out)
 
 
 def plan(context: Context, spec: ReleaseSpec) -> Plan:
@@ -278,12 +318,15 @@ def _held(planned: Plan) -> int:
 def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: Grid | TermGrid | AdaptiveLattice) -> None:
     """Post-processing that the strategy cannot have, told before anything is charged."""
     options = spec.postprocess
-    if not (options.known or options.non_negative):
+    if not (options.known or options.non_negative or options.consistent_with):
         return
-    if strategy.direct or not isinstance(grid, Grid):
+    cells = spec.queries.shape[1]
+    joint = isinstance(grid, TermGrid) or bool(options.consistent_with)
+    if strategy.direct or isinstance(grid, AdaptiveLattice) or (joint and cells > JOINT_CELLS):
+        beyond = f" over more than {JOINT_CELLS:,} cells" if joint and cells > JOINT_CELLS else ""
         raise InvalidInput(
-            f"'known' and 'non_negative' need one estimate of the cells, which mechanism {strategy.name!r} does not make; "
-            "set 'mechanism: coa' or 'identity'"
+            f"'known', 'non_negative' and 'consistent_with' need one estimate of the cells, which mechanism {strategy.name!r} "
+            f"does not make{beyond}; set 'mechanism: coa' or 'identity'"
         )
     basis = integer_basis(spec.queries)
     for block in spec.known:
@@ -526,23 +569,25 @@ def _consistent(state: str | bool, whole: bool, release_id: str) -> None:
         )
 
 
-def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
-    """Every answer and its standard error, by blocks of queries on the engine."""
-    processing = hashlib.sha256(planned.spec.postprocess.model_dump_json().encode()).hexdigest()
+def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple[Companion, ...] = ()) -> Answers:
+    """Every answer and its standard error, by blocks of queries on the engine.
+
+    Args:
+        others: releases whose measurements join the estimate.
+    """
+    facts = (planned.spec.postprocess.model_dump_json(), *(stored.digest for _, stored in others))
+    processing = hashlib.sha256(repr(facts).encode()).hexdigest()
     folder = f"answers/{planned.spec.release}-{measured.digest[:16]}-{processing[:16]}"
     workload = planned.spec.queries
     names = (f"{folder}/answer", f"{folder}/error", f"{folder}/half-width")
     if all(context.store.exists(name) for name in names):
         return Answers(*(context.store.open(name) for name in names))
-    if isinstance(planned.grid, TermGrid):
+    options = planned.spec.postprocess
+    fitted = bool(others or options.known or options.non_negative)
+    if isinstance(planned.grid, TermGrid) and not fitted:
         return _answer_terms(context, planned, planned.grid, measured, names)
     context.progress("answer", "inverting the strategy")
-    grid, noisy = planned.grid, context.store.read(measured)
-    if isinstance(grid, AdaptiveLattice):
-        workload, grid, noisy = read_dawa(noisy, workload, grid)
-    reader = context.engine.heavy(partial(reader_of, workload, direct=planned.strategy.direct), grid)
-    values = reader.estimate(noisy)
-    options = planned.spec.postprocess
+    reader, values = _estimate(context, planned, context.store.read(measured), others)
     if options.known:
         counts = np.array([known.count for known in options.known])
         reader, values = reader.conditioned(values, planned.spec.known, counts, planned.noise)
@@ -577,6 +622,21 @@ def answer(context: Context, planned: Plan, measured: StoredArray) -> Answers:
     done = [context.store.finish(target, [row[i] for row in digests]) for i, target in enumerate(plans)]
     context.store.delete(scratch)
     return Answers(*done)
+
+
+def _estimate(context: Context, planned: Plan, noisy: Matrix, others: tuple[Companion, ...]) -> tuple[Reader, Matrix]:
+    """The reader, and what it reads answers from."""
+    workload, grid = planned.spec.queries, planned.grid
+    if isinstance(grid, AdaptiveLattice):
+        workload, grid, noisy = read_dawa(noisy, workload, grid)
+    elif others or isinstance(grid, TermGrid):
+        parts: list[Measured] = [(grid, noisy, planned.noise)]
+        for other, stored in others:
+            assert not isinstance(other.grid, AdaptiveLattice)
+            parts.append((other.grid, context.store.read(stored), other.noise))
+        return context.engine.heavy(partial(joint_reader, workload), parts)
+    reader = context.engine.heavy(partial(reader_of, workload, direct=planned.strategy.direct), grid)
+    return reader, reader.estimate(noisy)
 
 
 def _answer_terms(context: Context, planned: Plan, grid: TermGrid, measured: StoredArray, names: tuple[str, ...]) -> Answers:
@@ -706,6 +766,12 @@ def _post_processing(spec: ReleaseSpec) -> list[str]:
     """What was done to the answers, and to their error bars."""
     options = spec.postprocess
     out = []
+    if options.consistent_with:
+        names = ", ".join(other.release for other in spec.companions)
+        out.append(
+            f"one estimate from this release's measurement and those of {names}: answers of all agree when each is read so; "
+            "standard errors are those of all measurements together, and the releases' answers are not independent"
+        )
     if options.known:
         facts = ", ".join(f"{known.where or 'all records'} = {known.count:g}" for known in options.known)
         out.append(

@@ -20,7 +20,7 @@ from distributed import LocalCluster
 
 import dpdist as dp
 from dpdist import engine, report, stages
-from dpdist.errors import BudgetExceeded, InvalidInput, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
+from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
 from dpdist.privacy.ledger import opened
 from dpdist.spec import load
 from dpdist.store import Store
@@ -240,7 +240,7 @@ def test_known_counts_make_errors_smaller_and_stay_exact(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("fixed_noise")
-@pytest.mark.parametrize("mechanism", ["coa", "identity"])
+@pytest.mark.parametrize("mechanism", ["coa", "identity", "residual"])
 def test_non_negative_whole_answers(home: Path, mechanism: str) -> None:
     few = small.records(rows=40)
     options = {"table": few, "mechanism": mechanism, "budget": {"rho": 0.01}}
@@ -262,10 +262,6 @@ def test_non_negative_whole_answers(home: Path, mechanism: str) -> None:
     [
         ({"mechanism": "gaussian", "postprocess": {"non_negative": True}}, "which mechanism 'gaussian' does not make"),
         (
-            {"workload": [{"marginals": {"ways": [1]}}], "postprocess": {"known": [{"count": 1}]}},
-            "mechanism 'marginals' does not",
-        ),
-        (
             {"postprocess": {"known": [{"where": "age == 1 and sex == 'f' and work == 'a'", "count": 1}]}},
             "no combination of the",
         ),
@@ -276,6 +272,66 @@ def test_fits_that_are_not_possible_are_told_before_the_charge(home: Path, chang
         run(small.write(home.parent / "data", **changes), home)
     with opened(home) as ledger:
         assert ledger.entries() == []
+
+
+TABLES = [{"marginals": {"ways": [1, 2]}}]
+BY_SEX = [{"cdf": {"of": "age", "by": ["sex"]}}]
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize(
+    ("first", "second"), [("auto", "coa"), ("identity", "auto"), ("gaussian", "residual"), ("coa", "auto")]
+)
+def test_releases_of_the_same_records_agree(home: Path, first: str, second: str) -> None:
+    """One estimate from both measurements: errors as the dense weighted least squares says, smaller than either alone."""
+    data = home.parent / "data"
+    earlier = small.write(data, workload=TABLES, mechanism=first, release="earlier", budget={"rho": 0.04})
+    earlier = earlier.rename(data / "earlier.yaml")
+    done = run(earlier, home)
+    shared = {"workload": BY_SEX, "mechanism": second, "release": "later", "budget": {"rho": 0.1}}
+    alone = run(small.write(data, **shared), home)
+    shutil.move(alone.folder, home.parent / "alone")
+    both = run(small.write(data, **shared, postprocess={"consistent_with": ["earlier.yaml"]}), home)
+    assert not both.charged
+    found, errors = (report.load(both.folder)[0][c].to_numpy() for c in ("answer", "standard_error"))
+    rows, values = [], []
+    for release in (alone, done):
+        grid, noise = release.plan.grid, release.plan.noise
+        store = Store(home / "store")
+        rows.append(np.concatenate(list(grid.row_blocks())) / noise.deviation)  # type: ignore[union-attr]
+        values.append(store.read(store.open(f"measurements/{release.spec.release}")) / noise.deviation)
+    stacked = np.concatenate(rows)
+    queries = alone.spec.queries.unweighted.dense()
+    np.testing.assert_allclose(found, queries @ np.linalg.pinv(stacked) @ np.concatenate(values), atol=0.01)
+    covariance = queries @ np.linalg.pinv(stacked.T @ stacked) @ queries.T
+    np.testing.assert_allclose(errors, np.sqrt(np.diag(covariance)), rtol=1e-3)
+    assert (errors <= report.load(home.parent / "alone")[0]["standard_error"].to_numpy() * (1 + 1e-3)).all()
+    assert errors.mean() < 0.95 * report.load(home.parent / "alone")[0]["standard_error"].to_numpy().mean()
+    assert "earlier" in report.load(both.folder)[1]["post_processing"][0]
+    with opened(home) as ledger:
+        assert sum(entry["event"] == "reserved" for entry in ledger.entries()) == 2
+
+
+def test_releases_that_cannot_be_combined(home: Path) -> None:
+    data = home.parent / "data"
+    small.write(data, workload=TABLES, release="earlier").rename(data / "earlier.yaml")
+    later = {"workload": BY_SEX, "release": "later", "postprocess": {"consistent_with": ["earlier.yaml"]}}
+    path = small.write(data, **later)
+    with pytest.raises(InvalidInput, match="publish it first"):
+        run(path, home)
+    run(data / "earlier.yaml", home)
+    path = small.write(data, table=small.records(seed=1), **later)
+    with pytest.raises(InvalidInput, match="other records"):
+        run(path, home)
+    small.write(data, workload=BY_SEX, release="earlier").rename(data / "earlier.yaml")
+    with pytest.raises(InvalidInput, match="was changed after its release"):
+        run(small.write(data, **later), home)
+    with pytest.raises(InvalidSpec, match="named twice"):
+        run(small.write(data, **{**later, "release": "earlier"}), home)
+    with pytest.raises(InvalidSpec, match="same domain"):
+        run(small.write(data, **later, ledger={"dataset": "other", "cap": {"rho": 1}}), home)
+    with opened(home) as ledger:
+        assert {entry["release"] for entry in ledger.entries() if entry["event"] == "reserved"} == {"earlier"}
 
 
 def test_the_least_largest_error(home: Path) -> None:

@@ -126,7 +126,7 @@ def test_the_tree_spends_its_sensitivity_and_helps(buckets: int) -> None:
     plain = hierarchical((buckets,), all_ranges(buckets), branching=None, norm="l1")
     assert 2 * costs[1] <= plain.workload_cost * (1 + 1e-6)  # type: ignore[operator]
     if buckets == 200:
-        assert costs[0] < 0.85 * np.trace(gram)
+        assert costs[0] < 0.88 * np.trace(gram)
     if buckets == 512:
         assert costs[1] < 0.7 * costs[0]  # a tree of more than two children
 
