@@ -9,6 +9,7 @@ import scipy.sparse
 from dpdist.errors import InvalidInput
 from dpdist.operators import (
     AllRanges,
+    Circulant,
     Dense,
     Fourier,
     Haar,
@@ -25,6 +26,7 @@ from dpdist.operators import (
     Scaled,
     Sparse,
     Stack,
+    Toeplitz,
     Total,
     Tree,
 )
@@ -61,6 +63,14 @@ OPERATORS: list[Operator] = [
     Hadamard(3),
     Marginal((2, 3, 2), (2, 0)),
     Marginal((2, 3), ()),
+    Toeplitz(6, np.array([1.0, 2.0, -1.0])),
+    Toeplitz(6, np.array([0.5, 2.0, -1.0, 0.25]), -2),
+    Toeplitz(5, np.array([3.0, 1.0]), 2),
+    Toeplitz(4, np.ones(9)),
+    Toeplitz(1, np.array([2.0])),
+    Circulant(6, np.array([0.5, 2.0, -1.0]), -1),
+    Circulant(5, np.array([1.0, 2.0]), 3),
+    Circulant(3, np.arange(1.0, 8.0)),
     RowScaled(np.array([0.5, 2.0, 3.0, 0.25]), Prefix(4)),
     RowScaled(np.arange(1, 11), AllRanges(4)),
     RowScaled(np.array([2.0, 3.0, 1.0]), ListedRanges(6, np.array([[0, 2], [3, 3], [1, 5]]))),
@@ -164,6 +174,12 @@ def test_fingerprint_depends_on_content() -> None:
         (lambda: Product(Prefix(3), Prefix(4)), "do not chain"),
         (lambda: Identity(0), "positive"),
         (lambda: Fourier(0), "positive"),
+        (lambda: Toeplitz(4, np.zeros(3)), "all zero"),
+        (lambda: Toeplitz(4, np.array([1.0, np.nan])), "NaN"),
+        (lambda: Toeplitz(4, np.array([1j])), "complex"),
+        (lambda: Toeplitz(4, np.zeros(0)), "at least one coefficient"),
+        (lambda: Toeplitz(4, np.ones(2), 4), "reaches any of the 4 steps"),
+        (lambda: Circulant(4, np.zeros(3)), "all zero"),
         (lambda: Hadamard(-1), "bits"),
         (lambda: RowScaled(np.array([1.0, 0.0, 1.0]), Prefix(3)), "positive finite scales"),
         (lambda: Marginal((2, 3), (0, 2)), "distinct attributes"),
@@ -172,3 +188,13 @@ def test_fingerprint_depends_on_content() -> None:
 def test_refusals(build: object, match: str) -> None:
     with pytest.raises(InvalidInput, match=match):
         build()  # type: ignore[operator]
+
+
+def test_a_filter_is_the_top_of_its_circle() -> None:
+    """The circulant matrix of enough points, cut to n x n, is the filter; its eigenvalues are the spectrum."""
+    for operator in (Toeplitz(6, np.array([1.0, 2.0, -1.0])), Toeplitz(6, np.array([0.5, 2.0, -1.0, 0.25]), -2)):
+        points = 6 + operator.reach
+        around = Circulant(points, operator.kernel, operator.first_lag)
+        np.testing.assert_allclose(around.dense()[:6, :6], operator.dense())
+        x = STATE.standard_normal(points)
+        np.testing.assert_allclose(np.fft.rfft(around.dense() @ x), operator.spectrum(points) * np.fft.rfft(x), atol=1e-12)

@@ -5,10 +5,12 @@ from dpdist.operators.dense import Dense, Sparse
 from dpdist.operators.kronecker import Kronecker, Marginal
 from dpdist.operators.line import AllRanges, Haar, Identity, ListedRanges, Prefix, Total, Tree
 from dpdist.operators.stack import Permuted, Product, RowScaled, Scaled, Stack
+from dpdist.operators.toeplitz import Circulant, Toeplitz
 from dpdist.operators.transforms import Fourier, Hadamard
 
 __all__ = [
     "AllRanges",
+    "Circulant",
     "Dense",
     "Fourier",
     "Haar",
@@ -26,6 +28,7 @@ __all__ = [
     "Scaled",
     "Sparse",
     "Stack",
+    "Toeplitz",
     "Total",
     "Tree",
 ]

@@ -3,6 +3,7 @@
 from dpdist.workloads.base import Block, Workload, relative, union
 from dpdist.workloads.basis import Basis, integer_basis
 from dpdist.workloads.explicit import explicit
+from dpdist.workloads.filters import Filter, filtered
 from dpdist.workloads.marginals import marginals
 from dpdist.workloads.predicates import predicates
 from dpdist.workloads.random import (
@@ -20,11 +21,13 @@ from dpdist.workloads.ranges import all_ranges, boxes, listed_ranges, prefix, ra
 __all__ = [
     "Basis",
     "Block",
+    "Filter",
     "Workload",
     "all_ranges",
     "boxes",
     "discrete",
     "explicit",
+    "filtered",
     "integer_basis",
     "listed_ranges",
     "marginal_queries",

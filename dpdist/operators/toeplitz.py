@@ -1,0 +1,165 @@
+"""Filters as matrices: every output weighs the inputs by their distance in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.fft
+import scipy.signal
+
+from dpdist.errors import InvalidInput
+from dpdist.operators.base import Matrix, Operator
+
+
+class Toeplitz(Operator):
+    """y_t = sum over k of kernel[k] x_{t - first_lag - k}; inputs before the first and after the last step count as zero.
+
+    A ``first_lag`` of 0 filters the past only: the matrix is lower triangular. Products cost one FFT.
+    """
+
+    circular = False
+
+    def __init__(self, n: int, kernel: Matrix, first_lag: int = 0) -> None:
+        if n != int(n) or n < 1:
+            raise InvalidInput(f"the number of steps must be a positive whole number, found {n!r}")
+        self.n = int(n)
+        self.kernel, self.first_lag = _reaching(_checked(kernel), int(first_lag), self.n)
+        self.shape = (self.n, self.n)
+        self.integral = bool((self.kernel == np.rint(self.kernel)).all())
+
+    def matvec(self, x: Matrix) -> Matrix:
+        return self._filtered(x, self.kernel, self.first_lag)
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        return self._filtered(y, self.kernel[::-1], 1 - self.first_lag - self.kernel.size)
+
+    def _filtered(self, x: Matrix, kernel: Matrix, lag: int) -> Matrix:
+        full = _convolved(x, kernel, exact=self.integral and x.dtype.kind == "i")
+        out = np.zeros((self.n, *x.shape[1:]), dtype=full.dtype)
+        low, high = max(0, lag), min(self.n, lag + full.shape[0])
+        if low < high:
+            out[low:high] = full[low - lag : high - lag]
+        return out
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        lag = np.arange(start, stop)[:, None] - np.arange(self.n) - self.first_lag
+        inside = (lag >= 0) & (lag < self.kernel.size)
+        return np.where(inside, self.kernel[np.clip(lag, 0, self.kernel.size - 1)], 0.0)
+
+    def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        names = cells[0] if cells else [str(cell) for cell in range(self.n)]
+        return [f"at {name}" for name in names[start:stop]]
+
+    def column_norms_squared(self) -> Matrix:
+        return self._column_sums(self.kernel**2)
+
+    def column_norms_l1(self) -> Matrix:
+        return self._column_sums(np.abs(self.kernel))
+
+    def row_norms_squared(self) -> Matrix:
+        return self._column_sums(self.kernel**2)[::-1] if self.first_lag == 0 else self._row_sums(self.kernel**2)
+
+    def _column_sums(self, values: Matrix) -> Matrix:
+        """For every column j, the sum over the taps k whose output t = j + first_lag + k lies in 0..n."""
+        sums = np.concatenate([[0.0], np.cumsum(values)])
+        j = np.arange(self.n)
+        low = np.clip(-self.first_lag - j, 0, values.size)
+        high = np.clip(self.n - self.first_lag - j, 0, values.size)
+        return np.asarray(sums[high] - sums[low])
+
+    def _row_sums(self, values: Matrix) -> Matrix:
+        sums = np.concatenate([[0.0], np.cumsum(values)])
+        t = np.arange(self.n)
+        low = np.clip(t - self.first_lag - self.n + 1, 0, values.size)
+        high = np.clip(t - self.first_lag + 1, 0, values.size)
+        return np.asarray(sums[high] - sums[low])
+
+    def spectrum(self, points: int) -> Matrix:
+        """Eigenvalues of the circulant matrix of ``points`` steps with these taps, rfft order, complex128."""
+        lags = (self.first_lag + np.arange(self.kernel.size)) % points
+        around = np.zeros(points)
+        np.add.at(around, lags, self.kernel)
+        return np.asarray(scipy.fft.rfft(around))
+
+    @property
+    def reach(self) -> int:
+        """Steps that a circle needs beyond n so that the filter does not see its own other end."""
+        last = self.first_lag + self.kernel.size - 1
+        return max(last, 0) + max(-self.first_lag, 0)
+
+    def description(self) -> tuple[object, ...]:
+        return (type(self).__name__.lower(), self.n, self.first_lag, self.kernel)
+
+
+class Circulant(Toeplitz):
+    """The same filter around a circle of n steps: after the last step comes the first."""
+
+    circular = True
+
+    def __init__(self, n: int, kernel: Matrix, first_lag: int = 0) -> None:
+        taps = _checked(kernel)
+        around = np.zeros(int(n))
+        np.add.at(around, (int(first_lag) + np.arange(taps.size)) % int(n), taps)
+        self.n = int(n)
+        self.kernel, self.first_lag = around, 0
+        self.shape = (self.n, self.n)
+        self.integral = bool((around == np.rint(around)).all())
+
+    def _filtered(self, x: Matrix, kernel: Matrix, lag: int) -> Matrix:
+        full = _convolved(x, kernel, exact=self.integral and x.dtype.kind == "i")
+        out = np.zeros((self.n, *x.shape[1:]), dtype=full.dtype)
+        np.add.at(out, (lag + np.arange(full.shape[0])) % self.n, full)
+        return out
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        return np.asarray(self.kernel[(np.arange(start, stop)[:, None] - np.arange(self.n)) % self.n])
+
+    def _column_sums(self, values: Matrix) -> Matrix:
+        return np.full(self.n, float(values.sum()))
+
+    _row_sums = _column_sums
+
+    @property
+    def reach(self) -> int:
+        return 0
+
+
+SMALL = 2**20
+"""Products of steps and taps that are summed one by one."""
+
+
+def _convolved(x: Matrix, kernel: Matrix, *, exact: bool) -> Matrix:
+    """The full convolution along the first axis; integers exactly."""
+    taps = (kernel.astype(np.int64) if exact else kernel).reshape(-1, *(1,) * (x.ndim - 1))
+    if exact or x.size * kernel.size <= SMALL:
+        return np.asarray(scipy.signal.convolve(x, taps, method="direct"))
+    return np.asarray(scipy.signal.oaconvolve(x, taps, axes=0))
+
+
+def _checked(kernel: Matrix) -> Matrix:
+    taps = np.asarray(kernel)
+    if np.iscomplexobj(taps):
+        raise InvalidInput(
+            "a filter has real coefficients, found complex ones; filter real and imaginary parts by themselves"
+        )
+    if taps.ndim != 1 or taps.size == 0:
+        raise InvalidInput(f"a filter is a list of at least one coefficient, found shape {taps.shape}")
+    taps = taps.astype(np.float64)
+    if not np.isfinite(taps).all():
+        raise InvalidInput("a filter holds NaN or infinite coefficients; replace them")
+    if not taps.any():
+        raise InvalidInput("a filter whose coefficients are all zero asks for nothing; leave it out")
+    return taps
+
+
+def _reaching(taps: Matrix, first_lag: int, n: int) -> tuple[Matrix, int]:
+    """The taps that reach a step of the series from another one: lags beyond n - 1 never do.
+
+    Raises: InvalidInput when none does.
+    """
+    lags = first_lag + np.arange(taps.size)
+    kept = (np.abs(lags) < n) & (np.maximum.accumulate(taps != 0)) & (np.maximum.accumulate((taps != 0)[::-1])[::-1])
+    if not kept.any():
+        raise InvalidInput(f"no coefficient of the filter reaches any of the {n} steps: its lags begin at {first_lag}")
+    return taps[kept], int(lags[kept][0])

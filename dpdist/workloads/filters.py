@@ -1,0 +1,138 @@
+"""Filtered time series: running sums, windows, decays, trends, bands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.fft
+
+from dpdist.domain import Domain
+from dpdist.errors import InvalidInput
+from dpdist.operators import Circulant, Identity, Matrix, Operator, Toeplitz
+from dpdist.workloads.base import Block, Workload
+
+NEGLIGIBLE = 1e-12
+"""Taps of infinite filters below this part of the largest are cut."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """y_t = sum over k of kernel[k] x_{t - first_lag - k}.
+
+    Attributes:
+        name: in words.
+        kernel: (taps,) float64.
+        first_lag: negative where the filter looks ahead.
+    """
+
+    name: str
+    kernel: Matrix = field(repr=False)
+    first_lag: int = 0
+
+
+def running_sum(n: int) -> Filter:
+    """The sum of all steps so far."""
+    return Filter("running sum", np.ones(n))
+
+
+def window(width: int, *, mean: bool = False) -> Filter:
+    """The sum (or mean) of the last ``width`` steps."""
+    _at_least("the width of a window", width, 1)
+    what = "mean" if mean else "sum"
+    return Filter(f"{what} of {width} steps", np.full(width, 1.0 / width if mean else 1.0))
+
+
+def exponential(rate: float, n: int) -> Filter:
+    """sum of rate^k x_{t-k}, 0 < rate < 1."""
+    if not 0 < rate < 1:
+        raise InvalidInput(f"the rate of an exponential decay lies in (0, 1), found {rate:g}; for 1 ask for the running sum")
+    taps = min(n, 1 + math.ceil(math.log(NEGLIGIBLE) / math.log(rate)))
+    return Filter(f"exponential decay {rate:g}", rate ** np.arange(taps))
+
+
+def polynomial(power: float, n: int) -> Filter:
+    """sum of (k + 1)^-power x_{t-k}, power > 0."""
+    if not (power > 0 and math.isfinite(power)):
+        raise InvalidInput(f"the power of a polynomial decay is positive, found {power:g}")
+    return Filter(f"polynomial decay {power:g}", np.arange(1.0, n + 1) ** -power)
+
+
+def hodrick_prescott(smoothing: float, n: int, *, part: str = "trend") -> Filter:
+    """The Hodrick-Prescott filter far from the ends of a series: two-sided, its trend or what is left of it, the cycle.
+
+    Args:
+        smoothing: lambda, 1600 for quarters.
+    Source: Hodrick & Prescott 1997; transfer function of the cycle 4 l (1 - cos w)^2 / (1 + 4 l (1 - cos w)^2) (King & Rebelo 1993).
+    """
+    if not (smoothing > 0 and math.isfinite(smoothing)) or part not in ("trend", "cycle"):
+        raise InvalidInput(
+            f"a Hodrick-Prescott filter needs a positive lambda and 'trend' or 'cycle', found {smoothing:g}, {part!r}"
+        )
+    points = scipy.fft.next_fast_len(max(4 * n, 64 * math.ceil(smoothing**0.25)))
+    weight = 4.0 * smoothing * (1.0 - np.cos(2.0 * np.pi * np.arange(points // 2 + 1) / points)) ** 2
+    response = weight / (1.0 + weight) if part == "cycle" else 1.0 / (1.0 + weight)
+    around = scipy.fft.irfft(response, points)[: points // 2]
+    last = min(n - 1, int(np.flatnonzero(np.abs(around) > NEGLIGIBLE * np.abs(around[0])).max()))
+    side = around[1 : last + 1]
+    return Filter(f"Hodrick-Prescott {part}, lambda {smoothing:g}", np.concatenate([side[::-1], around[:1], side]), -last)
+
+
+def baxter_king(shortest: float, longest: float, width: int) -> Filter:
+    """The band of periods from ``shortest`` to ``longest`` steps, by 2 width + 1 taps that sum to zero.
+
+    Source: Baxter & King 1999.
+    """
+    _at_least("the half width of a Baxter-King filter", width, 1)
+    if not 2 <= shortest < longest:
+        raise InvalidInput(f"a band needs 2 <= shortest < longest period, found {shortest:g} and {longest:g}")
+    low, high = 2.0 * np.pi / longest, 2.0 * np.pi / shortest
+    k = np.arange(1, width + 1)
+    side = (np.sin(high * k) - np.sin(low * k)) / (np.pi * k)
+    taps = np.concatenate([side[::-1], [(high - low) / np.pi], side])
+    return Filter(f"periods of {shortest:g} to {longest:g} steps", taps - taps.mean(), -width)
+
+
+def coefficients(kernel: Matrix, name: str = "filter", *, first_lag: int = 0) -> Filter:
+    """Any taps."""
+    return Filter(name, np.asarray(kernel), first_lag)
+
+
+def filtered(
+    domain: Domain | int, of: str, filters: Sequence[Filter], by: tuple[str, ...] = (), *, circular: bool = False
+) -> Workload:
+    """Every filter of one ordered attribute's counts, at every step, for every combination of the ``by`` attributes.
+
+    Steps without records count zero. Taps beyond the series are cut.
+
+    Args:
+        domain: a domain, or the number of steps of an anonymous one (its attribute is x0).
+        circular: the step after the last is the first.
+    """
+    whole = domain if isinstance(domain, Domain) else Domain.of_shape((domain,))
+    names = [f.name for f in filters]
+    if not filters or len(set(names)) != len(names):
+        raise InvalidInput(f"filters need distinct names and at least one, found {names}")
+    attribute = whole.attributes[whole.axis(of)]
+    if attribute.categories:
+        raise InvalidInput(f"attribute {of!r} has categories, which have no order; filters need edges or from/to")
+    if of in by or len(set(by)) != len(by):
+        raise InvalidInput(f"filters of {of!r} name an attribute twice: {[of, *by]}")
+    kind = Circulant if circular else Toeplitz
+    blocks = []
+    for each in filters:
+        parts: list[tuple[int, Operator]] = [(whole.axis(of), kind(attribute.size, each.kernel, each.first_lag))]
+        parts += [(whole.axis(name), Identity(whole.attributes[whole.axis(name)].size)) for name in by]
+        parts.sort(key=lambda part: part[0])
+        axes, factors = tuple(axis for axis, _ in parts), tuple(factor for _, factor in parts)
+        texts = (f.row_names(0, f.shape[0], whole.attributes[axis].labels) for axis, f in zip(axes, factors, strict=True))
+        title = each.name + (" by " + ", ".join(by) if by else "")
+        blocks.append(Block(title, axes, factors, tuple(tuple(names) for names in texts)))
+    return Workload(whole, tuple(blocks))
+
+
+def _at_least(what: str, found: int, least: int) -> None:
+    if found != int(found) or found < least:
+        raise InvalidInput(f"{what} is a whole number of at least {least}, found {found!r}")

@@ -1,0 +1,112 @@
+"""Filters against their definitions, in the time and in the frequency domain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpdist.domain import Attribute, Domain
+from dpdist.errors import InvalidInput
+from dpdist.workloads import filtered
+from dpdist.workloads.filters import (
+    Filter,
+    baxter_king,
+    coefficients,
+    exponential,
+    hodrick_prescott,
+    polynomial,
+    running_sum,
+    window,
+)
+
+X = np.random.default_rng(0).integers(0, 90, 200).astype(np.float64)
+
+
+def applied(each: Filter, x: np.ndarray = X, **options: bool) -> np.ndarray:
+    return np.asarray(filtered(x.size, "x0", [each], **options).unweighted.matvec(x))
+
+
+def test_sums_windows_and_decays() -> None:
+    np.testing.assert_allclose(applied(running_sum(200)), np.cumsum(X), atol=1e-9)
+    slow = [X[max(0, t - 6) : t + 1].sum() for t in range(200)]
+    np.testing.assert_allclose(applied(window(7)), slow, atol=1e-9)
+    np.testing.assert_allclose(applied(window(7, mean=True)), np.array(slow) / 7, atol=1e-9)
+    decay, level = [], 0.0
+    for value in X:
+        level = 0.9 * level + value
+        decay.append(level)
+    np.testing.assert_allclose(applied(exponential(0.9, 200)), decay, rtol=1e-9)
+    slow = [sum(X[t - k] / (k + 1) ** 1.5 for k in range(t + 1)) for t in range(200)]
+    np.testing.assert_allclose(applied(polynomial(1.5, 200)), slow, rtol=1e-9)
+    np.testing.assert_allclose(applied(window(3), circular=True)[0], X[0] + X[-1] + X[-2])
+    np.testing.assert_allclose(applied(window(999)), np.cumsum(X), atol=1e-9)  # taps beyond the series are cut
+
+
+def test_hodrick_prescott_inside_a_series() -> None:
+    """Far from the ends, where the published filter is not a convolution, it solves (I + l D'D) trend = x."""
+    second = np.diff(np.eye(200), 2, axis=0)
+    exact = np.linalg.solve(np.eye(200) + 50.0 * second.T @ second, X)
+    trend, cycle = (applied(hodrick_prescott(50.0, 200, part=part)) for part in ("trend", "cycle"))
+    np.testing.assert_allclose(trend[80:120], exact[80:120], atol=1e-6)
+    np.testing.assert_allclose(trend + cycle, X, atol=1e-6)
+    np.testing.assert_allclose(hodrick_prescott(1600.0, 900).kernel.sum(), 1.0, atol=1e-9)
+
+
+def test_baxter_king_passes_its_band() -> None:
+    taps = baxter_king(6, 32, 12)
+    assert taps.kernel.sum() == pytest.approx(0.0, abs=1e-12)
+    assert taps.kernel.size == 25
+    assert taps.first_lag == -12
+    published = [
+        0.2777,
+        0.2204,
+        0.0838,
+        -0.0521,
+        -0.1184,
+        -0.1012,
+        -0.0422,
+        0.0016,
+        0.0015,
+        -0.0279,
+        -0.0501,
+        -0.0423,
+        -0.0119,
+    ]
+    np.testing.assert_allclose(taps.kernel[12:], published, atol=5.1e-5)
+    t = np.arange(400)
+    for period, gain in ((12.0, 1.0), (3.0, 0.0)):
+        wave = np.cos(2 * np.pi * t / period)
+        found = applied(taps, wave)[50:350]
+        assert np.abs(found).max() == pytest.approx(gain, abs=0.13)
+
+
+def test_filters_by_group() -> None:
+    domain = Domain((Attribute("sex", categories=("f", "m")), Attribute("hour", edges=tuple(range(6)))))
+    workload = filtered(domain, "hour", [window(2), running_sum(5)], ("sex",))
+    x = np.arange(10)
+    found = workload.unweighted.matvec(x).reshape(2, 2, 5)
+    np.testing.assert_array_equal(found[1], np.cumsum(x.reshape(2, 5), axis=1))
+    np.testing.assert_array_equal(found[0][1], [5, 11, 13, 15, 17])
+    assert workload.blocks[0].name == "sum of 2 steps by sex"
+    assert workload.blocks[0].row_labels(0, 1) == [("f", "at 0")]
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: window(0), "at least 1"),
+        (lambda: exponential(1.0, 5), "running sum"),
+        (lambda: polynomial(-1.0, 5), "positive"),
+        (lambda: hodrick_prescott(0.0, 5), "positive lambda"),
+        (lambda: hodrick_prescott(5.0, 5, part="both"), "'trend' or 'cycle'"),
+        (lambda: baxter_king(8, 8, 3), "shortest < longest"),
+        (lambda: filtered(5, "x0", []), "at least one"),
+        (lambda: filtered(5, "x0", [window(2), window(2)]), "distinct names"),
+        (lambda: filtered(5, "x0", [coefficients(np.zeros(2))]), "all zero"),
+        (lambda: filtered(Domain((Attribute("a", categories=("x", "y")),)), "a", [window(2)]), "have no order"),
+        (lambda: filtered(5, "x0", [window(2)], ("x0",)), "twice"),
+    ],
+)
+def test_refusals(build: object, match: str) -> None:
+    with pytest.raises(InvalidInput, match=match):
+        build()  # type: ignore[operator]
