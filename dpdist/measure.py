@@ -12,12 +12,13 @@ from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
-from dpdist.passes import Side, Target, two_passes
+from dpdist.passes import Side, Target, passes
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
 from dpdist.strategies.dawa import AdaptiveLattice
 from dpdist.strategies.grid import Grid
+from dpdist.strategies.kernel_grid import KernelGrid
 from dpdist.strategies.lattice import MOST_RECORDS
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid
 from dpdist.workloads.basis import SubsetBasis
@@ -26,7 +27,7 @@ from dpdist.workloads.basis import SubsetBasis
 def exact_measurement(
     store: Store,
     engine: Engine,
-    grid: Grid | TermGrid | AdaptiveLattice,
+    grid: Grid | TermGrid | KernelGrid | AdaptiveLattice,
     counts: StoredArray,
     layout: Layout | None = None,
 ) -> Matrix | StoredArray:
@@ -36,7 +37,7 @@ def exact_measurement(
     array, for ``draw`` to read; the caller deletes it.
 
     Args:
-        layout: what the counts hold; only a ``TermGrid`` needs it.
+        layout: what the counts hold; a ``TermGrid`` and a ``KernelGrid`` need it.
     Raises: InvalidInput when the histogram holds more records than the grid can count without overflow.
     """
     if isinstance(grid, TermGrid):
@@ -46,6 +47,12 @@ def exact_measurement(
         whole = store.read(counts)
         _few_enough(int(layout.table(whole, ())))
         return np.concatenate([term.measure(layout.table(whole, term.axes)) for term in grid.terms])
+    if isinstance(grid, KernelGrid):
+        assert layout is not None
+        whole = store.read(counts)
+        table = layout.table(whole, grid.axes)
+        _few_enough(int(table.sum()))
+        return grid.measure(table)
     if isinstance(grid, AdaptiveLattice):
         x = store.read(counts)
         _few_enough(int(x.sum()))
@@ -79,17 +86,11 @@ def _streamed_measurement(store: Store, engine: Engine, grid: TermGrid, counts: 
     widest = max(
         math.prod(f.shape[0] for f in rest[:i]) * math.prod(f.shape[1] for f in rest[i:]) for i in range(len(rest) + 1)
     )
-    (done,) = two_passes(
-        store,
-        engine,
-        counts,
-        rows=n,
-        columns=width,
-        first=Side(partial(_other_attributes, term), ROW_COPIES * 8 * widest),
-        second=Side(partial(_first_attribute, term), ROW_COPIES * 8 * max(n, p)),
-        targets=[Target(f"{store.scratch()}/exact", p, np.int64, {})],
-    )
-    return done
+    sides = [
+        Side(n, partial(_other_attributes, term), ROW_COPIES * 8 * widest),
+        Side(width, partial(_first_attribute, term), ROW_COPIES * 8 * max(n, p)),
+    ]
+    return passes(store, engine, counts, sides, [Target(f"{store.scratch()}/exact", p, np.int64)])[0]
 
 
 ROW_COPIES = 8

@@ -1,14 +1,15 @@
-"""Two passes over a stored matrix that is too large for memory: by row slabs, then by column slabs.
+"""Passes over a stored matrix that is too large for memory: by row slabs, then by column slabs, and so on.
 
-The first pass reads row slabs in the order they are stored and writes what it makes of them in tiles; the second gathers the
-tiles of some columns. Tiles are whole arrays or whole shards of one writer, so tasks may run twice and anywhere.
+The first pass reads row slabs in the order they are stored and writes what it makes of them in tiles; the next one gathers the
+tiles of some columns, and so on. Tiles are whole arrays or whole shards of one writer, so tasks may run twice and anywhere.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -32,70 +33,83 @@ class Side:
     """One pass.
 
     Attributes:
-        apply: called with the first row (or column) of a slab and the slab.
-        row_bytes: what a row (or column) takes while ``apply`` works on it, all arrays together.
+        lines: rows (or columns) that it treats, one by one.
+        apply: called with the number of the first line of a slab and the slab. The first pass gets (lines, width), a later one what
+            was gathered, (lines, lines of the pass before, ...). It returns (lines of the next pass, lines of the slab, ...); the
+            last pass returns one array a target.
+        line_bytes: what a line takes while ``apply`` works on it, all arrays together.
     """
 
+    lines: int
     apply: Callable[[int, Array], Any]
-    row_bytes: int
+    line_bytes: int
 
 
 @dataclass(frozen=True)
 class Target:
-    """An array that the second pass writes: ``row_size`` values for every column, in column order."""
+    """An array that the last pass writes: ``line_size`` values for every line, in their order."""
 
     name: str
-    row_size: int
+    line_size: int
     dtype: Any
-    facts: dict[str, Any]
+    facts: dict[str, Any] = field(default_factory=dict)
+    compressed: bool = True
 
 
-def two_passes(
+def passes(
     store: Store,
     engine: Engine,
     source: StoredArray,
-    *,
-    rows: int,
-    columns: int,
-    first: Side,
-    second: Side,
+    sides: Sequence[Side],
     targets: Sequence[Target],
+    *,
+    resume: str | None = None,
     on_done: OnDone | None = None,
 ) -> list[StoredArray]:
-    """Arrays made of a stored vector that holds a matrix of ``rows`` rows, in C order.
+    """Arrays made of a stored vector that holds a matrix of ``sides[0].lines`` rows, in C order.
 
     Args:
-        columns: how many columns the first pass makes.
-        first: ``apply(start, slab)`` of rows start.. of the source returns an array (columns, rows of the slab, ...).
-        second: ``apply(start, gathered)`` of columns start.., (columns of the slab, rows, ...), returns one array a target,
-            each of (columns of the slab) * row_size values.
-    Returns: one stored vector a target. Results do not depend on how slabs are cut as long as the functions treat every row
-        and column by itself.
-    Raises: OutOfMemory when a single row or column does not fit.
+        sides: two or more passes.
+        resume: a name for the work: tiles that an interrupted call with the same name and source wrote whole are used again.
+            Only one call at a time may use a name.
+    Returns: one stored vector a target. Results do not depend on how slabs are cut as long as the functions treat every line by
+        itself.
+    Raises: OutOfMemory when a single line does not fit.
     """
     budget = min(SLAB_BYTES, engine.memory_bytes // MEMORY_SHARE)
-    row_slabs, column_slabs = _cut(rows, first, budget, "row"), _cut(columns, second, budget, "column")
+    slabs = [_cut(side, budget) for side in sides]
+    steps = sum(len(some) for some in slabs)
     work = store.scratch()
+    if resume is not None:
+        key = repr((resume, source.digest, [len(some) for some in slabs]))
+        work = f"scratch/resumed-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+    done_before = 0
+
+    def tell(done: int, _: int) -> None:
+        if on_done is not None:
+            on_done(done_before + done, steps)
+
+    tiles: list[StoredArray] | None = None
+    for number, (side, some) in enumerate(zip(sides[:-1], slabs[:-1], strict=True)):
+        reading = partial(_slab, store, source, source.plan.shape[0] // side.lines, tiles)
+        writing = partial(_write_tiles, store, reading, side.apply, slabs[number + 1][0][1])
+        tasks = [(f"{work}/{number}-{i}", i, start, stop) for i, (start, stop) in enumerate(some)]
+        finished = engine.map(writing, tasks, on_done=tell)
+        for old in tiles or ():
+            store.delete(old.name)
+        tiles, done_before = finished, done_before + len(some)
+    last = slabs[-1]
     plans = [
         store.plan(
-            t.name, (columns * t.row_size,), t.dtype, shard_rows=(column_slabs[0][1] - column_slabs[0][0]) * t.row_size
+            t.name, (sides[-1].lines * t.line_size,), t.dtype, shard_rows=last[0][1] * t.line_size, compressed=t.compressed
         )
         for t in targets
     ]
     for plan in plans:
         store.begin(plan)
-    steps = len(row_slabs) + len(column_slabs)
-
-    def tell(offset: int) -> OnDone:
-        return lambda done, _: None if on_done is None else on_done(offset + done, steps)
-
-    width = source.plan.shape[0] // rows
-    tiling = partial(_write_tiles, store, source, width, first.apply, column_slabs[0][1] - column_slabs[0][0])
-    tasks = [(f"{work}/{i}", start, stop) for i, (start, stop) in enumerate(row_slabs)]
-    tiles = engine.map(tiling, tasks, on_done=tell(0))
-    gathering = partial(_write_targets, store, tiles, plans, second.apply)
-    numbered = [(shard, start) for shard, (start, _) in enumerate(column_slabs)]
-    digests = engine.map(gathering, numbered, on_done=tell(len(row_slabs)))
+    reading = partial(_slab, store, source, 0, tiles)
+    numbered = [(i, start, stop) for i, (start, stop) in enumerate(last)]
+    digests = engine.map(partial(_write_targets, store, reading, plans, sides[-1].apply), numbered, on_done=tell)
     store.delete(work)
     return [
         store.finish(plan, [row[i] for row in digests], target.facts)
@@ -103,39 +117,47 @@ def two_passes(
     ]
 
 
-def _cut(count: int, side: Side, budget: int, what: str) -> list[tuple[int, int]]:
-    if side.row_bytes > budget:
+def _cut(side: Side, budget: int) -> list[tuple[int, int]]:
+    if side.line_bytes > budget:
         cure = "give the workers more memory, or merge values of the attributes"
-        raise OutOfMemory(f"one {what} of a product", side.row_bytes, budget, cure)
-    step = min(count, max(1, budget // side.row_bytes))
-    step = math.ceil(count / math.ceil(count / step))  # slabs of nearly equal size
-    return [(start, min(start + step, count)) for start in range(0, count, step)]
+        raise OutOfMemory("one line of a product", side.line_bytes, budget, cure)
+    step = min(side.lines, max(1, budget // side.line_bytes))
+    step = math.ceil(side.lines / math.ceil(side.lines / step))  # slabs of nearly equal size
+    return [(start, min(start + step, side.lines)) for start in range(0, side.lines, step)]
+
+
+def _slab(
+    store: Store, source: StoredArray, width: int, tiles: list[StoredArray] | None, number: int, start: int, stop: int
+) -> Array:
+    """Lines start..stop of the source, or of the tiles of the pass before."""
+    if tiles is None:
+        return store.read_rows(source, start * width, stop * width).reshape(stop - start, width)
+    return np.concatenate([store.read_shard(tile, number) for tile in tiles], axis=1)
 
 
 def _write_tiles(
     store: Store,
-    source: StoredArray,
-    width: int,
+    reading: Callable[[int, int, int], Array],
     apply: Callable[[int, Array], Array],
-    shard_columns: int,
-    task: tuple[str, int, int],
+    shard_lines: int,
+    task: tuple[str, int, int, int],
 ) -> StoredArray:
-    name, start, stop = task
-    slab = store.read_rows(source, start * width, stop * width).reshape(stop - start, width)
-    made = np.ascontiguousarray(apply(start, slab))
-    plan = store.plan(name, made.shape, made.dtype, shard_rows=shard_columns, compressed=False)
+    name, number, start, stop = task
+    if store.exists(name):
+        return store.open(name)
+    made = np.ascontiguousarray(apply(start, reading(number, start, stop)))
+    plan = store.plan(name, made.shape, made.dtype, shard_rows=shard_lines, compressed=False)
     store.begin(plan)
     return store.finish(plan, [store.write_shard(plan, i, made[slice(*plan.bounds(i))]) for i in range(plan.shards)])
 
 
 def _write_targets(
     store: Store,
-    tiles: list[StoredArray],
+    reading: Callable[[int, int, int], Array],
     plans: list[ArrayPlan],
     apply: Callable[[int, Array], Sequence[Array]],
-    task: tuple[int, int],
+    task: tuple[int, int, int],
 ) -> list[str]:
-    shard, start = task
-    gathered = np.concatenate([store.read_shard(tile, shard) for tile in tiles], axis=1)
-    made = apply(start, gathered)
-    return [store.write_shard(plan, shard, values.reshape(-1)) for plan, values in zip(plans, made, strict=True)]
+    number, start, stop = task
+    made = apply(start, reading(number, start, stop))
+    return [store.write_shard(plan, number, values.reshape(-1)) for plan, values in zip(plans, made, strict=True)]

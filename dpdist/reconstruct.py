@@ -8,17 +8,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import scipy.fft
 import scipy.linalg
 from scipy.stats import chi2
 
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput
-from dpdist.operators import Identity, Matrix, Operator, Total
+from dpdist.operators import Identity, Matrix, Operator, Toeplitz, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
-from dpdist.passes import Side, Target, two_passes
+from dpdist.passes import Side, Target, passes
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
+from dpdist.strategies.convolution import deviations, filters_of, reading
 from dpdist.strategies.grid import Grid
+from dpdist.strategies.kernel import Kernel
+from dpdist.strategies.kernel_grid import KernelGrid
 from dpdist.strategies.term_grid import TermGrid, along
 from dpdist.workloads import Basis, Block, Workload, integer_basis
 
@@ -319,17 +323,12 @@ def streamed_answers(
     widest = math.prod(max(size) for size in sizes[1:])
     queries = math.prod(f.shape[0] for f, _ in lines[1:])
     half = noise.half_width_95(0.0)
-    return two_passes(
-        store,
-        engine,
-        measured,
-        rows=math.prod(inverse.shape[1] for _, inverse in lines[1:]),
-        columns=lines[0][0].shape[0],
-        first=Side(partial(_read_first, lines[0], unit), 4 * 8 * max(sizes[0])),
-        second=Side(partial(_read_others, lines[1:], spreads, deviation, half, integer), 6 * 8 * widest),
-        targets=[Target(name, queries, np.float64, {}) for name in names],
-        on_done=on_done,
-    )
+    rows = math.prod(inverse.shape[1] for _, inverse in lines[1:])
+    sides = [
+        Side(rows, partial(_read_first, lines[0], unit), 4 * 8 * max(sizes[0])),
+        Side(lines[0][0].shape[0], partial(_read_others, lines[1:], spreads, deviation, half, integer), 6 * 8 * widest),
+    ]
+    return passes(store, engine, measured, sides, [Target(name, queries, np.float64) for name in names], on_done=on_done)
 
 
 Line = tuple[Operator, Matrix]
@@ -358,6 +357,25 @@ def _read_others(
     for spread in spreads[1:]:
         error = np.multiply.outer(error, spread)
     return (np.rint(tensor), error, half * error + 0.5) if integer else (tensor, error, half * error)
+
+
+def filtered_answers(workload: Workload, grid: KernelGrid, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
+    """Answers of all filters and their standard errors, both (queries,) float64: what was measured, filtered once more."""
+    kernel = Kernel(grid.taps * grid.spacing, grid.circular, grid.steps, grid.axes[grid.place], grid.axes)
+    lines = measured.astype(np.float64).reshape(grid.taps.size, -1) * grid.spacing
+    answers: list[Matrix] = []
+    errors: list[Matrix] = []
+    for each in filters_of(workload):
+        found = reading(kernel, each)
+        if grid.circular:
+            values = scipy.fft.irfft(scipy.fft.rfft(lines, axis=0) * found[:, None], kernel.points, axis=0)[: grid.steps]
+        else:
+            values = Toeplitz(grid.steps, found).matvec(lines)
+        spread = deviations(kernel, each) * noise.deviation * grid.spacing
+        for column, rows in ((answers, values), (errors, np.repeat(spread[:, None], grid.series, axis=1))):
+            others = [size for position, size in enumerate(grid.shape) if position != grid.place]
+            column.append(np.moveaxis(rows.reshape(grid.steps, *others), 0, grid.place).ravel())
+    return np.concatenate(answers), np.concatenate(errors)
 
 
 def _applied(factor: Operator, tensor: Matrix, position: int) -> Matrix:

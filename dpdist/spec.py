@@ -19,8 +19,17 @@ from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.strategies.dawa import dawa
 from dpdist.strategies.marginals import is_marginals
-from dpdist.strategies.planner import Limits
-from dpdist.workloads import Block, Workload, explicit, predicates, relative, union
+from dpdist.strategies.planner import GAUSSIAN_ONLY, Limits
+from dpdist.workloads import Block, Filter, Workload, explicit, filtered, predicates, relative, union
+from dpdist.workloads.filters import (
+    baxter_king,
+    coefficients,
+    exponential,
+    hodrick_prescott,
+    polynomial,
+    running_sum,
+    window,
+)
 from dpdist.workloads.marginals import listed_marginals, marginals
 from dpdist.workloads.ranges import boxes, cdf, range_marginals, ranges_of
 
@@ -40,8 +49,9 @@ Mechanism = Literal[
     "wavelet",
     "low-rank",
     "dawa",
+    "convolution",
+    "square-root",
 ]
-NEEDS_GAUSSIAN: tuple[Mechanism, ...] = ("coa", "kronecker", "marginals", "residual", "fourier", "datacube", "gaussian")
 NEEDS_PURE: tuple[Mechanism, ...] = ("laplace", "dawa")
 
 
@@ -163,6 +173,58 @@ class RangesSpec(Part):
         return self
 
 
+class FilterSpec(Part):
+    """One filter: exactly one of the kinds."""
+
+    running_sum: Literal[True] | None = None
+    window: int | None = Field(None, ge=1, description="sum of so many steps")
+    mean: int | None = Field(None, ge=1, description="mean of so many steps")
+    exponential: float | None = Field(None, gt=0, lt=1, description="weight of a step against the next one")
+    polynomial: float | None = Field(None, gt=0, allow_inf_nan=False, description="(k + 1)^-power for a step k steps ago")
+    trend: float | None = Field(None, gt=0, allow_inf_nan=False, description="Hodrick-Prescott trend, its lambda")
+    cycle: float | None = Field(None, gt=0, allow_inf_nan=False, description="Hodrick-Prescott cycle, its lambda")
+    band: tuple[float, float] | None = Field(None, description="Baxter-King: shortest and longest period, in steps")
+    width: int = Field(12, ge=1, description="half width of a Baxter-King filter, in steps")
+    file: str | None = Field(None, description=".npy of coefficients, the present first")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> FilterSpec:
+        if sum(getattr(self, kind) is not None for kind in FILTER_KINDS) != 1:
+            raise ValueError(f"give exactly one of {', '.join(FILTER_KINDS)}")
+        if self.band is None and "width" in self.model_fields_set:
+            raise ValueError("'width' belongs to 'band'")
+        return self
+
+    def made(self, steps: int, folder: Path) -> Filter:
+        """The filter for a series of so many steps."""
+        if self.window is not None or self.mean is not None:
+            return window(self.window or self.mean or 1, mean=self.mean is not None)
+        if self.exponential is not None:
+            return exponential(self.exponential, steps)
+        if self.polynomial is not None:
+            return polynomial(self.polynomial, steps)
+        if self.band is not None:
+            return baxter_king(*self.band, self.width)
+        if self.file is not None:
+            return coefficients(_rows_file(folder / self.file), self.file)
+        smoothing = self.trend or self.cycle
+        return (
+            hodrick_prescott(smoothing, steps, part="trend" if self.trend else "cycle") if smoothing else running_sum(steps)
+        )
+
+
+FILTER_KINDS = ("running_sum", "window", "mean", "exponential", "polynomial", "trend", "cycle", "band", "file")
+
+
+class FiltersSpec(Part):
+    """A series of counts, filtered: every filter at every step."""
+
+    of: str
+    by: tuple[str, ...] = ()
+    apply: tuple[FilterSpec, ...] = Field(min_length=1)
+    circular: bool = Field(False, description="the step after the last is the first")
+
+
 class RowsSpec(Part):
     """Queries given as rows of a matrix file (.npy of m x cells, cells in C order over the attributes)."""
 
@@ -177,6 +239,7 @@ class QuerySpec(Part):
     cdf: CdfSpec | None = None
     ranges: RangesSpec | None = None
     predicates: tuple[str, ...] | None = None
+    filters: FiltersSpec | None = None
     rows: RowsSpec | None = None
     weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="a heavier group is answered more accurately")
     relative: bool = Field(
@@ -185,7 +248,7 @@ class QuerySpec(Part):
 
     @model_validator(mode="after")
     def _one_kind(self) -> QuerySpec:
-        kinds = ("marginals", "cdf", "ranges", "predicates", "rows")
+        kinds = ("marginals", "cdf", "ranges", "predicates", "filters", "rows")
         if sum(getattr(self, kind) is not None for kind in kinds) != 1:
             raise ValueError(f"give exactly one of {', '.join(kinds)}")
         return self
@@ -393,6 +456,11 @@ class ReleaseSpec(Part):
             return self._ranges_of(entry.ranges)
         if entry.predicates is not None:
             return predicates(domain, entry.predicates)
+        if entry.filters is not None:
+            self._ordered(entry.filters.of)
+            steps = domain.attributes[domain.axis(entry.filters.of)].size
+            made = [each.made(steps, self._folder) for each in entry.filters.apply]
+            return filtered(domain, entry.filters.of, made, entry.filters.by, circular=entry.filters.circular)
         assert entry.rows is not None
         return explicit(_rows_file(self._folder / entry.rows.file), domain, names=entry.rows.names, title=entry.rows.file)
 
@@ -513,7 +581,7 @@ def _check_noise(spec: ReleaseSpec) -> None:
         raise InvalidInput(
             "'objective: worst' is for workloads of marginals under Gaussian noise, with 'mechanism: auto' or 'marginals'"
         )
-    if spec.budget.pure and spec.mechanism in NEEDS_GAUSSIAN:
+    if spec.budget.pure and spec.mechanism in GAUSSIAN_ONLY:
         raise InvalidInput(f"mechanism {spec.mechanism!r} uses Gaussian noise: give the budget a 'delta', or choose another")
     if not spec.budget.pure and spec.mechanism in NEEDS_PURE:
         raise InvalidInput(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import platformdirs
@@ -29,12 +29,22 @@ from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Charge, opened
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
-from dpdist.reconstruct import JOINT_CELLS, Measured, Reader, joint_reader, reader_of, streamed_answers, term_reader
+from dpdist.reconstruct import (
+    JOINT_CELLS,
+    Measured,
+    Reader,
+    filtered_answers,
+    joint_reader,
+    reader_of,
+    streamed_answers,
+    term_reader,
+)
 from dpdist.spec import ReleaseSpec
 from dpdist.store import Store, StoredArray
 from dpdist.strategies import (
     Strategy,
     coa,
+    convolution,
     datacube,
     dawa,
     fourier,
@@ -48,6 +58,7 @@ from dpdist.strategies import (
     marginal_minimax,
     marginal_optimum,
     residual_products,
+    square_root,
     wavelet,
 )
 from dpdist.strategies.base import Norm, Solve, Step
@@ -55,6 +66,7 @@ from dpdist.strategies.dawa import AdaptiveLattice, adaptive_lattice
 from dpdist.strategies.dawa import measured as measured_by_dawa
 from dpdist.strategies.dawa import read as read_dawa
 from dpdist.strategies.grid import Grid, grid_of
+from dpdist.strategies.kernel_grid import KernelGrid
 from dpdist.strategies.planner import (
     DENSE_CELLS,
     Candidate,
@@ -72,6 +84,9 @@ from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.basis import SubsetBasis
 
 _T = TypeVar("_T")
+
+
+AnyGrid: TypeAlias = Grid | TermGrid | KernelGrid | AdaptiveLattice
 
 
 class StepRunner(Protocol):
@@ -118,20 +133,23 @@ class Plan:
     strategy: Strategy
     table: list[Candidate]
     effort: Effort
-    grid: Grid | TermGrid | AdaptiveLattice
+    grid: AnyGrid
     noise: Noise
     loss: Loss
 
     @property
     def noise_multiplier(self) -> float:
-        """Scale of the noise at sensitivity 1: its standard deviation (Gaussian), or 1/epsilon (Laplace)."""
-        return self.noise.scale / self.grid.sensitivity
+        """Scale of the noise over the strategy's sensitivity to one record: what predicted errors are multiples of.
+
+        A person's several records, and neighbours that replace one, ask for more noise: they raise it.
+        """
+        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity
 
     @property
     def layout(self) -> Layout:
         """What has to be counted: tables for strategies over marginals, else every cell."""
         shape = self.spec.attributes.shape
-        tables = self.grid.tables if isinstance(self.grid, TermGrid) else ()
+        tables = self.grid.tables if isinstance(self.grid, TermGrid | KernelGrid) else ()
         return Layout(shape, () if any(len(table) == len(shape) for table in tables) else tables)
 
 
@@ -255,8 +273,10 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
         if receipt is None or receipt.state != "committed":
             raise InvalidInput(f"release {other.release!r} is not finished; publish it first, then combine")
         planned = plan(context, other)
-        if isinstance(planned.grid, AdaptiveLattice):
-            raise InvalidInput(f"release {other.release!r} of mechanism 'dawa' is biased and cannot be combined")
+        if isinstance(planned.grid, AdaptiveLattice | KernelGrid):
+            raise InvalidInput(
+                f"release {other.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others"
+            )
         stored = context.store.open(f"measurements/{other.release}")
         if stored.digest != receipt.measurement_digest:
             raise StoreError(
@@ -295,7 +315,7 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     return planned
 
 
-def _grid(spec: ReleaseSpec, strategy: Strategy) -> Grid | TermGrid | AdaptiveLattice:
+def _grid(spec: ReleaseSpec, strategy: Strategy) -> AnyGrid:
     most = spec.records.person.most_records
     if strategy.name == "dawa":
         return adaptive_lattice(spec.queries, spec.neighbours, most)
@@ -309,20 +329,22 @@ MEASURE_COPIES = 6
 def _held(planned: Plan) -> int:
     """Counts and measured values that are held at once, where they are not worked on shard by shard."""
     grid = planned.grid
+    if isinstance(grid, KernelGrid):
+        return planned.layout.size + 4 * grid.rows  # limbs and their spectra
     if isinstance(grid, TermGrid):
         return 0 if grid.streamed else planned.layout.size + grid.rows
     over_cells = isinstance(grid, AdaptiveLattice) or not isinstance(grid.base, SubsetBasis)
     return grid.rows + (planned.layout.size if over_cells else 0)
 
 
-def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: Grid | TermGrid | AdaptiveLattice) -> None:
+def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: AnyGrid) -> None:
     """Post-processing that the strategy cannot have, told before anything is charged."""
     options = spec.postprocess
     if not (options.known or options.non_negative or options.consistent_with):
         return
     cells = spec.queries.shape[1]
     joint = isinstance(grid, TermGrid) or bool(options.consistent_with)
-    if strategy.direct or isinstance(grid, AdaptiveLattice) or (joint and cells > JOINT_CELLS):
+    if strategy.direct or isinstance(grid, AdaptiveLattice | KernelGrid) or (joint and cells > JOINT_CELLS):
         beyond = f" over more than {JOINT_CELLS:,} cells" if joint and cells > JOINT_CELLS else ""
         raise InvalidInput(
             f"'known', 'non_negative' and 'consistent_with' need one estimate of the cells, which mechanism {strategy.name!r} "
@@ -339,10 +361,8 @@ def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Str
     shape = workload.domain.shape
     if name == "identity":
         return identity(workload.shape[1], workload, norm=norm)
-    if name == "dawa":
-        return dawa(workload)
-    if name in ("gaussian", "laplace"):
-        return gaussian(workload) if name == "gaussian" else laplace(workload)
+    if name in _CLOSED:
+        return _CLOSED[name](workload)
     if name in ("wavelet", "hierarchical"):
         _enough_memory(context, f"the cost of {name!r}", 8 * 8 * workload.shape[1] ** 2)
         build = partial(wavelet, shape) if name == "wavelet" else partial(hierarchical, shape, branching=None)
@@ -369,6 +389,13 @@ def _solved_strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm)
     return optimised(context, spec) if name == "coa" else low_rank_strategy(context, spec, norm)
 
 
+_CLOSED: dict[str, Callable[[Workload], Strategy]] = {
+    "dawa": dawa,
+    "gaussian": gaussian,
+    "laplace": laplace,
+    "convolution": convolution,
+    "square-root": square_root,
+}
 _OVER_MARGINALS: dict[str, Callable[[Workload], Strategy]] = {
     "marginals": marginal_optimum,
     "fourier": fourier,
@@ -584,6 +611,10 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
         return Answers(*(context.store.open(name) for name in names))
     options = planned.spec.postprocess
     fitted = bool(others or options.known or options.non_negative)
+    if isinstance(planned.grid, KernelGrid):
+        noisy = context.store.read(measured)
+        found = context.engine.heavy(filtered_answers, workload, planned.grid, noisy, planned.noise)
+        return _stored_answers(context, planned, found, names)
     if isinstance(planned.grid, TermGrid) and not fitted:
         return _answer_terms(context, planned, planned.grid, measured, names)
     context.progress("answer", "inverting the strategy")
@@ -629,10 +660,10 @@ def _estimate(context: Context, planned: Plan, noisy: Matrix, others: tuple[Comp
     workload, grid = planned.spec.queries, planned.grid
     if isinstance(grid, AdaptiveLattice):
         workload, grid, noisy = read_dawa(noisy, workload, grid)
-    elif others or isinstance(grid, TermGrid):
+    elif isinstance(grid, TermGrid) or (others and isinstance(grid, Grid)):
         parts: list[Measured] = [(grid, noisy, planned.noise)]
         for other, stored in others:
-            assert not isinstance(other.grid, AdaptiveLattice)
+            assert isinstance(other.grid, Grid | TermGrid)
             parts.append((other.grid, context.store.read(stored), other.noise))
         return context.engine.heavy(partial(joint_reader, workload), parts)
     reader = context.engine.heavy(partial(reader_of, workload, direct=planned.strategy.direct), grid)
@@ -660,9 +691,14 @@ def _answer_terms(context: Context, planned: Plan, grid: TermGrid, measured: Sto
         for column, values in zip(columns, reader.answers(block, z, planned.noise), strict=True):
             column.append(values)
         context.progress("answer", f"{done} of {len(workload.blocks)} groups of queries")
-    answer, error = (np.concatenate(column) for column in columns)
+    return _stored_answers(context, planned, (np.concatenate(columns[0]), np.concatenate(columns[1])), names)
+
+
+def _stored_answers(context: Context, planned: Plan, found: tuple[Matrix, Matrix], names: tuple[str, ...]) -> Answers:
+    """Answers and standard errors of Gaussian noise, stored with the half widths of their intervals."""
+    answer, error = found
     half = error * planned.noise.half_width_95(0.0)
-    whole = (np.rint(answer), error, half + 0.5) if options.integer else (answer, error, half)
+    whole = (np.rint(answer), error, half + 0.5) if planned.spec.postprocess.integer else (answer, error, half)
     return Answers(*(context.store.put(name, values) for name, values in zip(names, whole, strict=True)))
 
 

@@ -1,4 +1,4 @@
-"""Two passes over a stored matrix, and the products made of them, against the same in memory."""
+"""Passes over a stored matrix, and the products and transforms made of them, against the same in memory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.fft
 
 from dpdist import engine
 from dpdist.errors import InvalidInput, OutOfMemory
-from dpdist.operators import AllRanges, Dense, Identity, Kronecker, Prefix, Total
-from dpdist.passes import Side, Target, two_passes
+from dpdist.operators import AllRanges, Dense, Hadamard, Identity, Kronecker, Prefix, Total
+from dpdist.passes import Side, Target, passes
 from dpdist.store import Store
-from dpdist.stream import kronecker_matvec
+from dpdist.stream import fourier, fourier_error, inverse_fourier, kronecker_matvec, roots, spectrum_shape
 
 ROWS, WIDTH, COLUMNS = 13, 6, 9
 STATE = np.random.default_rng(0)
@@ -42,15 +43,12 @@ def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int, monkeypa
     store = Store(tmp_path)
     source = store.put("source", SOURCE.ravel())
     told: list[tuple[int, int]] = []
-    out = two_passes(
+    out = passes(
         store,
         some_engine(slabs * 4 * 100),
         source,
-        rows=ROWS,
-        columns=COLUMNS,
-        first=Side(first, 100),
-        second=Side(second, 90),
-        targets=[Target("left", 4, np.int64, {"kept": 1}), Target("sums", 1, np.float64, {})],
+        [Side(ROWS, first, 100), Side(COLUMNS, second, 90)],
+        [Target("left", 4, np.int64, {"kept": 1}), Target("sums", 1, np.float64)],
         on_done=lambda done, total: told.append((done, total)),
     )
     both = SOURCE @ RIGHT + np.arange(ROWS)[:, None]
@@ -64,17 +62,9 @@ def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int, monkeypa
 def test_a_row_that_does_not_fit_is_refused_with_numbers(tmp_path: Path) -> None:
     store = Store(tmp_path)
     source = store.put("source", SOURCE.ravel())
-    with pytest.raises(OutOfMemory, match="one column of a product needs"):
-        two_passes(
-            store,
-            some_engine(4 * 99),
-            source,
-            rows=ROWS,
-            columns=COLUMNS,
-            first=Side(first, 90),
-            second=Side(second, 100),
-            targets=[Target("left", 4, np.int64, {})],
-        )
+    sides = [Side(ROWS, first, 90), Side(COLUMNS, second, 100)]
+    with pytest.raises(OutOfMemory, match="one line of a product needs"):
+        passes(store, some_engine(4 * 99), source, sides, [Target("left", 4, np.int64)])
     assert not store.exists("left")
 
 
@@ -86,6 +76,7 @@ def test_a_row_that_does_not_fit_is_refused_with_numbers(tmp_path: Path) -> None
         Kronecker([Dense(STATE.standard_normal((3, 7))), Total(4), Prefix(5)]),
         Kronecker([Prefix(11)]),
         Kronecker([Total(6), Identity(5)]),
+        Kronecker([Hadamard(3), Hadamard(4)]),
     ],
     ids=lambda operator: str(operator.shape),
 )
@@ -102,3 +93,84 @@ def test_streamed_products(tmp_path: Path, operator: Kronecker, memory: int, mon
         np.testing.assert_allclose(found, expected, rtol=1e-12)
     with pytest.raises(InvalidInput, match="cannot be applied"):
         kronecker_matvec(store, some_engine(memory), operator, store.put("y", x[1:]), "wy")
+
+
+def test_a_stored_hadamard_transform_is_the_whole_one() -> None:
+    x = STATE.integers(0, 2**40, 2**7)
+    np.testing.assert_array_equal(Kronecker([Hadamard(3), Hadamard(4)]).matvec(x), Hadamard(7).matvec(x))
+
+
+def exact_spectrum(x: np.ndarray) -> np.ndarray:
+    """The transform in extended precision, in the order of ``spectrum_shape``."""
+    n1, n2 = spectrum_shape(x.size)
+    half = scipy.fft.rfft(x.astype(np.longdouble))
+    whole = np.concatenate([half, half[1 : (x.size + 1) // 2][::-1].conj()])
+    k = np.arange(n1 // 2 + 1)[:, None] + n1 * np.arange(n2)
+    return whole[k].ravel()
+
+
+@pytest.mark.parametrize("n", [4, 16, 2**12, 3 * 2**10, 2 * 5**3 * 7, 2 * 31 * 37])
+def test_stored_fourier_transforms(tmp_path: Path, n: int) -> None:
+    """Every cut into slabs gives the same bytes, within the stated bound of the transform in extended precision, there and back."""
+    x = STATE.integers(0, 1000, n)
+    exact = exact_spectrum(x)
+    found = []
+    for memory in (4 * 16 * 6 * 4 * max(spectrum_shape(n)), 2**30):
+        store = Store(tmp_path / str(memory))
+        some = some_engine(memory)
+        spectrum = fourier(store, some, store.put("x", x), "spectrum")
+        back = inverse_fourier(store, some, spectrum, "back")
+        found.append((store.read(spectrum), store.read(back)))
+    for one, other in zip(*found, strict=True):
+        assert one.tobytes() == other.tobytes()
+    spectrum_found, back_found = found[0]
+    bound = fourier_error(n)
+    off = float(np.linalg.norm(spectrum_found - exact)) / float(np.linalg.norm(exact))
+    assert off < bound
+    assert off > 1e-4 * bound or n == 4
+    assert float(np.linalg.norm(back_found - x)) < 3 * bound * float(np.linalg.norm(x))
+
+
+def test_roots_of_unity_are_within_an_ulp() -> None:
+    for n in (1, 2, 3, 8, 12, 1000, 2**20):
+        powers = np.concatenate([np.arange(-3, 5), STATE.integers(0, n**2, 50)])
+        angle = 2 * np.longdouble(np.pi) * (powers % n).astype(np.longdouble) / n
+        correction = (
+            (2 * np.longdouble("3.14159265358979323846264338327950288") - 2 * np.longdouble(np.pi)) * (powers % n) / n
+        )
+        exact = np.cos(angle + correction) + 1j * np.sin(angle + correction)
+        assert float(np.abs(roots(powers, n) - exact).max()) < 2.3e-16
+    np.testing.assert_array_equal(roots(np.arange(4), 4), [1, 1j, -1, -1j])
+
+
+def test_an_interrupted_transform_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    x = STATE.integers(0, 99, 2**10)
+    source = store.put("x", x)
+    some = some_engine(4 * 16 * 6 * 32 * 4)
+    whole = store.read(fourier(store, some, source, "undisturbed"))
+    written: list[str] = []
+    original = Store.write_shard
+
+    def counting(self: Store, plan: object, shard: int, block: np.ndarray) -> str:
+        written.append(plan.name)  # type: ignore[attr-defined]
+        if len(written) == stop_at:
+            raise KeyboardInterrupt
+        return original(self, plan, shard, block)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Store, "write_shard", counting)
+    stop_at = 0
+    fourier(store, some, source, "counted", resume=True)
+    every, written = len(written), []
+    stop_at = every * 2 // 3
+    with pytest.raises(KeyboardInterrupt):
+        fourier(store, some, source, "resumed", resume=True)
+    stop_at, written = 0, []
+    np.testing.assert_array_equal(store.read(fourier(store, some, source, "resumed", resume=True)), whole)
+    assert len(written) < every * 2 // 3
+    assert not list(Path(tmp_path, "scratch").rglob("*.json"))
+
+
+def test_series_without_a_divisor_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="pad it to a power of two"):
+        spectrum_shape(2 * 999_983)

@@ -82,6 +82,73 @@ def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
         run(small.write(home.parent / "data", mechanism=mechanism, release="small-3", **pure), home)
 
 
+SERIES = {"of": "age", "apply": [{"running_sum": True}, {"mean": 3}, {"cycle": 4.0}]}
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(
+    ("mechanism", "filters"),
+    [
+        ("auto", SERIES),
+        ("convolution", SERIES),
+        ("convolution", {**SERIES, "by": ["sex"], "circular": True}),
+        ("square-root", {"of": "age", "by": ["sex", "work"], "apply": [{"exponential": 0.7}]}),
+        ("auto", {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}),
+    ],
+)
+def test_filtered_series(home: Path, mechanism: str, filters: dict[str, Any], neighbours: str) -> None:
+    path = small.write(home.parent / "data", workload=[{"filters": filters}], mechanism=mechanism, neighbours=neighbours)
+    done = run(path, home)
+    table, certificate = report.load(done.folder)
+    name = certificate["mechanism"]["name"]
+    assert name == (mechanism if mechanism != "auto" else "kronecker" if filters.get("by") else "coa")
+    deviations = (table["answer"].to_numpy() - truth_of(path)) / table["standard_error"].to_numpy()
+    assert np.abs(deviations).max() < 6
+    assert 0.1 < np.sqrt(np.mean(deviations**2)) < 4
+    predicted = certificate["mechanism"]["rmse"]
+    assert np.sqrt(np.mean(table["standard_error"].to_numpy() ** 2)) == pytest.approx(predicted, rel=0.01)
+    compared = {row["mechanism"]: row for row in certificate["mechanism"]["compared"]}
+    assert compared[name]["worst"] == pytest.approx(table["standard_error"].to_numpy().max(), rel=0.01)
+    if mechanism == "auto":
+        assert "convolution" in compared
+        assert compared[name]["cost"] == min(row["cost"] for row in compared.values())
+    before = small.tree(done.folder)
+    shutil.rmtree(done.folder)
+    assert small.tree(run(path, home).folder) == before
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_a_long_series(home: Path) -> None:
+    """20,000 steps, beyond what can be written down: the best filter is taken, errors are as predicted, a person's records count."""
+    state = np.random.default_rng(4)
+    hours = np.sort(state.integers(0, 20_000, 30_000))
+    table = pa.table({"hour": hours, "person": state.integers(0, 9000, hours.size)})
+    path = small.write(
+        home.parent / "data",
+        table=table,
+        records={"path": "records.parquet", "person": {"column": "person", "most_records": 5}},
+        domain={"hour": {"from": 0, "to": 19_999}},
+        workload=[{"filters": {"of": "hour", "apply": [{"running_sum": True}]}}],
+    )
+    done = run(path, home)
+    published, certificate = report.load(done.folder)
+    names = [row["mechanism"] for row in certificate["mechanism"]["compared"]]
+    assert names == ["convolution", "square-root", "identity", "gaussian"]
+    assert certificate["mechanism"]["name"] == "square-root"
+    seen: dict[int, int] = {}
+    kept = []
+    for hour, person in zip(hours.tolist(), table["person"].to_pylist(), strict=True):
+        seen[person] = seen.get(person, 0) + 1
+        if seen[person] <= 5:
+            kept.append(hour)
+    truth = np.cumsum(np.bincount(kept, minlength=20_000))
+    deviations = (published["answer"].to_numpy() - truth) / published["standard_error"].to_numpy()
+    assert np.abs(deviations).max() < 6
+    assert 0.1 < np.sqrt(np.mean(deviations**2)) < 4
+    assert published["query"][17].as_py() == "hour at 17"
+
+
 def test_a_data_dependent_release(home: Path) -> None:
     """DAWA charges its epsilon once, tells the noise and no interval, and publishes the same bytes again."""
     changes = {
@@ -155,6 +222,8 @@ def test_structured_releases(home: Path, mechanism: str, workload: list[Any], ne
     deviations = (table["answer"].to_numpy() - truth) / table["standard_error"].to_numpy()
     assert np.abs(deviations).max() < 6
     assert 0.1 < np.sqrt(np.mean(deviations**2)) < 4
+    predicted, weights = certificate["mechanism"]["rmse"], load(path).queries.weights
+    assert np.sqrt(np.mean((weights * table["standard_error"].to_numpy()) ** 2)) == pytest.approx(predicted, rel=1e-3)
     layout = done.plan.layout
     assert layout.size == (24 if mechanism == "kronecker" else 12 * 2 + 12 * 3 + 2 * 3)
     before = small.tree(done.folder)

@@ -5,7 +5,7 @@ from dpdist.operators.dense import Dense, Sparse
 from dpdist.operators.kronecker import Kronecker, Marginal
 from dpdist.operators.line import AllRanges, Haar, Identity, ListedRanges, Prefix, Total, Tree
 from dpdist.operators.stack import Permuted, Product, RowScaled, Scaled, Stack
-from dpdist.operators.toeplitz import Circulant, Toeplitz
+from dpdist.operators.toeplitz import Circulant, Ring, Toeplitz
 from dpdist.operators.transforms import Fourier, Hadamard
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Permuted",
     "Prefix",
     "Product",
+    "Ring",
     "RowScaled",
     "Scaled",
     "Sparse",

@@ -163,3 +163,33 @@ def _reaching(taps: Matrix, first_lag: int, n: int) -> tuple[Matrix, int]:
     if not kept.any():
         raise InvalidInput(f"no coefficient of the filter reaches any of the {n} steps: its lags begin at {first_lag}")
     return taps[kept], int(lags[kept][0])
+
+
+class Ring(Operator):
+    """The first n columns of a circulant matrix of ``points`` >= n steps: a series laid on a larger circle, (points, n)."""
+
+    def __init__(self, points: int, n: int, kernel: Matrix) -> None:
+        self.around = Circulant(points, kernel)
+        if not 1 <= n <= points:
+            raise InvalidInput(f"a series of {n} steps does not fit on a circle of {points}")
+        self.n = int(n)
+        self.shape = (self.around.n, self.n)
+        self.integral = self.around.integral
+
+    def matvec(self, x: Matrix) -> Matrix:
+        return self.around.matvec(np.concatenate([x, np.zeros((self.shape[0] - self.n, *x.shape[1:]), dtype=x.dtype)]))
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        return self.around.rmatvec(y)[: self.n]
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        return self.around.rows(start, stop)[:, : self.n]
+
+    def column_norms_squared(self) -> Matrix:
+        return self.around.column_norms_squared()[: self.n]
+
+    def column_norms_l1(self) -> Matrix:
+        return self.around.column_norms_l1()[: self.n]
+
+    def description(self) -> tuple[object, ...]:
+        return ("ring", self.n, self.around)

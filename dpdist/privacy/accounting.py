@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr
 
@@ -343,10 +345,7 @@ def pld_epsilon(loss: Loss, delta: float) -> float:
     Raises: InvalidInput without the package ``dp-accounting`` (pip install 'dpdist[pld]').
     """
     _probability(delta)
-    try:
-        from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - optional extra
-    except ImportError:
-        raise InvalidInput("privacy loss distributions need dp-accounting: pip install 'dpdist[pld]'") from None
+    pld = _pld()
     step = PLD_STEP
     parts = []
     if loss.rho:
@@ -363,6 +362,31 @@ def pld_epsilon(loss: Loss, delta: float) -> float:
         whole = whole.compose(part)
     slack = float(loss.slack)
     return float(whole.get_epsilon_for_delta(delta * math.exp(-slack))) + slack
+
+
+def laplace_composition_epsilon(epsilons: NDArray[np.float64], delta: float) -> float:
+    """Epsilon at delta of Laplace mechanisms with the given pure epsilons, by privacy loss distributions: an upper bound.
+
+    Raises: InvalidInput without the package ``dp-accounting`` (pip install 'dpdist[pld]').
+    """
+    _probability(delta)
+    pld = _pld()
+    digits = 10.0 ** (np.floor(np.log10(epsilons)) - 2)
+    values, counts = np.unique(np.ceil(epsilons / digits) * digits, return_counts=True)  # three digits, rounded up
+    whole = None
+    for epsilon, count in zip(values, counts, strict=True):
+        part = pld.from_laplace_mechanism(1.0 / float(epsilon), value_discretization_interval=PLD_STEP)
+        part = part.self_compose(int(count))
+        whole = part if whole is None else whole.compose(part)
+    return 0.0 if whole is None else float(whole.get_epsilon_for_delta(delta))
+
+
+def _pld() -> Any:
+    try:
+        from dp_accounting.pld import privacy_loss_distribution  # noqa: PLC0415 - optional extra
+    except ImportError:
+        raise InvalidInput("privacy loss distributions need dp-accounting: pip install 'dpdist[pld]'") from None
+    return privacy_loss_distribution
 
 
 def _positive(name: str, amount: Fraction | None) -> Fraction:

@@ -3,6 +3,7 @@
 from dpdist.strategies.base import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
 from dpdist.strategies.bounds import dual_bound, hardt_talwar, laplace_bound, lemma_4, low_rank_bounds, singular_value_bound
 from dpdist.strategies.coa import coa
+from dpdist.strategies.convolution import convolution, laplace_spectrum, spectral_lower_bound, square_root
 from dpdist.strategies.datacube import datacube
 from dpdist.strategies.dawa import dawa
 from dpdist.strategies.eigen import eigen_design
@@ -25,6 +26,7 @@ __all__ = [
     "Step",
     "Strategy",
     "coa",
+    "convolution",
     "datacube",
     "dawa",
     "dual_bound",
@@ -38,6 +40,7 @@ __all__ = [
     "kronecker",
     "laplace",
     "laplace_bound",
+    "laplace_spectrum",
     "lemma_4",
     "low_rank",
     "low_rank_bounds",
@@ -47,5 +50,7 @@ __all__ = [
     "residual_products",
     "singular_value_bound",
     "smoothing",
+    "spectral_lower_bound",
+    "square_root",
     "wavelet",
 ]

@@ -11,6 +11,7 @@ import scipy.linalg
 
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Matrix, Operator
+from dpdist.strategies.kernel import Kernel
 from dpdist.strategies.terms import Term
 from dpdist.workloads import Workload
 
@@ -87,6 +88,7 @@ class Strategy:
         direct: answers are the noisy measurements themselves (the Gaussian mechanism), without least squares.
         norm: "l2" is measured with Gaussian noise; "l1" with Laplace noise, its cost is the variance at epsilon = 1.
         terms: A as Kronecker rows over marginal tables, where it is too large to be written down.
+        kernel: A as a filter along one attribute.
         structural_error: ||W - B A||_F of a strategy that answers the workload only approximately, else 0.
     """
 
@@ -99,10 +101,13 @@ class Strategy:
     norm: Norm = "l2"
     structural_error: float = 0.0
     terms: tuple[Term, ...] = ()
+    kernel: Kernel | None = None
 
     @property
     def l2_sensitivity(self) -> float:
         """Largest column norm of A."""
+        if self.kernel is not None:
+            return float(np.linalg.norm(self.kernel.values))
         if self.terms:
             return float(np.sqrt(sum(term.square for term in self.terms)))
         return self.operator.l2_sensitivity

@@ -19,6 +19,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.strategies.base import Norm, Strategy
+from dpdist.strategies.kernel_grid import KernelGrid, kernel_grid
 from dpdist.strategies.lattice import GRID_BITS, Lattice, Neighbours
 from dpdist.strategies.term_grid import TermGrid, term_grid
 from dpdist.workloads import Workload, integer_basis
@@ -74,7 +75,9 @@ class Grid(Lattice):
         return np.asarray(self.mixing @ statistics)
 
 
-def grid_of(strategy: Strategy, workload: Workload, *, neighbours: Neighbours, most_records: int) -> Grid | TermGrid:
+def grid_of(
+    strategy: Strategy, workload: Workload, *, neighbours: Neighbours, most_records: int
+) -> Grid | TermGrid | KernelGrid:
     """The integer grid of a strategy.
 
     Args:
@@ -83,6 +86,8 @@ def grid_of(strategy: Strategy, workload: Workload, *, neighbours: Neighbours, m
     """
     if most_records < 1:
         raise InvalidInput(f"a person has at least one record, found most_records={most_records}")
+    if strategy.kernel is not None:
+        return kernel_grid(strategy, workload.domain.shape, neighbours=neighbours, most_records=most_records)
     if strategy.terms:
         return term_grid(strategy.terms, workload.domain.shape, neighbours=neighbours, most_records=most_records)
     base, real = _integer_base(strategy, workload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from dpdist.operators import Dense, Identity, Matrix, Product, Total
 from dpdist.strategies.base import UNIT_VARIANCE, Norm, Strategy
+from dpdist.strategies.convolution import deviations, filters_of, has_square_root, is_filters
 from dpdist.strategies.kronecker import is_product
 from dpdist.strategies.marginals import is_marginals, marginal_deviation, marginal_weights
 from dpdist.strategies.residual import is_separable
@@ -125,7 +127,7 @@ WORST_WORK = 2**34
 """Multiplications that predicting the worst query's error may take: seconds."""
 MECHANISMS = (
     *("coa", "kronecker", "marginals", "residual", "fourier", "datacube", "identity", "gaussian", "laplace"),
-    *("wavelet", "hierarchical", "low-rank", "dawa"),
+    *("wavelet", "hierarchical", "low-rank", "dawa", "convolution", "square-root"),
 )
 DENSE_CELLS = 4096
 """Up to here ``auto`` compares strategies whose cost needs dense algebra over the cells."""
@@ -162,21 +164,45 @@ def considered(mechanism: str, norm: Norm, workload: Workload, limits: Limits = 
     the same. Where a closed form or a product is optimal, the general optimiser cannot win and is not run."""
     if mechanism != "auto":
         return (mechanism,)
+    return _for_gaussian(workload, limits) if norm == "l2" else _for_laplace(workload)
+
+
+def _for_gaussian(workload: Workload, limits: Limits) -> tuple[str, ...]:
     cells = workload.shape[1]
-    dense = ("wavelet", "hierarchical") if cells <= DENSE_CELLS else ()
-    if norm == "l2":
-        if is_marginals(workload):
-            return ("marginals", "fourier", "datacube", "identity", "gaussian")
-        if is_product(workload) and len(workload.blocks[0].axes) > 1:
-            return ("kronecker", "identity", "gaussian")
-        residual = ("residual",) if is_separable(workload) and len(workload.domain.shape) > 1 else ()
-        if limits.exceeded_by(effort(workload)) is None:
-            return ("coa", *residual, "identity", "gaussian")
-        return (*residual, "identity", "gaussian", *dense)
+    fits = limits.exceeded_by(effort(workload)) is None
+    if is_filters(workload):
+        steps = filters_of(workload)[0].n
+        product = is_product(workload) and len(workload.blocks[0].axes) > 1
+        certified = ("kronecker",) if product and steps <= DENSE_CELLS else ("coa",) if cells <= DENSE_CELLS and fits else ()
+        return (*certified, "convolution", *(("square-root",) if has_square_root(workload) else ()), "identity", "gaussian")
+    if is_marginals(workload):
+        return ("marginals", "fourier", "datacube", "identity", "gaussian")
+    if is_product(workload) and len(workload.blocks[0].axes) > 1:
+        return ("kronecker", "identity", "gaussian")
+    residual = ("residual",) if is_separable(workload) and len(workload.domain.shape) > 1 else ()
+    if fits:
+        return ("coa", *residual, "identity", "gaussian")
+    return (*residual, "identity", "gaussian", *(("wavelet", "hierarchical") if cells <= DENSE_CELLS else ()))
+
+
+def _for_laplace(workload: Workload) -> tuple[str, ...]:
+    cells = workload.shape[1]
     optimised = ("low-rank",) if cells <= LOW_RANK_CELLS else ()
-    return (*optimised, "identity", "laplace", *dense)
+    return (*optimised, "identity", "laplace", *(("wavelet", "hierarchical") if cells <= DENSE_CELLS else ()))
 
 
+GAUSSIAN_ONLY = (
+    "coa",
+    "kronecker",
+    "marginals",
+    "residual",
+    "fourier",
+    "datacube",
+    "gaussian",
+    "convolution",
+    "square-root",
+)
+"""Mechanisms whose noise is Gaussian."""
 TIE = 1e-9
 """Costs this close are equal: which of them is lower is rounding, and differs from machine to machine."""
 
@@ -189,32 +215,37 @@ def best(strategies: list[Strategy]) -> Strategy:
 
 def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> dict[str, str]:
     """Mechanisms that ``auto`` does not compare for a workload, with the reason."""
-    reasons: dict[str, str] = {}
     names = considered("auto", norm, workload, limits)
-    for name in MECHANISMS:
-        if name in names:
-            continue
-        if norm == "l1" and name in ("coa", "kronecker", "marginals", "residual", "fourier", "datacube", "gaussian"):
-            reasons[name] = "uses Gaussian noise; the budget is pure"
-        elif norm == "l2" and name in ("laplace", "dawa"):
-            reasons[name] = "uses Laplace noise; the budget has a delta"
-        elif name == "dawa":
-            reasons[name] = "its error depends on the data and is not in the error bars; ask for it by name"
-        elif name in ("marginals", "fourier", "datacube") and not is_marginals(workload):
-            reasons[name] = "the workload asks for more than marginals"
-        elif name == "kronecker" and not is_product(workload):
-            reasons[name] = "the workload is not one product of queries of single attributes"
-        elif name == "residual" and not is_separable(workload):
-            reasons[name] = "the workload holds queries that are no product over attributes"
-        elif norm == "l2" and name == "coa" and names[0] in ("identity", "residual"):
-            reasons[name] = str(limits.exceeded_by(effort(workload)))
-        elif norm == "l2" and names[0] in ("coa", "kronecker", "marginals"):
-            reasons[name] = f"cannot beat {names[0]!r}, which is certified; ask for it by name to compare"
-        else:
-            reasons[name] = (
-                f"takes long beyond {LOW_RANK_CELLS if name == 'low-rank' else DENSE_CELLS} cells; ask for it by name"
-            )
-    return reasons
+    return {name: _reason(name, names[0], norm, workload, limits) for name in MECHANISMS if name not in names}
+
+
+_ANSWERS: dict[str, tuple[Callable[[Workload], bool], str]] = {
+    "marginals": (is_marginals, "the workload asks for more than marginals"),
+    "fourier": (is_marginals, "the workload asks for more than marginals"),
+    "datacube": (is_marginals, "the workload asks for more than marginals"),
+    "convolution": (is_filters, "the workload asks for more than filters along one attribute"),
+    "square-root": (has_square_root, "the workload is not one filter of the past"),
+    "kronecker": (is_product, "the workload is not one product of queries of single attributes"),
+    "residual": (is_separable, "the workload holds queries that are no product over attributes"),
+    "dawa": (lambda _: False, "its error depends on the data and is not in the error bars; ask for it by name"),
+}
+"""What a mechanism answers, and what to say where it does not."""
+
+
+def _reason(name: str, first: str, norm: Norm, workload: Workload, limits: Limits) -> str:
+    """Why a mechanism is not compared, when ``first`` heads those that are."""
+    if norm == "l1" and name in GAUSSIAN_ONLY:
+        return "uses Gaussian noise; the budget is pure"
+    if norm == "l2" and name in ("laplace", "dawa"):
+        return "uses Laplace noise; the budget has a delta"
+    answers, otherwise = _ANSWERS.get(name, (None, ""))
+    if answers is not None and not answers(workload):
+        return otherwise
+    if name == "coa" and (beyond := limits.exceeded_by(effort(workload))) is not None:
+        return beyond
+    if norm == "l2" and first in ("coa", "kronecker", "marginals"):
+        return f"cannot beat {first!r}, which is certified; ask for it by name to compare"
+    return f"takes long beyond {LOW_RANK_CELLS if name == 'low-rank' else DENSE_CELLS} cells; ask for it by name"
 
 
 def worst_deviation(strategy: Strategy, workload: Workload) -> float | None:
@@ -222,6 +253,9 @@ def worst_deviation(strategy: Strategy, workload: Workload) -> float | None:
     unit = strategy.sensitivity * math.sqrt(UNIT_VARIANCE[strategy.norm])
     if strategy.direct:
         return unit / min(float(block.weights.min()) for block in workload.blocks)
+    if strategy.kernel is not None:
+        pairs = zip(workload.blocks, filters_of(workload), strict=True)
+        return unit * max(float(deviations(strategy.kernel, each).max()) for _, each in pairs)
     operators = (block.operator(workload.domain.shape) for block in workload.blocks)
     if strategy.name == "identity":
         return unit * math.sqrt(max(operator.longest_row_squared for operator in operators))

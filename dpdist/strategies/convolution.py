@@ -1,0 +1,330 @@
+"""Filtered time series: strategies that are filters themselves.
+
+``convolution`` is the Gaussian optimum around a circle: the precision with eigenvalues a_i ~ v_i^(1/2), v_i those of W'W, attains
+the singular value bound, and costs one FFT. A series that ends is laid on a circle that is long enough. ``square_root`` splits a
+filter of the past into two equal filters, W = R R: each step is measured from steps before it, so a series can grow.
+
+Source: Fawaz, Muthukrishnan, Nikolov 2013 ("Nearly optimal private convolution") for Algorithms 1 and 2, here in the real
+orthonormal Fourier basis; the Gaussian optimum goes beyond it. Square roots: Fichtenberger, Henzinger, Upadhyay 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import scipy.fft
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import Circulant, Fourier, Identity, Kronecker, Matrix, Operator, Ring, Toeplitz, Total
+from dpdist.privacy.accounting import laplace_composition_epsilon
+from dpdist.strategies.base import CLOSED_FORM, Strategy
+from dpdist.strategies.kernel import Kernel
+from dpdist.workloads import Workload
+
+NEGLIGIBLE = 1e-24
+"""Eigenvalues of W'W below this part of the largest are asked for by nobody: they are rounding."""
+
+
+def is_filters(workload: Workload) -> bool:
+    """Whether all queries are filters along one attribute, value by value of the same others."""
+    try:
+        _line(workload)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _line(workload: Workload) -> tuple[int, tuple[int, ...], list[Toeplitz]]:
+    """The filters' attribute, all attributes they are asked for, and the filters.
+
+    Raises: InvalidInput for other workloads.
+    """
+    found: set[tuple[int, tuple[int, ...], bool]] = set()
+    filters = []
+    for block in workload.blocks:
+        places = [i for i, f in enumerate(block.factors) if isinstance(f, Toeplitz)] if block.separable else []
+        plain = all(isinstance(f, Identity) for i, f in enumerate(block.factors) if i not in places)
+        if len(places) != 1 or not plain or block.scales:
+            raise InvalidInput(f"queries {block.name!r} are no filter along one attribute; choose 'coa' or 'auto'")
+        each = block.factors[places[0]]
+        assert isinstance(each, Toeplitz)
+        found.add((block.axes[places[0]], block.axes, each.circular))
+        filters.append(each)
+    if len(found) != 1:
+        raise InvalidInput("filters released together run along one attribute, for the same others, all circular or none")
+    axis, axes, _ = found.pop()
+    return axis, axes, filters
+
+
+def convolution(workload: Workload) -> Strategy:
+    """The least total error around a circle, for one or several filters of one series.
+
+    Returns: a strategy with ``kernel``, of unit sensitivity. Around a circle its cost is the lower bound; for a series that ends
+        there is none here.
+    Raises: InvalidInput when the workload asks for anything but filters.
+    """
+    axis, axes, filters = _line(workload)
+    steps = workload.domain.shape[axis]
+    points = _points(filters)
+    values = np.zeros(points // 2 + 1)
+    for block, each in zip(workload.blocks, filters, strict=True):
+        values += block.weight**2 * np.abs(each.spectrum(points)) ** 2
+    values[values < NEGLIGIBLE * values.max()] = 0.0
+    roots = np.sqrt(values)
+    total = _sum_over_circle(roots, points)
+    kernel = scipy.fft.irfft(np.sqrt(points * roots / total), points)
+    series = math.prod(workload.domain.shape[a] for a in axes if a != axis)
+    cost = steps * series * (total / points) ** 2
+    lower = cost * (1 - 1e-12) if filters[0].circular and axes == tuple(range(len(workload.domain.shape))) else None
+    shape = Kernel(kernel, True, steps, axis, axes)
+    return Strategy("convolution", _over_cells(shape, workload), cost, lower, CLOSED_FORM, kernel=shape)
+
+
+def _points(filters: list[Toeplitz]) -> int:
+    """Steps of the circle: the series' own, or enough that no filter sees its other end."""
+    steps = filters[0].n
+    if filters[0].circular:
+        return steps
+    return int(scipy.fft.next_fast_len(steps + max(each.reach for each in filters), real=True))
+
+
+def _sum_over_circle(half: Matrix, points: int) -> float:
+    """Sum over all frequencies of a symmetric spectrum given in rfft order."""
+    doubled = half[1:-1] if points % 2 == 0 else half[1:]
+    return float(half[0] + 2.0 * doubled.sum() + (half[-1] if points % 2 == 0 and points > 1 else 0.0))
+
+
+def square_root(workload: Workload) -> Strategy:
+    """One filter of the past as the product of two equal ones: the first is measured, the second read.
+
+    Returns: a strategy with ``kernel``; every step is measured from itself and earlier ones.
+    Raises: InvalidInput when the workload is not one filter of the past whose present counts.
+    """
+    axis, axes, filters = _line(workload)
+    each, weight = filters[0], workload.blocks[0].weight
+    if len(filters) > 1 or each.circular or each.first_lag != 0:
+        raise InvalidInput(
+            "a square root splits one filter of the past (no circle, no look ahead); choose 'convolution' or 'auto'"
+        )
+    root = _series_root(_padded(each))
+    series = math.prod(workload.domain.shape[a] for a in axes if a != axis)
+    squares = root**2
+    cost = weight**2 * series * float(squares.sum() * (squares * np.arange(each.n, 0, -1)).sum())
+    shape = Kernel(root / math.sqrt(float(squares.sum())), False, each.n, axis, axes)
+    return Strategy("square-root", _over_cells(shape, workload), cost, None, CLOSED_FORM, kernel=shape)
+
+
+def _series_root(taps: Matrix) -> Matrix:
+    """The power series r with r * r = taps up to sign: Newton's iteration for 1 / r, products by FFT.
+
+    Raises: InvalidInput when it grows: a filter that swings more than its past has no use for a root.
+    """
+    n, sign = taps.size, float(np.sign(taps[0]))
+    if (taps == taps[0]).all():  # running sums: binomial coefficients
+        ratios = (2.0 * np.arange(1, n) - 1.0) / (2.0 * np.arange(1, n))
+        return np.asarray(math.sqrt(abs(float(taps[0]))) * np.cumprod(np.concatenate([[1.0], ratios])))
+    inverse = np.array([(taps[0] * sign) ** -0.5])
+    with np.errstate(over="ignore", invalid="ignore"):
+        while inverse.size < n:
+            size = min(2 * inverse.size, n)
+            square = _product(inverse, inverse)[:size]
+            product = -_product(taps[:size] * sign, square)[:size]
+            product[0] += 3.0
+            inverse = _product(inverse, product)[:size] / 2.0
+        root = _product(taps * sign, inverse)[:n]
+        grown = not np.isfinite(root).all() or float(np.abs(root).max()) > MOST_GROWTH * abs(float(root[0]))
+    if grown:
+        raise InvalidInput("the square root of this filter grows beyond all bounds; choose 'convolution' or 'auto'")
+    return root
+
+
+MOST_GROWTH = 1e3
+
+
+def has_square_root(workload: Workload) -> bool:
+    """Whether ``square_root`` answers the workload."""
+    if not is_filters(workload) or len(workload.blocks) > 1:
+        return False
+    each = filters_of(workload)[0]
+    if each.circular or each.first_lag != 0:
+        return False
+    try:
+        _series_root(_padded(each))
+    except InvalidInput:
+        return False
+    return True
+
+
+def _over_cells(kernel: Kernel, workload: Workload) -> Operator:
+    line = Ring(kernel.points, kernel.steps, kernel.values) if kernel.circular else Toeplitz(kernel.steps, kernel.values)
+    parts: list[Operator] = []
+    for axis, size in enumerate(workload.domain.shape):
+        parts.append(line if axis == kernel.axis else Identity(size) if axis in kernel.axes else Total(size))
+    return parts[0] if len(parts) == 1 else Kronecker(parts)
+
+
+def reading(kernel: Kernel, each: Toeplitz, *, exact: Matrix | None = None) -> Matrix:
+    """What a measurement is filtered with to answer a filter: its spectrum on the circle, or its taps of the past.
+
+    Args:
+        exact: the strategy's taps as they are measured, default those of the kernel.
+    """
+    taps = kernel.values if exact is None else exact
+    if kernel.circular:
+        asked, given = each.spectrum(kernel.points), scipy.fft.rfft(taps)
+        wanted = np.abs(asked) ** 2 > NEGLIGIBLE * np.abs(asked).max() ** 2
+        return np.asarray(np.where(wanted, asked / np.where(wanted, given, 1.0), 0.0))
+    return _divided(_padded(each), taps)
+
+
+def _padded(each: Toeplitz) -> Matrix:
+    """The taps of a filter of the past, one a step, (n,)."""
+    out = np.zeros(each.n)
+    out[: each.kernel.size] = each.kernel
+    return out
+
+
+def _divided(series: Matrix, by: Matrix) -> Matrix:
+    """The power series g with by * g = series: Newton's iteration for 1 / by, products by FFT."""
+    n = series.size
+    inverse = np.array([1.0 / by[0]])
+    while inverse.size < n:
+        size = min(2 * inverse.size, n)
+        product = _product(by[:size], inverse)[:size]
+        product[0] -= 2.0
+        inverse = -_product(product, inverse)[:size]
+    return _product(series, inverse)[:n]
+
+
+def _product(a: Matrix, b: Matrix) -> Matrix:
+    size = scipy.fft.next_fast_len(a.size + b.size - 1, real=True)
+    out = scipy.fft.irfft(scipy.fft.rfft(a, size) * scipy.fft.rfft(b, size), size)
+    return np.asarray(out[: a.size + b.size - 1])
+
+
+def deviations(kernel: Kernel, each: Toeplitz, *, exact: Matrix | None = None) -> Matrix:
+    """Standard error of the filter at every step, (steps,) float64, for noise of deviation 1 on the measured taps."""
+    found = reading(kernel, each, exact=exact)
+    if kernel.circular:
+        return np.full(kernel.steps, math.sqrt(_sum_over_circle(np.abs(found) ** 2, kernel.points) / kernel.points))
+    return np.asarray(np.sqrt(np.cumsum(found**2)))
+
+
+def filters_of(workload: Workload) -> list[Toeplitz]:
+    """The filter of each block. Raises: InvalidInput for other workloads."""
+    return _line(workload)[2]
+
+
+Method = Literal["laplace", "partition", "input", "output"]
+
+
+@dataclass(frozen=True)
+class SpectrumNoise:
+    """Independent Laplace noise on the coefficients of the real orthonormal Fourier basis, circular filters.
+
+    Attributes:
+        method: "laplace" (Algorithm 1), "partition" (Algorithm 2), "input" (equal noise on the coefficients of x), "output" (equal
+            noise on those of the answer).
+        scales: Laplace scale of every coefficient of x in the basis' order, infinite where none is released.
+        spectrum: |eigenvalue| of the filter there.
+        epsilon, delta: what was asked for.
+    """
+
+    method: Method
+    scales: Matrix = field(repr=False)
+    spectrum: Matrix = field(repr=False)
+    epsilon: float
+    delta: float
+
+    @property
+    def mse(self) -> float:
+        """Mean squared error of an output: sum of 2 b_i^2 |eigenvalue_i|^2 / N."""
+        kept = np.isfinite(self.scales)
+        return float((2.0 * self.scales[kept] ** 2 * self.spectrum[kept] ** 2).sum() / self.scales.size)
+
+    def epsilons(self, record: int = 0) -> Matrix:
+        """Pure epsilon that each coefficient spends on a record at the given step: |entry of the basis| / scale, (N,)."""
+        n = self.scales.size
+        unit = np.zeros(n)
+        unit[record] = 1.0
+        return np.asarray(np.abs(Fourier(n).matvec(unit)) / self.scales)
+
+    @property
+    def advanced_epsilon(self) -> float:
+        """The paper's bound: (2 ln(1/delta) sum of 1 / (N b_i^2))^1/2."""
+        kept = np.isfinite(self.scales)
+        spent = float((1.0 / (self.scales.size * self.scales[kept] ** 2)).sum())
+        return math.sqrt(2.0 * math.log(1.0 / self.delta) * spent)
+
+    @property
+    def zcdp(self) -> float:
+        """rho of all coefficients together, the same for a record at any step: half the sum of squared epsilons."""
+        return float((self.epsilons() ** 2).sum() / 2.0)
+
+    def composed_epsilon(self, record: int = 0) -> float:
+        """Epsilon at delta for a record at a step, by composing privacy loss distributions numerically (extra ``pld``)."""
+        spent = self.epsilons(record)
+        return laplace_composition_epsilon(spent[spent > 1e-9], self.delta)
+
+
+def laplace_spectrum(kernel: Matrix, epsilon: float, delta: float, method: Method = "laplace") -> SpectrumNoise:
+    """Noise for one circular filter by the published algorithms.
+
+    Args:
+        kernel: h around the circle, (N,); Algorithm 2 needs N a power of two.
+        method: see ``SpectrumNoise``.
+    Raises: InvalidInput.
+    Source: Fawaz, Muthukrishnan, Nikolov 2013, Algorithms 1 and 2, Theorems 9 and 14.
+    """
+    if not (epsilon > 0 and 0 < delta < 1):
+        raise InvalidInput(f"epsilon > 0 and 0 < delta < 1 are needed, found {epsilon!r} and {delta!r}")
+    around = Circulant(np.asarray(kernel).size, kernel)
+    n = around.n
+    spectrum = np.abs(around.spectrum(n))[(np.arange(n) + 1) // 2]
+    unitary = spectrum / math.sqrt(n)
+    unitary[unitary**2 < NEGLIGIBLE * unitary.max() ** 2] = 0.0
+    asked = unitary > 0
+    scales = np.full(n, math.inf)
+    logs = math.log(1.0 / delta)
+    if method == "laplace":
+        scales[asked] = np.sqrt(2.0 * logs * unitary.sum() / (epsilon**2 * n * unitary[asked]))
+    elif method == "partition":
+        if n & (n - 1):
+            raise InvalidInput(f"spectrum partition needs a power of two of steps, found {n}")
+        levels = n.bit_length() - 1
+        base = math.sqrt(2.0 * (1 + levels) * logs) / epsilon
+        rank = np.empty(n, dtype=np.int64)
+        rank[np.argsort(-unitary, kind="stable")] = np.arange(1, n + 1)
+        level = np.where(rank == 1, 0, levels - np.ceil(np.log2(np.maximum(rank, 2))).astype(np.int64) + 1)
+        scales = np.where(asked, base * 2.0 ** (-level / 2.0), math.inf)
+    elif method == "input":
+        scales[asked] = math.sqrt(2.0 * logs * asked.sum() / n) / epsilon
+    else:
+        scales[asked] = math.sqrt(2.0 * logs * float((spectrum**2).sum()) / n) / (epsilon * spectrum[asked])
+    return SpectrumNoise(method, scales, spectrum, epsilon, delta)
+
+
+def spectral_lower_bound(kernel: Matrix) -> float:
+    """max over i of i^2 |hhat_(i)|^2 / (N log2(N)^2), coefficients in decreasing order: no mechanism's mean squared error is below a
+    constant (which depends on epsilon and delta only) times it.
+
+    Source: Fawaz, Muthukrishnan, Nikolov 2013, Theorem 5.
+    """
+    around = Circulant(np.asarray(kernel).size, kernel)
+    n = around.n
+    unitary = np.sort(np.abs(around.spectrum(n))[(np.arange(n) + 1) // 2])[::-1] / math.sqrt(n)
+    rank = np.arange(1, n + 1)
+    return float((rank**2 * unitary**2).max() / (n * max(1.0, math.log2(n)) ** 2))
+
+
+def fitted_decay(kernel: Matrix) -> float:
+    """p of |hhat_(i)| <= c i^-p, by least squares over the logarithms of the asked coefficients in decreasing order."""
+    around = Circulant(np.asarray(kernel).size, kernel)
+    values = np.sort(np.abs(around.spectrum(around.n))[(np.arange(around.n) + 1) // 2])[::-1]
+    values = values[values**2 > NEGLIGIBLE * values[0] ** 2]
+    if values.size < 3:
+        return math.inf
+    return float(-np.polyfit(np.log(np.arange(1, values.size + 1)), np.log(values), 1)[0])
