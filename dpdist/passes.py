@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,10 +22,10 @@ from dpdist.store import ArrayPlan, Store, StoredArray
 
 Array = NDArray[Any]
 
-SLAB_BYTES = 256 * 2**20
+SLAB_BYTES = 512 * 2**20
 """What a slab may take at most, with its working copies, whatever the workers have."""
-MEMORY_SHARE = 4
-"""A task's slab is at most this part of a worker's memory: the rest is for copies inside transforms and codecs."""
+MEMORY_SHARE = 2
+"""A task's slab with its copies is at most this part of a worker's memory: the rest is for reading and writing."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ def passes(
         if on_done is not None:
             on_done(done_before + done, steps)
 
-    tiles: list[StoredArray] | None = None
+    tiles: list[Tiles] | None = None
     for number, (side, some) in enumerate(zip(sides[:-1], slabs[:-1], strict=True)):
         reading = partial(_slab, store, source, source.plan.shape[0] // side.lines, tiles)
-        writing = partial(_write_tiles, store, reading, side.apply, slabs[number + 1][0][1])
+        writing = partial(_write_tiles, store, reading, side.apply, slabs[number + 1])
         tasks = [(f"{work}/{number}-{i}", i, start, stop) for i, (start, stop) in enumerate(some)]
         finished = engine.map(writing, tasks, on_done=tell)
         for old in tiles or ():
@@ -127,28 +127,51 @@ def _cut(side: Side, budget: int) -> list[tuple[int, int]]:
 
 
 def _slab(
-    store: Store, source: StoredArray, width: int, tiles: list[StoredArray] | None, number: int, start: int, stop: int
+    store: Store, source: StoredArray, width: int, tiles: list[Tiles] | None, number: int, start: int, stop: int
 ) -> Array:
     """Lines start..stop of the source, or of the tiles of the pass before."""
     if tiles is None:
         return store.read_rows(source, start * width, stop * width).reshape(stop - start, width)
-    return np.concatenate([store.read_shard(tile, number) for tile in tiles], axis=1)
+    lines = sum(tile.lines for tile in tiles)
+    out = np.empty((stop - start, lines, *tiles[0].rest), dtype=tiles[0].dtype)
+    first = 0
+    for tile in tiles:
+        shape = (stop - start, tile.lines, *tile.rest)
+        out[:, first : first + tile.lines] = store.get_block(
+            f"{tile.name}/{number}", shape, tile.dtype, tile.digests[number]
+        )
+        first += tile.lines
+    return out
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What one task of a pass wrote: a block for every slab of the next pass, each (lines of that slab, lines, *rest)."""
+
+    name: str
+    lines: int
+    rest: tuple[int, ...]
+    dtype: str
+    digests: tuple[str, ...]
 
 
 def _write_tiles(
     store: Store,
     reading: Callable[[int, int, int], Array],
     apply: Callable[[int, Array], Array],
-    shard_lines: int,
+    following: list[tuple[int, int]],
     task: tuple[str, int, int, int],
-) -> StoredArray:
+) -> Tiles:
     name, number, start, stop = task
-    if store.exists(name):
-        return store.open(name)
-    made = np.ascontiguousarray(apply(start, reading(number, start, stop)))
-    plan = store.plan(name, made.shape, made.dtype, shard_rows=shard_lines, compressed=False)
-    store.begin(plan)
-    return store.finish(plan, [store.write_shard(plan, i, made[slice(*plan.bounds(i))]) for i in range(plan.shards)])
+    record = f"{name}/whole.json"
+    if store.has_document(record):
+        kept = store.read_document(record)
+        return Tiles(name, kept["lines"], tuple(kept["rest"]), kept["dtype"], tuple(kept["digests"]))
+    made = apply(start, reading(number, start, stop))
+    digests = tuple(store.put_block(f"{name}/{i}", made[first:last]) for i, (first, last) in enumerate(following))
+    done = Tiles(name, made.shape[1], made.shape[2:], made.dtype.str, digests)
+    store.write_document(record, asdict(done))
+    return done
 
 
 def _write_targets(

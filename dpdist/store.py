@@ -237,6 +237,26 @@ class Store:
             out[low - start : high - start] = self.read_shard(stored, shard)[low - first : high - first]
         return out
 
+    def put_block(self, name: str, block: Array) -> str:
+        """Write raw values as one object, for scratch that is read back soon; returns their digest."""
+        data = np.ascontiguousarray(block)
+        try:
+            obstore.put(self._objects, name, memoryview(data.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
+        except OSError as error:
+            raise StoreError(f"{name!r} could not be written: {error}") from None
+        return _sha256(data)
+
+    def get_block(self, name: str, shape: Sequence[int], dtype: Any, digest: str) -> Array:
+        """The values of ``put_block``, checked. Raises: StoreError when they are missing or altered."""
+        try:
+            data: Any = obstore.get(self._objects, name).bytes()
+        except FileNotFoundError:
+            raise StoreError(f"{name!r} is not in the store {self.location}; run again") from None
+        block: Array = np.frombuffer(data, dtype=dtype)
+        if block.size != int(np.prod(shape, dtype=np.int64)) or _sha256(block) != digest:
+            raise StoreError(f"{name!r} in the store {self.location} was truncated or altered; run again")
+        return block.reshape(tuple(shape))
+
     def check(self, stored: StoredArray) -> None:
         """Read every shard against its digest. Raises: StoreError for a missing, truncated or altered one."""
         for _ in self.blocks(stored):

@@ -70,8 +70,10 @@ def _kept(start: int, gathered: Matrix) -> tuple[Matrix]:
     return (gathered,)
 
 
-FOURIER_COPIES = 6
-"""Complex copies of a line while it is transformed."""
+FOURIER_COPIES = 3
+"""Complex copies of a line while it is transformed: gathered, transformed, turned."""
+TWIDDLE_LINES = 2**16
+"""Twiddles that are made at once."""
 
 
 def spectrum_shape(n: int) -> tuple[int, int]:
@@ -105,7 +107,7 @@ def fourier(
     n = source.plan.shape[0]
     n1, n2 = spectrum_shape(n)
     sides = [
-        Side(n1, _turned, 16 * 2 * n2),
+        Side(n1, _turned, 8 * 4 * n2),
         Side(n2, partial(_columns_forward, n), 16 * FOURIER_COPIES * n1),
         Side(n1 // 2 + 1, _rows_forward, 16 * FOURIER_COPIES * n2),
     ]
@@ -145,8 +147,18 @@ def _turned(start: int, slab: Matrix) -> Matrix:
 def _columns_forward(n: int, start: int, gathered: Matrix) -> Matrix:
     """Lines j2: transform over j1, then the twiddle exp(-2 pi i j2 k1 / N)."""
     made = scipy.fft.rfft(gathered, axis=1)
-    made *= roots(np.arange(start, start + made.shape[0])[:, None] * np.arange(made.shape[1]), n).conj()
+    _twiddle(made, start, n, back=False)
     return np.ascontiguousarray(made.T)
+
+
+def _twiddle(made: Matrix, start: int, n: int, *, back: bool) -> None:
+    """Multiply (line, column) by exp(-+ 2 pi i line column / N), in place."""
+    step = max(1, TWIDDLE_LINES // made.shape[1])
+    columns = np.arange(made.shape[1])
+    for first in range(0, made.shape[0], step):
+        lines = np.arange(first, min(first + step, made.shape[0]))[:, None] + start
+        factors = roots(lines * columns, n)
+        made[first : first + step] *= factors if back else factors.conj()
 
 
 def _rows_forward(start: int, gathered: Matrix) -> tuple[Matrix]:
@@ -157,7 +169,7 @@ def _rows_forward(start: int, gathered: Matrix) -> tuple[Matrix]:
 def _rows_back(n: int, start: int, slab: Matrix) -> Matrix:
     """Lines k1: inverse transform over k2, then the twiddle exp(2 pi i j2 k1 / N)."""
     made = scipy.fft.ifft(slab, axis=1)
-    made *= roots(np.arange(start, start + made.shape[0])[:, None] * np.arange(made.shape[1]), n)
+    _twiddle(made, start, n, back=True)
     return np.ascontiguousarray(made.T)
 
 

@@ -169,18 +169,18 @@ def considered(mechanism: str, norm: Norm, workload: Workload, limits: Limits = 
 
 def _for_gaussian(workload: Workload, limits: Limits) -> tuple[str, ...]:
     cells = workload.shape[1]
-    fits = limits.exceeded_by(effort(workload)) is None
     if is_filters(workload):
         steps = filters_of(workload)[0].n
         product = is_product(workload) and len(workload.blocks[0].axes) > 1
-        certified = ("kronecker",) if product and steps <= DENSE_CELLS else ("coa",) if cells <= DENSE_CELLS and fits else ()
+        small = cells <= DENSE_CELLS and limits.exceeded_by(effort(workload)) is None
+        certified = ("kronecker",) if product and steps <= DENSE_CELLS else ("coa",) if small else ()
         return (*certified, "convolution", *(("square-root",) if has_square_root(workload) else ()), "identity", "gaussian")
     if is_marginals(workload):
         return ("marginals", "fourier", "datacube", "identity", "gaussian")
     if is_product(workload) and len(workload.blocks[0].axes) > 1:
         return ("kronecker", "identity", "gaussian")
     residual = ("residual",) if is_separable(workload) and len(workload.domain.shape) > 1 else ()
-    if fits:
+    if limits.exceeded_by(effort(workload)) is None:
         return ("coa", *residual, "identity", "gaussian")
     return (*residual, "identity", "gaussian", *(("wavelet", "hierarchical") if cells <= DENSE_CELLS else ()))
 
@@ -241,7 +241,7 @@ def _reason(name: str, first: str, norm: Norm, workload: Workload, limits: Limit
     answers, otherwise = _ANSWERS.get(name, (None, ""))
     if answers is not None and not answers(workload):
         return otherwise
-    if name == "coa" and (beyond := limits.exceeded_by(effort(workload))) is not None:
+    if name == "coa" and first != "convolution" and (beyond := limits.exceeded_by(effort(workload))) is not None:
         return beyond
     if norm == "l2" and first in ("coa", "kronecker", "marginals"):
         return f"cannot beat {first!r}, which is certified; ask for it by name to compare"

@@ -27,6 +27,7 @@ from dpdist.operators import (
     Prefix,
     Product,
     Sparse,
+    Toeplitz,
     Total,
 )
 from dpdist.operators.base import ROW_BLOCK_BYTES
@@ -217,7 +218,7 @@ def _signature(workload: Workload, block: Block, axis: int) -> Matrix:
 def column_codes(operator: Operator, block_bytes: int = ROW_BLOCK_BYTES) -> Matrix:
     """Equal columns get equal codes, (columns,) int64; rows are looked at block by block."""
     columns = operator.shape[1]
-    if isinstance(operator, Identity | Prefix | AllRanges):
+    if isinstance(operator, Identity | Prefix | AllRanges) or (isinstance(operator, Toeplitz) and operator.first_lag == 0):
         return np.arange(columns)
     if isinstance(operator, Total):
         return np.zeros(columns, dtype=np.int64)
