@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 SLAB_BYTES = 512 * 2**20
 """What a slab may take at most, with its working copies, whatever the workers have."""
-MEMORY_SHARE = 2
+MEMORY_SHARE = 3
 """A task's slab with its copies is at most this part of a worker's memory: the rest is for reading and writing."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import math
 import platform
 import shutil
 import uuid
@@ -24,12 +25,14 @@ import pyarrow.parquet
 from dpdist import charts, store
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.operators import Identity, Matrix, Prefix
+from dpdist.operators import Identity, Matrix, Prefix, Toeplitz
 from dpdist.workloads import Block, Workload
 
 PAGE_ROWS = 5000
 """Rows of a table shown on the page; the files hold all of them."""
 MOST_SERIES = 4
+MOST_POINTS = 2000
+"""Steps of a series that a chart shows; of longer ones every k-th."""
 MOST_TILES = 2500
 """Cells of a heat map on the page; larger tables are in the files."""
 TABLE_BATCH = 100_000
@@ -208,16 +211,21 @@ def _chart(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | 
     """An SVG for blocks of one or two plain attributes and for CDFs, None for others and for answers without intervals."""
     if np.isnan(half).any():
         return None
-    if not block.separable or len(block.axes) > 2 or any(not isinstance(f, Identity | Prefix) for f in block.factors):
+    if (
+        not block.separable
+        or len(block.axes) > 2
+        or any(not isinstance(f, Identity | Prefix | Toeplitz) for f in block.factors)
+    ):
         return None
     ordered = [bool(domain.attributes[axis].edges) for axis in block.axes]
     names = [domain.names[axis] for axis in block.axes]
     if len(block.factors) == 1:
         draw = charts.lines if ordered[0] else charts.bars
-        return draw(block.labels[0], {block.name: (values, half)}, names[0])
+        every = math.ceil(values.size / MOST_POINTS)
+        return draw(block.labels[0][::every], {block.name: (values[::every], half[::every])}, names[0])
     shape = tuple(len(labels) for labels in block.labels)
     grid, spread = values.reshape(shape), half.reshape(shape)
-    cumulative = [isinstance(f, Prefix) for f in block.factors]
+    cumulative = [isinstance(f, Prefix | Toeplitz) for f in block.factors]
     if not any(cumulative) and min(shape) > MOST_SERIES:
         if values.size > MOST_TILES:
             return None
@@ -225,9 +233,10 @@ def _chart(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | 
     along = cumulative.index(True) if any(cumulative) else int(np.argmax(shape))
     if along == 1:
         grid, spread = grid.T, spread.T
-    series = {label: (grid[:, i], spread[:, i]) for i, label in enumerate(block.labels[1 - along])}
+    every = math.ceil(grid.shape[0] / MOST_POINTS)
+    series = {label: (grid[::every, i], spread[::every, i]) for i, label in enumerate(block.labels[1 - along])}
     draw = charts.lines if ordered[along] else charts.bars
-    return draw(block.labels[along], series, names[along])
+    return draw(block.labels[along][::every], series, names[along])
 
 
 def _write_tables(content: Content, folder: Path) -> None:

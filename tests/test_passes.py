@@ -45,7 +45,7 @@ def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int, monkeypa
     told: list[tuple[int, int]] = []
     out = passes(
         store,
-        some_engine(slabs * 2 * 100),
+        some_engine(slabs * 3 * 100),
         source,
         [Side(ROWS, first, 100), Side(COLUMNS, second, 90)],
         [Target("left", 4, np.int64, {"kept": 1}), Target("sums", 1, np.float64)],
@@ -64,11 +64,11 @@ def test_a_row_that_does_not_fit_is_refused_with_numbers(tmp_path: Path) -> None
     source = store.put("source", SOURCE.ravel())
     sides = [Side(ROWS, first, 90), Side(COLUMNS, second, 100)]
     with pytest.raises(OutOfMemory, match="one line of a product needs"):
-        passes(store, some_engine(2 * 99), source, sides, [Target("left", 4, np.int64)])
+        passes(store, some_engine(3 * 99), source, sides, [Target("left", 4, np.int64)])
     assert not store.exists("left")
 
 
-@pytest.mark.parametrize("memory", [2 * 4000, 4 * 10**6])
+@pytest.mark.parametrize("memory", [3 * 4000, 4 * 10**6])
 @pytest.mark.parametrize(
     "operator",
     [
@@ -115,7 +115,7 @@ def test_stored_fourier_transforms(tmp_path: Path, n: int) -> None:
     x = STATE.integers(0, 1000, n)
     exact = exact_spectrum(x)
     found = []
-    for memory in (2 * 16 * 3 * 4 * max(spectrum_shape(n)), 2**30):
+    for memory in (3 * 16 * 3 * 4 * max(spectrum_shape(n)), 2**30):
         store = Store(tmp_path / str(memory))
         some = some_engine(memory)
         spectrum = fourier(store, some, store.put("x", x), "spectrum")
@@ -147,7 +147,7 @@ def test_an_interrupted_transform_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     store = Store(tmp_path)
     x = STATE.integers(0, 99, 2**10)
     source = store.put("x", x)
-    some = some_engine(2 * 16 * 3 * 32 * 4)
+    some = some_engine(3 * 16 * 3 * 32 * 4)
     whole = store.read(fourier(store, some, source, "undisturbed"))
     written: list[str] = []
     original = Store.put_block

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import Kronecker, Marginal, Matrix, Operator, Product, RowScaled, Scaled, Stack, Total
+from dpdist.operators import Kronecker, Marginal, Matrix, Operator, Product, RowScaled, Scaled, Stack, Toeplitz, Total
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,8 @@ def union(*workloads: Workload, weights: tuple[float, ...] | None = None) -> Wor
 def relative(workload: Workload) -> Workload:
     """The same queries, each weighted by 1 / its L2 norm over the cells: for small relative rather than absolute errors.
 
+    All steps of a filter are weighted alike, by the length of its coefficients, so that it stays a filter.
+
     Raises: InvalidInput for a query that counts no cell.
     Source: Li & Miklau 2012, section 3 (workloads scaled for relative error).
     """
@@ -183,6 +185,8 @@ def _relative(block: Block, shape: tuple[int, ...]) -> Block:
     scales: list[Matrix | None] = []
     for factor in block.factors:
         squares = factor.row_norms_squared()
+        if isinstance(factor, Toeplitz):
+            squares = np.full(squares.size, float(factor.kernel @ factor.kernel))
         if float(squares.min()) <= 0:
             raise InvalidInput(
                 f"queries {block.name!r}: row {int(squares.argmin())} counts no cell, it has no relative error"
@@ -190,4 +194,4 @@ def _relative(block: Block, shape: tuple[int, ...]) -> Block:
         alike = bool((squares == squares[0]).all())
         weight /= math.sqrt(float(squares[0])) if alike else 1.0
         scales.append(None if alike else squares**-0.5)
-    return replace(block, weight=weight, scales=tuple(scales))
+    return replace(block, weight=weight, scales=tuple(scales) if any(s is not None for s in scales) else ())

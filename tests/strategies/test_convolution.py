@@ -294,7 +294,9 @@ def test_what_is_a_filter() -> None:
     assert is_filters(CASES["by sex"])
     assert not is_filters(marginals((4, 3), 1))
     assert not is_filters(union(filtered(5, "x0", [window(2)]), filtered(5, "x0", [window(3)], circular=True)))
-    assert not is_filters(relative(filtered(5, "x0", [window(2)])))
+    scaled = relative(filtered(9, "x0", [window(4), running_sum(9)]))
+    assert is_filters(scaled)
+    assert [block.weight for block in scaled.blocks] == pytest.approx([0.5, 1 / 3])
     with pytest.raises(InvalidInput, match="no filter along one attribute"):
         convolution(marginals((4, 3), 1))
     with pytest.raises(InvalidInput, match="grows beyond"):
