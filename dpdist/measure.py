@@ -18,6 +18,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
 from dpdist.strategies.dawa import AdaptiveLattice
 from dpdist.strategies.grid import Grid
+from dpdist.strategies.hadamard_grid import HadamardGrid
 from dpdist.strategies.kernel_grid import KernelGrid
 from dpdist.strategies.lattice import MOST_RECORDS
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid
@@ -27,7 +28,7 @@ from dpdist.workloads.basis import SubsetBasis
 def exact_measurement(
     store: Store,
     engine: Engine,
-    grid: Grid | TermGrid | KernelGrid | AdaptiveLattice,
+    grid: Grid | TermGrid | KernelGrid | HadamardGrid | AdaptiveLattice,
     counts: StoredArray,
     layout: Layout | None = None,
 ) -> Matrix | StoredArray:
@@ -37,7 +38,7 @@ def exact_measurement(
     array, for ``draw`` to read; the caller deletes it.
 
     Args:
-        layout: what the counts hold; a ``TermGrid`` and a ``KernelGrid`` need it.
+        layout: what the counts hold; grids over tables need it.
     Raises: InvalidInput when the histogram holds more records than the grid can count without overflow.
     """
     if isinstance(grid, TermGrid):
@@ -47,7 +48,7 @@ def exact_measurement(
         whole = store.read(counts)
         _few_enough(int(layout.table(whole, ())))
         return np.concatenate([term.measure(layout.table(whole, term.axes)) for term in grid.terms])
-    if isinstance(grid, KernelGrid):
+    if isinstance(grid, KernelGrid | HadamardGrid):
         assert layout is not None
         whole = store.read(counts)
         table = layout.table(whole, grid.axes)

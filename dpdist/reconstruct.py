@@ -14,13 +14,14 @@ from scipy.stats import chi2
 
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput
-from dpdist.operators import Identity, Matrix, Operator, Toeplitz, Total
+from dpdist.operators import Hadamard, Identity, Matrix, Operator, Toeplitz, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.passes import Side, Target, passes
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
-from dpdist.strategies.convolution import deviations, filters_of, reading
+from dpdist.strategies.convolution import deviations, dyadic_spectra, filters_of, reading
 from dpdist.strategies.grid import Grid
+from dpdist.strategies.hadamard_grid import HadamardGrid
 from dpdist.strategies.kernel import Kernel
 from dpdist.strategies.kernel_grid import KernelGrid
 from dpdist.strategies.term_grid import TermGrid, along
@@ -357,6 +358,20 @@ def _read_others(
     for spread in spreads[1:]:
         error = np.multiply.outer(error, spread)
     return (np.rint(tensor), error, half * error + 0.5) if integer else (tensor, error, half * error)
+
+
+def formula_answers(workload: Workload, grid: HadamardGrid, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
+    """Answers of all formulas over binary attributes and their standard errors, both (queries,) float64."""
+    transform = Hadamard(len(grid.axes))
+    answers, errors = [], []
+    for spectrum in dyadic_spectra(workload):
+        reading = np.zeros(transform.n)
+        reading[grid.characters] = spectrum[grid.characters] / grid.weights / transform.n
+        values = np.zeros(transform.n)
+        values[grid.characters] = measured
+        answers.append(transform.matvec(reading * values))
+        errors.append(np.full(transform.n, float(np.linalg.norm(reading)) * noise.deviation))
+    return np.concatenate(answers), np.concatenate(errors)
 
 
 def filtered_answers(workload: Workload, grid: KernelGrid, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:

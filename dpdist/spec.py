@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,7 @@ from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.strategies.dawa import dawa
 from dpdist.strategies.marginals import is_marginals
 from dpdist.strategies.planner import GAUSSIAN_ONLY, Limits
-from dpdist.workloads import Block, Filter, Workload, explicit, filtered, predicates, relative, union
+from dpdist.workloads import Block, Filter, Workload, dnf, explicit, filtered, predicates, relative, union
 from dpdist.workloads.filters import (
     baxter_king,
     coefficients,
@@ -223,6 +224,17 @@ class FiltersSpec(Part):
     by: tuple[str, ...] = ()
     apply: tuple[FilterSpec, ...] = Field(min_length=1)
     circular: bool = Field(False, description="the step after the last is the first")
+    around: int | None = Field(
+        None, ge=0, description="filter every count's distance from this public count: volatility around a known mean"
+    )
+
+
+class DnfSpec(Part):
+    """Records that satisfy a formula over binary attributes, for every way to negate them."""
+
+    terms: tuple[tuple[str, ...], ...] = Field(
+        min_length=1, description="attributes joined by 'and'; terms are joined by 'or'"
+    )
 
 
 class RowsSpec(Part):
@@ -240,6 +252,7 @@ class QuerySpec(Part):
     ranges: RangesSpec | None = None
     predicates: tuple[str, ...] | None = None
     filters: FiltersSpec | None = None
+    dnf: DnfSpec | None = None
     rows: RowsSpec | None = None
     weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="a heavier group is answered more accurately")
     relative: bool = Field(
@@ -248,7 +261,7 @@ class QuerySpec(Part):
 
     @model_validator(mode="after")
     def _one_kind(self) -> QuerySpec:
-        kinds = ("marginals", "cdf", "ranges", "predicates", "filters", "rows")
+        kinds = ("marginals", "cdf", "ranges", "predicates", "filters", "dnf", "rows")
         if sum(getattr(self, kind) is not None for kind in kinds) != 1:
             raise ValueError(f"give exactly one of {', '.join(kinds)}")
         return self
@@ -406,6 +419,12 @@ class ReleaseSpec(Part):
         given = [everyone if k.where is None else predicates(self.attributes, [k.where]) for k in self.postprocess.known]
         return tuple(workload.blocks[0] for workload in given)
 
+    @property
+    def around(self) -> int | None:
+        """The public count whose distance is filtered instead of the counts themselves."""
+        first = self.workload[0].filters
+        return None if first is None else first.around
+
     @cached_property
     def companions(self) -> tuple[ReleaseSpec, ...]:
         """The specs of the releases that this one is made consistent with."""
@@ -451,20 +470,25 @@ class ReleaseSpec(Part):
             self._ordered(entry.cdf.of)
             return cdf(domain, entry.cdf.of, entry.cdf.by)
         if entry.ranges is not None:
-            for name in entry.ranges.of:
-                self._ordered(name)
             return self._ranges_of(entry.ranges)
-        if entry.predicates is not None:
-            return predicates(domain, entry.predicates)
         if entry.filters is not None:
-            self._ordered(entry.filters.of)
-            steps = domain.attributes[domain.axis(entry.filters.of)].size
-            made = [each.made(steps, self._folder) for each in entry.filters.apply]
-            return filtered(domain, entry.filters.of, made, entry.filters.by, circular=entry.filters.circular)
-        assert entry.rows is not None
-        return explicit(_rows_file(self._folder / entry.rows.file), domain, names=entry.rows.names, title=entry.rows.file)
+            return self._filters_of(entry.filters)
+        if entry.rows is not None:
+            rows = _rows_file(self._folder / entry.rows.file)
+            return explicit(rows, domain, names=entry.rows.names, title=entry.rows.file)
+        return dnf(domain, entry.dnf.terms) if entry.dnf is not None else predicates(domain, entry.predicates or ())
+
+    def _filters_of(self, entry: FiltersSpec) -> Workload:
+        self._ordered(entry.of)
+        steps = self.attributes.attributes[self.attributes.axis(entry.of)].size
+        made = [each.made(steps, self._folder) for each in entry.apply]
+        if entry.around is not None:
+            made = [replace(each, name=f"{each.name}, of |count - {entry.around}|") for each in made]
+        return filtered(self.attributes, entry.of, made, entry.by, circular=entry.circular)
 
     def _ranges_of(self, entry: RangesSpec) -> Workload:
+        for name in entry.of:
+            self._ordered(name)
         if entry.listed is None:
             lists = {name: [self._interval(name, *pair) for pair in pairs] for name, pairs in entry.lists.items()}
             return ranges_of(self.attributes, entry.of, entry.by, listed=lists)
@@ -564,6 +588,7 @@ def _checked(
     if follow:
         _located(lambda: spec.companions, ("postprocess", "consistent_with"), lines, name)
     _located(lambda: _check_noise(spec), ("mechanism",), lines, name)
+    _located(lambda: _check_around(spec), ("workload",), lines, name)
     if spec.mechanism == "dawa":
         _located(lambda: dawa(spec.queries), ("mechanism",), lines, name)
     _located(lambda: _check_budget(spec), ("budget",), lines, name)
@@ -571,6 +596,27 @@ def _checked(
         where = _where(("ledger", "cap", "per"), lines, name)
         raise InvalidSpec(f"{where}: a budget per {spec.ledger.cap.per} needs the release's day; add 'period: YYYY-MM-DD'")
     return spec
+
+
+def _check_around(spec: ReleaseSpec) -> None:
+    """Distances from a public count are taken of the counted table before anything is measured: all queries must be of them."""
+    centres = {None if entry.filters is None else entry.filters.around for entry in spec.workload}
+    if centres == {None}:
+        return
+    asked = {name for entry in spec.workload if entry.filters is not None for name in (entry.filters.of, *entry.filters.by)}
+    if len(centres) > 1 or asked != set(spec.domain):
+        raise InvalidInput(
+            "'around' filters distances from one public count: all entries of the workload must be filters around the same count, "
+            "of all attributes of the domain"
+        )
+    if spec.neighbours != "add-remove":
+        raise InvalidInput(
+            "'around' needs 'neighbours: add-remove'; a replaced record is two changes: write 'most_records: 2' instead"
+        )
+    if spec.postprocess.known or spec.postprocess.non_negative or spec.postprocess.consistent_with:
+        raise InvalidInput(
+            "'around' publishes distances, not counts: leave 'known', 'non_negative' and 'consistent_with' out"
+        )
 
 
 def _check_noise(spec: ReleaseSpec) -> None:

@@ -34,6 +34,7 @@ from dpdist.reconstruct import (
     Measured,
     Reader,
     filtered_answers,
+    formula_answers,
     joint_reader,
     reader_of,
     streamed_answers,
@@ -66,6 +67,7 @@ from dpdist.strategies.dawa import AdaptiveLattice, adaptive_lattice
 from dpdist.strategies.dawa import measured as measured_by_dawa
 from dpdist.strategies.dawa import read as read_dawa
 from dpdist.strategies.grid import Grid, grid_of
+from dpdist.strategies.hadamard_grid import HadamardGrid
 from dpdist.strategies.kernel_grid import KernelGrid
 from dpdist.strategies.planner import (
     DENSE_CELLS,
@@ -86,7 +88,7 @@ from dpdist.workloads.basis import SubsetBasis
 _T = TypeVar("_T")
 
 
-AnyGrid: TypeAlias = Grid | TermGrid | KernelGrid | AdaptiveLattice
+AnyGrid: TypeAlias = Grid | TermGrid | KernelGrid | HadamardGrid | AdaptiveLattice
 
 
 class StepRunner(Protocol):
@@ -149,7 +151,7 @@ class Plan:
     def layout(self) -> Layout:
         """What has to be counted: tables for strategies over marginals, else every cell."""
         shape = self.spec.attributes.shape
-        tables = self.grid.tables if isinstance(self.grid, TermGrid | KernelGrid) else ()
+        tables = self.grid.tables if isinstance(self.grid, TermGrid | KernelGrid | HadamardGrid) else ()
         return Layout(shape, () if any(len(table) == len(shape) for table in tables) else tables)
 
 
@@ -234,7 +236,7 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
     def tell(done: int, total: int) -> None:
         context.progress("count", f"{done} of {total} groups of partitions")
 
-    return histogram.count(
+    counts, tally = histogram.count(
         _source(spec),
         spec.attributes,
         context.store,
@@ -243,6 +245,15 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
         tables=layout.tables,
         on_done=tell,
     )
+    return (counts if spec.around is None else _distances(context.store, counts, spec.around)), tally
+
+
+def _distances(store: Store, counts: StoredArray, centre: int) -> StoredArray:
+    """|count - centre| of every count. One record changes one of them by one, as it does the counts: sensitivities are the same."""
+    name = f"{counts.name}-around-{centre}"
+    if store.exists(name):
+        return store.open(name)
+    return store.put(name, np.abs(store.read(counts) - centre))
 
 
 def _source(spec: ReleaseSpec) -> histogram.Source:
@@ -273,7 +284,7 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
         if receipt is None or receipt.state != "committed":
             raise InvalidInput(f"release {other.release!r} is not finished; publish it first, then combine")
         planned = plan(context, other)
-        if isinstance(planned.grid, AdaptiveLattice | KernelGrid):
+        if not isinstance(planned.grid, Grid | TermGrid):
             raise InvalidInput(
                 f"release {other.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others"
             )
@@ -329,7 +340,7 @@ MEASURE_COPIES = 6
 def _held(planned: Plan) -> int:
     """Counts and measured values that are held at once, where they are not worked on shard by shard."""
     grid = planned.grid
-    if isinstance(grid, KernelGrid):
+    if isinstance(grid, KernelGrid | HadamardGrid):
         return planned.layout.size + 4 * grid.rows  # limbs and their spectra
     if isinstance(grid, TermGrid):
         return 0 if grid.streamed else planned.layout.size + grid.rows
@@ -344,7 +355,7 @@ def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: AnyGrid) -> None:
         return
     cells = spec.queries.shape[1]
     joint = isinstance(grid, TermGrid) or bool(options.consistent_with)
-    if strategy.direct or isinstance(grid, AdaptiveLattice | KernelGrid) or (joint and cells > JOINT_CELLS):
+    if strategy.direct or not isinstance(grid, Grid | TermGrid) or (joint and cells > JOINT_CELLS):
         beyond = f" over more than {JOINT_CELLS:,} cells" if joint and cells > JOINT_CELLS else ""
         raise InvalidInput(
             f"'known', 'non_negative' and 'consistent_with' need one estimate of the cells, which mechanism {strategy.name!r} "
@@ -611,9 +622,9 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
         return Answers(*(context.store.open(name) for name in names))
     options = planned.spec.postprocess
     fitted = bool(others or options.known or options.non_negative)
-    if isinstance(planned.grid, KernelGrid):
-        noisy = context.store.read(measured)
-        found = context.engine.heavy(filtered_answers, workload, planned.grid, noisy, planned.noise)
+    if isinstance(planned.grid, KernelGrid | HadamardGrid):
+        read = filtered_answers if isinstance(planned.grid, KernelGrid) else formula_answers
+        found = context.engine.heavy(read, workload, planned.grid, context.store.read(measured), planned.noise)
         return _stored_answers(context, planned, found, names)
     if isinstance(planned.grid, TermGrid) and not fitted:
         return _answer_terms(context, planned, planned.grid, measured, names)

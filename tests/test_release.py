@@ -119,6 +119,46 @@ def test_filtered_series(home: Path, mechanism: str, filters: dict[str, Any], ne
 
 
 @pytest.mark.usefixtures("fixed_noise")
+def test_formulas_over_binary_attributes(home: Path) -> None:
+    """The optimum over characters, only the formula's table is counted; the page names each answer in words."""
+    table = small.records().append_column("old", pa.array(np.where(small.records()["age"].to_numpy() > 6, "yes", "no")))
+    domain = {
+        "sex": {"categories": ["f", "m"]},
+        "work": {"categories": ["a", "b", "c"]},
+        "old": {"categories": ["no", "yes"]},
+    }
+    path = small.write(home.parent / "data", table=table, domain=domain, workload=[{"dnf": {"terms": [["sex"], ["old"]]}}])
+    done = run(path, home)
+    published, certificate = report.load(done.folder)
+    assert done.plan.layout.size == 4
+    assert certificate["mechanism"]["name"] == "convolution"
+    assert certificate["mechanism"]["certified_gap"] < 1e-9
+    assert published["query"].to_pylist()[:2] == ["(sex m) or (old yes)", "(sex m) or (old no)"]
+    sex, old = table["sex"].to_numpy(zero_copy_only=False) == "m", table["age"].to_numpy() > 6
+    truth = [float(((sex ^ a) | (old ^ b)).sum()) for a in (False, True) for b in (False, True)]
+    deviations = (published["answer"].to_numpy() - truth) / published["standard_error"].to_numpy()
+    assert np.abs(deviations).max() < 6
+    errors = published["standard_error"].to_numpy()
+    assert np.sqrt(np.mean(errors**2)) == pytest.approx(certificate["mechanism"]["rmse"], rel=1e-3)
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("mechanism", ["coa", "convolution"])
+def test_volatility_around_a_public_mean(home: Path, mechanism: str) -> None:
+    """Decayed sums of |count - mean|: the distances are filtered, one record still moves one of them by one."""
+    filters = {"of": "age", "apply": [{"exponential": 0.7}, {"window": 3}], "around": 250}
+    changes = {"domain": {"age": {"from": 0, "to": 11}}, "mechanism": mechanism}
+    path = small.write(home.parent / "data", workload=[{"filters": filters}], **changes)
+    table = report.load(run(path, home).folder)[0]
+    distances = np.abs(np.bincount(small.records()["age"].to_numpy(), minlength=12) - 250)
+    truth = load(path).queries.unweighted.matvec(distances)
+    deviations = (table["answer"].to_numpy() - truth) / table["standard_error"].to_numpy()
+    assert np.abs(deviations).max() < 6
+    assert 0.1 < np.sqrt(np.mean(deviations**2)) < 4
+    assert table["group"][0].as_py() == "exponential decay 0.7, of |count - 250|"
+
+
+@pytest.mark.usefixtures("fixed_noise")
 def test_a_long_series(home: Path) -> None:
     """20,000 steps, beyond what can be written down: the best filter is taken, errors are as predicted, a person's records count."""
     state = np.random.default_rng(4)

@@ -4,6 +4,7 @@ import json
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dpdist.errors import InvalidSpec
@@ -48,7 +49,7 @@ def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None
     ("found", "replacement", "line", "message"),
     [
         ("mechanism: auto", "mechanizm: auto", 42, "unknown key 'mechanizm'; allowed here are budget"),
-        ("mechanism: auto", "mechanism: magic", 42, "'low-rank' or 'dawa'"),
+        ("mechanism: auto", "mechanism: magic", 42, "'convolution' or 'square-root'"),
         ("  epsilon: 1\n", "  epsilon: 0\n", 44, "epsilon must be positive"),
         (
             "  epsilon: 1\n",
@@ -105,6 +106,7 @@ def test_files_that_are_no_specs(tmp_path: Path, text: str, match: str) -> None:
         load(tmp_path / "missing.yaml")
 
 
+AROUND = {"filters": {"of": "age", "by": ["sex", "work"], "apply": [{"window": 3}], "around": 3}}
 PURE_CAP = {"dataset": "small", "cap": {"epsilon": 1}}
 
 
@@ -124,6 +126,25 @@ PURE_CAP = {"dataset": "small", "cap": {"epsilon": 1}}
         ({"limits": {"minutes": 0}}, "greater than 0"),
         ({"workload": [{"marginals": {"of": [["age"]], "ranges": True}}]}, "'ranges' goes with 'ways'"),
         ({"budget": {"rho": 0.1, "calibration": "magic"}}, "'analytic', 'zcdp' or 'classic'"),
+        ({"mechanism": "dawa"}, "'dawa' uses Laplace noise"),
+        ({"mechanism": "dawa", "budget": {"epsilon": 1}, "ledger": PURE_CAP}, "partitions one ordered attribute"),
+        ({"mechanism": "convolution", "budget": {"epsilon": 1}, "ledger": PURE_CAP}, "'convolution' uses Gaussian noise"),
+        ({"workload": [{"filters": {"of": "sex", "apply": [{"window": 3}]}}]}, "have no order"),
+        ({"workload": [{"filters": {"of": "age", "apply": []}}]}, "at least 1 item"),
+        ({"workload": [{"filters": {"of": "age", "apply": [{"window": 3, "mean": 3}]}}]}, "exactly one of running_sum"),
+        ({"workload": [{"filters": {"of": "age", "apply": [{"window": 3, "width": 3}]}}]}, "'width' belongs to 'band'"),
+        ({"workload": [{"filters": {"of": "age", "apply": [{"band": [3, 2]}]}}]}, "shortest < longest"),
+        ({"workload": [{"filters": {"of": "age", "apply": [{"file": "no.npy"}]}}]}, "cannot be read"),
+        ({"workload": [{"filters": {"of": "age", "apply": [{"window": 3}, {"window": 3}]}}]}, "distinct names"),
+        (
+            {"workload": [{"filters": {"of": "age", "apply": [{"window": 3}], "around": 3}}]},
+            "of all attributes of the domain",
+        ),
+        ({"workload": [AROUND, {"marginals": {"ways": [1]}}]}, "around the same count"),
+        ({"workload": [AROUND], "neighbours": "replace-one"}, "write 'most_records: 2' instead"),
+        ({"workload": [AROUND], "postprocess": {"known": [{"count": 1}]}}, "publishes distances"),
+        ({"workload": [{"ranges": {"of": ["age"], "list": [[0, 1]], "lists": {"age": [[0, 1]]}}}]}, "either 'list'"),
+        ({"workload": [{"ranges": {"of": ["age"], "lists": {"sex": [[0, 1]]}}}]}, "belong to none|does not fall"),
     ],
 )
 def test_budgets_and_mechanisms_that_do_not_fit(changes: dict[str, object], message: str) -> None:
@@ -178,3 +199,41 @@ def test_listed_boxes(tmp_path: Path) -> None:
 
 def test_published_schema_is_current() -> None:
     assert json.loads((ROOT / "docs" / "release.schema.json").read_text()) == json_schema()
+
+
+def test_every_kind_of_filter(tmp_path: Path) -> None:
+    np.save(tmp_path / "taps.npy", np.array([1.0, -1.0]))
+    kinds = [
+        {"running_sum": True},
+        {"window": 3},
+        {"mean": 3},
+        {"exponential": 0.5},
+        {"polynomial": 1},
+        {"trend": 10},
+        {"cycle": 10},
+        {"band": [3, 8], "width": 2},
+        {"file": "taps.npy"},
+    ]
+    path = small.write(tmp_path, workload=[{"filters": {"of": "age", "by": ["sex"], "apply": kinds}}])
+    workload = load(path).queries
+    assert [block.name.removesuffix(" by sex") for block in workload.blocks] == [
+        "running sum",
+        "sum of 3 steps",
+        "mean of 3 steps",
+        "exponential decay 0.5",
+        "polynomial decay 1",
+        "Hodrick-Prescott trend, lambda 10",
+        "Hodrick-Prescott cycle, lambda 10",
+        "periods of 3 to 8 steps",
+        "taps.npy",
+    ]
+    x = np.arange(workload.shape[1], dtype=float)
+    found = workload.unweighted.matvec(x).reshape(9, 12, 2)
+    counts = x.reshape(12, 2, 3).sum(axis=2)
+    np.testing.assert_allclose(found[8, 1:], np.diff(counts, axis=0))
+    np.testing.assert_allclose(found[0], np.cumsum(counts, axis=0))
+
+
+def test_the_series_example_is_right() -> None:
+    spec = load(ROOT / "examples" / "series" / "release.yaml")
+    assert spec.queries.shape == (4 * 8760, 8760)

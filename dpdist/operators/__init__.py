@@ -6,12 +6,13 @@ from dpdist.operators.kronecker import Kronecker, Marginal
 from dpdist.operators.line import AllRanges, Haar, Identity, ListedRanges, Prefix, Total, Tree
 from dpdist.operators.stack import Permuted, Product, RowScaled, Scaled, Stack
 from dpdist.operators.toeplitz import Circulant, Ring, Toeplitz
-from dpdist.operators.transforms import Fourier, Hadamard
+from dpdist.operators.transforms import Dyadic, Fourier, Hadamard
 
 __all__ = [
     "AllRanges",
     "Circulant",
     "Dense",
+    "Dyadic",
     "Fourier",
     "Haar",
     "Hadamard",

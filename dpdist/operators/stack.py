@@ -9,7 +9,7 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Matrix, Operator
-from dpdist.operators.kronecker import Kronecker
+from dpdist.operators.kronecker import Kronecker, Marginal
 
 COLUMNS = 2**22
 """Up to here columns are looked at one by one."""
@@ -216,6 +216,21 @@ class Product(Operator):
 
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
         return self.left.row_names(start, stop)
+
+    def column_norms_squared(self) -> Matrix:
+        if not isinstance(self.right, Marginal):
+            return super().column_norms_squared()
+        return self.left.column_norms_squared()[self._table_cells(self.right)]
+
+    def column_norms_l1(self) -> Matrix:
+        if not isinstance(self.right, Marginal):
+            return super().column_norms_l1()
+        return self.left.column_norms_l1()[self._table_cells(self.right)]
+
+    @staticmethod
+    def _table_cells(right: Marginal) -> Matrix:
+        """The cell of the table that each cell of the domain adds to: columns of a marginal hold a single one."""
+        return right.rmatvec(np.arange(right.shape[0]))
 
     def gram(self) -> Matrix:
         if self.left.shape[0] <= self.left.shape[1]:

@@ -144,3 +144,56 @@ class Hadamard(Operator):
 
     def description(self) -> tuple[object, ...]:
         return ("hadamard", self.bits)
+
+
+class Dyadic(Operator):
+    """Row s asks for sum over x of h(s + x) count(x), cells being bit strings and + their exclusive or: 2^d x 2^d.
+
+    The Hadamard transform makes it diagonal; products cost three transforms, and are exact on integers where h is whole.
+    """
+
+    def __init__(self, values: Matrix) -> None:
+        values = np.asarray(values, dtype=np.float64)
+        if values.ndim != 1 or values.size == 0 or values.size & (values.size - 1) or not np.isfinite(values).all():
+            raise InvalidInput(f"a function of bit strings has 2^d finite values, found shape {values.shape}")
+        if not values.any():
+            raise InvalidInput("a function that is zero everywhere asks for nothing; leave it out")
+        self.values = values
+        self.bits = values.size.bit_length() - 1
+        self.n = int(values.size)
+        self.shape = (self.n, self.n)
+        self.integral = bool((values == np.rint(values)).all())
+
+    @property
+    def spectrum(self) -> Matrix:
+        """H h, the eigenvalues, (2^d,)."""
+        return Hadamard(self.bits).matvec(self.values)
+
+    def matvec(self, x: Matrix) -> Matrix:
+        if x.dtype.kind == "i" and self.integral:
+            cells = np.arange(self.n)
+            out = np.zeros_like(x)
+            for cell in np.flatnonzero(self.values):
+                out += int(self.values[cell]) * x[cells ^ cell]
+            return out
+        transform = Hadamard(self.bits)
+        spectrum = self.spectrum.reshape(-1, *(1,) * (x.ndim - 1))
+        return np.asarray(transform.matvec(spectrum * transform.matvec(x.astype(np.float64))) / self.n)
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        return self.matvec(y)
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        return np.asarray(self.values[np.arange(start, stop)[:, None] ^ np.arange(self.n)])
+
+    def row_norms_squared(self) -> Matrix:
+        return np.full(self.n, float(self.values @ self.values))
+
+    def column_norms_squared(self) -> Matrix:
+        return self.row_norms_squared()
+
+    def column_norms_l1(self) -> Matrix:
+        return np.full(self.n, float(np.abs(self.values).sum()))
+
+    def description(self) -> tuple[object, ...]:
+        return ("dyadic", self.values)

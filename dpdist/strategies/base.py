@@ -89,6 +89,7 @@ class Strategy:
         norm: "l2" is measured with Gaussian noise; "l1" with Laplace noise, its cost is the variance at epsilon = 1.
         terms: A as Kronecker rows over marginal tables, where it is too large to be written down.
         kernel: A as a filter along one attribute.
+        characters: A as rows of the Hadamard matrix of the binary attributes ``axes``, each times its scale, (2^d,).
         structural_error: ||W - B A||_F of a strategy that answers the workload only approximately, else 0.
     """
 
@@ -102,12 +103,16 @@ class Strategy:
     structural_error: float = 0.0
     terms: tuple[Term, ...] = ()
     kernel: Kernel | None = None
+    characters: Matrix | None = field(default=None, repr=False)
+    axes: tuple[int, ...] = ()
 
     @property
     def l2_sensitivity(self) -> float:
         """Largest column norm of A."""
         if self.kernel is not None:
             return float(np.linalg.norm(self.kernel.values))
+        if self.characters is not None:
+            return float(np.linalg.norm(self.characters))
         if self.terms:
             return float(np.sqrt(sum(term.square for term in self.terms)))
         return self.operator.l2_sensitivity

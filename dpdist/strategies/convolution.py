@@ -16,9 +16,25 @@ from typing import Literal
 
 import numpy as np
 import scipy.fft
+import scipy.sparse
 
 from dpdist.errors import InvalidInput
-from dpdist.operators import Circulant, Fourier, Identity, Kronecker, Matrix, Operator, Ring, Toeplitz, Total
+from dpdist.operators import (
+    Circulant,
+    Dyadic,
+    Fourier,
+    Hadamard,
+    Identity,
+    Kronecker,
+    Marginal,
+    Matrix,
+    Operator,
+    Product,
+    Ring,
+    Sparse,
+    Toeplitz,
+    Total,
+)
 from dpdist.privacy.accounting import laplace_composition_epsilon
 from dpdist.strategies.base import CLOSED_FORM, Strategy
 from dpdist.strategies.kernel import Kernel
@@ -59,13 +75,46 @@ def _line(workload: Workload) -> tuple[int, tuple[int, ...], list[Toeplitz]]:
     return axis, axes, filters
 
 
-def convolution(workload: Workload) -> Strategy:
-    """The least total error around a circle, for one or several filters of one series.
+def is_dyadic(workload: Workload) -> bool:
+    """Whether all queries are formulas over the same binary attributes, for every way to negate them."""
+    same = len({block.axes for block in workload.blocks}) == 1
+    return same and all(isinstance(b.factors[0], Dyadic) and len(b.factors) == 1 and not b.scales for b in workload.blocks)
 
-    Returns: a strategy with ``kernel``, of unit sensitivity. Around a circle its cost is the lower bound; for a series that ends
-        there is none here.
+
+def is_convolution(workload: Workload) -> bool:
+    """Whether ``convolution`` answers the workload."""
+    return is_filters(workload) or is_dyadic(workload)
+
+
+def dyadic_spectra(workload: Workload) -> list[Matrix]:
+    """Eigenvalues of each block's formula, (2^d,) each."""
+    return [block.factors[0].spectrum for block in workload.blocks if isinstance(block.factors[0], Dyadic)]
+
+
+def _over_characters(workload: Workload) -> Strategy:
+    """The optimum over Z_2^d: a precision of eigenvalues ~ v_i^(1/2) attains the singular value bound."""
+    spectra = dyadic_spectra(workload)
+    values = np.sum([block.weight**2 * s**2 for block, s in zip(workload.blocks, spectra, strict=True)], axis=0)
+    values[values < NEGLIGIBLE * values.max()] = 0.0
+    roots = np.sqrt(values)
+    axes = workload.blocks[0].axes
+    scales = np.sqrt(roots / roots.sum())
+    cost = float(roots.sum()) ** 2 / roots.size
+    kept = np.flatnonzero(scales)
+    picked = Sparse(scipy.sparse.csr_array((scales[kept], (np.arange(kept.size), kept)), shape=(kept.size, scales.size)))
+    operator = Product(Product(picked, Hadamard(len(axes))), Marginal(workload.domain.shape, axes))
+    return Strategy("convolution", operator, cost, cost * (1 - 1e-12), CLOSED_FORM, characters=scales, axes=axes)
+
+
+def convolution(workload: Workload) -> Strategy:
+    """The least total error around a circle, for one or several filters of one series; or of formulas over binary attributes.
+
+    Returns: a strategy with ``kernel``, of unit sensitivity. Around a circle its cost is the lower bound; for a series that ends the
+        bound is that of the singular values, as far as they are known.
     Raises: InvalidInput when the workload asks for anything but filters.
     """
+    if is_dyadic(workload):
+        return _over_characters(workload)
     axis, axes, filters = _line(workload)
     steps = workload.domain.shape[axis]
     points = _points(filters)
@@ -78,9 +127,48 @@ def convolution(workload: Workload) -> Strategy:
     kernel = scipy.fft.irfft(np.sqrt(points * roots / total), points)
     series = math.prod(workload.domain.shape[a] for a in axes if a != axis)
     cost = steps * series * (total / points) ** 2
-    lower = cost * (1 - 1e-12) if filters[0].circular and axes == tuple(range(len(workload.domain.shape))) else None
+    lower = cost * (1 - 1e-12) if filters[0].circular else series * _bound_of_ends(workload, filters) or None
     shape = Kernel(kernel, True, steps, axis, axes)
     return Strategy("convolution", _over_cells(shape, workload), cost, lower, CLOSED_FORM, kernel=shape)
+
+
+def _bound_of_ends(workload: Workload, filters: list[Toeplitz]) -> float:
+    """What no strategy can beat, for one series that ends: (sum of W's singular values)^2 / n, from below.
+
+    Of filters together, and of each by itself, whose bounds add up: the least of a sum is at least the sum of the leasts.
+    """
+    weights = [block.weight for block in workload.blocks]
+    alone = sum(_nuclear_norm(filters[i : i + 1], weights[i : i + 1]) ** 2 for i in range(len(filters)))
+    return max(alone, _nuclear_norm(filters, weights) ** 2) / filters[0].n
+
+
+def _nuclear_norm(filters: list[Toeplitz], weights: list[float]) -> float:
+    """A lower bound of the sum of the singular values of stacked filters of n steps.
+
+    Around a circle of n steps they are known, and the corners R that the circle adds have few columns: ||W|| >= ||W + R|| - ||R||,
+    ||R|| <= (rank)^1/2 ||R||_F. Those of a running sum are known: 1 / (2 sin((2 k - 1) pi / (4 n + 2))).
+    """
+    n, first = filters[0].n, filters[0]
+    values = np.zeros(n // 2 + 1)
+    corners = 0.0
+    for each, weight in zip(filters, weights, strict=True):
+        values += weight**2 * np.abs(each.spectrum(n)) ** 2
+        around = Circulant(n, each.kernel, each.first_lag)
+        corners += weight**2 * (n * float(around.kernel @ around.kernel) - float(each.column_norms_squared().sum()))
+    back = max(each.first_lag + each.kernel.size - 1 for each in filters)
+    ahead = max(-each.first_lag for each in filters)
+    rank = min(n, max(back, 0) + max(ahead, 0))
+    found = _sum_over_circle(np.sqrt(values), n) - math.sqrt(rank * max(corners, 0.0))
+    if (
+        len(filters) == 1
+        and first.first_lag == 0
+        and first.kernel.size == n
+        and bool((first.kernel == first.kernel[0]).all())
+    ):
+        k = np.arange(1, n + 1)
+        exact = abs(float(first.kernel[0])) / (2.0 * np.sin((2.0 * k - 1.0) * np.pi / (4.0 * n + 2.0)))
+        return weights[0] * float(exact.sum()) * (1 - 1e-12)
+    return max(0.0, found) * (1 - 1e-12)
 
 
 def _points(filters: list[Toeplitz]) -> int:

@@ -19,6 +19,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.strategies.base import Norm, Strategy
+from dpdist.strategies.hadamard_grid import HadamardGrid, hadamard_grid
 from dpdist.strategies.kernel_grid import KernelGrid, kernel_grid
 from dpdist.strategies.lattice import GRID_BITS, Lattice, Neighbours
 from dpdist.strategies.term_grid import TermGrid, term_grid
@@ -77,7 +78,7 @@ class Grid(Lattice):
 
 def grid_of(
     strategy: Strategy, workload: Workload, *, neighbours: Neighbours, most_records: int
-) -> Grid | TermGrid | KernelGrid:
+) -> Grid | TermGrid | KernelGrid | HadamardGrid:
     """The integer grid of a strategy.
 
     Args:
@@ -88,6 +89,8 @@ def grid_of(
         raise InvalidInput(f"a person has at least one record, found most_records={most_records}")
     if strategy.kernel is not None:
         return kernel_grid(strategy, workload.domain.shape, neighbours=neighbours, most_records=most_records)
+    if strategy.characters is not None:
+        return hadamard_grid(strategy, neighbours=neighbours, most_records=most_records)
     if strategy.terms:
         return term_grid(strategy.terms, workload.domain.shape, neighbours=neighbours, most_records=most_records)
     base, real = _integer_base(strategy, workload)

@@ -12,7 +12,15 @@ import numpy as np
 
 from dpdist.operators import Dense, Identity, Matrix, Product, Total
 from dpdist.strategies.base import UNIT_VARIANCE, Norm, Strategy
-from dpdist.strategies.convolution import deviations, filters_of, has_square_root, is_filters
+from dpdist.strategies.convolution import (
+    deviations,
+    dyadic_spectra,
+    filters_of,
+    has_square_root,
+    is_convolution,
+    is_dyadic,
+    is_filters,
+)
 from dpdist.strategies.kronecker import is_product
 from dpdist.strategies.marginals import is_marginals, marginal_deviation, marginal_weights
 from dpdist.strategies.residual import is_separable
@@ -169,6 +177,8 @@ def considered(mechanism: str, norm: Norm, workload: Workload, limits: Limits = 
 
 def _for_gaussian(workload: Workload, limits: Limits) -> tuple[str, ...]:
     cells = workload.shape[1]
+    if is_dyadic(workload):
+        return ("convolution", "identity", "gaussian")
     if is_filters(workload):
         steps = filters_of(workload)[0].n
         product = is_product(workload) and len(workload.blocks[0].axes) > 1
@@ -223,7 +233,7 @@ _ANSWERS: dict[str, tuple[Callable[[Workload], bool], str]] = {
     "marginals": (is_marginals, "the workload asks for more than marginals"),
     "fourier": (is_marginals, "the workload asks for more than marginals"),
     "datacube": (is_marginals, "the workload asks for more than marginals"),
-    "convolution": (is_filters, "the workload asks for more than filters along one attribute"),
+    "convolution": (is_convolution, "the workload asks for more than filters along one attribute"),
     "square-root": (has_square_root, "the workload is not one filter of the past"),
     "kronecker": (is_product, "the workload is not one product of queries of single attributes"),
     "residual": (is_separable, "the workload holds queries that are no product over attributes"),
@@ -243,7 +253,7 @@ def _reason(name: str, first: str, norm: Norm, workload: Workload, limits: Limit
         return otherwise
     if name == "coa" and first != "convolution" and (beyond := limits.exceeded_by(effort(workload))) is not None:
         return beyond
-    if norm == "l2" and first in ("coa", "kronecker", "marginals"):
+    if norm == "l2" and (first in ("coa", "kronecker", "marginals") or is_dyadic(workload)):
         return f"cannot beat {first!r}, which is certified; ask for it by name to compare"
     return f"takes long beyond {LOW_RANK_CELLS if name == 'low-rank' else DENSE_CELLS} cells; ask for it by name"
 
@@ -253,6 +263,10 @@ def worst_deviation(strategy: Strategy, workload: Workload) -> float | None:
     unit = strategy.sensitivity * math.sqrt(UNIT_VARIANCE[strategy.norm])
     if strategy.direct:
         return unit / min(float(block.weights.min()) for block in workload.blocks)
+    if strategy.characters is not None:
+        kept = strategy.characters > 0
+        each = (s[kept] / strategy.characters[kept] for s in dyadic_spectra(workload))
+        return unit * max(float(np.linalg.norm(part)) for part in each) / strategy.characters.size
     if strategy.kernel is not None:
         pairs = zip(workload.blocks, filters_of(workload), strict=True)
         return unit * max(float(deviations(strategy.kernel, each).max()) for _, each in pairs)

@@ -2,6 +2,7 @@
 
 from dpdist.workloads.base import Block, Workload, relative, union
 from dpdist.workloads.basis import Basis, integer_basis
+from dpdist.workloads.dnf import dnf
 from dpdist.workloads.explicit import explicit
 from dpdist.workloads.filters import Filter, filtered
 from dpdist.workloads.marginals import marginals
@@ -26,6 +27,7 @@ __all__ = [
     "all_ranges",
     "boxes",
     "discrete",
+    "dnf",
     "explicit",
     "filtered",
     "integer_basis",

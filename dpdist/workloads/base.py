@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -27,7 +27,7 @@ class Block:
     name: str
     axes: tuple[int, ...]
     factors: tuple[Operator, ...]
-    labels: tuple[tuple[str, ...], ...]
+    labels: tuple[Sequence[str], ...]
     weight: float = 1.0
     scales: tuple[Matrix | None, ...] = field(default=(), compare=False, repr=False)
 

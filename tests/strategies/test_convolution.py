@@ -74,6 +74,7 @@ def test_costs_of_series_that_end(name: str) -> None:
     workload = filtered(n, "x0", [filters(n)[name]])
     found = convolution(workload)
     best = coa(workload, tolerance=1e-9)
+    assert 0 <= found.lower_bound <= singular_value_bound(workload) * (1 + 1e-9)  # type: ignore[operator]
     assert best.workload_cost <= found.workload_cost * (1 + 1e-9)  # type: ignore[operator]
     assert found.cost(workload) <= found.workload_cost * (1 + 1e-9)  # type: ignore[operator]
     assert found.l2_sensitivity == pytest.approx(found.operator.l2_sensitivity)
@@ -96,6 +97,25 @@ def test_running_sums_in_figures() -> None:
     assert root is not None
     binomial = [math.comb(2 * k, k) / 4**k for k in range(512)]
     np.testing.assert_allclose(root.values / root.values[0], binomial, rtol=1e-12)
+
+
+def test_bounds_of_series_that_end() -> None:
+    """Below the singular value bound, equal to it for running sums, close to it for filters that are short for the series."""
+    for n in (1, 2, 33, 256):
+        running = filtered(n, "x0", [coefficients(np.full(n, 2.5))])
+        assert convolution(running).lower_bound == pytest.approx(singular_value_bound(running), rel=1e-9)
+    for some in ([window(5)], [baxter_king(4, 12, 6)], [window(3), exponential(0.5, 256)]):
+        workload = filtered(256, "x0", some)
+        bound = singular_value_bound(workload)
+        assert 0.75 * bound < convolution(workload).lower_bound <= bound  # type: ignore[operator]
+    both = union(filtered(64, "x0", [running_sum(64)]), filtered(64, "x0", [window(4)]), weights=(1.0, 3.0))
+    assert 0.5 * singular_value_bound(both) < convolution(both).lower_bound <= singular_value_bound(both)  # type: ignore[operator]
+    by_sex = filtered(GROUPS, "hour", [window(4)], ("sex",))
+    assert convolution(by_sex).lower_bound <= coa(by_sex).workload_cost  # type: ignore[operator]
+    over_all = filtered(GROUPS, "hour", [window(4)])
+    assert convolution(over_all).lower_bound <= coa(over_all).workload_cost  # type: ignore[operator]
+    single = [convolution(filtered(12, "x0", [window(4)])).lower_bound, convolution(over_all).lower_bound]
+    assert single[0] == pytest.approx(single[1])
 
 
 def test_filters_released_together_are_cheaper_than_one_by_one() -> None:

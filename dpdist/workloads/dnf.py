@@ -1,0 +1,68 @@
+"""Generalised marginals: how many records satisfy a formula over binary attributes, for every way to negate its attributes.
+
+Source: Fawaz, Muthukrishnan, Nikolov 2013, section 5.3 (convolutions over Z_2^d); one conjunction gives a k-way marginal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpdist.domain import Attribute, Domain
+from dpdist.errors import InvalidInput
+from dpdist.operators import Dyadic
+from dpdist.workloads.base import Block, Workload
+
+MOST_BITS = 26
+"""Attributes of one formula: 2^26 counts, half a GiB."""
+
+
+class Negations(Sequence[str]):
+    """The formula in words for every combination of values that stand in its attributes' place; made when asked for."""
+
+    def __init__(self, terms: tuple[tuple[int, ...], ...], attributes: tuple[Attribute, ...]) -> None:
+        self.terms, self.attributes = terms, attributes
+
+    def __len__(self) -> int:
+        return int(2 ** len(self.attributes))
+
+    def __getitem__(self, row):  # type: ignore[no-untyped-def]
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        last = len(self.attributes) - 1
+        texts = []
+        for term in self.terms:
+            values = [f"{self.attributes[i].name} {self.attributes[i].labels[1 - (row >> (last - i) & 1)]}" for i in term]
+            texts.append(" and ".join(values))
+        return texts[0] if len(texts) == 1 else " or ".join(f"({text})" for text in texts)
+
+
+def dnf(domain: Domain | int, terms: Sequence[Sequence[str]], *, name: str | None = None) -> Workload:
+    """Counts of records that satisfy a disjunction of conjunctions, for every way to negate its attributes.
+
+    Args:
+        domain: a domain, or the number of binary attributes x0, x1, ... of an anonymous one.
+        terms: attributes of each conjunction; row 0 asks for their second values, row s for the first one where s has a bit.
+    Returns: a workload of 2^d queries over the d attributes that the terms name, in the order of the domain.
+    """
+    whole = domain if isinstance(domain, Domain) else Domain.of_shape((2,) * domain)
+    if not terms or any(not term or len(set(term)) != len(term) for term in terms):
+        raise InvalidInput(f"a formula needs terms of distinct attributes, found {[list(term) for term in terms]}")
+    axes = tuple(sorted({whole.axis(attribute) for term in terms for attribute in term}))
+    attributes = tuple(whole.attributes[axis] for axis in axes)
+    wide = [a.name for a in attributes if a.size != 2]
+    if wide:
+        raise InvalidInput(
+            f"formulas take attributes of two values, {wide[0]!r} has {whole.attributes[whole.axis(wide[0])].size}"
+        )
+    if len(axes) > MOST_BITS:
+        raise InvalidInput(f"a formula takes up to {MOST_BITS} attributes, found {len(axes)}")
+    places = tuple(tuple(sorted(axes.index(whole.axis(attribute)) for attribute in term)) for term in terms)
+    cells = np.arange(2 ** len(axes))
+    holds = np.zeros(cells.size, dtype=bool)
+    for term in places:
+        mask = sum(1 << (len(axes) - 1 - place) for place in term)
+        holds |= (cells & mask) == mask
+    title = name or " or ".join(" and ".join(term) for term in terms)
+    return Workload(whole, (Block(title, axes, (Dyadic(holds.astype(np.float64)),), (Negations(places, attributes),)),))
