@@ -58,8 +58,12 @@ def release(spec_path: str, engine_address: str | None = None, home: str | None 
         engine_address: ``tcp://host:port`` of a Dask scheduler; default: processes on this machine.
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     """
+    return published(spec.load(spec_path), engine_address, home)
+
+
+def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str | None) -> stages.Release:
+    """The release of a checked spec, one task a stage; call it inside a flow."""
     folder = stages.state_folder(Path(home) if home else None)
-    checked = spec.load(spec_path)
     progress = _told(_listener[-1] if _listener else stages.silent)
     with engine.started(engine_address) as started:
         context = stages.Context(folder, stages.store_of(folder), started, progress)

@@ -73,3 +73,27 @@ def test_scale(tmp_path: Path) -> None:
     table = (tmp_path / "table.md").read_text()
     assert "125 queries" in table
     assert "| measure |" in table
+
+
+def test_convolution(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        ROOT / "benchmarks" / "convolution.py",
+        "--memory",
+        "12",
+        "--stored",
+        "12",
+        "--cap",
+        "8",
+        "--steps",
+        "64",
+    ]
+    done = subprocess.run(
+        [*command, "--out", tmp_path / "table.md"], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    table = (tmp_path / "table.md").read_text()
+    for name in ("running sum, padded", "sum of 24 steps", "periods of 6 to 32 steps"):
+        row = next(line.split("|") for line in table.splitlines() if line.startswith(f"| {name} | 1 |"))
+        assert float(row[8]) > 3.0  # Algorithm 1 over Gaussian noise of the same guarantee
+    assert "| running sum | 64 |" in table
