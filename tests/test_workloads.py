@@ -147,6 +147,9 @@ def test_fingerprint_sees_weights_and_rows_only() -> None:
 @pytest.mark.parametrize(
     ("expression", "match"),
     [
+        ("age < 0", "holds for no declared value"),
+        ("age < 3 and age >= 3 and sex == 'm'", "holds for no declared value"),
+        ("age < 0 or work not in ['a', 'b', 'c']", "holds for no declared value"),
         ("age >= 3 and", "cannot be read"),
         ("__import__('os').system('true')", "not part of the language"),
         ("height > 3", "does not exist"),
@@ -297,3 +300,8 @@ def test_relative_rows_have_unit_length_in_every_form() -> None:
     np.testing.assert_allclose((mixed_up.operator.dense() ** 2).sum(axis=1), 1.0)
     with pytest.raises(InvalidInput, match="row 0 counts no cell"):
         relative(explicit(np.array([[0, 0], [1, 1]])))
+
+
+def test_rows_that_ask_nothing() -> None:
+    with pytest.raises(InvalidInput, match="asks nothing"):
+        explicit(np.zeros((2, 3)))

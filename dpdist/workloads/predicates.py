@@ -31,6 +31,7 @@ _MIRROR: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.Lt,
     ast.GtE: ast.LtE,
 }
+_NOTHING = "predicate {0!r} holds for no declared value: its count is always zero; correct it or leave it out"
 _ALLOWED = "allowed are attribute names, numbers, texts, == != < <= > >=, in [...], and, or, not, parentheses"
 
 
@@ -55,12 +56,16 @@ def _block(domain: Domain, text: str, title: str) -> Block:
     factors: dict[int, NDArray[np.bool_]] = {}
     if _conjunction(domain, tree, text, factors):
         axes = tuple(sorted(factors))
+        if not all(factors[axis].any() for axis in axes):
+            raise InvalidInput(_NOTHING.format(text))
         rows: tuple[Operator, ...] = tuple(Dense(factors[axis][None, :].astype(np.int64)) for axis in axes)
         return Block(title, axes, rows, ((title,), *((("",),) * (len(axes) - 1))))
     axes = tuple(sorted({domain.axis(node.id) for node in ast.walk(tree) if isinstance(node, ast.Name)}))
     if not axes:
         raise InvalidInput(f"predicate {text!r} names no attribute; {_ALLOWED}")
     mask = np.broadcast_to(_evaluate(domain, tree, text, axes), tuple(domain.shape[axis] for axis in axes))
+    if not mask.any():
+        raise InvalidInput(_NOTHING.format(text))
     return Block(title, axes, (Dense(mask.reshape(1, -1).astype(np.int64)),), ((title,),))
 
 
