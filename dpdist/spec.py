@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
+from dpdist.strategies.convolution import has_square_root
 from dpdist.strategies.dawa import dawa
 from dpdist.strategies.marginals import is_marginals
 from dpdist.strategies.planner import GAUSSIAN_ONLY, Limits
@@ -374,6 +375,15 @@ class LimitsSpec(Part):
         return Limits(memory, None if self.minutes is None else 60.0 * self.minutes)
 
 
+class StreamSpec(Part):
+    """A series that grows: each release measures the steps since the last one, all together are charged once."""
+
+    name: str = Field(min_length=1, max_length=150, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    through: int = Field(
+        description="last value of the filter's attribute that is complete; the domain declares all there will be"
+    )
+
+
 class ReleaseSpec(Part):
     """One release: records, domain, queries, mechanism, budget."""
 
@@ -389,6 +399,7 @@ class ReleaseSpec(Part):
     )
     workload: tuple[QuerySpec, ...] = Field(min_length=1)
     mechanism: Mechanism = "auto"
+    stream: StreamSpec | None = None
     objective: Literal["total", "worst"] = Field(
         "total", description="least sum of squared errors, or (marginals only) the least largest error of a count"
     )
@@ -418,6 +429,31 @@ class ReleaseSpec(Part):
         everyone = listed_marginals(self.attributes, [()])
         given = [everyone if k.where is None else predicates(self.attributes, [k.where]) for k in self.postprocess.known]
         return tuple(workload.blocks[0] for workload in given)
+
+    @property
+    def chosen(self) -> Mechanism:
+        """The mechanism asked for; streams have one: each step must be measured from earlier ones only."""
+        return self.mechanism if self.stream is None else "square-root"
+
+    @property
+    def steps(self) -> int:
+        """Steps of the stream that are complete."""
+        assert self.stream is not None
+        attribute = self.attributes.attributes[
+            self.attributes.axis(self.workload[0].filters.of if self.workload[0].filters else "")
+        ]
+        return int(np.searchsorted(np.asarray(attribute.edges), self.stream.through, side="right"))
+
+    def queries_of_steps(self, steps: int) -> Workload:
+        """The stream's queries for its first steps."""
+        entry = self.workload[0]
+        assert entry.filters is not None
+        whole = self.attributes.attributes
+        place = self.attributes.axis(entry.filters.of)
+        begun = Attribute(entry.filters.of, edges=whole[place].edges[: steps + 1], labels=whole[place].labels[:steps])
+        domain = Domain((*whole[:place], begun, *whole[place + 1 :]))
+        (each,) = (each.made(whole[place].size, self._folder) for each in entry.filters.apply)
+        return union(filtered(domain, begun.name, [each], entry.filters.by), weights=(entry.weight,))
 
     @property
     def around(self) -> int | None:
@@ -589,6 +625,7 @@ def _checked(
         _located(lambda: spec.companions, ("postprocess", "consistent_with"), lines, name)
     _located(lambda: _check_noise(spec), ("mechanism",), lines, name)
     _located(lambda: _check_around(spec), ("workload",), lines, name)
+    _located(lambda: _check_stream(spec), ("stream",), lines, name)
     if spec.mechanism == "dawa":
         _located(lambda: dawa(spec.queries), ("mechanism",), lines, name)
     _located(lambda: _check_budget(spec), ("budget",), lines, name)
@@ -616,6 +653,34 @@ def _check_around(spec: ReleaseSpec) -> None:
     if spec.postprocess.known or spec.postprocess.non_negative or spec.postprocess.consistent_with:
         raise InvalidInput(
             "'around' publishes distances, not counts: leave 'known', 'non_negative' and 'consistent_with' out"
+        )
+
+
+def _check_stream(spec: ReleaseSpec) -> None:
+    """A stream is one filter of the past, and every release of it measures whole steps."""
+    if spec.stream is None:
+        return
+    entry = spec.workload[0].filters
+    if (
+        len(spec.workload) > 1
+        or entry is None
+        or not has_square_root(spec.queries)
+        or spec.mechanism not in ("auto", "square-root")
+    ):
+        raise InvalidInput(
+            "a stream publishes one filter of the past (running_sum, window, mean, exponential, polynomial or a file), with "
+            "'mechanism: auto' or 'square-root'"
+        )
+    edges = spec.attributes.attributes[spec.attributes.axis(entry.of)].edges
+    if not edges[0] <= spec.stream.through < edges[-1]:
+        raise InvalidInput(
+            f"'through' is a value of {entry.of!r}, {edges[0]:g} to below {edges[-1]:g}, found {spec.stream.through}"
+        )
+    options = spec.postprocess
+    if spec.budget.pure or entry.around is not None or options.known or options.non_negative or options.consistent_with:
+        raise InvalidInput(
+            "a stream uses Gaussian noise (give the budget a 'delta' or 'rho') and goes without 'around', 'known', 'non_negative' "
+            "and 'consistent_with'"
         )
 
 

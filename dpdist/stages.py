@@ -10,7 +10,7 @@ import datetime
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -27,7 +27,7 @@ from dpdist.measure import draw, exact_measurement
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.ledger import Charge, opened
+from dpdist.privacy.ledger import Charge, Ledger, Part, opened
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
 from dpdist.reconstruct import (
     JOINT_CELLS,
@@ -146,6 +146,11 @@ class Plan:
         A person's several records, and neighbours that replace one, ask for more noise: they raise it.
         """
         return self.noise.scale * self.grid.spacing / self.strategy.sensitivity
+
+    @property
+    def workload(self) -> Workload:
+        """The queries that are published: those of a stream so far, else all."""
+        return self.spec.queries if self.spec.stream is None else self.spec.queries_of_steps(self.spec.steps)
 
     @property
     def layout(self) -> Layout:
@@ -310,7 +315,7 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     workload = spec.queries
     norm: Norm = "l1" if spec.budget.pure else "l2"
     cells = workload.shape[1]
-    names = considered(spec.mechanism, norm, workload, spec.limits.limits)
+    names = considered(spec.chosen, norm, workload, spec.limits.limits)
     needs = planned_effort(workload, names)
     compared = [_strategy(context, spec, name, norm) for name in names]
     lower = laplace_bound(gram(context, workload)) if norm == "l1" and cells <= DENSE_CELLS else None
@@ -530,25 +535,31 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
     spec = planned.spec
     name = f"measurements/{spec.release}"
     drawn = f"{planned.noise.kind}{planned.noise.scale}"
-    binding = hashlib.sha256(f"{spec.digest}{planned.grid.digest}{drawn}".encode()).hexdigest()
-    charge = Charge(
-        release=spec.release,
-        dataset=spec.ledger.dataset,
-        loss=planned.loss,
-        cap=spec.ledger.cap.cap,
-        spec_digest=binding,
-        histogram_digest=counts.digest,
-        period=spec.period.isoformat() if spec.period else None,
-    )
     with opened(context.home) as ledger:
+        part = None if spec.stream is None else _next_part(ledger, planned)
+        binding = hashlib.sha256(f"{spec.digest}{planned.grid.digest}{drawn}{part or ''}".encode()).hexdigest()
+        charge = Charge(
+            release=spec.release,
+            dataset=spec.ledger.dataset,
+            loss=planned.loss,
+            cap=spec.ledger.cap.cap,
+            spec_digest=binding,
+            histogram_digest=counts.digest,
+            period=spec.period.isoformat() if spec.period else None,
+            part=part,
+        )
         before = ledger.receipt(spec.release)
         charged = before is None or before.state == "aborted"
         if not charged or context.store.exists(name):
             _consistent(before is not None and before.state, context.store.exists(name), spec.release)
         exact = None
         if charged or not context.store.exists(name):
+            if part is not None and part.start > 0:
+                _same_past(context, ledger, planned, counts, part)
             exact = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout)
-        ledger.reserve(charge)
+            if part is not None and isinstance(planned.grid, KernelGrid):
+                exact = exact[part.start * planned.grid.series : part.stop * planned.grid.series]  # type: ignore[index]
+        charged = ledger.reserve(charge).loss != Loss() and charged
         receipt = ledger.begin_drawing(spec.release)
         if receipt.state == "committed":
             stored = context.store.open(name)
@@ -567,7 +578,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
                 spec_digest=binding,
                 histogram_digest=counts.digest,
             )
-            facts = {"grid": planned.grid.digest}
+            facts = {"grid": planned.grid.digest, **({} if part is None else {"private_counts": counts.name})}
             if isinstance(planned.grid, AdaptiveLattice):
                 assert isinstance(exact, np.ndarray)
                 values = measured_by_dawa(exact, spec.queries, planned.grid, spec.budget.loss, key.reveal())
@@ -580,6 +591,80 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
         _whole_before_commit(context.store, stored)
         ledger.commit(spec.release, stored.digest)
         return stored, charged
+
+
+def _next_part(ledger: Ledger, planned: Plan) -> Part:
+    """The steps that a release of a stream measures: its own if it was charged before, else those since the last release.
+
+    Raises: InvalidInput when there are none.
+    """
+    spec = planned.spec
+    assert spec.stream is not None
+    known = ledger.stream(spec.ledger.dataset, spec.stream.name)
+    own = next(
+        (receipt.part.start for receipt in known if receipt.release == spec.release and receipt.part is not None), None
+    )
+    last = known[-1] if known else None
+    start = own if own is not None else last.part.stop if last is not None and last.part is not None else 0
+    if spec.steps <= start:
+        assert last is not None
+        raise InvalidInput(
+            f"stream {spec.stream.name!r} was already released through step {start} by {last.release!r}; set 'through' to a later step"
+        )
+    facts = (
+        spec.stream.name,
+        {name: attribute.model_dump_json(by_alias=True) for name, attribute in spec.domain.items()},
+        spec.records.person.model_dump_json(),
+        spec.queries.fingerprint,
+        planned.grid.digest,
+        planned.noise,
+        planned.loss,
+    )
+    return Part(spec.stream.name, hashlib.sha256(repr(facts).encode()).hexdigest(), start, spec.steps)
+
+
+def _same_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredArray, part: Part) -> None:
+    """A stream's guarantee is for records that stay where they are: counts of released steps must be those that were measured.
+
+    Raises: InvalidInput when they are not.
+    """
+    grid = planned.grid
+    assert isinstance(grid, KernelGrid)
+    receipts = ledger.stream(planned.spec.ledger.dataset, part.stream)
+    before = next(receipt for receipt in receipts if receipt.part is not None and receipt.part.stop == part.start)
+    if before.state != "committed":
+        return  # the ledger refuses to go on, and says why
+    facts = context.store.open(f"measurements/{before.release}").facts
+    known = context.store.open(facts["private_counts"])
+    tables = [planned.layout.table(context.store.read(stored), grid.axes) for stored in (known, counts)]
+    released = [np.take(table.reshape(grid.shape), range(part.start), axis=grid.place) for table in tables]
+    if (released[0] != released[1]).any():
+        raise InvalidInput(
+            f"the records of steps that stream {part.stream!r} has released were changed since {before.release!r}; its past is final: "
+            "give the records as they were, or publish the correction as another release"
+        )
+
+
+def _streamed_steps(context: Context, planned: Plan, measured: StoredArray) -> tuple[Workload, KernelGrid, Matrix]:
+    """The queries, the grid and the measurement of a stream's steps so far, from all its releases."""
+    spec, grid = planned.spec, planned.grid
+    assert spec.stream is not None
+    assert isinstance(grid, KernelGrid)
+    with opened(context.home) as ledger:
+        receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
+    parts = []
+    for receipt in receipts:
+        stored = context.store.open(f"measurements/{receipt.release}")
+        if stored.digest != receipt.measurement_digest:
+            raise StoreError(
+                f"the measurement of {receipt.release!r} is not the one the ledger knows; restore the store's backup"
+            )
+        parts.append(context.store.read(stored))
+        if stored.digest == measured.digest:
+            break
+    shape = tuple(spec.steps if i == grid.place else size for i, size in enumerate(grid.shape))
+    begun = replace(grid, taps=grid.taps[: spec.steps], shape=shape)
+    return planned.workload, begun, np.concatenate(parts)
 
 
 def _whole_before_commit(store: Store, stored: StoredArray) -> None:
@@ -616,7 +701,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     facts = (planned.spec.postprocess.model_dump_json(), *(stored.digest for _, stored in others))
     processing = hashlib.sha256(repr(facts).encode()).hexdigest()
     folder = f"answers/{planned.spec.release}-{measured.digest[:16]}-{processing[:16]}"
-    workload = planned.spec.queries
+    workload = planned.workload
     names = (f"{folder}/answer", f"{folder}/error", f"{folder}/half-width")
     if all(context.store.exists(name) for name in names):
         return Answers(*(context.store.open(name) for name in names))
@@ -624,7 +709,11 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     fitted = bool(others or options.known or options.non_negative)
     if isinstance(planned.grid, KernelGrid | HadamardGrid):
         read = filtered_answers if isinstance(planned.grid, KernelGrid) else formula_answers
-        found = context.engine.heavy(read, workload, planned.grid, context.store.read(measured), planned.noise)
+        if planned.spec.stream is None:
+            given = (workload, planned.grid, context.store.read(measured))
+        else:
+            given = _streamed_steps(context, planned, measured)
+        found = context.engine.heavy(read, *given, planned.noise)
         return _stored_answers(context, planned, found, names)
     if isinstance(planned.grid, TermGrid) and not fitted:
         return _answer_terms(context, planned, planned.grid, measured, names)
@@ -748,7 +837,7 @@ def publish(context: Context, planned: Plan, answers: Answers) -> Path:
     content = report.Content(
         release=spec.release,
         title=spec.title or spec.release,
-        workload=spec.queries,
+        workload=planned.workload,
         answer=context.store.read(answers.answer),
         error=context.store.read(answers.error),
         half_width=context.store.read(answers.half_width),
@@ -801,8 +890,11 @@ def certificate(planned: Plan) -> dict[str, Any]:
             "rmse": chosen.rmse(spec.queries.shape[0], planned.noise_multiplier),
             "compared": [_compared(c, planned) for c in planned.table],
         },
-        "queries": spec.queries.shape[0],
-        "cells": spec.queries.shape[1],
+        "queries": planned.workload.shape[0],
+        "cells": planned.workload.shape[1],
+        "stream": None
+        if spec.stream is None
+        else {"name": spec.stream.name, "steps": spec.steps, "of": spec.queries.shape[1]},
         "post_processing": _post_processing(spec),
         "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
         "versions": report.versions(),

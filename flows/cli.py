@@ -58,7 +58,7 @@ def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = F
     home = stages.state_folder()
     norm: Norm = "l1" if checked.budget.pure else "l2"
     limits = checked.limits.limits
-    needs = planned_effort(checked.queries, considered(checked.mechanism, norm, checked.queries, limits))
+    needs = planned_effort(checked.queries, considered(checked.chosen, norm, checked.queries, limits))
     if not as_json:
         out.print(
             f"[bold]{checked.release}[/]: {checked.queries.shape[0]:,} queries over {checked.queries.shape[1]:,} cells"

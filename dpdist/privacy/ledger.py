@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,6 +59,21 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
+class Part:
+    """Some steps of a stream: one mechanism over a series that grows, charged once to every budget period it reaches.
+
+    Attributes:
+        digest: SHA-256 of everything that decides what the whole stream measures and with how much noise.
+        start, stop: the steps start..stop are measured now, those before were by earlier releases.
+    """
+
+    stream: str
+    digest: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
 class Charge:
     """What a release asks for.
 
@@ -66,6 +81,7 @@ class Charge:
         release: its id; one charge each, ever.
         period: the calendar day the release stands for (ISO date), which decides the budget period it is charged to.
         spec_digest, histogram_digest: what the noise key is bound to.
+        part: of a stream; ``loss`` is then that of the whole stream.
     """
 
     release: str
@@ -75,6 +91,7 @@ class Charge:
     spec_digest: str
     histogram_digest: str
     period: str | None = None
+    part: Part | None = None
 
     @property
     def period_key(self) -> str:
@@ -103,6 +120,7 @@ class Receipt:
     spec_digest: str
     histogram_digest: str
     measurement_digest: str | None
+    part: Part | None = None
     salt: bytes | None = field(repr=False, default=None)
 
 
@@ -179,15 +197,17 @@ class Ledger:
                 return known
             self._declare(connection, charge.dataset, charge.cap)
             budget = Budget(charge.dataset, period, charge.cap, self._charges(connection, charge.dataset, period))
-            if not charge.cap.allows(budget.spent + charge.loss):
-                asked = charge.cap.amount(charge.loss)
+            loss = charge.loss if charge.part is None else self._due(connection, charge, charge.part)
+            if not charge.cap.allows(budget.spent + loss):
+                asked = charge.cap.amount(loss)
                 raise BudgetExceeded(charge.dataset, float(asked), float(budget.left), charge.cap.unit)
             attempt = self._attempts(connection, charge.release) + 1
             facts = {
                 "period": period,
-                "loss": _loss_facts(charge.loss),
+                "loss": _loss_facts(loss),
                 "spec_digest": charge.spec_digest,
                 "histogram_digest": charge.histogram_digest,
+                **({} if charge.part is None else {"part": asdict(charge.part)}),
             }
             self._append(connection, "reserved", charge.dataset, charge.release, attempt, facts)
             connection.execute(_salts.insert().values(release=charge.release, salt=_new_salt()))
@@ -254,6 +274,10 @@ class Ledger:
         """The receipt of a release, None if it was never charged."""
         return self._transaction(lambda connection: self._receipt(connection, release))
 
+    def stream(self, dataset: str, name: str) -> list[Receipt]:
+        """The releases of a stream, first steps first; aborted ones left out."""
+        return self._transaction(lambda connection: [receipt for receipt, _ in self._parts(connection, dataset, name)])
+
     def budgets(self) -> list[Budget]:
         """Every data set and period with a charge or a cap, in order of first use."""
 
@@ -306,6 +330,40 @@ class Ledger:
         """Close all connections."""
         self._engine.dispose()
 
+    def _parts(self, connection: Connection, dataset: str, name: str) -> list[tuple[Receipt, str]]:
+        """Releases of a stream with the budget period that each was charged to, in the order of their steps."""
+        periods: dict[str, str] = {}
+        for row, facts in self._rows(connection, _entries.c.dataset == dataset):
+            if row.event == "reserved" and facts.get("part", {}).get("stream") == name:
+                periods[row.release] = facts["period"]
+        found = [(self._receipt(connection, release), period) for release, period in periods.items()]
+        parts = [(receipt, period) for receipt, period in found if receipt is not None and receipt.state != "aborted"]
+        return sorted(parts, key=lambda pair: 0 if pair[0].part is None else pair[0].part.start)
+
+    def _due(self, connection: Connection, charge: Charge, part: Part) -> Loss:
+        """What a part of a stream is charged: the whole loss, or nothing where its budget period has paid for the stream.
+
+        Raises: LedgerError unless the part goes on where the last one, committed, ended, with the same mechanism.
+        """
+        earlier = self._parts(connection, charge.dataset, part.stream)
+        stop = 0
+        for receipt, _ in earlier:
+            assert receipt.part is not None
+            if receipt.state != "committed":
+                raise LedgerError(f"stream {part.stream!r}: release {receipt.release!r} is not finished; run it again first")
+            if receipt.part.digest != part.digest:
+                raise LedgerError(
+                    f"stream {part.stream!r}: release {receipt.release!r} was measured in another way; domain, filter, budget and "
+                    "neighbours stay the same from the first release to the last: correct the spec, or begin another stream"
+                )
+            stop = receipt.part.stop
+        if part.start != stop or part.stop <= part.start:
+            raise LedgerError(
+                f"stream {part.stream!r} was released up to step {stop}, the next release measures from there on; asked for were "
+                f"steps {part.start} to {part.stop}"
+            )
+        return Loss() if charge.period_key in {period for _, period in earlier} else charge.loss
+
     def _declare(self, connection: Connection, dataset: str, cap: Cap) -> None:
         known = self._caps(connection).get(dataset)
         if known is None:
@@ -349,6 +407,7 @@ class Ledger:
             reserved["spec_digest"],
             reserved["histogram_digest"],
             rows[-1][1].get("measurement_digest"),
+            Part(**reserved["part"]) if "part" in reserved else None,
             None if salt is None else bytes(salt),
         )
 
@@ -449,6 +508,7 @@ class _Replay:
         self.caps: dict[str, Cap] = {}
         self.spent: dict[tuple[str, str], Loss] = {}
         self.charged: dict[str, tuple[tuple[str, str], Loss]] = {}
+        self.parts: dict[tuple[str, str], list[tuple[str, str, Part]]] = {}
 
     def take(self, row: Any) -> None:
         previous = next(reversed(self.digests), "")
@@ -478,12 +538,26 @@ class _Replay:
             account, loss = (row.dataset, facts["period"]), _loss_of(facts["loss"])
             self.spent[account] = self.spent.get(account, Loss()) + loss
             self.charged[row.release] = (account, loss)
+            paid = self._continues(row, facts["period"], Part(**facts["part"])) if "part" in facts else False
+            if paid is None or (loss == Loss()) != paid:
+                return False
             return self.caps[row.dataset].allows(self.spent[account])
         if row.event == "aborted":
             account, loss = self.charged.pop(row.release)
+            for stream in self.parts.values():
+                stream[:] = [entry for entry in stream if entry[0] != row.release]
             remaining = [other for place, other in self.charged.values() if place == account]
             self.spent[account] = sum(remaining, Loss())
         return True
+
+    def _continues(self, row: Any, period: str, part: Part) -> bool | None:
+        """Whether a part of a stream is paid already; None when it does not go on where the stream ended."""
+        stream = self.parts.setdefault((row.dataset, part.stream), [])
+        stop = stream[-1][2].stop if stream else 0
+        whole = all(self.states[release] == "committed" and part.digest == earlier.digest for release, _, earlier in stream)
+        paid = period in {charged for _, charged, _ in stream}
+        stream.append((row.release, period, part))
+        return paid if whole and part.start == stop < part.stop else None
 
 
 def _engine(url: sa.engine.URL, *, sqlite: bool) -> Engine:
@@ -531,7 +605,10 @@ def _same(known: Receipt, charge: Charge) -> None:
         ("spec", known.spec_digest, charge.spec_digest),
         ("histogram", known.histogram_digest, charge.histogram_digest),
         ("budget", (known.loss.rho, known.loss.epsilons), (charge.loss.rho, charge.loss.epsilons)),
+        ("steps of its stream", known.part, charge.part),
     ):
+        if what == "budget" and known.part is not None and known.loss == Loss():
+            continue  # paid by an earlier release of its stream, whose digest binds the noise
         if have != want:
             raise ReleaseConflict(charge.release, what)
 

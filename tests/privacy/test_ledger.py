@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import hashlib
 import json
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict
 from dpdist.privacy import ledger as ledger_module
 from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.ledger import Charge, Ledger
+from dpdist.privacy.ledger import Charge, Ledger, Part
 from tests.postgres import Server
 
 CAP = Cap(rho=Fraction(3, 10))
@@ -472,4 +473,126 @@ def test_a_server_stopped_in_mid_transaction(shaky: Server, monkeypatch: pytest.
     assert book.verify().rows == 2
     assert book.reserve(charge("second")).state == "reserved"
     assert book.budgets()[0].spent.rho == Fraction(2, 10)
+    book.close()
+
+
+def part_of(release: str, start: int, stop: int, *, digest: str = "way", stream: str = "hours", **changes: object) -> Charge:
+    made = charge(release, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(made, part=Part(stream, digest, start, stop))
+
+
+def finished(ledger: Ledger, made: Charge) -> None:
+    ledger.reserve(made)
+    ledger.begin_drawing(made.release)
+    ledger.commit(made.release, f"measured {made.release}")
+
+
+def test_a_stream_is_charged_once(ledger: Ledger) -> None:
+    """The whole loss with the first part, nothing with those that go on; every other release still pays."""
+    for number, (start, stop) in enumerate(((0, 5), (5, 6), (6, 20))):
+        finished(ledger, part_of(f"r{number}", start, stop))
+    assert [r.part.stop for r in ledger.stream("people", "hours") if r.part] == [5, 6, 20]
+    assert [r.loss.rho for r in ledger.stream("people", "hours")] == [Fraction(1, 10), 0, 0]
+    (budget,) = ledger.budgets()
+    assert budget.spent.rho == Fraction(1, 10)
+    again = ledger.reserve(part_of("r1", 5, 6))
+    assert (again.state, again.loss.rho) == ("committed", 0)
+    finished(ledger, charge("other"))
+    finished(ledger, part_of("b0", 0, 9, stream="days"))
+    assert ledger.budgets()[0].left == 0
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(part_of("c0", 0, 9, stream="months"))
+    finished(ledger, part_of("b1", 9, 10, stream="days"))  # paid long ago, though nothing is left
+    assert ledger.verify().releases == 6
+
+
+def test_a_stream_pays_in_every_budget_period(ledger: Ledger) -> None:
+    cap = Cap(rho=Fraction(1, 10), per="month")
+    for release, start, stop, day in (("a", 0, 1, "2026-01-05"), ("b", 1, 2, "2026-01-20"), ("c", 2, 3, "2026-02-01")):
+        finished(ledger, part_of(release, start, stop, cap=cap, period=day))
+    assert [(b.period, b.spent.rho) for b in ledger.budgets()] == [
+        ("2026-01", Fraction(1, 10)),
+        ("2026-02", Fraction(1, 10)),
+    ]
+    ledger.verify()
+
+
+def test_parts_follow_each_other(ledger: Ledger) -> None:
+    with pytest.raises(LedgerError, match="released up to step 0"):
+        ledger.reserve(part_of("r", 3, 5))
+    ledger.reserve(part_of("first", 0, 5))
+    with pytest.raises(LedgerError, match="'first' is not finished"):
+        ledger.reserve(part_of("second", 5, 9))
+    with pytest.raises(ReleaseConflict, match="steps of its stream"):
+        ledger.reserve(part_of("first", 0, 6))
+    ledger.abort("first")
+    finished(ledger, part_of("again", 0, 4))
+    assert ledger.receipt("again").loss.rho == Fraction(1, 10)  # type: ignore[union-attr]
+    for start, stop in ((0, 4), (3, 9), (5, 9), (4, 4)):
+        with pytest.raises(LedgerError, match="released up to step 4"):
+            ledger.reserve(part_of("second", start, stop))
+    with pytest.raises(LedgerError, match="measured in another way"):
+        ledger.reserve(part_of("second", 4, 9, digest="another way"))
+    ledger.reserve(part_of("second", 4, 9))
+    ledger.abort("second")
+    finished(ledger, part_of("third", 4, 9))
+    assert ledger.receipt("third").loss.rho == 0  # type: ignore[union-attr]
+    assert ledger.budgets()[0].spent.rho == Fraction(1, 10)
+    ledger.verify()
+
+
+@pytest.mark.parametrize("forgery", ["unpaid", "twice", "gap", "free"])
+def test_forged_parts_are_found(ledger: Ledger, url: str, forgery: str) -> None:
+    """Rows with right digests that no ledger would have written."""
+    finished(ledger, part_of("r0", 0, 5))
+    part = {"stream": "hours", "digest": "way", "start": 5, "stop": 9}
+    loss = {"rho": "0", "pure": "0", "slack": "0"}
+    if forgery == "unpaid":
+        part = {**part, "stream": "another", "start": 0}
+    elif forgery == "twice":
+        part = {**part, "start": 0}
+    elif forgery == "gap":
+        part = {**part, "start": 6}
+    facts = {"period": "total", "loss": loss, "spec_digest": "s", "histogram_digest": "h", "part": part}
+    if forgery == "free":
+        del facts["part"]
+    last = ledger.entries()[-1]
+    row = {
+        "sequence": last["sequence"] + 1,
+        "event": "reserved",
+        "dataset": "people",
+        "release": "forged",
+        "attempt": 1,
+        "facts": json.dumps(facts, sort_keys=True),
+        "written_at": last["written_at"],
+        "previous": last["digest"],
+    }
+    row["digest"] = ledger_module._digest(row)
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(ledger_module._entries.insert().values(**row))
+        connection.execute(ledger_module._salts.insert().values(release="forged", salt=bytes(32)))
+    engine.dispose()
+    with pytest.raises(LedgerError, match="breaks the ledger's rules"):
+        ledger.verify()
+
+
+def reserve_part(url: str, number: int) -> bool:
+    book = Ledger(url)
+    try:
+        book.reserve(part_of(f"racer-{number}", 5, 9))
+    except LedgerError:
+        return False
+    finally:
+        book.close()
+    return True
+
+
+def test_processes_racing_for_the_next_part(url: str) -> None:
+    book = Ledger(url)
+    finished(book, part_of("first", 0, 5))
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        won = pool.starmap(reserve_part, [(url, number) for number in range(8)])
+    assert sum(won) == 1
+    book.verify()
     book.close()

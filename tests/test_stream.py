@@ -1,0 +1,129 @@
+"""Streams: a series that grows from release to release, charged once."""
+
+from __future__ import annotations
+
+import shutil
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dpdist import report
+from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
+from dpdist.privacy.ledger import Ledger, opened
+from dpdist.spec import load
+from dpdist.store import Store
+from dpdist.strategies.kernel_grid import KernelGrid
+from tests import small
+from tests.small import run
+
+FILTERS = {"of": "age", "by": ["sex"], "apply": [{"exponential": 0.8}]}
+
+
+def upto(step: int, table: pa.Table | None = None) -> pa.Table:
+    whole = small.records() if table is None else table
+    return whole.filter(pa.compute.less_equal(whole["age"], step))
+
+
+def release(home: Path, number: int, through: int, table: pa.Table | None = None, **changes: Any) -> Path:
+    """The spec of a release of the stream, with the records that were there at the time."""
+    content = {
+        "release": f"part-{number}",
+        "workload": [{"filters": FILTERS}],
+        "stream": {"name": "ages", "through": through},
+        **changes,
+    }
+    return small.write(home.parent / f"data-{number}", table=upto(through) if table is None else table, **content)
+
+
+def truth(path: Path, steps: int) -> np.ndarray:
+    counts = np.zeros((12, 2))
+    for row in small.records().to_pylist():
+        counts[row["age"], "fm".index(row["sex"])] += 1
+    return np.asarray(load(path).queries_of_steps(steps).unweighted.matvec(np.repeat(counts[:steps].ravel() / 3, 3)))
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
+    """Old answers stay as they were, new ones follow; the whole is the square root's measurement of the whole series."""
+    answers: list[np.ndarray] = []
+    measured, plan = [], None
+    for number, through in enumerate((3, 4, 11)):
+        path = release(home, number, through)
+        done = run(path, home)
+        assert done.charged == (number == 0)
+        table, certificate = report.load(done.folder)
+        assert table.num_rows == 2 * (through + 1) == certificate["queries"]
+        assert certificate["stream"] == {"name": "ages", "steps": through + 1, "of": 72}
+        assert certificate["privacy"]["rho"] == "1/10"
+        found, errors = table["answer"].to_numpy(), table["standard_error"].to_numpy()
+        for before in answers:
+            np.testing.assert_allclose(found[: before.size], before, atol=0.01)
+        answers.append(found)
+        deviations = (found - truth(path, through + 1)) / errors
+        assert np.abs(deviations).max() < 6
+        store = Store(home / "store")
+        measured.append(store.read(store.open(f"measurements/part-{number}")))
+        plan = done.plan
+    assert [z.size for z in measured] == [8, 2, 14]
+    assert np.sqrt(np.mean(deviations**2)) < 3
+    assert table["query"].to_pylist()[-1] == "age at 11, sex m"
+    # the noise of all parts together against the exact measurement of the whole series
+    assert plan is not None
+    grid = plan.grid
+    assert isinstance(grid, KernelGrid)
+    counts = np.zeros((12, 2), dtype=np.int64)
+    for row in small.records().to_pylist():
+        counts[row["age"], "fm".index(row["sex"])] += 1
+    noise = (np.concatenate(measured) - grid.measure(counts)) / plan.noise.deviation
+    assert np.abs(noise).max() < 6
+    assert 0.4 < np.sqrt(np.mean(noise**2)) < 1.8
+    assert len(set(np.round(noise, 6))) == noise.size  # fresh noise for every step
+    with opened(home) as ledger:
+        assert ledger.budgets()[0].spent.rho == Fraction(1, 10)
+        assert ledger.verify().releases == 3
+    again = run(release(home, 1, 4), home)
+    assert not again.charged
+    shutil.rmtree(again.folder)
+    np.testing.assert_array_equal(report.load(run(release(home, 1, 4), home).folder)[0]["answer"].to_numpy(), answers[1])
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_an_interrupted_part_resumes_with_the_same_bytes(home: Path) -> None:
+    run(release(home, 0, 3), home)
+    path = release(home, 1, 8)
+    with mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        run(path, home)
+    with pytest.raises(LedgerError, match="'part-1' is not finished"):
+        run(release(home, 2, 9), home)
+    files = small.undisturbed(path, home)
+    assert small.tree(run(path, home).folder) == files
+
+
+def test_what_a_stream_does_not_allow(home: Path) -> None:
+    with pytest.raises(InvalidSpec, match="one filter of the past"):
+        run(release(home, 9, 3, workload=[{"filters": FILTERS}, {"filters": {**FILTERS, "apply": [{"window": 2}]}}]), home)
+    with pytest.raises(InvalidSpec, match="one filter of the past"):
+        run(release(home, 9, 3, workload=[{"filters": {**FILTERS, "apply": [{"trend": 5.0}]}}]), home)
+    with pytest.raises(InvalidSpec, match="'through' is a value of 'age'"):
+        run(release(home, 9, 12), home)
+    with pytest.raises(InvalidSpec, match="uses Gaussian noise"):
+        run(release(home, 9, 3, budget={"epsilon": 1}, ledger={"dataset": "small", "cap": {"epsilon": 1}}), home)
+    run(release(home, 0, 3), home)
+    with pytest.raises(InvalidInput, match="already released through step 4 by 'part-0'"):
+        run(release(home, 1, 3), home)
+    changed = pa.concat_tables([upto(5), upto(5).slice(0, 1)])
+    with pytest.raises(InvalidInput, match="its past is final"):
+        run(release(home, 1, 5, table=changed), home)
+    with pytest.raises(LedgerError, match="measured in another way"):
+        run(release(home, 1, 5, budget={"rho": 0.05}), home)
+    with pytest.raises(LedgerError, match="measured in another way"):
+        run(release(home, 1, 5, workload=[{"filters": {**FILTERS, "apply": [{"exponential": 0.7}]}}]), home)
+    with opened(home) as ledger:
+        assert [r.release for r in ledger.stream("small", "ages")] == ["part-0"]
+        ledger.verify()
