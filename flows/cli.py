@@ -346,6 +346,8 @@ def _explain_release(book: Ledger, release: str) -> None:
 
 
 def _loss_text(loss: Loss) -> str:
+    if loss == Loss():
+        return "nothing: an earlier release of its stream paid"
     if loss.rho == 0:
         return f"epsilon={float(loss.pure):.6g} (pure, Laplace noise)"
     return f"rho={float(loss.rho):.6g} zCDP (Gaussian noise)"

@@ -27,7 +27,7 @@ from sqlalchemy.engine import Connection, Engine
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict
 from dpdist.privacy.accounting import Cap, Loss
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SALT_BYTES = 32
 RETRIES = 40
 
@@ -492,7 +492,12 @@ def _index_data_sets(connection: Connection) -> None:
     next(index for index in _entries.indexes if index.name == "dpdist_entries_dataset").create(connection)
 
 
-_MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: _index_data_sets}
+def _know_streams(connection: Connection) -> None:
+    """Version 3 has parts of streams in its rows: older programs, which would not keep them in order, must not write any more."""
+    del connection
+
+
+_MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: _index_data_sets, 2: _know_streams}
 """From each older schema version to the next. Rows are never rewritten: the hash chain covers them."""
 
 
