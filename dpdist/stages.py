@@ -346,7 +346,7 @@ def _held(planned: Plan) -> int:
     """Counts and measured values that are held at once, where they are not worked on shard by shard."""
     grid = planned.grid
     if isinstance(grid, KernelGrid | HadamardGrid):
-        return planned.layout.size + 4 * grid.rows  # limbs and their spectra
+        return planned.layout.size + 6 * grid.rows  # limbs and their spectra
     if isinstance(grid, TermGrid):
         return 0 if grid.streamed else planned.layout.size + grid.rows
     over_cells = isinstance(grid, AdaptiveLattice) or not isinstance(grid.base, SubsetBasis)

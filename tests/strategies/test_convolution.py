@@ -147,9 +147,9 @@ def test_convolutions_are_exact(data: st.DataObject) -> None:
     assert (found.astype(object) == expected).all()
 
 
-@pytest.mark.parametrize("length", [2**14, 3**8, 2 * 3 * 5 * 7 * 11 * 13, 4099])
+@pytest.mark.parametrize("length", [2, 2**9, 2**14, 2**17])
 def test_rounding_stays_far_below_its_bound(length: int) -> None:
-    """The largest error over many lengths, primes among them: 30-bit taps and 20-bit counts against Python integers at some steps."""
+    """The largest distance from integers, and 20-bit taps and 16-bit counts against Python integers at some steps."""
     a, b = STATE.integers(-(2**20), 2**20, length), STATE.integers(0, 2**16, (length, 1))
     width, left, right = _limbs(a, b, length)
     worst, allowed = 0.0, 0.0
@@ -159,12 +159,13 @@ def test_rounding_stays_far_below_its_bound(length: int) -> None:
             worst += float(np.abs(real - np.rint(real)).max())
             allowed += 16 * math.log2(2 * length) * 2.0**-53 * float(np.linalg.norm(one)) * float(np.linalg.norm(other))
     assert allowed < 0.125
-    assert worst < 0.4 * allowed
+    assert worst < 0.3 * allowed
     found = exact_convolution(a, b, length)[:, 0]
     for step in STATE.integers(0, length, 5):
         taps = np.roll(a[::-1], step + 1).astype(object)
         assert int(found[step]) == int((taps * b[:, 0].astype(object)).sum())
     assert width > 1
+    assert (found == exact_convolution(a, b, 2 * length).reshape(2, length).sum(axis=0)).all()
 
 
 def dense_rows(grid: KernelGrid) -> np.ndarray:
