@@ -609,7 +609,8 @@ def _next_part(ledger: Ledger, planned: Plan) -> Part:
     if spec.steps <= start:
         assert last is not None
         raise InvalidInput(
-            f"stream {spec.stream.name!r} was already released through step {start} by {last.release!r}; set 'through' to a later step"
+            f"the first {start} steps of stream {spec.stream.name!r} were already released, last by {last.release!r}; set 'through' to "
+            "a later step"
         )
     facts = (
         spec.stream.name,

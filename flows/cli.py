@@ -21,7 +21,7 @@ from dpdist.errors import DpdistError, InvalidInput
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss, pld_epsilon, zcdp_epsilon
 from dpdist.privacy.ledger import Budget, Ledger, opened
-from dpdist.spec import json_schema, load
+from dpdist.spec import ReleaseSpec, json_schema, load
 from dpdist.strategies.base import Norm
 from dpdist.strategies.planner import considered, planned_effort, why_not
 from dpdist.workloads import Workload
@@ -80,7 +80,7 @@ def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = F
             out.print(f"[dim]{name}: {reason}[/]")
     _print_privacy(certificate)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
-    _print_left(checked.ledger.dataset, planned.loss, home)
+    _print_left(checked, planned.loss, home)
 
 
 @app.command()
@@ -353,11 +353,14 @@ def _loss_text(loss: Loss) -> str:
     return f"rho={float(loss.rho):.6g} zCDP (Gaussian noise)"
 
 
-def _print_left(dataset: str, loss: Loss, home: Path) -> None:
+def _print_left(checked: ReleaseSpec, loss: Loss, home: Path) -> None:
+    dataset = checked.ledger.dataset
     with opened(home) as book:
+        paid = checked.stream is not None and bool(book.stream(dataset, checked.stream.name))
         left = [f"{b.cap.unit}={float(b.left):.6g}" for b in book.budgets() if b.dataset == dataset]
     text = f"{left[-1]} of {dataset!r} is left" if left else f"{dataset!r} has spent nothing yet"
-    out.print(f"the release would charge {_loss_text(loss)}; {text}")
+    charge = "its stream was paid for before" if paid else f"the release would charge {_loss_text(loss)}"
+    out.print(f"{charge}; {text}")
 
 
 def _budget_facts(budget: Budget) -> dict[str, Any]:
