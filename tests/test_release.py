@@ -318,6 +318,30 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
     assert 0.1 < np.sqrt(np.mean(deviations**2)) < 4
 
 
+@pytest.mark.parametrize("stop_at", [1, 2, 3])
+def test_an_interrupted_release_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int) -> None:
+    """Stopped at a write of the measurement: run again, the same noise meets the same integers."""
+    monkeypatch.setattr("dpdist.strategies.term_grid.STREAMED_CELLS", 10)
+    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 30)
+    path = small.write(home.parent / "data", workload=[{"ranges": {"of": ["age"], "by": ["sex", "work"]}}])
+    expected = small.undisturbed(path, home)
+    writes = 0
+    original = Store.write_shard
+
+    def failing(self: Store, plan: Any, shard: int, block: np.ndarray) -> str:
+        nonlocal writes
+        writes += plan.name.startswith("measurements/")
+        if writes == stop_at:
+            raise KeyboardInterrupt
+        return original(self, plan, shard, block)
+
+    monkeypatch.setattr(Store, "write_shard", failing)
+    with pytest.raises(KeyboardInterrupt):
+        run(path, home)
+    monkeypatch.setattr(Store, "write_shard", original)
+    assert small.tree(run(path, home).folder) == expected
+
+
 @pytest.mark.usefixtures("fixed_noise")
 def test_known_counts_make_errors_smaller_and_stay_exact(home: Path) -> None:
     records = small.records()
@@ -630,15 +654,31 @@ MIXED = [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}, 
         ("kronecker", {"workload": MIXED[1:]}),
         ("marginals", {"workload": MIXED[:1], "objective": "worst"}),
         ("low-rank", {"workload": MIXED, "mechanism": "low-rank", "budget": {"epsilon": 0.3}}),
+        ("convolution", {"workload": [{"filters": SERIES}], "mechanism": "convolution"}),
+        (
+            "dawa",
+            {
+                "workload": [{"cdf": {"of": "age"}}],
+                "mechanism": "dawa",
+                "domain": {"age": {"from": 0, "to": 11}},
+                "budget": {"epsilon": 0.3},
+            },
+        ),
+        ("kronecker beyond memory", {"workload": [{"ranges": {"of": ["age"], "by": ["sex", "work"]}}]}),
     ],
 )
-def test_a_release_on_dask_workers_has_the_same_bytes(home: Path, mechanism: str, changes: dict[str, Any]) -> None:
+def test_a_release_on_dask_workers_has_the_same_bytes(
+    home: Path, mechanism: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Everything but the reservation is made anew: on a local cluster, and on an existing one."""
+    if mechanism == "kronecker beyond memory":
+        monkeypatch.setattr("dpdist.strategies.term_grid.STREAMED_CELLS", 10)
+        mechanism = "kronecker"
     person = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
     path = small.write(home.parent / "data", records=person, **changes)
     expected = small.undisturbed(path, home)
     shutil.rmtree(home / "store" / "histograms")
-    shutil.rmtree(home / "store" / "strategies")
+    shutil.rmtree(home / "store" / "strategies", ignore_errors=True)
     for address in (None, "existing"):
         shutil.rmtree("releases", ignore_errors=True)
         where = home.parent / f"on-{address}"
