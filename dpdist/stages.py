@@ -227,6 +227,8 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     keys.load(context.home)  # before anything is charged: no key, no release
     context.store.sweep(SCRATCH_KEPT)
     planned = step("plan", lambda: plan(context, spec))
+    if spec.stream is not None:
+        planned = _as_begun(context, planned)
     others = companions(context, spec)
     counts, tally = step("count", lambda: count(context, spec, planned.layout))
     measured, charged = step("measure", lambda: measure(context, planned, counts))
@@ -377,6 +379,8 @@ def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Str
     shape = workload.domain.shape
     if name == "identity":
         return identity(workload.shape[1], workload, norm=norm)
+    if name in ("convolution", "square-root"):
+        return filter_strategy(context, workload, name)
     if name in _CLOSED:
         return _CLOSED[name](workload)
     if name in ("wavelet", "hierarchical"):
@@ -478,6 +482,18 @@ def term_strategy(context: Context, spec: ReleaseSpec, method: str, solve: Calla
     record = Solve(facts["method"], facts["stop"], history)
     name = facts["name"]
     return Strategy(name, operator, facts["cost"], facts["lower_bound"], record, terms=tuple(terms))
+
+
+def filter_strategy(context: Context, workload: Workload, name: str) -> Strategy:
+    """A strategy that is a filter, or weights of characters: the taps of the first computation are kept for all later ones.
+
+    Transforms differ in their last bits between machines and versions; a stream goes on for a year.
+    """
+    made = _CLOSED[name](workload)
+    values = made.characters if made.kernel is None else made.kernel.values
+    assert values is not None
+    kept = context.store.read(context.store.put_first(f"strategies/{workload.fingerprint[:32]}-{name}", values))
+    return replace(made, characters=kept) if made.kernel is None else replace(made, kernel=replace(made.kernel, values=kept))
 
 
 def low_rank_strategy(context: Context, spec: ReleaseSpec, norm: Norm) -> Strategy:
@@ -593,6 +609,27 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
         return stored, charged
 
 
+def _as_begun(context: Context, planned: Plan) -> Plan:
+    """The plan with the noise and the loss of the stream's first release: what epsilon and delta buy is computed once.
+
+    Raises: InvalidInput when the budget asks for other noise.
+    """
+    spec = planned.spec
+    assert spec.stream is not None
+    with opened(context.home) as ledger:
+        receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
+    if not receipts or receipts[0].state != "committed":
+        return planned
+    scale = int(context.store.open(f"measurements/{receipts[0].release}").facts["scale"])
+    if abs(scale / planned.noise.scale - 1.0) > DRIFT:
+        return planned  # another budget: the ledger refuses it, and says why
+    return replace(planned, noise=replace(planned.noise, scale=scale), loss=receipts[0].loss)
+
+
+DRIFT = 1e-6
+"""By how much the noise that a budget buys may differ between versions of the solvers."""
+
+
 def _next_part(ledger: Ledger, planned: Plan) -> Part:
     """The steps that a release of a stream measures: its own if it was charged before, else those since the last release.
 
@@ -617,9 +654,9 @@ def _next_part(ledger: Ledger, planned: Plan) -> Part:
         {name: attribute.model_dump_json(by_alias=True) for name, attribute in spec.domain.items()},
         spec.records.person.model_dump_json(),
         spec.queries.fingerprint,
+        spec.budget.model_dump_json(),
         planned.grid.digest,
         planned.noise,
-        planned.loss,
     )
     return Part(spec.stream.name, hashlib.sha256(repr(facts).encode()).hexdigest(), start, spec.steps)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -13,12 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist import report
+from dpdist import report, stages
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
+from dpdist.privacy.accounting import rho_for
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.spec import load
 from dpdist.store import Store
+from dpdist.strategies import Strategy, square_root
 from dpdist.strategies.kernel_grid import KernelGrid
+from dpdist.workloads import Workload
 from tests import small
 from tests.small import run
 
@@ -103,6 +107,28 @@ def test_an_interrupted_part_resumes_with_the_same_bytes(home: Path) -> None:
         run(release(home, 2, 9), home)
     files = small.undisturbed(path, home)
     assert small.tree(run(path, home).folder) == files
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taps and noise are those of the first release, though both come out a little different now."""
+    budget = {
+        "budget": {"epsilon": 0.4, "delta": 1e-6},
+        "ledger": {"dataset": "small", "cap": {"epsilon": 1, "delta": 1e-6}},
+    }
+    first = run(release(home, 0, 3, **budget), home)
+
+    def other(workload: Workload) -> Strategy:
+        made = square_root(workload)
+        assert made.kernel is not None
+        return dataclasses.replace(made, kernel=dataclasses.replace(made.kernel, values=made.kernel.values * (1 + 1e-7)))
+
+    monkeypatch.setitem(stages._CLOSED, "square-root", other)
+    monkeypatch.setattr("dpdist.spec.rho_for", lambda *given: rho_for(*given) - Fraction(1, 10**10))
+    second = run(release(home, 1, 8, **budget), home)
+    assert second.plan.grid.digest == first.plan.grid.digest
+    assert (second.plan.noise, second.plan.loss) == (first.plan.noise, first.plan.loss)
+    assert not second.charged
 
 
 def test_what_a_stream_does_not_allow(home: Path) -> None:

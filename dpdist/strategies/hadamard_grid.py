@@ -58,7 +58,7 @@ def hadamard_grid(strategy: Strategy, *, neighbours: Neighbours, most_records: i
     """The integer grid of a strategy over characters."""
     scales, axes = strategy.characters, strategy.axes
     assert scales is not None
-    spacing = 2.0**-GRID_BITS * float(np.linalg.norm(scales))
+    spacing = 2.0**-GRID_BITS  # scales have unit length
     weights = np.rint(scales / spacing).astype(np.int64)
     squares = weights**2
     column = int(squares.sum())
