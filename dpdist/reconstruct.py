@@ -24,7 +24,8 @@ from dpdist.strategies.grid import Grid
 from dpdist.strategies.hadamard_grid import HadamardGrid
 from dpdist.strategies.kernel import Kernel
 from dpdist.strategies.kernel_grid import KernelGrid
-from dpdist.strategies.term_grid import TermGrid, along
+from dpdist.strategies.term_grid import IntegerTerm, TermGrid, along
+from dpdist.strategies.terms import block_variances, row_squares, sums_to_zero
 from dpdist.workloads import Basis, Block, Workload, integer_basis
 
 
@@ -254,44 +255,30 @@ class TermReader:
             )
         asked = dict(zip(block.axes, block.factors, strict=True))
         sizes = [factor.shape[0] for factor in block.factors]
-        total, variance = np.zeros(sizes), np.zeros(sizes)
+        total = np.zeros(sizes)
         for (term, part), inverses in zip(self.grid.slices(), self.inverses, strict=True):
-            unit = 2.0**term.shift / term.multiplier
-            tensor = measured[part].astype(np.float64).reshape([f.shape[0] for f in term.factors]) * unit
-            spread: dict[int, Matrix] = {}
-            silent = False
-            for position, (axis, inverse) in enumerate(zip(term.axes, inverses, strict=True)):
-                factor = asked.get(axis, Total(inverse.shape[0]))
-                if isinstance(factor, Total):
-                    rows = inverse.sum(axis=0, keepdims=True)
-                    if float(np.abs(rows).max()) <= 1e-10 * float(np.abs(inverse).max()):
-                        silent = True  # the term sums to zero over an attribute that the block does not ask for
-                        break
-                    tensor = along(rows, tensor, position)
-                else:
-                    tensor = _applied(factor, along(inverse, tensor, position), position)
-                spread[axis] = _row_squares(factor, inverse)
-            if silent:
+            factors = [asked.get(axis, Total(inverse.shape[0])) for axis, inverse in zip(term.axes, inverses, strict=True)]
+            if any(sums_to_zero(f, inverse) for f, inverse in zip(factors, inverses, strict=True)):
                 continue
+            tensor = measured[part].astype(np.float64).reshape([f.shape[0] for f in term.factors]) * _unit(term)
+            for position, (factor, inverse) in enumerate(zip(factors, inverses, strict=True)):
+                tensor = _applied(factor, along(inverse, tensor, position), position)
             kept = tensor.reshape([n for axis, n in zip(term.axes, tensor.shape, strict=True) if axis in asked])
-            shape = [n if axis in term.axes else 1 for axis, n in zip(block.axes, sizes, strict=True)]
-            kept = kept.reshape(shape)
-            squares = np.full((1,) * len(sizes), (unit * noise.deviation) ** 2)
-            for axis, values in spread.items():
-                if axis not in asked:
-                    squares = squares * values[0]
+            kept = kept.reshape([n if axis in term.axes else 1 for axis, n in zip(block.axes, sizes, strict=True)])
             for place, axis in enumerate(block.axes):
-                ones = [1] * len(sizes)
-                ones[place] = sizes[place]
-                if axis in spread:
-                    squares = squares * spread[axis].reshape(ones)
-                else:
+                if axis not in term.axes:
+                    ones = [1] * len(sizes)
+                    ones[place] = sizes[place]
                     size = self.grid.shape[axis]
-                    mean = asked[axis].matvec(np.full(size, 1.0 / size)).reshape(ones)
-                    kept, squares = kept * mean, squares * mean**2
+                    kept = kept * asked[axis].matvec(np.full(size, 1.0 / size)).reshape(ones)
             total += kept
-            variance += squares
-        return total.ravel(), np.sqrt(variance).ravel()
+        parts = ((t.axes, inv, _unit(t) * noise.deviation) for t, inv in zip(self.grid.terms, self.inverses, strict=True))
+        return total.ravel(), np.sqrt(block_variances(block, self.grid.shape, parts)).ravel()
+
+
+def _unit(term: IntegerTerm) -> float:
+    """What a measured integer of a term stands for."""
+    return float(2.0**term.shift / term.multiplier)
 
 
 def streamed_answers(
@@ -317,8 +304,8 @@ def streamed_answers(
             "a measurement of this size answers the product of queries that it was made for, and nothing else"
         )
     lines = tuple((f, inverse) for f, inverse in zip(factors, inverses, strict=True) if f is not None)
-    unit = 2.0**term.shift / term.multiplier
-    spreads = tuple(np.sqrt(_row_squares(f, inverse)) for f, inverse in lines)
+    unit = _unit(term)
+    spreads = tuple(np.sqrt(row_squares(f, inverse)) for f, inverse in lines)
     deviation = unit * noise.deviation
     sizes = [(inverse.shape[1], inverse.shape[0], f.shape[0]) for f, inverse in lines]
     widest = math.prod(max(size) for size in sizes[1:])
@@ -398,17 +385,6 @@ def _applied(factor: Operator, tensor: Matrix, position: int) -> Matrix:
     front = np.moveaxis(tensor, position, 0)
     flat = factor.matvec(np.ascontiguousarray(front).reshape(front.shape[0], -1))
     return np.moveaxis(flat.reshape(factor.shape[0], *front.shape[1:]), 0, position)
-
-
-def _row_squares(factor: Operator, inverse: Matrix) -> Matrix:
-    """Squared norms of the rows of W_i pinv(M_i), block by block: there may be very many rows."""
-    if isinstance(factor, Identity):
-        return np.asarray(np.einsum("ij,ij->i", inverse, inverse))
-    parts = []
-    for start, stop in factor.row_blocks():
-        rows = factor.rows(start, stop) @ inverse
-        parts.append(np.einsum("ij,ij->i", rows, rows))
-    return np.concatenate(parts)
 
 
 def term_reader(workload: Workload, grid: TermGrid) -> TermReader:

@@ -25,6 +25,7 @@ from dpdist.strategies.kronecker import is_product
 from dpdist.strategies.marginals import is_marginals, marginal_deviation, marginal_weights
 from dpdist.strategies.residual import is_separable
 from dpdist.strategies.term_grid import STREAMED_CELLS
+from dpdist.strategies.terms import block_variances, row_squares
 from dpdist.workloads import Workload, integer_basis
 
 Optimiser = Literal["coa", "newton", "eigen", "low_rank", "smoothing", "kronecker", "marginals"]
@@ -133,6 +134,8 @@ LOW_RANK_CELLS = 256
 """Up to here ``auto`` also optimises LRM for pure epsilon, which takes seconds; beyond, it must be asked for."""
 WORST_WORK = 2**34
 """Multiplications that predicting the worst query's error may take: seconds."""
+WORST_ANSWERS = 2**26
+"""Variances that it may look at."""
 MECHANISMS = (
     *("coa", "kronecker", "marginals", "residual", "fourier", "datacube", "identity", "gaussian", "laplace"),
     *("wavelet", "hierarchical", "low-rank", "dawa", "convolution", "square-root"),
@@ -279,15 +282,22 @@ def worst_deviation(strategy: Strategy, workload: Workload) -> float | None:
 def _term_deviation(strategy: Strategy, workload: Workload, unit: float) -> float | None:
     if strategy.name != "residual" and is_marginals(workload):
         return max(marginal_deviation(strategy, workload, block) for block in workload.blocks)
-    if len(strategy.terms) > 1:
+    shape = workload.domain.shape
+    work = sum(
+        f.shape[0] * size**2 for b in workload.blocks for size, f in zip((shape[a] for a in b.axes), b.factors, strict=True)
+    )
+    if work * len(strategy.terms) > WORST_WORK:
         return None
-    factors = dict(zip(strategy.terms[0].axes, strategy.terms[0].factors, strict=True))
-    (block,) = workload.blocks
-    places = [(f, factors[axis]) for axis, f in zip(block.axes, block.factors, strict=True) if axis in factors]
-    if sum(f.shape[0] * f.shape[1] ** 2 for f, _ in places if not isinstance(f, Identity)) > WORST_WORK:
+    if len(strategy.terms) == len(workload.blocks) == 1:  # one product: the largest is the product of the largest
+        term, asked = strategy.terms[0], dict(zip(workload.blocks[0].axes, workload.blocks[0].factors, strict=True))
+        largest = (
+            float(row_squares(asked[a], np.linalg.pinv(f)).max()) for a, f in zip(term.axes, term.factors, strict=True)
+        )
+        return unit * math.sqrt(math.prod(largest)) / term.scale
+    if workload.shape[0] * len(strategy.terms) > WORST_ANSWERS:
         return None
-    spreads = (f.matvec(np.linalg.pinv(a)) for f, a in places)
-    return unit * math.sqrt(math.prod(float(np.einsum("ij,ij->i", s, s).max()) for s in spreads))
+    parts = [(term.axes, tuple(np.linalg.pinv(f) for f in term.factors), 1.0 / term.scale) for term in strategy.terms]
+    return unit * math.sqrt(max(float(block_variances(block, shape, parts).max()) for block in workload.blocks))
 
 
 def _dense_deviation(strategy: Strategy, workload: Workload, unit: float) -> float | None:

@@ -11,13 +11,14 @@ only one. Then the least-squares estimate is the sum of what the terms give one 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
 from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Scaled, Total
+from dpdist.workloads import Block
 
 
 @dataclass(frozen=True)
@@ -65,3 +66,54 @@ def _cheapest(matrix: Matrix) -> Operator:
     """The cheap operator of an identity matrix, else a dense one."""
     square = matrix.shape[0] == matrix.shape[1]
     return Identity(matrix.shape[0]) if square and (matrix == np.eye(matrix.shape[0])).all() else Dense(matrix)
+
+
+Measured = tuple[tuple[int, ...], tuple[Matrix, ...], float]
+"""A measured term as it is read: its attributes, the pseudo-inverse of each factor, and the deviation of its noise."""
+
+
+def row_squares(factor: Operator, inverse: Matrix) -> Matrix:
+    """Squared norms of the rows of W_i pinv(M_i), block by block: there may be very many rows."""
+    if isinstance(factor, Identity):
+        return np.asarray(np.einsum("ij,ij->i", inverse, inverse))
+    parts = []
+    for start, stop in factor.row_blocks():
+        rows = factor.rows(start, stop) @ inverse
+        parts.append(np.einsum("ij,ij->i", rows, rows))
+    return np.concatenate(parts)
+
+
+def sums_to_zero(factor: Operator, inverse: Matrix) -> bool:
+    """Whether a term says nothing about queries that sum over the attribute."""
+    if not isinstance(factor, Total):
+        return False
+    return float(np.abs(inverse.sum(axis=0)).max()) <= 1e-10 * float(np.abs(inverse).max())
+
+
+def block_variances(block: Block, shape: Sequence[int], parts: Iterable[Measured]) -> Matrix:
+    """Variance of each of a block's unweighted queries, in the order of its factors' rows, an array of one axis a factor.
+
+    The estimate is the sum over terms of (kron of pinv(M_i)) y / n_j over the attributes j outside; noise is independent
+    between terms, so variances add.
+    """
+    asked = dict(zip(block.axes, block.factors, strict=True))
+    sizes = [factor.shape[0] for factor in block.factors]
+    out = np.zeros(sizes)
+    for axes, inverses, deviation in parts:
+        factors = [asked.get(axis, Total(inverse.shape[0])) for axis, inverse in zip(axes, inverses, strict=True)]
+        if any(sums_to_zero(f, inverse) for f, inverse in zip(factors, inverses, strict=True)):
+            continue
+        spread = {axis: row_squares(f, inverse) for axis, f, inverse in zip(axes, factors, inverses, strict=True)}
+        squares = np.full((1,) * len(sizes), deviation**2)
+        for axis, values in spread.items():
+            if axis not in asked:
+                squares = squares * values[0]
+        for place, axis in enumerate(block.axes):
+            ones = [1] * len(sizes)
+            ones[place] = sizes[place]
+            if axis in spread:
+                squares = squares * spread[axis].reshape(ones)
+            else:
+                squares = squares * asked[axis].matvec(np.full(shape[axis], 1.0 / shape[axis])).reshape(ones) ** 2
+        out += squares
+    return out
