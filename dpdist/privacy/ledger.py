@@ -336,9 +336,18 @@ class Ledger:
         for row, facts in self._rows(connection, _entries.c.dataset == dataset):
             if row.event == "reserved" and facts.get("part", {}).get("stream") == name:
                 periods[row.release] = facts["period"]
-        found = [(self._receipt(connection, release), period) for release, period in periods.items()]
-        parts = [(receipt, period) for receipt, period in found if receipt is not None and receipt.state != "aborted"]
-        return sorted(parts, key=lambda pair: 0 if pair[0].part is None else pair[0].part.start)
+        parts: list[tuple[int, Receipt, str]] = []
+        for release, period in periods.items():
+            receipt = self._receipt(connection, release)
+            # an aborted id may have been used again, for something else
+            if (
+                receipt is not None
+                and receipt.state != "aborted"
+                and receipt.part is not None
+                and receipt.part.stream == name
+            ):
+                parts.append((receipt.part.start, receipt, period))
+        return [(receipt, period) for _, receipt, period in sorted(parts, key=lambda entry: entry[0])]
 
     def _due(self, connection: Connection, charge: Charge, part: Part) -> Loss:
         """What a part of a stream is charged: the whole loss, or nothing where its budget period has paid for the stream.
