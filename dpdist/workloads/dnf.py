@@ -6,6 +6,7 @@ Source: Fawaz, Muthukrishnan, Nikolov 2013, section 5.3 (convolutions over Z_2^d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import overload
 
 import numpy as np
 
@@ -27,9 +28,17 @@ class Negations(Sequence[str]):
     def __len__(self) -> int:
         return int(2 ** len(self.attributes))
 
-    def __getitem__(self, row):  # type: ignore[no-untyped-def]
-        if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(len(self)))]
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        picked = range(len(self))[row]  # IndexError beyond the last, as iteration needs it
+        return self._text(picked) if isinstance(picked, int) else [self._text(each) for each in picked]
+
+    def _text(self, row: int) -> str:
         last = len(self.attributes) - 1
         texts = []
         for term in self.terms:

@@ -40,7 +40,12 @@ def test_rows_are_the_negated_formula() -> None:
     assert labels[0] == "(young yes and rich yes) or (ill yes)"
     assert labels[5] == "(young no and rich yes) or (ill no)"
     assert len(set(labels)) == 8
-    assert EITHER.blocks[0].labels[0][1:3] == labels[1:3]
+    names = EITHER.blocks[0].labels[0]
+    assert names[1:3] == labels[1:3]
+    assert list(names) == labels
+    assert names[-1] == labels[-1]
+    with pytest.raises(IndexError):
+        names[8]
 
 
 @pytest.mark.parametrize(
