@@ -52,35 +52,24 @@ class Toeplitz(Operator):
         return [f"at {name}" for name in names[start:stop]]
 
     def column_norms_squared(self) -> Matrix:
-        return self._column_sums(self.kernel**2)
+        return self._sums_of_taps(self.kernel**2, self.first_lag)
 
     def column_norms_l1(self) -> Matrix:
-        return self._column_sums(np.abs(self.kernel))
+        return self._sums_of_taps(np.abs(self.kernel), self.first_lag)
 
-    def row_norms_squared(self) -> Matrix:
-        return self._column_sums(self.kernel**2)[::-1] if self.first_lag == 0 else self._row_sums(self.kernel**2)
+    def row_norms_squared(self) -> Matrix:  # the columns of the transpose, which filters with the taps in reverse
+        return self._sums_of_taps(self.kernel[::-1] ** 2, 1 - self.first_lag - self.kernel.size)
 
-    def _column_sums(self, values: Matrix) -> Matrix:
-        """For every column j, the sum over the taps k whose output t = j + first_lag + k lies in 0..n."""
+    def _sums_of_taps(self, values: Matrix, lag: int) -> Matrix:
+        """For every step j, the sum over the taps k whose output t = j + lag + k lies in 0..n."""
         sums = np.concatenate([[0.0], np.cumsum(values)])
         j = np.arange(self.n)
-        low = np.clip(-self.first_lag - j, 0, values.size)
-        high = np.clip(self.n - self.first_lag - j, 0, values.size)
-        return np.asarray(sums[high] - sums[low])
-
-    def _row_sums(self, values: Matrix) -> Matrix:
-        sums = np.concatenate([[0.0], np.cumsum(values)])
-        t = np.arange(self.n)
-        low = np.clip(t - self.first_lag - self.n + 1, 0, values.size)
-        high = np.clip(t - self.first_lag + 1, 0, values.size)
+        low, high = (np.clip(end - lag - j, 0, values.size) for end in (0, self.n))
         return np.asarray(sums[high] - sums[low])
 
     def spectrum(self, points: int) -> Matrix:
         """Eigenvalues of the circulant matrix of ``points`` steps with these taps, rfft order, complex128."""
-        lags = (self.first_lag + np.arange(self.kernel.size)) % points
-        around = np.zeros(points)
-        np.add.at(around, lags, self.kernel)
-        return np.asarray(scipy.fft.rfft(around))
+        return np.asarray(scipy.fft.rfft(_folded(self.kernel, self.first_lag, points)))
 
     @property
     def reach(self) -> int:
@@ -98,27 +87,20 @@ class Circulant(Toeplitz):
     circular = True
 
     def __init__(self, n: int, kernel: Matrix, first_lag: int = 0) -> None:
-        taps = _checked(kernel)
-        around = np.zeros(int(n))
-        np.add.at(around, (int(first_lag) + np.arange(taps.size)) % int(n), taps)
         self.n = int(n)
-        self.kernel, self.first_lag = around, 0
+        self.kernel, self.first_lag = _folded(_checked(kernel), int(first_lag), self.n), 0
         self.shape = (self.n, self.n)
-        self.integral = bool((around == np.rint(around)).all())
+        self.integral = bool((self.kernel == np.rint(self.kernel)).all())
 
     def _filtered(self, x: Matrix, kernel: Matrix, lag: int) -> Matrix:
         full = _convolved(x, kernel, exact=self.integral and x.dtype.kind == "i")
-        out = np.zeros((self.n, *x.shape[1:]), dtype=full.dtype)
-        np.add.at(out, (lag + np.arange(full.shape[0])) % self.n, full)
-        return out
+        return _folded(full, lag, self.n)
 
     def rows(self, start: int, stop: int) -> Matrix:
         return np.asarray(self.kernel[(np.arange(start, stop)[:, None] - np.arange(self.n)) % self.n])
 
-    def _column_sums(self, values: Matrix) -> Matrix:
+    def _sums_of_taps(self, values: Matrix, lag: int) -> Matrix:
         return np.full(self.n, float(values.sum()))
-
-    _row_sums = _column_sums
 
     @property
     def reach(self) -> int:
@@ -135,6 +117,13 @@ def _convolved(x: Matrix, kernel: Matrix, *, exact: bool) -> Matrix:
     if exact or x.size * kernel.size <= SMALL:
         return np.asarray(scipy.signal.convolve(x, taps, method="direct"))
     return np.asarray(scipy.signal.oaconvolve(x, taps, axes=0))
+
+
+def _folded(values: Matrix, lag: int, points: int) -> Matrix:
+    """Values that begin at a lag, laid around a circle of so many points."""
+    out = np.zeros((points, *values.shape[1:]), dtype=values.dtype)
+    np.add.at(out, (lag + np.arange(values.shape[0])) % points, values)
+    return out
 
 
 def _checked(kernel: Matrix) -> Matrix:

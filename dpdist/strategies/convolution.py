@@ -148,7 +148,11 @@ def _nuclear_norm(filters: list[Toeplitz], weights: list[float]) -> float:
     Around a circle of n steps they are known, and the corners R that the circle adds have few columns: ||W|| >= ||W + R|| - ||R||,
     ||R|| <= (rank)^1/2 ||R||_F. Those of a running sum are known: 1 / (2 sin((2 k - 1) pi / (4 n + 2))).
     """
-    n, first = filters[0].n, filters[0]
+    n = filters[0].n
+    if len(filters) == 1 and _is_running_sum(filters[0]):
+        odd = 2.0 * np.arange(1, n + 1) - 1.0
+        exact = abs(float(filters[0].kernel[0])) / (2.0 * np.sin(odd * np.pi / (4.0 * n + 2.0)))
+        return weights[0] * float(exact.sum()) * (1 - 1e-12)
     values = np.zeros(n // 2 + 1)
     corners = 0.0
     for each, weight in zip(filters, weights, strict=True):
@@ -159,16 +163,12 @@ def _nuclear_norm(filters: list[Toeplitz], weights: list[float]) -> float:
     ahead = max(-each.first_lag for each in filters)
     rank = min(n, max(back, 0) + max(ahead, 0))
     found = _sum_over_circle(np.sqrt(values), n) - math.sqrt(rank * max(corners, 0.0))
-    if (
-        len(filters) == 1
-        and first.first_lag == 0
-        and first.kernel.size == n
-        and bool((first.kernel == first.kernel[0]).all())
-    ):
-        k = np.arange(1, n + 1)
-        exact = abs(float(first.kernel[0])) / (2.0 * np.sin((2.0 * k - 1.0) * np.pi / (4.0 * n + 2.0)))
-        return weights[0] * float(exact.sum()) * (1 - 1e-12)
     return max(0.0, found) * (1 - 1e-12)
+
+
+def _is_running_sum(each: Toeplitz) -> bool:
+    """Whether a filter is the sum of all steps so far, times a constant."""
+    return each.first_lag == 0 and each.kernel.size == each.n and bool((each.kernel == each.kernel[0]).all())
 
 
 def _points(filters: list[Toeplitz]) -> int:
@@ -191,13 +191,8 @@ def square_root(workload: Workload) -> Strategy:
     Returns: a strategy with ``kernel``; every step is measured from itself and earlier ones.
     Raises: InvalidInput when the workload is not one filter of the past whose present counts.
     """
-    axis, axes, filters = _line(workload)
-    each, weight = filters[0], workload.blocks[0].weight
-    if len(filters) > 1 or each.circular or each.first_lag != 0:
-        raise InvalidInput(
-            "a square root splits one filter of the past (no circle, no look ahead); choose 'convolution' or 'auto'"
-        )
-    root = _series_root(_padded(each))
+    axis, axes, each, root = _rooted(workload)
+    weight = workload.blocks[0].weight
     series = math.prod(workload.domain.shape[a] for a in axes if a != axis)
     squares = root**2
     cost = weight**2 * series * float(squares.sum() * (squares * np.arange(each.n, 0, -1)).sum())
@@ -205,15 +200,39 @@ def square_root(workload: Workload) -> Strategy:
     return Strategy("square-root", _over_cells(shape, workload), cost, None, CLOSED_FORM, kernel=shape)
 
 
-def _series_root(taps: Matrix) -> Matrix:
-    """The power series r with r * r = taps up to sign: Newton's iteration for 1 / r, products by FFT.
+def has_square_root(workload: Workload) -> bool:
+    """Whether ``square_root`` answers the workload."""
+    try:
+        _rooted(workload)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _rooted(workload: Workload) -> tuple[int, tuple[int, ...], Toeplitz, Matrix]:
+    """The one filter of the past that a workload asks for, its attribute, all attributes, and its root.
+
+    Raises: InvalidInput for other workloads.
+    """
+    axis, axes, filters = _line(workload)
+    each = filters[0]
+    if len(filters) > 1 or each.circular or each.first_lag != 0:
+        raise InvalidInput(
+            "a square root splits one filter of the past (no circle, no look ahead); choose 'convolution' or 'auto'"
+        )
+    return axis, axes, each, _series_root(each)
+
+
+def _series_root(each: Toeplitz) -> Matrix:
+    """The power series r with r * r = the filter's taps up to sign: Newton's iteration for 1 / r, products by FFT.
 
     Raises: InvalidInput when it grows: a filter that swings more than its past has no use for a root.
     """
-    n, sign = taps.size, float(np.sign(taps[0]))
-    if (taps == taps[0]).all():  # running sums: binomial coefficients
+    taps, n = _padded(each), each.n
+    if _is_running_sum(each):  # binomial coefficients
         ratios = (2.0 * np.arange(1, n) - 1.0) / (2.0 * np.arange(1, n))
         return np.asarray(math.sqrt(abs(float(taps[0]))) * np.cumprod(np.concatenate([[1.0], ratios])))
+    sign = float(np.sign(taps[0]))
     inverse = np.array([(taps[0] * sign) ** -0.5])
     with np.errstate(over="ignore", invalid="ignore"):
         while inverse.size < n:
@@ -230,20 +249,7 @@ def _series_root(taps: Matrix) -> Matrix:
 
 
 MOST_GROWTH = 1e3
-
-
-def has_square_root(workload: Workload) -> bool:
-    """Whether ``square_root`` answers the workload."""
-    if not is_filters(workload) or len(workload.blocks) > 1:
-        return False
-    each = filters_of(workload)[0]
-    if each.circular or each.first_lag != 0:
-        return False
-    try:
-        _series_root(_padded(each))
-    except InvalidInput:
-        return False
-    return True
+"""A root whose taps exceed the first one by this factor is refused."""
 
 
 def _over_cells(kernel: Kernel, workload: Workload) -> Operator:
@@ -254,18 +260,13 @@ def _over_cells(kernel: Kernel, workload: Workload) -> Operator:
     return parts[0] if len(parts) == 1 else Kronecker(parts)
 
 
-def reading(kernel: Kernel, each: Toeplitz, *, exact: Matrix | None = None) -> Matrix:
-    """What a measurement is filtered with to answer a filter: its spectrum on the circle, or its taps of the past.
-
-    Args:
-        exact: the strategy's taps as they are measured, default those of the kernel.
-    """
-    taps = kernel.values if exact is None else exact
+def reading(kernel: Kernel, each: Toeplitz) -> Matrix:
+    """What a measurement by a kernel is filtered with to answer a filter: its spectrum on the circle, or its taps of the past."""
     if kernel.circular:
-        asked, given = each.spectrum(kernel.points), scipy.fft.rfft(taps)
+        asked, given = each.spectrum(kernel.points), scipy.fft.rfft(kernel.values)
         wanted = np.abs(asked) ** 2 > NEGLIGIBLE * np.abs(asked).max() ** 2
         return np.asarray(np.where(wanted, asked / np.where(wanted, given, 1.0), 0.0))
-    return _divided(_padded(each), taps)
+    return _divided(_padded(each), kernel.values)
 
 
 def _padded(each: Toeplitz) -> Matrix:
@@ -293,9 +294,9 @@ def _product(a: Matrix, b: Matrix) -> Matrix:
     return np.asarray(out[: a.size + b.size - 1])
 
 
-def deviations(kernel: Kernel, each: Toeplitz, *, exact: Matrix | None = None) -> Matrix:
+def deviations(kernel: Kernel, each: Toeplitz) -> Matrix:
     """Standard error of the filter at every step, (steps,) float64, for noise of deviation 1 on the measured taps."""
-    found = reading(kernel, each, exact=exact)
+    found = reading(kernel, each)
     if kernel.circular:
         return np.full(kernel.steps, math.sqrt(_sum_over_circle(np.abs(found) ** 2, kernel.points) / kernel.points))
     return np.asarray(np.sqrt(np.cumsum(found**2)))
@@ -369,9 +370,8 @@ def laplace_spectrum(kernel: Matrix, epsilon: float, delta: float, method: Metho
     """
     if not (epsilon > 0 and 0 < delta < 1):
         raise InvalidInput(f"epsilon > 0 and 0 < delta < 1 are needed, found {epsilon!r} and {delta!r}")
-    around = Circulant(np.asarray(kernel).size, kernel)
-    n = around.n
-    spectrum = np.abs(around.spectrum(n))[(np.arange(n) + 1) // 2]
+    spectrum = _moduli(kernel)
+    n = spectrum.size
     unitary = spectrum / math.sqrt(n)
     unitary[unitary**2 < NEGLIGIBLE * unitary.max() ** 2] = 0.0
     asked = unitary > 0
@@ -395,23 +395,28 @@ def laplace_spectrum(kernel: Matrix, epsilon: float, delta: float, method: Metho
     return SpectrumNoise(method, scales, spectrum, epsilon, delta)
 
 
+def _moduli(kernel: Matrix) -> Matrix:
+    """|eigenvalue| of the circular filter for every row of the real Fourier basis, (N,)."""
+    n = np.asarray(kernel).size
+    return np.asarray(np.abs(Circulant(n, kernel).spectrum(n))[Fourier(n).frequencies])
+
+
 def spectral_lower_bound(kernel: Matrix) -> float:
     """max over i of i^2 |hhat_(i)|^2 / (N log2(N)^2), coefficients in decreasing order: no mechanism's mean squared error is below a
     constant (which depends on epsilon and delta only) times it.
 
     Source: Fawaz, Muthukrishnan, Nikolov 2013, Theorem 5.
     """
-    around = Circulant(np.asarray(kernel).size, kernel)
-    n = around.n
-    unitary = np.sort(np.abs(around.spectrum(n))[(np.arange(n) + 1) // 2])[::-1] / math.sqrt(n)
+    values = np.sort(_moduli(kernel))[::-1]
+    n = values.size
+    unitary = values / math.sqrt(n)
     rank = np.arange(1, n + 1)
     return float((rank**2 * unitary**2).max() / (n * max(1.0, math.log2(n)) ** 2))
 
 
 def fitted_decay(kernel: Matrix) -> float:
     """p of |hhat_(i)| <= c i^-p, by least squares over the logarithms of the asked coefficients in decreasing order."""
-    around = Circulant(np.asarray(kernel).size, kernel)
-    values = np.sort(np.abs(around.spectrum(around.n))[(np.arange(around.n) + 1) // 2])[::-1]
+    values = np.sort(_moduli(kernel))[::-1]
     values = values[values**2 > NEGLIGIBLE * values[0] ** 2]
     if values.size < 3:
         return math.inf

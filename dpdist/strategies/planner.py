@@ -271,8 +271,7 @@ def worst_deviation(strategy: Strategy, workload: Workload) -> float | None:
         each = (s[kept] / strategy.characters[kept] for s in dyadic_spectra(workload))
         return unit * max(float(np.linalg.norm(part)) for part in each) / strategy.characters.size
     if strategy.kernel is not None:
-        pairs = zip(workload.blocks, filters_of(workload), strict=True)
-        return unit * max(float(deviations(strategy.kernel, each).max()) for _, each in pairs)
+        return unit * max(float(deviations(strategy.kernel, each).max()) for each in filters_of(workload))
     operators = (block.operator(workload.domain.shape) for block in workload.blocks)
     if strategy.name == "identity":
         return unit * math.sqrt(max(operator.longest_row_squared for operator in operators))
