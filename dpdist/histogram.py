@@ -119,7 +119,7 @@ def count(
         tables: attribute sets whose marginal tables are counted instead of all cells, which may then be up to 2^63.
         scratch: folder that all workers reach, for records dealt out by person and for sparse counts.
     Returns: (counts,) int64 in the order of ``Layout``, in the store under ``histograms/<digest of source and domain>``, and the tally.
-    Raises: UnknownValue, InvalidSpec (missing columns), OutOfMemory.
+    Raises: UnknownValue, InvalidSpec (missing columns), InvalidInput (more than 2^63 cells).
     """
     layout = Layout(domain.shape, tables)
     name = f"histograms/{_count_digest(source, domain, tables)}"

@@ -12,15 +12,14 @@ from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
+from dpdist.operators.kronecker import widest
 from dpdist.passes import Side, Target, passes
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
 from dpdist.strategies.dawa import AdaptiveLattice
 from dpdist.strategies.grid import Grid
-from dpdist.strategies.hadamard_grid import HadamardGrid
-from dpdist.strategies.kernel_grid import KernelGrid
-from dpdist.strategies.lattice import MOST_RECORDS
+from dpdist.strategies.lattice import MOST_RECORDS, TableLattice
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid
 from dpdist.workloads.basis import SubsetBasis
 
@@ -28,7 +27,7 @@ from dpdist.workloads.basis import SubsetBasis
 def exact_measurement(
     store: Store,
     engine: Engine,
-    grid: Grid | TermGrid | KernelGrid | HadamardGrid | AdaptiveLattice,
+    grid: Grid | TermGrid | TableLattice | AdaptiveLattice,
     counts: StoredArray,
     layout: Layout | None = None,
 ) -> Matrix | StoredArray:
@@ -48,7 +47,7 @@ def exact_measurement(
         whole = store.read(counts)
         _few_enough(int(layout.table(whole, ())))
         return np.concatenate([term.measure(layout.table(whole, term.axes)) for term in grid.terms])
-    if isinstance(grid, KernelGrid | HadamardGrid):
+    if isinstance(grid, TableLattice):
         assert layout is not None
         whole = store.read(counts)
         table = layout.table(whole, grid.axes)
@@ -84,11 +83,8 @@ def _streamed_measurement(store: Store, engine: Engine, grid: TermGrid, counts: 
     _few_enough(sum(engine.map(partial(_records, store, counts), list(range(counts.plan.shards)))))
     (p, n), rest = term.factors[0].shape, term.factors[1:]
     width = math.prod(f.shape[0] for f in rest)
-    widest = max(
-        math.prod(f.shape[0] for f in rest[:i]) * math.prod(f.shape[1] for f in rest[i:]) for i in range(len(rest) + 1)
-    )
     sides = [
-        Side(n, partial(_other_attributes, term), ROW_COPIES * 8 * widest),
+        Side(n, partial(_other_attributes, term), ROW_COPIES * 8 * widest(f.shape for f in rest)),
         Side(width, partial(_first_attribute, term), ROW_COPIES * 8 * max(n, p)),
     ]
     return passes(store, engine, counts, sides, [Target(f"{store.scratch()}/exact", p, np.int64)])[0]

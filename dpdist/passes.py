@@ -1,7 +1,8 @@
 """Passes over a stored matrix that is too large for memory: by row slabs, then by column slabs, and so on.
 
 The first pass reads row slabs in the order they are stored and writes what it makes of them in tiles; the next one gathers the
-tiles of some columns, and so on. Tiles are whole arrays or whole shards of one writer, so tasks may run twice and anywhere.
+tiles of some columns, and so on. Each tile is an object of one writer, each target shard has one, so tasks may run twice and
+anywhere.
 """
 
 from __future__ import annotations

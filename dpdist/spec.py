@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -21,7 +22,7 @@ from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.strategies.convolution import has_square_root
 from dpdist.strategies.dawa import dawa
 from dpdist.strategies.marginals import is_marginals
-from dpdist.strategies.planner import GAUSSIAN_ONLY, Limits
+from dpdist.strategies.planner import GAUSSIAN_ONLY, LAPLACE_ONLY, Limits
 from dpdist.workloads import Block, Filter, Workload, dnf, explicit, filtered, predicates, relative, union
 from dpdist.workloads.filters import (
     baxter_king,
@@ -54,7 +55,6 @@ Mechanism = Literal[
     "convolution",
     "square-root",
 ]
-NEEDS_PURE: tuple[Mechanism, ...] = ("laplace", "dawa")
 
 
 def _exact(value: Any) -> Any:
@@ -199,23 +199,22 @@ class FilterSpec(Part):
 
     def made(self, steps: int, folder: Path) -> Filter:
         """The filter for a series of so many steps."""
-        if self.window is not None or self.mean is not None:
-            return window(self.window or self.mean or 1, mean=self.mean is not None)
-        if self.exponential is not None:
-            return exponential(self.exponential, steps)
-        if self.polynomial is not None:
-            return polynomial(self.polynomial, steps)
-        if self.band is not None:
-            return baxter_king(*self.band, self.width)
-        if self.file is not None:
-            return coefficients(_rows_file(folder / self.file), self.file)
-        smoothing = self.trend or self.cycle
-        return (
-            hodrick_prescott(smoothing, steps, part="trend" if self.trend else "cycle") if smoothing else running_sum(steps)
-        )
+        kind = next(kind for kind in FILTER_KINDS if getattr(self, kind) is not None)
+        return _FILTERS[kind](self, steps, folder)
 
 
-FILTER_KINDS = ("running_sum", "window", "mean", "exponential", "polynomial", "trend", "cycle", "band", "file")
+_FILTERS: dict[str, Callable[[Any, int, Path], Filter]] = {
+    "running_sum": lambda spec, steps, folder: running_sum(steps),
+    "window": lambda spec, steps, folder: window(spec.window),
+    "mean": lambda spec, steps, folder: window(spec.mean, mean=True),
+    "exponential": lambda spec, steps, folder: exponential(spec.exponential, steps),
+    "polynomial": lambda spec, steps, folder: polynomial(spec.polynomial, steps),
+    "trend": lambda spec, steps, folder: hodrick_prescott(spec.trend, steps),
+    "cycle": lambda spec, steps, folder: hodrick_prescott(spec.cycle, steps, part="cycle"),
+    "band": lambda spec, steps, folder: baxter_king(spec.band[0], spec.band[1], spec.width),
+    "file": lambda spec, steps, folder: coefficients(_rows_file(folder / spec.file), spec.file),
+}
+FILTER_KINDS = tuple(_FILTERS)
 
 
 class FiltersSpec(Part):
@@ -626,8 +625,6 @@ def _checked(
     _located(lambda: _check_noise(spec), ("mechanism",), lines, name)
     _located(lambda: _check_around(spec), ("workload",), lines, name)
     _located(lambda: _check_stream(spec), ("stream",), lines, name)
-    if spec.mechanism == "dawa":
-        _located(lambda: dawa(spec.queries), ("mechanism",), lines, name)
     _located(lambda: _check_budget(spec), ("budget",), lines, name)
     if spec.ledger.cap.per != "total" and spec.period is None:
         where = _where(("ledger", "cap", "per"), lines, name)
@@ -694,10 +691,12 @@ def _check_noise(spec: ReleaseSpec) -> None:
         )
     if spec.budget.pure and spec.mechanism in GAUSSIAN_ONLY:
         raise InvalidInput(f"mechanism {spec.mechanism!r} uses Gaussian noise: give the budget a 'delta', or choose another")
-    if not spec.budget.pure and spec.mechanism in NEEDS_PURE:
+    if not spec.budget.pure and spec.mechanism in LAPLACE_ONLY:
         raise InvalidInput(
             f"mechanism {spec.mechanism!r} uses Laplace noise: give the budget an 'epsilon' alone, or choose another"
         )
+    if spec.mechanism == "dawa":
+        dawa(spec.queries)  # refuses domains that it cannot partition
 
 
 def _check_budget(spec: ReleaseSpec) -> None:

@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -27,7 +27,7 @@ from dpdist.measure import draw, exact_measurement
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.ledger import Charge, Ledger, Part, opened
+from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, opened
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
 from dpdist.reconstruct import (
     JOINT_CELLS,
@@ -69,6 +69,7 @@ from dpdist.strategies.dawa import read as read_dawa
 from dpdist.strategies.grid import Grid, grid_of
 from dpdist.strategies.hadamard_grid import HadamardGrid
 from dpdist.strategies.kernel_grid import KernelGrid
+from dpdist.strategies.lattice import TableLattice
 from dpdist.strategies.planner import (
     DENSE_CELLS,
     Candidate,
@@ -88,7 +89,7 @@ from dpdist.workloads.basis import SubsetBasis
 _T = TypeVar("_T")
 
 
-AnyGrid: TypeAlias = Grid | TermGrid | KernelGrid | HadamardGrid | AdaptiveLattice
+AnyGrid: TypeAlias = Grid | TermGrid | TableLattice | AdaptiveLattice
 
 
 class StepRunner(Protocol):
@@ -147,7 +148,7 @@ class Plan:
         """
         return self.noise.scale * self.grid.spacing / self.strategy.sensitivity
 
-    @property
+    @cached_property
     def workload(self) -> Workload:
         """The queries that are published: those of a stream so far, else all."""
         return self.spec.queries if self.spec.stream is None else self.spec.queries_of_steps(self.spec.steps)
@@ -156,7 +157,7 @@ class Plan:
     def layout(self) -> Layout:
         """What has to be counted: tables for strategies over marginals, else every cell."""
         shape = self.spec.attributes.shape
-        tables = self.grid.tables if isinstance(self.grid, TermGrid | KernelGrid | HadamardGrid) else ()
+        tables = self.grid.tables if isinstance(self.grid, TermGrid | TableLattice) else ()
         return Layout(shape, () if any(len(table) == len(shape) for table in tables) else tables)
 
 
@@ -284,7 +285,9 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
     Raises: InvalidInput when one is not committed, was measured from other records or has no linear measurement; StoreError
         when its measurement is not the one the ledger knows.
     """
-    out = []
+    if not spec.companions:
+        return ()
+    out, records = [], _source(spec).digest
     for other in spec.companions:
         with opened(context.home) as ledger:
             receipt = ledger.receipt(other.release)
@@ -295,16 +298,11 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
             raise InvalidInput(
                 f"release {other.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others"
             )
-        stored = context.store.open(f"measurements/{other.release}")
-        if stored.digest != receipt.measurement_digest:
-            raise StoreError(
-                f"the measurement of {other.release!r} is not the one the ledger knows; restore the store's backup"
-            )
+        stored = _committed_measurement(context.store, receipt)
         if stored.facts["grid"] != planned.grid.digest or stored.facts["scale"] != planned.noise.scale:
             raise InvalidInput(f"the spec of {other.release!r} was changed after its release; give the one it was made with")
-        if _source(other).digest != _source(spec).digest or count(context, other, planned.layout)[0].digest != (
-            receipt.histogram_digest
-        ):
+        counts, _ = count(context, other, planned.layout)
+        if _source(other).digest != records or counts.digest != receipt.histogram_digest:
             raise InvalidInput(
                 f"release {other.release!r} was made from other records; only releases of the same can be combined"
             )
@@ -347,7 +345,7 @@ MEASURE_COPIES = 6
 def _held(planned: Plan) -> int:
     """Counts and measured values that are held at once, where they are not worked on shard by shard."""
     grid = planned.grid
-    if isinstance(grid, KernelGrid | HadamardGrid):
+    if isinstance(grid, TableLattice):
         return planned.layout.size + 6 * grid.rows  # limbs and their spectra
     if isinstance(grid, TermGrid):
         return 0 if grid.streamed else planned.layout.size + grid.rows
@@ -549,7 +547,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
     Raises: BudgetExceeded, ReleaseConflict, KeyUnavailable: before anything is drawn.
     """
     spec = planned.spec
-    name = f"measurements/{spec.release}"
+    name = _measurement_name(spec.release)
     drawn = f"{planned.noise.kind}{planned.noise.scale}"
     with opened(context.home) as ledger:
         part = None if spec.stream is None else _next_part(ledger, planned)
@@ -574,16 +572,12 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
                 _same_past(context, ledger, planned, counts, part)
             exact = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout)
             if part is not None and isinstance(planned.grid, KernelGrid):
-                exact = exact[part.start * planned.grid.series : part.stop * planned.grid.series]  # type: ignore[index]
+                assert isinstance(exact, np.ndarray)
+                exact = exact[part.start * planned.grid.series : part.stop * planned.grid.series]
         charged = ledger.reserve(charge).loss != Loss() and charged
         receipt = ledger.begin_drawing(spec.release)
         if receipt.state == "committed":
-            stored = context.store.open(name)
-            if stored.digest != receipt.measurement_digest:
-                raise StoreError(
-                    f"the measurement of {spec.release!r} is not the one the ledger knows; restore the store's backup"
-                )
-            return stored, False
+            return _committed_measurement(context.store, receipt), False
         if not context.store.exists(name):
             assert receipt.salt is not None
             assert exact is not None
@@ -620,7 +614,7 @@ def _as_begun(context: Context, planned: Plan) -> Plan:
         receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
     if not receipts or receipts[0].state != "committed":
         return planned
-    scale = int(context.store.open(f"measurements/{receipts[0].release}").facts["scale"])
+    scale = int(_committed_measurement(context.store, receipts[0]).facts["scale"])
     if abs(scale / planned.noise.scale - 1.0) > DRIFT:
         return planned  # another budget: the ledger refuses it, and says why
     return replace(planned, noise=replace(planned.noise, scale=scale), loss=receipts[0].loss)
@@ -672,7 +666,7 @@ def _same_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredAr
     before = next(receipt for receipt in receipts if receipt.part is not None and receipt.part.stop == part.start)
     if before.state != "committed":
         return  # the ledger refuses to go on, and says why
-    facts = context.store.open(f"measurements/{before.release}").facts
+    facts = _committed_measurement(context.store, before).facts
     known = context.store.open(facts["private_counts"])
     tables = [planned.layout.table(context.store.read(stored), grid.axes) for stored in (known, counts)]
     released = [np.take(table.reshape(grid.shape), range(part.start), axis=grid.place) for table in tables]
@@ -692,17 +686,27 @@ def _streamed_steps(context: Context, planned: Plan, measured: StoredArray) -> t
         receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
     parts = []
     for receipt in receipts:
-        stored = context.store.open(f"measurements/{receipt.release}")
-        if stored.digest != receipt.measurement_digest:
-            raise StoreError(
-                f"the measurement of {receipt.release!r} is not the one the ledger knows; restore the store's backup"
-            )
+        stored = _committed_measurement(context.store, receipt)
         parts.append(context.store.read(stored))
         if stored.digest == measured.digest:
             break
     shape = tuple(spec.steps if i == grid.place else size for i, size in enumerate(grid.shape))
     begun = replace(grid, taps=grid.taps[: spec.steps], shape=shape)
     return planned.workload, begun, np.concatenate(parts)
+
+
+def _measurement_name(release_id: str) -> str:
+    return f"measurements/{release_id}"
+
+
+def _committed_measurement(store: Store, receipt: Receipt) -> StoredArray:
+    """The measurement of a committed release. Raises: StoreError when it is missing, or not the one the ledger knows."""
+    stored = store.open(_measurement_name(receipt.release))
+    if stored.digest != receipt.measurement_digest:
+        raise StoreError(
+            f"the measurement of {receipt.release!r} is not the one the ledger knows; restore the store's backup"
+        )
+    return stored
 
 
 def _whole_before_commit(store: Store, stored: StoredArray) -> None:

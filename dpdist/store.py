@@ -241,7 +241,7 @@ class Store:
         """Write raw values as one object, for scratch that is read back soon; returns their digest."""
         data = np.ascontiguousarray(block)
         try:
-            obstore.put(self._objects, name, memoryview(data.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
+            obstore.put(self._objects, name, data.reshape(-1).view(np.uint8).data)
         except OSError as error:
             raise StoreError(f"{name!r} could not be written: {error}") from None
         return _sha256(data)

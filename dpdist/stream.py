@@ -15,6 +15,7 @@ import scipy.fft
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput
 from dpdist.operators import Kronecker, Matrix, Operator
+from dpdist.operators.kronecker import widest
 from dpdist.passes import Side, Target, passes
 from dpdist.store import Store, StoredArray
 
@@ -42,12 +43,9 @@ def kronecker_matvec(
         kind = np.dtype(np.float64)
     rest = Kronecker(others) if others else None
     columns = 1 if rest is None else rest.shape[0]
-    sizes = [
-        math.prod(f.shape[0] for f in others[:i]) * math.prod(f.shape[1] for f in others[i:]) for i in range(len(others) + 1)
-    ]
     bytes_each = COPIES * kind.itemsize
     sides = [
-        Side(first.shape[1], partial(_others, rest, kind), bytes_each * max(sizes)),
+        Side(first.shape[1], partial(_others, rest, kind), bytes_each * widest(f.shape for f in others)),
         Side(columns, partial(_first, first), bytes_each * max(first.shape)),
         Side(first.shape[0], _kept, bytes_each * columns),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -107,6 +107,15 @@ class Kronecker(Operator):
 
     def description(self) -> tuple[object, ...]:
         return ("kronecker", *self.factors)
+
+
+def widest(shapes: Iterable[tuple[int, ...]]) -> int:
+    """Values of the largest tensor on the way, when factors of the given shapes are applied one after the other."""
+    sizes = list(shapes)
+    return max(
+        math.prod(rows for rows, _ in sizes[:i]) * math.prod(columns for _, columns in sizes[i:])
+        for i in range(len(sizes) + 1)
+    )
 
 
 class Marginal(Kronecker):

@@ -57,18 +57,15 @@ class AdaptiveLattice(Lattice):
         cells: n, of one ordered attribute.
         workload: fingerprint of the queries.
         changes: records that differ between neighbours.
+        sensitivity_squared: of the buckets' totals: weights on a path of the tree add up to at most 2^30.
     """
 
     cells: int
     workload: str
     changes: int
+    sensitivity_squared: int
     norm: Literal["l1"] = "l1"
     spacing: float = 2.0**-GRID_BITS
-
-    @property
-    def sensitivity_squared(self) -> int:  # type: ignore[override]
-        """Of the buckets' totals: weights on a path of the tree add up to at most 2^30."""
-        return (self.changes << GRID_BITS) ** 2
 
     @property
     def rows(self) -> int:
@@ -108,7 +105,7 @@ def dawa(workload: Workload) -> Strategy:
 def adaptive_lattice(workload: Workload, neighbours: Neighbours, most_records: int) -> AdaptiveLattice:
     """The lattice of a DAWA release: a person's k records are k changes, replaced ones count twice (group privacy)."""
     changes = most_records * (1 if neighbours == "add-remove" else 2)
-    return AdaptiveLattice(workload.domain.cells, workload.fingerprint, changes)
+    return AdaptiveLattice(workload.domain.cells, workload.fingerprint, changes, (changes << GRID_BITS) ** 2)
 
 
 def longest(cells: int) -> int:

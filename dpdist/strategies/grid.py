@@ -19,9 +19,9 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.strategies.base import Norm, Strategy
-from dpdist.strategies.hadamard_grid import HadamardGrid, hadamard_grid
-from dpdist.strategies.kernel_grid import KernelGrid, kernel_grid
-from dpdist.strategies.lattice import GRID_BITS, Lattice, Neighbours
+from dpdist.strategies.hadamard_grid import hadamard_grid
+from dpdist.strategies.kernel_grid import kernel_grid
+from dpdist.strategies.lattice import GRID_BITS, Lattice, Neighbours, TableLattice
 from dpdist.strategies.term_grid import TermGrid, term_grid
 from dpdist.workloads import Workload, integer_basis
 
@@ -78,7 +78,7 @@ class Grid(Lattice):
 
 def grid_of(
     strategy: Strategy, workload: Workload, *, neighbours: Neighbours, most_records: int
-) -> Grid | TermGrid | KernelGrid | HadamardGrid:
+) -> Grid | TermGrid | TableLattice:
     """The integer grid of a strategy.
 
     Args:

@@ -10,11 +10,11 @@ import numpy as np
 
 from dpdist.operators import Hadamard, Matrix
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.lattice import GRID_BITS, Lattice, Neighbours
+from dpdist.strategies.lattice import GRID_BITS, Neighbours, TableLattice
 
 
 @dataclass(frozen=True)
-class HadamardGrid(Lattice):
+class HadamardGrid(TableLattice):
     """z_i = weight_i (H x)_i for the characters i whose weight is not zero.
 
     Attributes:
@@ -37,11 +37,6 @@ class HadamardGrid(Lattice):
         return int(self.weights.size)
 
     @property
-    def tables(self) -> tuple[tuple[int, ...], ...]:
-        """The one table that is counted."""
-        return (self.axes,)
-
-    @property
     def digest(self) -> str:
         """SHA-256 of characters and weights."""
         content = hashlib.sha256(repr(("hadamard", self.axes, self.spacing, self.sensitivity_squared)).encode())
@@ -50,7 +45,6 @@ class HadamardGrid(Lattice):
         return content.hexdigest()
 
     def measure(self, table: Matrix) -> Matrix:
-        """z for an integer table, (p,) int64, exact."""
         return np.asarray(self.weights * Hadamard(len(self.axes)).matvec(table.astype(np.int64).ravel())[self.characters])
 
 

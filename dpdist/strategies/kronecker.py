@@ -59,9 +59,8 @@ def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tupl
         return None, 1.0, 1.0, "converged"
     if isinstance(factor, Identity):
         return np.eye(factor.n), float(factor.n), float(factor.n), "converged"
-    codes = column_codes(
-        factor
-    )  # cells with equal columns are one cell: the optimum and its strategy are those of the merged
+    # cells with equal columns are one cell: the optimum and its strategy are those of the merged ones
+    codes = column_codes(factor)
     _, first = np.unique(codes, return_index=True)
     solved = coa(factor.gram()[np.ix_(first, first)], tolerance=tolerance, on_step=on_step)
     assert solved.workload_cost is not None

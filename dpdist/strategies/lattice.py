@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from typing import Literal
 
+from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, laplace_scale
 from dpdist.privacy.noise import Noise
 from dpdist.strategies.base import Norm
@@ -57,3 +58,22 @@ class Lattice(ABC):
         if self.norm == "l1":
             return budget
         return Loss.gaussian(budget.rho, gaussian_slack(self.sensitivity_squared, noise.scale, self.rows))
+
+
+class TableLattice(Lattice):
+    """Integers measured from one marginal table.
+
+    Attributes:
+        axes: the table's attributes, ascending.
+    """
+
+    axes: tuple[int, ...]
+
+    @property
+    def tables(self) -> tuple[tuple[int, ...], ...]:
+        """The attribute sets whose tables are needed."""
+        return (self.axes,)
+
+    @abstractmethod
+    def measure(self, table: Matrix) -> Matrix:
+        """z for an integer table, (rows,) int64, exact."""

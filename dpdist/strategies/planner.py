@@ -216,6 +216,8 @@ GAUSSIAN_ONLY = (
     "square-root",
 )
 """Mechanisms whose noise is Gaussian."""
+LAPLACE_ONLY = ("laplace", "dawa")
+"""Mechanisms whose noise is Laplace's."""
 TIE = 1e-9
 """Costs this close are equal: which of them is lower is rounding, and differs from machine to machine."""
 
@@ -249,7 +251,7 @@ def _reason(name: str, first: str, norm: Norm, workload: Workload, limits: Limit
     """Why a mechanism is not compared, when ``first`` heads those that are."""
     if norm == "l1" and name in GAUSSIAN_ONLY:
         return "uses Gaussian noise; the budget is pure"
-    if norm == "l2" and name in ("laplace", "dawa"):
+    if norm == "l2" and name in LAPLACE_ONLY:
         return "uses Laplace noise; the budget has a delta"
     answers, otherwise = _ANSWERS.get(name, (None, ""))
     if answers is not None and not answers(workload):

@@ -17,7 +17,9 @@ from dpdist.strategies.lattice import GRID_BITS, Lattice, Neighbours
 from dpdist.strategies.terms import Term
 
 LEAST_LIMB = 8
+"""Bits of a limb below which integers are multiplied directly."""
 SMALL_PRODUCT = 2**12
+"""Values below which integers are multiplied directly."""
 PRODUCT_BITS = 66
 """Bits that the integer factors of a term have together: their products with up to 2^32 records stay below 2^100."""
 

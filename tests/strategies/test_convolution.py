@@ -61,7 +61,7 @@ def test_around_a_circle_no_strategy_is_better(name: str, n: int) -> None:
     assert found.workload_cost == pytest.approx(singular_value_bound(workload), rel=1e-10)
     assert found.workload_cost == pytest.approx(coa(workload, tolerance=1e-11).workload_cost, rel=1e-10)
     assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-9)
-    assert found.lower_bound <= found.workload_cost  # type: ignore[operator]
+    assert found.lower_bound <= found.workload_cost
     spectrum = np.abs(np.fft.fft(np.fft.ifft(np.fft.fft(filters_of(workload)[0].kernel)))) / math.sqrt(n)
     assert found.workload_cost == pytest.approx(spectrum.sum() ** 2, rel=1e-9)  # ||hhat||_1^2
     assert found.l2_sensitivity == pytest.approx(1.0)
@@ -74,9 +74,9 @@ def test_costs_of_series_that_end(name: str) -> None:
     workload = filtered(n, "x0", [filters(n)[name]])
     found = convolution(workload)
     best = coa(workload, tolerance=1e-9)
-    assert 0 <= found.lower_bound <= singular_value_bound(workload) * (1 + 1e-9)  # type: ignore[operator]
-    assert best.workload_cost <= found.workload_cost * (1 + 1e-9)  # type: ignore[operator]
-    assert found.cost(workload) <= found.workload_cost * (1 + 1e-9)  # type: ignore[operator]
+    assert 0 <= found.lower_bound <= singular_value_bound(workload) * (1 + 1e-9)
+    assert best.workload_cost <= found.workload_cost * (1 + 1e-9)
+    assert found.cost(workload) <= found.workload_cost * (1 + 1e-9)
     assert found.l2_sensitivity == pytest.approx(found.operator.l2_sensitivity)
     if has_square_root(workload):
         root = square_root(workload)
@@ -84,15 +84,15 @@ def test_costs_of_series_that_end(name: str) -> None:
         ratio = workload.operator.dense() / np.where(np.tri(n), dense @ dense, 1.0)
         np.testing.assert_allclose(dense @ dense * float(ratio[0, 0]), workload.operator.dense(), atol=1e-9)
         assert root.cost(workload) == pytest.approx(root.workload_cost, rel=1e-8)
-        assert best.workload_cost <= root.workload_cost * (1 + 1e-9)  # type: ignore[operator]
+        assert best.workload_cost <= root.workload_cost * (1 + 1e-9)
 
 
 def test_running_sums_in_figures() -> None:
     """n = 512: what each factorisation costs over the certified optimum; the root's rows are binomial."""
     workload = filtered(512, "x0", [running_sum(512)])
     best = coa(prefix(512)).workload_cost
-    assert square_root(workload).workload_cost / best == pytest.approx(1.11235, abs=1e-4)  # type: ignore[operator]
-    assert convolution(workload).workload_cost / best == pytest.approx(1.17307, abs=1e-4)  # type: ignore[operator]
+    assert square_root(workload).workload_cost / best == pytest.approx(1.11235, abs=1e-4)
+    assert convolution(workload).workload_cost / best == pytest.approx(1.17307, abs=1e-4)
     root = square_root(workload).kernel
     assert root is not None
     binomial = [math.comb(2 * k, k) / 4**k for k in range(512)]
@@ -107,13 +107,13 @@ def test_bounds_of_series_that_end() -> None:
     for some in ([window(5)], [baxter_king(4, 12, 6)], [window(3), exponential(0.5, 256)]):
         workload = filtered(256, "x0", some)
         bound = singular_value_bound(workload)
-        assert 0.75 * bound < convolution(workload).lower_bound <= bound  # type: ignore[operator]
+        assert 0.75 * bound < convolution(workload).lower_bound <= bound
     both = union(filtered(64, "x0", [running_sum(64)]), filtered(64, "x0", [window(4)]), weights=(1.0, 3.0))
-    assert 0.5 * singular_value_bound(both) < convolution(both).lower_bound <= singular_value_bound(both)  # type: ignore[operator]
+    assert 0.5 * singular_value_bound(both) < convolution(both).lower_bound <= singular_value_bound(both)
     by_sex = filtered(GROUPS, "hour", [window(4)], ("sex",))
-    assert convolution(by_sex).lower_bound <= coa(by_sex).workload_cost  # type: ignore[operator]
+    assert convolution(by_sex).lower_bound <= coa(by_sex).workload_cost
     over_all = filtered(GROUPS, "hour", [window(4)])
-    assert convolution(over_all).lower_bound <= coa(over_all).workload_cost  # type: ignore[operator]
+    assert convolution(over_all).lower_bound <= coa(over_all).workload_cost
     single = [convolution(filtered(12, "x0", [window(4)])).lower_bound, convolution(over_all).lower_bound]
     assert single[0] == pytest.approx(single[1])
 
@@ -124,7 +124,7 @@ def test_filters_released_together_are_cheaper_than_one_by_one() -> None:
     together = convolution(filtered(n, "x0", some, circular=True)).workload_cost
     single = [convolution(filtered(n, "x0", [each], circular=True)).workload_cost for each in some]
     # a budget split by cost^(1/2): the best that single releases can do
-    assert together < 0.8 * sum(math.sqrt(cost) for cost in single) ** 2  # type: ignore[operator, arg-type]
+    assert together < 0.8 * sum(math.sqrt(cost) for cost in single) ** 2
     workload = filtered(n, "x0", some, circular=True)
     assert together == pytest.approx(singular_value_bound(workload), rel=1e-10)
     heavy = union(*(filtered(n, "x0", [each], circular=True) for each in some), weights=(3.0, 1.0, 0.5))
@@ -193,7 +193,7 @@ def test_measured_filters_have_their_sensitivity_and_errors(case: str, neighbour
     else:
         workload = CASES[case]
         strategy = convolution(workload)
-    grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)  # type: ignore[arg-type]
+    grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
     assert isinstance(grid, KernelGrid)
     rows = dense_rows(grid).astype(object)
     columns = [list(column) for column in rows.T]
@@ -219,7 +219,7 @@ def test_measured_filters_have_their_sensitivity_and_errors(case: str, neighbour
     unit = np.stack([filtered_answers(workload, grid, row, noise)[0] for row in np.eye(grid.rows, dtype=np.int64)], axis=1)
     np.testing.assert_allclose(errors, np.linalg.norm(unit, axis=1) * noise.deviation, rtol=1e-6)
     np.testing.assert_allclose(unit @ rows.astype(float), _over_table(workload, grid), atol=1e-6)
-    most_error = max(float(deviations(strategy.kernel, f).max()) for f in filters_of(workload))  # type: ignore[arg-type]
+    most_error = max(float(deviations(strategy.kernel, f).max()) for f in filters_of(workload))
     assert errors.max() == pytest.approx(
         most_error * grid.spacing * noise.deviation * 2**30 * strategy.l2_sensitivity / 2**30, rel=1e-4
     )
@@ -233,11 +233,11 @@ def _over_table(workload: Workload, grid: KernelGrid) -> np.ndarray:
 
 def test_predicted_costs_are_what_is_published() -> None:
     for workload, strategy in ((CASES["ends"], convolution(CASES["ends"])), (CASES["circle"], convolution(CASES["circle"]))):
-        total = sum(float((deviations(strategy.kernel, f) ** 2).sum()) for f in filters_of(workload))  # type: ignore[arg-type]
+        total = sum(float((deviations(strategy.kernel, f) ** 2).sum()) for f in filters_of(workload))
         assert total == pytest.approx(strategy.workload_cost, rel=1e-9)
     one = filtered(GROUPS, "hour", [polynomial(0.8, 12)], ("sex",))
     root = square_root(one)
-    total = 2 * float((deviations(root.kernel, filters_of(one)[0]) ** 2).sum())  # type: ignore[arg-type]
+    total = 2 * float((deviations(root.kernel, filters_of(one)[0]) ** 2).sum())
     assert total == pytest.approx(root.workload_cost, rel=1e-9)
 
 
@@ -269,7 +269,7 @@ def test_algorithm_1_has_the_error_of_theorem_9(name: str) -> None:
 def test_algorithm_2_and_the_baselines() -> None:
     n, epsilon, delta = 64, 0.8, 1e-5
     h = np.exp(-np.arange(n) / 5.0)
-    best, parts, given, taken = (laplace_spectrum(h, epsilon, delta, m) for m in ("laplace", "partition", "input", "output"))  # type: ignore[arg-type]
+    best, parts, given, taken = (laplace_spectrum(h, epsilon, delta, m) for m in ("laplace", "partition", "input", "output"))
     eta = math.sqrt(2 * (1 + 6) * math.log(1 / delta)) / epsilon
     order = np.argsort(-parts.spectrum, kind="stable")
     expected = [eta] + [eta * 2 ** (-k / 2) for k in range(6, 0, -1) for _ in range(n // 2**k)]
@@ -282,7 +282,7 @@ def test_algorithm_2_and_the_baselines() -> None:
     for noise in (best, given, taken):
         assert noise.advanced_epsilon == pytest.approx(epsilon)
     # Gaussian noise of the same guarantee: zCDP of the same rho
-    gaussian = convolution(filtered(n, "x0", [coefficients(h)], circular=True)).workload_cost / n / (2 * best.zcdp)  # type: ignore[operator]
+    gaussian = convolution(filtered(n, "x0", [coefficients(h)], circular=True)).workload_cost / n / (2 * best.zcdp)
     assert gaussian < best.mse
     with pytest.raises(InvalidInput, match="power of two"):
         laplace_spectrum(np.ones(6), 1.0, 1e-6, "partition")

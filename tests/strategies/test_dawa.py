@@ -124,7 +124,7 @@ def test_the_tree_spends_its_sensitivity_and_helps(buckets: int) -> None:
     assert costs[0] <= np.trace(gram) * (1 + 1e-6)  # noise on every bucket
     assert costs[1] <= costs[0] * (1 + 1e-9)
     plain = hierarchical((buckets,), all_ranges(buckets), branching=None, norm="l1")
-    assert 2 * costs[1] <= plain.workload_cost * (1 + 1e-6)  # type: ignore[operator]
+    assert 2 * costs[1] <= plain.workload_cost * (1 + 1e-6)
     if buckets == 200:
         assert costs[0] < 0.88 * np.trace(gram)
     if buckets == 512:
@@ -174,7 +174,7 @@ def test_plateaus_are_found_and_cost_less_than_any_fixed_strategy() -> None:
     workload = all_ranges(x.size)
     trees = hierarchical((128,), workload, branching=None, norm="l1")
     fixed = [s.workload_cost for s in (identity(128, workload, norm="l1"), trees)]
-    others = min(fixed) / workload.shape[0] / float(epsilon) ** 2  # type: ignore[type-var]
+    others = min(fixed) / workload.shape[0] / float(epsilon) ** 2
     assert found < 0.6 * others
     rough = np.tile([0, 2000], 64)
     assert error(rough, epsilon, 4) > 0.5 * others  # where no two neighbours are alike, it does not help

@@ -74,7 +74,7 @@ def test_a_conjunction_is_a_marginal() -> None:
 def test_measured_characters(neighbours: str, most: int) -> None:
     workload = union(EITHER, dnf(DOMAIN, [["young"], ["rich", "ill"]]), weights=(1.0, 2.0))
     assert is_dyadic(workload)
-    grid = grid_of(convolution(workload), workload, neighbours=neighbours, most_records=most)  # type: ignore[arg-type]
+    grid = grid_of(convolution(workload), workload, neighbours=neighbours, most_records=most)
     assert isinstance(grid, HadamardGrid)
     rows = np.stack([grid.measure(column) for column in np.eye(8, dtype=np.int64)], axis=1)
     columns = [[int(v) for v in column] for column in rows.T]
