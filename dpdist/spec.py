@@ -467,10 +467,10 @@ class ReleaseSpec(Part):
         for other in found:
             if other.release == self.release or [o.release for o in found].count(other.release) > 1:
                 raise InvalidInput(f"release {other.release!r} is named twice; name other, earlier releases")
-            same = (other.attributes, other.ledger.dataset, other.budget.pure)
-            if same != (self.attributes, self.ledger.dataset, self.budget.pure):
+            same = (other.attributes, other.ledger.dataset, other.budget.pure, other.around)
+            if same != (self.attributes, self.ledger.dataset, self.budget.pure, self.around):
                 raise InvalidInput(
-                    f"release {other.release!r} cannot be combined: it needs the same domain, data set and kind of noise"
+                    f"release {other.release!r} cannot be combined: it needs the same domain, data set and kind of noise, and counts"
                 )
         return found
 
