@@ -132,9 +132,13 @@ class Domain:
             raise InvalidInput(f"attribute {name!r} does not exist; declared are {', '.join(self.names)}")
         return self.names.index(name)
 
+    def attribute(self, name: str) -> Attribute:
+        """An attribute by its name. Raises InvalidInput for an unknown one."""
+        return self.attributes[self.axis(name)]
+
     def project(self, names: tuple[str, ...]) -> Domain:
         """The domain of some of the attributes, in the given order."""
-        return Domain(tuple(self.attributes[self.axis(name)] for name in names))
+        return Domain(tuple(self.attribute(name) for name in names))
 
 
 @dataclass(frozen=True)

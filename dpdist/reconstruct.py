@@ -25,7 +25,7 @@ from dpdist.strategies.hadamard_grid import HadamardGrid
 from dpdist.strategies.kernel import Kernel
 from dpdist.strategies.kernel_grid import KernelGrid
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid, along
-from dpdist.strategies.terms import block_variances, row_squares, sums_to_zero
+from dpdist.strategies.terms import block_variances, mean_answers, placed, row_squares, sums_to_zero
 from dpdist.workloads import Basis, Block, Workload, integer_basis
 
 
@@ -267,13 +267,10 @@ class TermReader:
             kept = kept.reshape([n if axis in term.axes else 1 for axis, n in zip(block.axes, sizes, strict=True)])
             for place, axis in enumerate(block.axes):
                 if axis not in term.axes:
-                    ones = [1] * len(sizes)
-                    ones[place] = sizes[place]
-                    size = self.grid.shape[axis]
-                    kept = kept * asked[axis].matvec(np.full(size, 1.0 / size)).reshape(ones)
+                    kept = kept * placed(mean_answers(asked[axis]), place, len(sizes))
             total += kept
         parts = ((t.axes, inv, _unit(t) * noise.deviation) for t, inv in zip(self.grid.terms, self.inverses, strict=True))
-        return total.ravel(), np.sqrt(block_variances(block, self.grid.shape, parts)).ravel()
+        return total.ravel(), np.sqrt(block_variances(block, parts)).ravel()
 
 
 def _unit(term: IntegerTerm) -> float:

@@ -437,10 +437,10 @@ class ReleaseSpec(Part):
     @property
     def steps(self) -> int:
         """Steps of the stream that are complete."""
+        entry = self.workload[0].filters
         assert self.stream is not None
-        attribute = self.attributes.attributes[
-            self.attributes.axis(self.workload[0].filters.of if self.workload[0].filters else "")
-        ]
+        assert entry is not None
+        attribute = self.attributes.attribute(entry.of)
         return int(np.searchsorted(np.asarray(attribute.edges), self.stream.through, side="right"))
 
     def queries_of_steps(self, steps: int) -> Workload:
@@ -515,7 +515,7 @@ class ReleaseSpec(Part):
 
     def _filters_of(self, entry: FiltersSpec) -> Workload:
         self._ordered(entry.of)
-        steps = self.attributes.attributes[self.attributes.axis(entry.of)].size
+        steps = self.attributes.attribute(entry.of).size
         made = [each.made(steps, self._folder) for each in entry.apply]
         if entry.around is not None:
             made = [replace(each, name=f"{each.name}, of |count - {entry.around}|") for each in made]
@@ -549,14 +549,14 @@ class ReleaseSpec(Part):
         return marginals(self.attributes, entry.ways or (), among=entry.among)
 
     def _ordered(self, name: str) -> None:
-        if self.attributes.attributes[self.attributes.axis(name)].categories:
+        if self.attributes.attribute(name).categories:
             raise InvalidInput(
                 f"attribute {name!r} has categories, which have no order; ranges and cdf need edges or from/to"
             )
 
     def _interval(self, name: str, low: float, high: float) -> tuple[int, int]:
         """Bins that an interval of values covers; both ends must be values (whole-number bins) or edges."""
-        attribute = self.attributes.attributes[self.attributes.axis(name)]
+        attribute = self.attributes.attribute(name)
         edges = np.asarray(attribute.edges)
         first = np.flatnonzero(edges[:-1] == low)
         unit = bool((np.diff(edges) == 1).all())
@@ -668,7 +668,7 @@ def _check_stream(spec: ReleaseSpec) -> None:
             "a stream publishes one filter of the past (running_sum, window, mean, exponential, polynomial or a file), with "
             "'mechanism: auto' or 'square-root'"
         )
-    edges = spec.attributes.attributes[spec.attributes.axis(entry.of)].edges
+    edges = spec.attributes.attribute(entry.of).edges
     if not edges[0] <= spec.stream.through < edges[-1]:
         raise InvalidInput(
             f"'through' is a value of {entry.of!r}, {edges[0]:g} to below {edges[-1]:g}, found {spec.stream.through}"

@@ -283,10 +283,7 @@ def worst_deviation(strategy: Strategy, workload: Workload) -> float | None:
 def _term_deviation(strategy: Strategy, workload: Workload, unit: float) -> float | None:
     if strategy.name != "residual" and is_marginals(workload):
         return max(marginal_deviation(strategy, workload, block) for block in workload.blocks)
-    shape = workload.domain.shape
-    work = sum(
-        f.shape[0] * size**2 for b in workload.blocks for size, f in zip((shape[a] for a in b.axes), b.factors, strict=True)
-    )
+    work = sum(f.shape[0] * f.shape[1] ** 2 for block in workload.blocks for f in block.factors)
     if work * len(strategy.terms) > WORST_WORK:
         return None
     if len(strategy.terms) == len(workload.blocks) == 1:  # one product: the largest is the product of the largest
@@ -298,7 +295,7 @@ def _term_deviation(strategy: Strategy, workload: Workload, unit: float) -> floa
     if workload.shape[0] * len(strategy.terms) > WORST_ANSWERS:
         return None
     parts = [(term.axes, tuple(np.linalg.pinv(f) for f in term.factors), 1.0 / term.scale) for term in strategy.terms]
-    return unit * math.sqrt(max(float(block_variances(block, shape, parts).max()) for block in workload.blocks))
+    return unit * math.sqrt(max(float(block_variances(block, parts).max()) for block in workload.blocks))
 
 
 def _dense_deviation(strategy: Strategy, workload: Workload, unit: float) -> float | None:

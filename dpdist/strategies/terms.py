@@ -90,7 +90,18 @@ def sums_to_zero(factor: Operator, inverse: Matrix) -> bool:
     return float(np.abs(inverse.sum(axis=0)).max()) <= 1e-10 * float(np.abs(inverse).max())
 
 
-def block_variances(block: Block, shape: Sequence[int], parts: Iterable[Measured]) -> Matrix:
+def mean_answers(factor: Operator) -> Matrix:
+    """What a factor's queries count on average where a term knows nothing: one record spread evenly over the values."""
+    size = factor.shape[1]
+    return factor.matvec(np.full(size, 1.0 / size))
+
+
+def placed(values: Matrix, place: int, dimensions: int) -> Matrix:
+    """A vector as a tensor that varies along one axis only."""
+    return values.reshape([-1 if position == place else 1 for position in range(dimensions)])
+
+
+def block_variances(block: Block, parts: Iterable[Measured]) -> Matrix:
     """Variance of each of a block's unweighted queries, in the order of its factors' rows, an array of one axis a factor.
 
     The estimate is the sum over terms of (kron of pinv(M_i)) y / n_j over the attributes j outside; noise is independent
@@ -109,11 +120,7 @@ def block_variances(block: Block, shape: Sequence[int], parts: Iterable[Measured
             if axis not in asked:
                 squares = squares * values[0]
         for place, axis in enumerate(block.axes):
-            ones = [1] * len(sizes)
-            ones[place] = sizes[place]
-            if axis in spread:
-                squares = squares * spread[axis].reshape(ones)
-            else:
-                squares = squares * asked[axis].matvec(np.full(shape[axis], 1.0 / shape[axis])).reshape(ones) ** 2
+            values = spread[axis] if axis in spread else mean_answers(asked[axis]) ** 2
+            squares = squares * placed(values, place, len(sizes))
         out += squares
     return out

@@ -62,9 +62,7 @@ def dnf(domain: Domain | int, terms: Sequence[Sequence[str]], *, name: str | Non
     attributes = tuple(whole.attributes[axis] for axis in axes)
     wide = [a.name for a in attributes if a.size != 2]
     if wide:
-        raise InvalidInput(
-            f"formulas take attributes of two values, {wide[0]!r} has {whole.attributes[whole.axis(wide[0])].size}"
-        )
+        raise InvalidInput(f"formulas take attributes of two values, {wide[0]!r} has {whole.attribute(wide[0]).size}")
     if len(axes) > MOST_BITS:
         raise InvalidInput(f"a formula takes up to {MOST_BITS} attributes, found {len(axes)}")
     places = tuple(tuple(sorted(axes.index(whole.axis(attribute)) for attribute in term)) for term in terms)

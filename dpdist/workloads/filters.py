@@ -115,7 +115,7 @@ def filtered(
     names = [f.name for f in filters]
     if not filters or len(set(names)) != len(names):
         raise InvalidInput(f"filters need distinct names and at least one, found {names}")
-    attribute = whole.attributes[whole.axis(of)]
+    attribute = whole.attribute(of)
     if attribute.categories:
         raise InvalidInput(f"attribute {of!r} has categories, which have no order; filters need edges or from/to")
     if of in by or len(set(by)) != len(by):
@@ -124,7 +124,7 @@ def filtered(
     blocks = []
     for each in filters:
         parts: list[tuple[int, Operator]] = [(whole.axis(of), kind(attribute.size, each.kernel, each.first_lag))]
-        parts += [(whole.axis(name), Identity(whole.attributes[whole.axis(name)].size)) for name in by]
+        parts += [(whole.axis(name), Identity(whole.attribute(name).size)) for name in by]
         parts.sort(key=lambda part: part[0])
         axes, factors = tuple(axis for axis, _ in parts), tuple(factor for _, factor in parts)
         texts = (f.row_names(0, f.shape[0], whole.attributes[axis].labels) for axis, f in zip(axes, factors, strict=True))

@@ -42,7 +42,7 @@ def range_marginals(domain: Domain | tuple[int, ...], ways: int, *, among: tuple
     Source: Li & Miklau 2012, section 5 (range marginals).
     """
     whole = domain if isinstance(domain, Domain) else Domain.of_shape(tuple(domain))
-    attributes = [whole.attributes[whole.axis(name)] for name in among or whole.names]
+    attributes = [whole.attribute(name) for name in among or whole.names]
     if not 1 <= ways <= len(attributes):
         raise InvalidInput(f"range marginals of {ways} attributes are not possible among {len(attributes)}")
     parts = []
@@ -55,7 +55,7 @@ def range_marginals(domain: Domain | tuple[int, ...], ways: int, *, among: tuple
 
 def cdf(domain: Domain, of: str, by: tuple[str, ...] = (), *, name: str | None = None) -> Workload:
     """Counts at or below each value of one attribute, for every combination of the ``by`` attributes."""
-    attribute = domain.attributes[domain.axis(of)]
+    attribute = domain.attribute(of)
     return _with_groups(domain, name or _title(f"cdf of {of}", by), [(of, Prefix(attribute.size))], by)
 
 
@@ -76,7 +76,7 @@ def ranges_of(
     if not set(lists) <= set(of):
         raise InvalidInput(f"listed ranges of {sorted(set(lists) - set(of))} belong to none of the attributes {list(of)}")
     parts: list[tuple[str, Operator]] = []
-    for attribute in (domain.attributes[domain.axis(n)] for n in of):
+    for attribute in (domain.attribute(n) for n in of):
         ends = lists.get(attribute.name)
         operator = AllRanges(attribute.size) if ends is None else ListedRanges(attribute.size, np.array(ends))
         parts.append((attribute.name, operator))
@@ -92,7 +92,7 @@ def boxes(domain: Domain, of: tuple[str, ...], listed: Sequence[Sequence[tuple[i
     if len(set(of)) != len(of) or not listed or any(len(box) != len(of) for box in listed):
         raise InvalidInput(f"boxes over {list(of)} need one interval for each attribute and at least one box")
     order = sorted(range(len(of)), key=lambda i: domain.axis(of[i]))
-    attributes = [domain.attributes[domain.axis(of[i])] for i in order]
+    attributes = [domain.attribute(of[i]) for i in order]
     sides = [np.array([box[i] for box in listed], dtype=np.int64) for i in order]
     rows = box_rows(tuple(a.size for a in attributes), sides)
     texts = (
@@ -120,7 +120,7 @@ def _with_groups(domain: Domain, title: str, parts: list[tuple[str, Operator]], 
     if len(set(names)) != len(names):
         raise InvalidInput(f"queries {title!r} name an attribute twice: {names}")
     for group in by:
-        parts = [*parts, (group, Identity(domain.attributes[domain.axis(group)].size))]
+        parts = [*parts, (group, Identity(domain.attribute(group).size))]
     parts = sorted(parts, key=lambda part: domain.axis(part[0]))
     axes = tuple(domain.axis(name) for name, _ in parts)
     factors = tuple(factor for _, factor in parts)
