@@ -22,7 +22,7 @@ from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.strategies.convolution import has_square_root
 from dpdist.strategies.dawa import dawa
 from dpdist.strategies.marginals import is_marginals
-from dpdist.strategies.planner import GAUSSIAN_ONLY, LAPLACE_ONLY, Limits
+from dpdist.strategies.planner import GAUSSIAN_ONLY, LAPLACE_ONLY, Limits, MechanismName
 from dpdist.workloads import Block, Filter, Workload, dnf, explicit, filtered, predicates, relative, union
 from dpdist.workloads.filters import (
     baxter_king,
@@ -37,24 +37,7 @@ from dpdist.workloads.marginals import listed_marginals, marginals
 from dpdist.workloads.ranges import boxes, cdf, range_marginals, ranges_of
 
 Neighbours = Literal["add-remove", "replace-one"]
-Mechanism = Literal[
-    "auto",
-    "coa",
-    "kronecker",
-    "marginals",
-    "residual",
-    "fourier",
-    "datacube",
-    "identity",
-    "gaussian",
-    "laplace",
-    "hierarchical",
-    "wavelet",
-    "low-rank",
-    "dawa",
-    "convolution",
-    "square-root",
-]
+Mechanism = Literal["auto", MechanismName]
 
 
 def _exact(value: Any) -> Any:

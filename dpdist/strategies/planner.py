@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -136,10 +136,24 @@ WORST_WORK = 2**34
 """Multiplications that predicting the worst query's error may take: seconds."""
 WORST_ANSWERS = 2**26
 """Variances that it may look at."""
-MECHANISMS = (
-    *("coa", "kronecker", "marginals", "residual", "fourier", "datacube", "identity", "gaussian", "laplace"),
-    *("wavelet", "hierarchical", "low-rank", "dawa", "convolution", "square-root"),
-)
+MechanismName = Literal[
+    "coa",
+    "kronecker",
+    "marginals",
+    "residual",
+    "fourier",
+    "datacube",
+    "identity",
+    "gaussian",
+    "laplace",
+    "hierarchical",
+    "wavelet",
+    "low-rank",
+    "dawa",
+    "convolution",
+    "square-root",
+]
+MECHANISMS: tuple[MechanismName, ...] = get_args(MechanismName)
 DENSE_CELLS = 4096
 """Up to here ``auto`` compares strategies whose cost needs dense algebra over the cells."""
 
