@@ -82,6 +82,22 @@ def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
         run(small.write(home.parent / "data", mechanism=mechanism, release="small-3", **pure), home)
 
 
+def test_another_budget_does_not_optimise_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strategies are kept by the workload's fingerprint: the budget changes the noise, other queries the strategy."""
+    data = home.parent / "data"
+    first = run(small.write(data), home)
+
+    def solved_again(*_: object, **__: object) -> None:
+        raise AssertionError("optimised again")
+
+    monkeypatch.setattr(stages, "coa", solved_again)
+    second = run(small.write(data, release="small-2", budget={"rho": 0.05}), home)
+    assert second.plan.grid.digest == first.plan.grid.digest
+    assert second.plan.noise.scale > first.plan.noise.scale
+    with pytest.raises(AssertionError, match="optimised again"):
+        run(small.write(data, release="small-3", budget={"rho": 0.05}, workload=[{"cdf": {"of": "age"}}]), home)
+
+
 SERIES = {"of": "age", "apply": [{"running_sum": True}, {"mean": 3}, {"cycle": 4.0}]}
 
 
