@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -75,18 +76,56 @@ class Attribute:
             text = values.astype(str) if values.dtype.kind != "U" else values
             place = np.minimum(np.searchsorted(known, text), known.size - 1)
             return np.where(known[place] == text, order[place], OUTSIDE).astype(np.int64), 0
-        numbers = values.astype(np.float64)
-        edges = np.asarray(self.edges, dtype=np.float64)
-        codes = np.searchsorted(edges, numbers, side="right") - 1
+        codes, missing = self._bins_of(values)
         beyond = (codes < 0) | (codes >= self.size)
-        missing = np.isnan(numbers)
-        clipped = 0
-        if self.outside == "clip":
-            clipped = int((beyond & ~missing).sum())
-            codes = np.clip(codes, 0, self.size - 1)
-            beyond = missing
-        codes[beyond | missing] = OUTSIDE
-        return codes.astype(np.int64), clipped
+        if missing is not None:
+            beyond |= missing
+        lost = int(np.count_nonzero(beyond))
+        if lost == 0:
+            return codes, 0
+        if self.outside != "clip":
+            codes[beyond] = OUTSIDE
+            return codes, 0
+        np.clip(codes, 0, self.size - 1, out=codes)
+        if missing is not None:
+            codes[missing] = OUTSIDE
+            lost -= int(np.count_nonzero(missing))
+        return codes, lost
+
+    def _bins_of(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        """Bin of every number, below 0 or at least ``size`` outside; and which are missing (None: none can be)."""
+        whole = np.can_cast(values.dtype, np.int64)
+        first, last = self.edges[0], self.edges[-1]
+        if whole and self._unit_steps:
+            return values.astype(np.int64) - int(first), None
+        numbers = values.astype(np.float64)
+        missing = None if whole else np.isnan(numbers)
+        if not self._even_steps:
+            return np.searchsorted(self._edges, numbers, side="right").astype(np.int64) - 1, missing
+        # a guess that is off by one bin at most, then put right against the very edges
+        known = (
+            np.clip(numbers, first - 1.0, last)
+            if missing is None
+            else np.clip(np.where(missing, last, numbers), first - 1.0, last)
+        )
+        codes = np.clip(((known - first) * (self.size / (last - first))).astype(np.int64), 0, self.size - 1)
+        codes -= known < self._edges[codes]
+        codes += known >= self._edges[np.minimum(codes + 1, self.size)]
+        return codes, missing
+
+    @cached_property
+    def _edges(self) -> NDArray[np.float64]:
+        return np.asarray(self.edges, dtype=np.float64)
+
+    @cached_property
+    def _unit_steps(self) -> bool:
+        return float(self.edges[0]).is_integer() and bool((np.diff(self._edges) == 1.0).all())
+
+    @cached_property
+    def _even_steps(self) -> bool:
+        """Whether no edge is farther than a quarter of a bin from its place on an even grid."""
+        even = np.linspace(self.edges[0], self.edges[-1], self.size + 1)
+        return float(np.abs(self._edges - even).max()) * self.size < 0.25 * (self.edges[-1] - self.edges[0])
 
 
 @dataclass(frozen=True)

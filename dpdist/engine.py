@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import cached_property
-from typing import Any, TypeVar
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property, lru_cache, partial
+from typing import Any, Protocol, TypeVar, cast
 
+import cloudpickle
+import numpy as np
 import threadpoolctl
 
-from dpdist.errors import EngineError
+from dpdist.errors import EngineError, OutOfMemory
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -23,13 +28,30 @@ OnDone = Callable[[int, int], None]
 """Called with (tasks finished, tasks in all)."""
 
 
+class Exchange(Protocol):
+    """Where large arguments and results are put, so that only their names travel: a ``Store``."""
+
+    def scratch(self) -> str:
+        """A folder name of this caller's own."""
+
+    def put_block(self, name: str, block: Any) -> str:
+        """Write bytes; returns their digest."""
+
+    def get_block(self, name: str, shape: Sequence[int], dtype: Any, digest: str) -> Any:
+        """The bytes again."""
+
+    def delete(self, name: str) -> None:
+        """Remove everything below a folder."""
+
+
 class Engine:
     """Runs tasks on worker processes; the cluster starts when the first task does.
 
     Attributes:
         workers: how many tasks run at once.
-        memory_bytes: what one worker may use.
+        memory_bytes: what one task may use.
         threads: BLAS threads of a heavy task that runs in this process.
+        exchange: takes functions, arguments and results beyond ``LARGE_BYTES`` past the scheduler; None: they go through it.
     """
 
     def __init__(
@@ -37,11 +59,19 @@ class Engine:
     ) -> None:
         self.workers, self.memory_bytes, self.threads = workers, memory_bytes, threads
         self._connect, self._local = connect, local
+        self.exchange: Exchange | None = None
 
     @cached_property
     def client(self) -> Any:
         """The Dask client, None when everything runs in this process."""
         return None if self._connect is None else self._connect()
+
+    @property
+    def heavy_bytes(self) -> int:
+        """What ``heavy`` may use: all memory here, the largest worker's on a cluster."""
+        if self._local:
+            return self.memory_bytes * max(1, self.workers)
+        return max((limit for _, limit in _optimisers(self.client)), default=self.memory_bytes)
 
     def map(self, function: Callable[[_Item], _T], items: Sequence[_Item], *, on_done: OnDone | None = None) -> list[_T]:
         """function of every item, in order. Finished tasks are released as they complete."""
@@ -52,38 +82,175 @@ class Engine:
                 if on_done is not None:
                     on_done(position + 1, len(items))
             return out
-        return self._distributed(function, items, on_done)
+        with self._past_the_scheduler(function) as called:
+            return self._distributed(called, items, on_done)
 
     def dealt(self, items: int) -> list[list[int]]:
         """Numbers 0..items dealt out evenly over the workers, no hand empty."""
         return [list(range(hand, items, self.workers)) for hand in range(min(self.workers, items))]
 
-    def heavy(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        """One computation that wants all cores: here on a local cluster, whose workers then idle; else on one worker."""
+    def heavy(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
+        """One computation that wants all cores: here on a local cluster, whose workers then idle; else on one worker.
+
+        That is a worker with the resource ``optimiser`` if there are some, else one with enough memory, with as many BLAS threads as
+        it has. When it dies the computation starts again on another one: what is long keeps checkpoints.
+
+        Raises: OutOfMemory when no worker has ``needed_bytes``.
+        """
         if self._local:
             with threadpoolctl.threadpool_limits(self.threads):
                 return function(*arguments)
+        with self._past_the_scheduler(partial(_with_threads, function, *arguments)) as called:
+            return cast(_T, self._placed(called, needed_bytes))
+
+    @contextmanager
+    def _past_the_scheduler(self, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+        """The function, or a small one that fetches it where it runs and leaves large results behind."""
+        data = cloudpickle.dumps(function)
+        if self.exchange is None:
+            yield function
+            return
+        folder = self.exchange.scratch()
+        try:
+            if len(data) <= LARGE_BYTES:
+                yield partial(_by_reference, self.exchange, folder, function)
+            else:
+                yield partial(_by_reference, self.exchange, folder, _Kept(self.exchange, folder, "function", data))
+        finally:
+            self.exchange.delete(folder)
+
+    def _placed(self, function: Callable[[None], Any], needed_bytes: int) -> Any:
+        from distributed import wait
+
         with _losses_told():
-            return self.client.submit(function, *arguments, pure=False).result()  # type: ignore[no-any-return]
+            while True:
+                chosen = [address for address, limit in _optimisers(self.client) if limit >= needed_bytes]
+                if not chosen:
+                    cure = "start a worker with more memory (and '--resources optimiser=1'), or set 'limits' or another mechanism"
+                    raise OutOfMemory("optimising the strategy", needed_bytes, self.heavy_bytes, cure)
+                apart = {"optimiser": 1} if _has_optimisers(self.client) else None
+                future = self.client.submit(function, None, pure=False, workers=chosen, resources=apart)
+                while chosen and future.status == "pending":
+                    with suppress(TimeoutError):
+                        wait([future], timeout=POLL_SECONDS)
+                    known = {address for address, _ in _optimisers(self.client)}
+                    chosen = [address for address in chosen if address in known]
+                if future.status != "pending":
+                    return self._fetched(future.result())
+                future.cancel()  # every worker that it was meant for is gone
+                self._await_workers()
 
     def _distributed(self, function: Callable[[Any], Any], items: Sequence[Any], on_done: OnDone | None) -> list[Any]:
-        from distributed import as_completed
+        """Tasks are handed out some at a time: the scheduler never holds more than a few for each worker."""
+        from distributed import wait
 
         out: list[Any] = [None] * len(items)
+        ahead = self.workers * TASKS_AHEAD
         with _losses_told():
-            futures = self.client.map(function, items, pure=False, retries=3)
-            place = {future.key: position for position, future in enumerate(futures)}
-            for done, future in enumerate(as_completed(futures), start=1):
-                out[place[future.key]] = future.result()
-                future.release()
-                if on_done is not None:
-                    on_done(done, len(items))
+            running: dict[Any, int] = {}
+            following, done = 0, 0
+            while done < len(items):
+                batch = range(following, min(len(items), following + ahead - len(running)))
+                if batch and len(batch) >= min(ahead // 2, len(items) - following):
+                    some = [items[i] for i in batch]
+                    running.update(zip(self.client.map(function, some, pure=False, retries=3), batch, strict=True))
+                    following = batch.stop
+                try:
+                    wait(list(running), timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
+                except TimeoutError:
+                    self._await_workers()
+                for future in [future for future in running if future.status != "pending"]:
+                    out[running.pop(future)] = self._fetched(future.result())
+                    future.release()
+                    done += 1
+                    if on_done is not None:
+                        on_done(done, len(items))
         return out
+
+    def _fetched(self, result: Any) -> Any:
+        return result.fetch() if isinstance(result, _Kept) else result
+
+    def _await_workers(self) -> None:
+        """Wait for the first worker if all are gone. Raises: EngineError when none comes back."""
+        from distributed import TimeoutError as NoWorker
+
+        try:
+            self.client.wait_for_workers(1, timeout=WITHOUT_WORKERS_SECONDS)
+        except NoWorker:
+            raise EngineError(
+                f"the Dask cluster has had no worker for {WITHOUT_WORKERS_SECONDS} seconds; start some and run the same command "
+                "again: it goes on where it stopped"
+            ) from None
+
+
+LARGE_BYTES = 2**20
+"""Pickled functions, arguments and results beyond this go through the store."""
+TASKS_AHEAD = 8
+"""Tasks that the scheduler holds for each worker: enough to keep it busy, few enough to lose nothing."""
+POLL_SECONDS = 5
+WITHOUT_WORKERS_SECONDS = 120
+
+
+class _Kept:
+    """A pickled object in the exchange, fetched once in a process."""
+
+    def __init__(self, exchange: Exchange, folder: str, name: str, data: bytes) -> None:
+        self._exchange, self._name, self._size = exchange, f"{folder}/{name}", len(data)
+        self._digest = exchange.put_block(self._name, np.frombuffer(data, dtype=np.uint8))
+
+    @property
+    def value(self) -> Any:
+        """The object."""
+        return _unpickled(self)
+
+    def fetch(self) -> Any:
+        """The object, from the exchange. The digest travelled apart: only what was put there is unpickled."""
+        return pickle.loads(self._exchange.get_block(self._name, (self._size,), np.uint8, self._digest).tobytes())
+
+    def __hash__(self) -> int:
+        return hash(self._name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kept) and self._name == other._name
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.value(*arguments)
+
+
+@lru_cache(maxsize=1)  # functions of one stage, then of the next
+def _unpickled(kept: _Kept) -> Any:
+    return kept.fetch()
+
+
+def _by_reference(exchange: Exchange, folder: str, function: Callable[[Any], Any], item: Any) -> Any:
+    """function(item) where it runs; a large result is left in the exchange."""
+    result = function(item)
+    data = cloudpickle.dumps(result)
+    return result if len(data) <= LARGE_BYTES else _Kept(exchange, folder, uuid.uuid4().hex, data)
+
+
+def _with_threads(function: Callable[..., _T], *arguments: Any) -> _T:
+    """On a worker: as many BLAS threads as it has threads. The last argument is the task's empty item."""
+    from distributed import get_worker
+
+    with threadpoolctl.threadpool_limits(get_worker().state.nthreads):
+        return function(*arguments[:-1])
+
+
+def _optimisers(client: Any) -> list[tuple[str, int]]:
+    """Workers for heavy computations with their memory: those with the resource ``optimiser``, else all."""
+    found = client.scheduler_info(n_workers=-1)["workers"]
+    chosen = {address: w for address, w in found.items() if w["resources"].get("optimiser")} or found
+    return [(address, w["memory_limit"] or _memory_bytes()) for address, w in chosen.items()]
+
+
+def _has_optimisers(client: Any) -> bool:
+    return any(w["resources"].get("optimiser") for w in client.scheduler_info(n_workers=-1)["workers"].values())
 
 
 def inline() -> Engine:
     """Everything in this process, one task after the other."""
-    return Engine(workers=1, memory_bytes=_memory_bytes(), threads=_cores(), connect=None, local=True)
+    return Engine(workers=1, memory_bytes=_memory_bytes(), threads=cores(), connect=None, local=True)
 
 
 @contextmanager
@@ -104,16 +271,17 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
     with ExitStack() as stack:
         if address is not None:
             client = stack.enter_context(_reached(address))
-            found = client.scheduler_info(n_workers=-1)["workers"]
-            memory = min((w["memory_limit"] for w in found.values()), default=0) or _memory_bytes()
-            yield Engine(workers=max(1, len(found)), memory_bytes=memory, threads=1, connect=lambda: client, local=False)
+            found = client.scheduler_info(n_workers=-1)["workers"].values()
+            tasks = sum(w["nthreads"] for w in found)
+            memory = min(((w["memory_limit"] or _memory_bytes()) // w["nthreads"] for w in found), default=_memory_bytes())
+            yield Engine(workers=max(1, tasks), memory_bytes=memory, threads=1, connect=lambda: client, local=False)
             return
-        processes = min(workers or _cores(), _cores())
+        processes = min(workers or cores(), cores())
         limit = _memory_bytes() // (processes + 1)
         yield Engine(
             workers=processes,
             memory_bytes=limit,
-            threads=_cores(),
+            threads=cores(),
             connect=lambda: stack.enter_context(Client(stack.enter_context(_local_cluster(processes, limit)))),
             local=True,
         )
@@ -123,7 +291,6 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
 def _losses_told() -> Iterator[None]:
     """What Dask raises when workers or the scheduler die, as one clear error."""
     from distributed import KilledWorker
-    from distributed.client import FutureCancelledError
     from distributed.comm.core import CommClosedError
 
     try:
@@ -132,7 +299,7 @@ def _losses_told() -> Iterator[None]:
         raise EngineError(
             "a task killed every worker that ran it, most likely for memory; give the workers more, or ask for fewer cells"
         ) from None
-    except (FutureCancelledError, CommClosedError):
+    except (CancelledError, CommClosedError):
         raise EngineError(
             "the Dask scheduler went away; start it and run the same command again: it goes on where it stopped"
         ) from None
@@ -161,7 +328,7 @@ def _local_cluster(processes: int, memory_bytes: int) -> Any:
     import dask
     from distributed import LocalCluster
 
-    threads = str(max(1, _cores() // processes))
+    threads = str(max(1, cores() // processes))
     options = {
         "distributed.nanny.pre-spawn-environ": dict.fromkeys(
             ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), threads
@@ -179,7 +346,8 @@ def _local_cluster(processes: int, memory_bytes: int) -> Any:
         )
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

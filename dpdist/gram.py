@@ -1,18 +1,163 @@
-"""W'W of explicit rows, accumulated block by block; structured workloads have it in closed form."""
+"""V = W'W: in closed form where there is one; of rows block by block on the engine, however many rows there are.
+
+A task sums a range of rows into one block of V, in its own memory, and writes it down once: memory stays at a few blocks of V
+a worker and the reduction at a few arrays a worker, whatever the number of rows. Only blocks of the lower half are computed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from dpdist.operators import Matrix
+from dpdist.engine import Engine, OnDone
+from dpdist.errors import OutOfMemory, StoreError
+from dpdist.operators import Dense, Matrix, RowSource, RowsScaled, Sparse, Tall
+from dpdist.operators.tall import BLOCK_BYTES, row_gram
+from dpdist.store import ArrayPlan, Store, StoredArray
+from dpdist.workloads import Block, Workload
+
+RANGES_A_WORKER = 4
+"""A worker that dies loses a quarter of its part."""
+WORKER_SHARE = 2
+"""A task's arrays take at most this part of a worker's memory."""
+DENSE_ROWS = 2**23
+"""Entries up to here are summed in this process: that is faster than writing them down."""
 
 
-def accumulate(blocks: Iterable[Matrix], n: int) -> Matrix:
-    """Sum of B'B over row blocks B of shape (rows, n), float64; one block in memory at a time."""
-    out = np.zeros((n, n))
-    for block in blocks:
-        rows = np.asarray(block, dtype=np.float64)
-        out += rows.T @ rows
-    return out
+def gram(store: Store, engine: Engine, workload: Workload, *, on_done: OnDone | None = None) -> Matrix:
+    """W'W of the weighted rows, (n, n) float64; grams of rows are kept in the store.
+
+    Raises: OutOfMemory when V does not fit in this process, or a block of it in no worker.
+    """
+    n = workload.shape[1]
+    _fits("the gram W'W", 2 * 8 * n**2, engine.memory_bytes * max(1, engine.workers))
+    total = np.zeros((n, n))
+    for block in workload.blocks:
+        source = row_source(store, block, workload.domain.cells)
+        if source is None:
+            total += block.weight**2 * block.operator(workload.domain.shape, scaled=True).gram()
+            continue
+        name = f"grams/{block.operator(workload.domain.shape, scaled=True).fingerprint[:32]}"
+        total += block.weight**2 * store.read(stored_gram(store, engine, source, name, on_done=on_done))
+    return total
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows of an array in the store."""
+
+    store: Store
+    array: StoredArray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        rows, columns = self.array.plan.shape
+        return rows, columns
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Rows start..stop."""
+        return self.store.read_rows(self.array, start, stop)
+
+
+def row_source(store: Store, block: Block, cells: int) -> RowSource | None:
+    """Where the (scaled) rows of a block over all cells are, None when its gram is a closed form or small."""
+    factor = block.factors[0]
+    if len(block.factors) != 1 or factor.shape[1] != cells:
+        return None
+    if isinstance(factor, Tall):
+        (scales,) = block.scales or (None,)
+        return factor.source if scales is None else RowsScaled(factor.source, scales)
+    if not isinstance(factor, Dense | Sparse) or factor.shape[0] * cells <= DENSE_ROWS:
+        return None
+    (scaled,) = block.scaled(block.factors)
+    return StoredRows(store, store.put(f"rows/{scaled.fingerprint[:32]}", scaled.dense()))
+
+
+class _Task(NamedTuple):
+    """A block of V, summed over some rows."""
+
+    name: str
+    start: int
+    stop: int
+    left: tuple[int, int]
+    right: tuple[int, int]
+
+
+def stored_gram(store: Store, engine: Engine, source: RowSource, name: str, *, on_done: OnDone | None = None) -> StoredArray:
+    """B'B of a source's rows as a stored array, (n, n) float64, computed once for a name."""
+    if store.exists(name):
+        return store.open(name)
+    try:
+        return _summed(store, engine, source, name, on_done)
+    except StoreError:
+        if not store.exists(name):
+            raise
+        return store.open(name)  # another run of the same was faster, and removed its scratch
+
+
+def _summed(store: Store, engine: Engine, source: RowSource, name: str, on_done: OnDone | None) -> StoredArray:
+    m, n = source.shape
+    width = block_columns(n, engine.memory_bytes)
+    edges = [(first, min(first + width, n)) for first in range(0, n, width)]
+    pairs = [(left, right) for i, left in enumerate(edges) for right in edges[: i + 1]]
+    parts = max(1, min(engine.workers * RANGES_A_WORKER, m * n // DENSE_ROWS))
+    cuts = [m * part // parts for part in range(parts + 1)]
+    work = f"scratch/{name}-{width}-{parts}"  # a killed sum goes on with the parts that were written
+    tasks = [
+        _Task(f"{work}/{left[0]}-{right[0]}-{part}", cuts[part], cuts[part + 1], left, right)
+        for left, right in pairs
+        for part in range(parts)
+    ]
+    engine.map(partial(_sum_rows, store, source), tasks, on_done=on_done)
+    plan = store.plan(name, (n, n), np.float64, shard_rows=width)
+    store.begin(plan)
+    digests = engine.map(partial(_assemble, store, plan, work, edges, parts), list(range(plan.shards)))
+    store.delete(work)
+    return store.finish(plan, digests)
+
+
+def block_columns(n: int, worker_bytes: int) -> int:
+    """Columns of a block of V that a worker can hold in both precisions, with its rows of W and the block beside it.
+
+    Raises: OutOfMemory when not even a block of some columns fits.
+    """
+    allowed = worker_bytes // WORKER_SHARE - 3 * BLOCK_BYTES
+    bytes_an_entry = 8 + 4 + 8 + 8  # double, single, the block that is added, a row of blocks that is put together
+    _fits("a block of the gram W'W", bytes_an_entry * min(n, 256) ** 2, allowed)
+    halvings: int = math.floor(math.log2(allowed / bytes_an_entry) / 2)
+    return min(n, max(256, 1 << halvings))
+
+
+def task_bytes(n: int, worker_bytes: int) -> int:
+    """What a task of ``stored_gram`` takes."""
+    return 28 * block_columns(n, worker_bytes) ** 2 + 3 * BLOCK_BYTES
+
+
+def _fits(what: str, needed: int, allowed: int) -> None:
+    if needed > allowed:
+        raise OutOfMemory(what, needed, allowed, "give the workers more memory, or ask for fewer cells")
+
+
+def _sum_rows(store: Store, source: RowSource, task: _Task) -> None:
+    if store.exists(task.name):
+        return
+    left = slice(*task.left)
+    right = None if task.left == task.right else slice(*task.right)
+    store.put(task.name, row_gram(source, task.start, task.stop, left, right))
+
+
+def _assemble(store: Store, plan: ArrayPlan, work: str, edges: list[tuple[int, int]], parts: int, shard: int) -> str:
+    """One row of blocks: those left of the diagonal as they are, those right of it turned over."""
+    own = edges[shard]
+    out = np.zeros((own[1] - own[0], edges[-1][1]))
+    for other, (start, stop) in enumerate(edges):
+        high, low = (own, (start, stop)) if other <= shard else ((start, stop), own)
+        for part in range(parts):
+            block = store.read(store.open(f"{work}/{high[0]}-{low[0]}-{part}"))
+            out[:, start:stop] += block if other <= shard else block.T
+    return store.write_shard(plan, shard, out)

@@ -187,7 +187,8 @@ class Counter:
             counts = np.zeros(self.layout.size, dtype=np.int64)
             for batch in cells:
                 np.add.at(counts, self.layout.positions(batch), 1)
-            self.store.put(f"{self.work}/{task}", counts)
+            narrow = np.min_scalar_type(int(counts.max(initial=0)))  # a partial count is small: it is written in few bytes
+            self.store.put(f"{self.work}/{task}", counts.astype(narrow))
             return
         position, number = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         flushed = 0
@@ -215,7 +216,11 @@ class Counter:
         if not self.sparse:
             parts = [self.store.open(f"{self.work}/{task}") for task in range(tasks)]
             for shard in shards:
-                yield shard, np.sum([self.store.read_shard(part, shard) for part in parts], axis=0)
+                start, stop = plan.bounds(shard)
+                yield (
+                    shard,
+                    sum((self.store.read_rows(part, start, stop) for part in parts), np.zeros(stop - start, np.int64)),
+                )
             return
         counts = np.zeros(plan.bounds(shards[-1])[1] - first, dtype=np.int64)
         for path in sorted(self.folder.glob(f"range-{first // self.range_size}-*.parquet")):
@@ -378,7 +383,8 @@ def _cells(table: pa.Table, source: Source, domain: Domain, path: str) -> tuple[
             raise UnknownValue(attribute.name, int(outside.sum()), Path(path).name)
         lost |= outside
         clipped += moved
-        flat = flat * attribute.size + np.maximum(codes, 0)
+        flat *= attribute.size
+        flat += codes
     flat[lost] = -1
     return flat, Tally(rows, int(lost.sum()), clipped)
 
@@ -390,8 +396,9 @@ def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[ND
                 f"{Path(path).name}: attribute {attribute.name!r} has bins, its column holds {column.type}; "
                 "declare categories or convert the column to numbers"
             )
-        numbers = pc.fill_null(column.cast(pa.float64()), float("nan")).to_numpy()
-        return attribute.encode(numbers)
+        if pa.types.is_integer(column.type) and column.null_count == 0:
+            return attribute.encode(column.to_numpy())
+        return attribute.encode(pc.fill_null(column.cast(pa.float64()), float("nan")).to_numpy())
     encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
     known, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
     codes = known[np.asarray(pc.fill_null(encoded.indices, 0))]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dpdist.domain import Layout
-from dpdist.engine import Engine
+from dpdist.engine import Engine, cores
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.operators.kronecker import widest
@@ -24,15 +26,34 @@ from dpdist.strategies.term_grid import IntegerTerm, TermGrid
 from dpdist.workloads.basis import SubsetBasis
 
 
+@dataclass(frozen=True)
+class Multiple:
+    """k times a stored histogram."""
+
+    store: Store
+    counts: StoredArray
+    factor: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(p,)."""
+        return self.counts.plan.shape
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Rows start..stop of k x."""
+        return self.store.read_rows(self.counts, start, stop) * self.factor
+
+
 def exact_measurement(
     store: Store,
     engine: Engine,
     grid: Grid | TermGrid | TableLattice | AdaptiveLattice,
     counts: StoredArray,
     layout: Layout | None = None,
-) -> Matrix | StoredArray:
+) -> Matrix | StoredArray | Multiple:
     """z, (p,) int64, without noise: private. B x is summed over the histogram's shards on the engine.
 
+    A z that is a multiple of the counts is a reference to them.
     What DAWA measures depends on noise: for it, x itself is returned. A z that is too large to be held is returned as a scratch
     array, for ``draw`` to read; the caller deletes it.
 
@@ -57,6 +78,9 @@ def exact_measurement(
         x = store.read(counts)
         _few_enough(int(x.sum()))
         return x
+    if grid.multiple is not None:
+        _few_enough(sum(engine.map(partial(_records, store, counts), list(range(counts.plan.shards)))))
+        return Multiple(store, counts, grid.multiple)
     if isinstance(grid.base, SubsetBasis):
         work = store.scratch()
         tasks = [(f"{work}/{i}", shards) for i, shards in enumerate(engine.dealt(counts.plan.shards))]
@@ -116,17 +140,23 @@ def _first_attribute(term: IntegerTerm, start: int, gathered: Matrix) -> tuple[M
 
 
 def draw(
-    store: Store, name: str, exact: Matrix | StoredArray, key: Secret, noise: Noise, facts: dict[str, Any]
+    store: Store, name: str, exact: Matrix | StoredArray | Multiple, key: Secret, noise: Noise, facts: dict[str, Any]
 ) -> StoredArray:
-    """Write z + noise shard by shard. The key exists in this process only, and so does z unless it is too large for it."""
+    """Write z + noise shard by shard, a few at once. The key exists in this process only, and so does z unless it is too large."""
     target = store.plan(name, exact.plan.shape if isinstance(exact, StoredArray) else exact.shape, np.int64)
     store.begin(target)
-    digests = []
-    for shard in range(target.shards):
+
+    def write(shard: int) -> str:
         start, stop = target.bounds(shard)
         drawn = noise.draw(key.reveal(), start=start, count=stop - start)
-        clean = store.read_rows(exact, start, stop) if isinstance(exact, StoredArray) else exact[start:stop]
-        digests.append(store.write_shard(target, shard, clean + drawn))
+        if isinstance(exact, Multiple):
+            drawn += exact.read(start, stop)
+        else:
+            drawn += store.read_rows(exact, start, stop) if isinstance(exact, StoredArray) else exact[start:stop]
+        return store.write_shard(target, shard, drawn)
+
+    with ThreadPoolExecutor(min(cores(), target.shards)) as pool:  # noise, digests and codecs leave the interpreter's lock
+        digests = list(pool.map(write, range(target.shards)))
     return store.finish(target, digests, {"noise": noise.kind, "scale": noise.scale, **facts})
 
 

@@ -132,6 +132,11 @@ class Reader:
             return self
         return replace(self, basis=Basis(self.workload, None, ()), inverse=np.eye(self.workload.shape[1]) * self.spacing)
 
+    def rows_a_task(self) -> int:
+        """Queries that a task answers: about a second of multiplications, the same on every machine."""
+        work = 2.0 * self.basis.rank**2 if self.basis is not None else 16.0 * self.workload.shape[1]
+        return int(min(2**22, max(self.rows_a_block(), TASK_WORK // max(work, 1.0))))
+
     def rows_a_block(self, block_bytes: int = ROW_BLOCK_BYTES) -> int:
         """Queries whose dense rows fit in a block."""
         width = self.basis.rank if self.basis is not None else self.workload.shape[1]
@@ -155,6 +160,9 @@ def reader_of(workload: Workload, grid: Grid, *, direct: bool) -> Reader:
         inverse = basis.operator.matvec(inverse)
     return Reader(workload, grid.spacing, basis=basis, inverse=inverse)
 
+
+TASK_WORK = 4e10
+"""Floating-point operations of a task: handing one out costs a hundredth of them."""
 
 Measured = tuple[Grid | TermGrid, Matrix, Noise]
 """A grid, what was measured on it, and the noise in it."""

@@ -8,26 +8,33 @@ import json
 import math
 import platform
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+import pyarrow.dataset
 import pyarrow.parquet
 
 from dpdist import charts, store
+from dpdist.columns import Column, batches, least
 from dpdist.domain import Domain
+from dpdist.engine import cores
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.operators import Identity, Matrix, Prefix, Toeplitz
 from dpdist.workloads import Block, Workload
 
+CERTIFICATE = "release.json"
 PAGE_ROWS = 5000
 """Rows of a table shown on the page; the files hold all of them."""
 MOST_SERIES = 4
@@ -40,27 +47,52 @@ MOST_NAMED = 12
 """Groups that an error lists."""
 
 
+Format = Literal["parquet", "csv", "zarr"]
+CSV_ROWS = 5_000_000
+"""Up to so many answers are written as CSV, too, if the spec does not say."""
+PARQUET_ROWS = 2**28
+"""Up to so many have names and a table; beyond, the Zarr arrays are what is published."""
+PART_ROWS = 2**22
+"""Rows of a Parquet file: longer tables are a folder of such files."""
+CHART_ROWS = 2**22
+"""Answers of a group that are read for its chart."""
+
+
 @dataclass(frozen=True)
 class Content:
-    """Everything that is published. Answers, standard errors and half widths of 95 % intervals are (queries,) float64.
+    """Everything that is published. Answers, standard errors and half widths of 95 % intervals have one row a query.
 
     Half widths are NaN where no interval can be given.
+
+    Attributes:
+        formats: the tables that are written; None: those that the number of answers allows.
     """
 
     release: str
     title: str
     workload: Workload
-    answer: Matrix
-    error: Matrix
-    half_width: Matrix
+    answer: Column
+    error: Column
+    half_width: Column
     certificate: dict[str, Any]
+    formats: tuple[Format, ...] | None = None
+
+    def rounded(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:
+        """Answers, standard errors and half widths of some rows, to as many digits as are published."""
+        answer = np.round(self.answer.read(start, stop), digits) + 0.0  # no negative zero
+        error, half = (np.round(column.read(start, stop), digits + 2) for column in (self.error, self.half_width))
+        return answer, error, half
 
 
-def write(content: Content, folder: Path) -> Path:
+def write(content: Content, folder: Path | str) -> Path | str:
     """The release's files in ``folder``, all or none; a folder that already holds this release is left as it is.
 
+    Args:
+        folder: or an object store URL, such as s3://bucket/prefix: there ``release.json`` is written last.
     Raises: StoreError when the folder holds something else.
     """
+    if isinstance(folder, str):
+        return _upload(content, folder)
     if folder.exists():
         if _holds(folder, content):
             return folder
@@ -81,29 +113,80 @@ def write(content: Content, folder: Path) -> Path:
     return folder
 
 
+def _upload(content: Content, url: str) -> str:
+    with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
+        local = Path(scratch) / "release"
+        if store.exists_at(url, CERTIFICATE):
+            store.download(url, local)
+            if not _holds(local, content):
+                raise StoreError(f"{url} exists and is not a whole copy of this release; move it away and run again")
+            return url
+        local.mkdir()
+        _write_files(content, local)
+        store.upload(local, url, last=CERTIFICATE)
+    return url
+
+
+@contextmanager
+def local_copy(folder: Path | str) -> Iterator[Path]:
+    """A published release as a folder on this machine: itself, or a copy of what is at a URL, gone afterwards."""
+    if isinstance(folder, Path):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
+        store.download(folder, Path(scratch) / "release")
+        yield Path(scratch) / "release"
+
+
 def _write_files(content: Content, draft: Path) -> None:
     digits = decimals_of(content.error)
-    answer = np.round(content.answer, digits) + 0.0  # no negative zero
-    error, half = np.round(content.error, digits + 2), np.round(content.half_width, digits + 2)
-    rounded = replace(content, answer=answer, error=error, half_width=half)
-    _write_tables(rounded, draft)
-    arrays = {"answer": answer, "standard_error": error, "half_width_95": half}
-    store.export(draft / "answers.zarr", arrays, {"release": content.release})
-    (draft / "index.html").write_text(page(rounded), encoding="utf-8")
+    formats = formats_of(content)
+    if "parquet" in formats:
+        _write_parquet(content, digits, draft)
+    if "csv" in formats:
+        _write_csv(content, digits, draft)
+    if "zarr" in formats:
+        _write_arrays(content, digits, draft)
+    (draft / "index.html").write_text(page(content, digits), encoding="utf-8")
     certificate = {**content.certificate, "decimals": digits, "files": _digests(draft)}
-    (draft / "release.json").write_text(json.dumps(certificate, indent=1) + "\n", encoding="utf-8")
+    (draft / CERTIFICATE).write_text(json.dumps(certificate, indent=1) + "\n", encoding="utf-8")
+
+
+def formats_of(content: Content) -> tuple[Format, ...]:
+    """The tables that are written."""
+    if content.formats is not None:
+        return content.formats
+    size = content.answer.size
+    return ("parquet", "csv", "zarr") if size <= CSV_ROWS else ("parquet", "zarr") if size <= PARQUET_ROWS else ("zarr",)
+
+
+def _write_arrays(content: Content, digits: int, draft: Path) -> None:
+    names = ("answer", "standard_error", "half_width_95")
+    store.export(
+        draft / "answers.zarr",
+        dict.fromkeys(names, content.answer.size),
+        lambda start, stop: dict(zip(names, content.rounded(start, stop, digits), strict=True)),
+        {"release": content.release},
+    )
 
 
 def load(folder: Path) -> tuple[pa.Table, dict[str, Any]]:
     """The published table and certificate. Raises: StoreError when a file was altered or is missing."""
     certificate = certificate_of(folder)
-    return pyarrow.parquet.read_table(folder / "answers.parquet", read_dictionary=["group"]), certificate
+    return pyarrow.parquet.read_table(_tables_in(folder), read_dictionary=["group"]), certificate
+
+
+def _tables_in(folder: Path) -> Path:
+    """The published table, a file or a folder of files. Raises: StoreError when the release has none."""
+    if not (folder / "answers.parquet").exists():
+        raise StoreError(f"{folder} has no table (output.formats left it out); read its answers.zarr")
+    return folder / "answers.parquet"
 
 
 def certificate_of(folder: Path) -> dict[str, Any]:
     """The certificate, all files checked against it. Raises: StoreError when a file was altered or is missing."""
     try:
-        certificate = json.loads((folder / "release.json").read_text(encoding="utf-8"))
+        certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise StoreError(f"{folder} holds no published release (release.json is missing or unreadable)") from None
     assert isinstance(certificate, dict)
@@ -117,10 +200,10 @@ def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dic
 
     Raises: InvalidInput for an unknown group.
     """
-    file = pyarrow.parquet.ParquetFile(folder / "answers.parquet")
-    total = file.metadata.num_rows
+    table = pyarrow.dataset.dataset(_tables_in(folder), format="parquet")
+    total = table.count_rows()
     if group is not None:
-        names = pyarrow.parquet.read_table(folder / "answers.parquet", columns=["group"], read_dictionary=["group"])["group"]
+        names = pyarrow.parquet.read_table(_tables_in(folder), columns=["group"], read_dictionary=["group"])["group"]
         total = int(pc.sum(pc.equal(names.cast(pa.string()), group)).as_py() or 0)
         if total == 0:
             known = sorted(names.unique().to_pylist())
@@ -129,7 +212,7 @@ def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dic
     wanted = min(total, limit or total)
     rows: list[dict[str, Any]] = []
     size = TABLE_BATCH if group is not None else min(TABLE_BATCH, max(wanted, 1))
-    for batch in file.iter_batches(batch_size=size):
+    for batch in table.to_batches(batch_size=size):
         kept = batch if group is None else batch.filter(pc.equal(batch["group"], group))
         rows += kept.slice(0, wanted - len(rows)).to_pylist()
         if len(rows) >= wanted:
@@ -143,30 +226,50 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
 
 
-def table_of(content: Content) -> Iterator[pa.Table]:
-    """The published rows in batches: group, query, one column an attribute, answer, standard error, 95 % interval."""
-    names = content.workload.domain.names
+def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[pa.Table]:
+    """The published rows start..stop in batches: group, query, one column an attribute, answer, standard error, 95 % interval."""
     for first, block in content.workload.block_starts():
-        for start in range(0, block.queries, TABLE_BATCH):
-            stop = min(block.queries, start + TABLE_BATCH)
-            labels = block.row_labels(start, stop)
-            texts = {name: [""] * len(labels) for name in names}
-            if block.separable:
-                for position, axis in enumerate(block.axes):
-                    texts[names[axis]] = [label[position] for label in labels]
-            rows = slice(first + start, first + stop)
-            values, half = content.answer[rows], content.half_width[rows]
+        low, high = max(start, first), min(stop, first + block.queries)
+        for position in range(low, high, TABLE_BATCH):
+            end = min(high, position + TABLE_BATCH)
+            answer, error, half = content.rounded(position, end, digits)
+            query, attributes = _texts(block, content.workload.domain.names, position - first, end - first)
             yield pa.table(
                 {
-                    "group": [block.name] * len(labels),
-                    "query": [query_name(block, names, label) for label in labels],
-                    **{_column(name): texts[name] for name in names},
-                    "answer": values,
-                    "standard_error": content.error[rows],
-                    "low_95": pa.array(np.round(values - half, 6), from_pandas=True),
-                    "high_95": pa.array(np.round(values + half, 6), from_pandas=True),
+                    "group": pa.array([block.name]).take(pa.array(np.zeros(end - position, dtype=np.int64))),
+                    "query": query,
+                    **{_column(name): text for name, text in attributes.items()},
+                    "answer": answer,
+                    "standard_error": error,
+                    "low_95": pa.array(np.round(answer - half, 6), from_pandas=True),
+                    "high_95": pa.array(np.round(answer + half, 6), from_pandas=True),
                 }
             )
+
+
+def _texts(block: Block, names: tuple[str, ...], start: int, stop: int) -> tuple[pa.Array, dict[str, pa.Array]]:
+    """Names of the queries start..stop of a block, and what each asks of every attribute; columns of text."""
+    rows = stop - start
+    empty = pa.nulls(rows, pa.string()).fill_null("")
+    if len(block.labels) == 1:
+        labels = pa.array(list(block.labels[0][start:stop]), pa.string())
+        texts = dict.fromkeys(names, empty)
+        if block.separable:
+            texts[names[block.axes[0]]] = labels
+            labels = pa.array([query_name(block, names, (label,)) for label in labels.to_pylist()], pa.string())
+        return labels, texts
+    codes = np.unravel_index(np.arange(start, stop), tuple(len(part) for part in block.labels))
+    texts = dict.fromkeys(names, empty)
+    pieces = []
+    for axis, part, code in zip(block.axes, block.labels, codes, strict=True):
+        used, place = np.unique(code, return_inverse=True)
+        words = [part[int(i)] for i in used]
+        index = pa.array(place.ravel())
+        texts[names[axis]] = pa.array(words, pa.string()).take(index)
+        pieces.append(pa.array([f"{names[axis]} {word}" if word else None for word in words], pa.string()).take(index))
+    query = pc.binary_join_element_wise(*pieces, ", ", null_handling="skip")
+    whole = pc.equal(texts[names[block.axes[0]]], block.name)
+    return pc.if_else(whole, pa.scalar(block.name), query), texts
 
 
 def query_name(block: Block, names: tuple[str, ...], label: tuple[str, ...]) -> str:
@@ -177,7 +280,7 @@ def query_name(block: Block, names: tuple[str, ...], label: tuple[str, ...]) -> 
     return block.name if label[0] == block.name else ", ".join(parts)
 
 
-def page(content: Content) -> str:
+def page(content: Content, digits: int) -> str:
     """The self-contained HTML page: certificate, charts with error bars, tables. It loads nothing from anywhere."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dpdist"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -186,25 +289,31 @@ def page(content: Content) -> str:
     shown = 0
     names = content.workload.domain.names
     for first, block in content.workload.block_starts():
-        part = slice(first, first + block.queries)
-        values, half = content.answer[part], content.half_width[part]
-        rows: list[tuple[str, float, float, float]] = []
-        if shown + block.queries <= PAGE_ROWS:
-            labels = block.row_labels(0, block.queries)
-            shown_rows = zip(labels, values, content.error[part], half, strict=True)
-            rows = [(query_name(block, names, label), *numbers) for label, *numbers in shown_rows]
-            shown += block.queries
+        chart, rows = None, []
+        if block.queries <= CHART_ROWS:
+            values, error, half = content.rounded(first, first + block.queries, digits)
+            chart = _chart(block, content.workload.domain, values, half)
+            if shown + block.queries <= PAGE_ROWS:
+                query, _ = _texts(block, names, 0, block.queries)
+                rows = list(zip(query.to_pylist(), values, error, half, strict=True))
+                shown += block.queries
         sections.append(
             {
                 "title": block.name,
-                "chart": _chart(block, content.workload.domain, values, half),
+                "chart": chart,
                 "rows": rows,
                 "queries": block.queries,
             }
         )
     environment.filters["over_bound"] = over_bound
     template = environment.get_template("page.html")
-    return template.render(title=content.title, release=content.release, facts=content.certificate, sections=sections)
+    return template.render(
+        title=content.title,
+        release=content.release,
+        facts=content.certificate,
+        sections=sections,
+        formats=formats_of(content),
+    )
 
 
 def _chart(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | None:
@@ -239,22 +348,42 @@ def _chart(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | 
     return draw(block.labels[along][::every], series, names[along])
 
 
-def _write_tables(content: Content, folder: Path) -> None:
-    with ExitStack() as stack:
-        writers: list[Any] = []
-        for table in table_of(content):
-            if not writers:
-                columnar = pyarrow.parquet.ParquetWriter(folder / "answers.parquet", table.schema, compression="zstd")
-                options = pyarrow.csv.WriteOptions(quoting_style="needed")
-                text = pyarrow.csv.CSVWriter(folder / "answers.csv", table.schema, write_options=options)
-                writers = [stack.enter_context(columnar), stack.enter_context(text)]
-            for writer in writers:
-                writer.write_table(table)
+def _write_parquet(content: Content, digits: int, folder: Path) -> None:
+    """One file, or a folder of files that are written side by side."""
+    size = content.answer.size
+    if size <= PART_ROWS:
+        _write_table(content, digits, 0, size, folder / "answers.parquet")
+        return
+    (folder / "answers.parquet").mkdir()
+
+    def write(bounds: tuple[int, int]) -> None:
+        part = folder / "answers.parquet" / f"part-{bounds[0] // PART_ROWS:05d}.parquet"
+        _write_table(content, digits, *bounds, part)
+
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(write, batches(size, PART_ROWS)))
+
+
+def _write_table(content: Content, digits: int, start: int, stop: int, path: Path) -> None:
+    tables = table_of(content, start, stop, digits)
+    first = next(tables)
+    with pyarrow.parquet.ParquetWriter(path, first.schema, compression="zstd") as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
+
+
+def _write_csv(content: Content, digits: int, folder: Path) -> None:
+    tables = table_of(content, 0, content.answer.size, digits)
+    first = next(tables)
+    options = pyarrow.csv.WriteOptions(quoting_style="needed")
+    with pyarrow.csv.CSVWriter(folder / "answers.csv", first.schema, write_options=options) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
 
 
 def _holds(folder: Path, content: Content) -> bool:
     try:
-        _, certificate = load(folder)
+        certificate = certificate_of(folder)
     except StoreError:
         return False
     same = ("release", "spec_digest", "strategy_digest", "post_processing")
@@ -262,7 +391,7 @@ def _holds(folder: Path, content: Content) -> bool:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "release.json")
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CERTIFICATE)
     return {str(path.relative_to(folder)): _digest(path) for path in files}
 
 
@@ -271,9 +400,9 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def decimals_of(errors: Matrix) -> int:
+def decimals_of(errors: Column) -> int:
     """Decimals to publish: a thousandth of the smallest standard error; finer digits are noise and differ by machine."""
-    return int(max(0, 3 - np.floor(np.log10(float(errors.min())))))
+    return int(max(0, 3 - np.floor(np.log10(least(errors)))))
 
 
 def _column(name: str) -> str:

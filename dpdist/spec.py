@@ -13,17 +13,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import scipy.sparse
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
+from dpdist.operators import Saved
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
+from dpdist.store import zarr_rows
 from dpdist.strategies.convolution import has_square_root
 from dpdist.strategies.dawa import dawa
 from dpdist.strategies.marginals import is_marginals
 from dpdist.strategies.planner import GAUSSIAN_ONLY, LAPLACE_ONLY, Limits, MechanismName
-from dpdist.workloads import Block, Filter, Workload, dnf, explicit, filtered, predicates, relative, union
+from dpdist.workloads import Block, Filter, Workload, dnf, explicit, filtered, predicates, relative, tall, union
 from dpdist.workloads.filters import (
     baxter_king,
     coefficients,
@@ -221,7 +224,10 @@ class DnfSpec(Part):
 
 
 class RowsSpec(Part):
-    """Queries given as rows of a matrix file (.npy of m x cells, cells in C order over the attributes)."""
+    """Queries given as rows of a matrix of m x cells, cells in C order over the attributes.
+
+    The file is .npy, .npz (SciPy sparse) or .zarr, a folder or a URL: an array, or a group of compressed sparse rows.
+    """
 
     file: str
     names: tuple[str, ...] | None = None
@@ -314,10 +320,18 @@ class LedgerSpec(Part):
     cap: CapSpec
 
 
+TableFormat = Literal["parquet", "csv", "zarr"]
+
+
 class OutputSpec(Part):
     """Where results go."""
 
-    folder: str | None = Field(None, description="default: releases/<release id> in the current folder")
+    folder: str | None = Field(
+        None, description="a folder, or an object store URL (s3://bucket/prefix); default: releases/<release id> here"
+    )
+    formats: tuple[TableFormat, ...] | None = Field(
+        None, min_length=1, description="tables to write; default: all, CSV up to 5,000,000 answers, Parquet up to 2^28"
+    )
 
 
 class KnownSpec(Part):
@@ -492,9 +506,18 @@ class ReleaseSpec(Part):
         if entry.filters is not None:
             return self._filters_of(entry.filters)
         if entry.rows is not None:
-            rows = _rows_file(self._folder / entry.rows.file)
-            return explicit(rows, domain, names=entry.rows.names, title=entry.rows.file)
+            return self._rows_of(entry.rows)
         return dnf(domain, entry.dnf.terms) if entry.dnf is not None else predicates(domain, entry.predicates or ())
+
+    def _rows_of(self, entry: RowsSpec) -> Workload:
+        given: Any = {"names": entry.names, "title": entry.file}
+        remote = "://" in entry.file
+        path = self._folder / entry.file
+        if entry.file.rstrip("/").endswith(".zarr"):
+            return tall(zarr_rows(entry.file if remote else str(path.resolve())), self.attributes, **given)
+        if not remote and path.suffix == ".npy" and path.is_file() and path.stat().st_size > MAPPED_BYTES:
+            return tall(Saved(str(path.resolve()), _rows_file(path, mapped=True).shape), self.attributes, **given)
+        return explicit(_rows_file(path), self.attributes, **given)
 
     def _filters_of(self, entry: FiltersSpec) -> Workload:
         self._ordered(entry.of)
@@ -770,11 +793,18 @@ def _with_lines(node: yaml.Node, place: tuple[str | int, ...], lines: dict[tuple
         loader.dispose()
 
 
-def _rows_file(path: Path) -> np.ndarray[Any, Any]:
+MAPPED_BYTES = 2**28
+"""Files of rows beyond this are read in blocks, where they lie."""
+
+
+def _rows_file(path: Path, *, mapped: bool = False) -> Any:
+    """The matrix in a file, dense or SciPy sparse."""
     try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+        if path.suffix == ".npz":
+            return scipy.sparse.csr_array(scipy.sparse.load_npz(path))
+        return np.load(path, allow_pickle=False, mmap_mode="r" if mapped else None)
+    except (OSError, ValueError, KeyError) as error:
         raise InvalidInput(
-            f"rows file {path.name!r} cannot be read ({error}); save a (queries, cells) array with numpy.save"
+            f"rows file {path.name!r} cannot be read ({error}); save a (queries, cells) array with numpy.save, "
+            "scipy.sparse.save_npz or zarr"
         ) from None
-    return np.asarray(array)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,12 +19,13 @@ import numpy as np
 import platformdirs
 
 from dpdist import histogram, report
+from dpdist.columns import Column, Constant, StoredColumn
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
-from dpdist.gram import accumulate
+from dpdist.gram import gram as gram_of_workload
 from dpdist.measure import draw, exact_measurement
-from dpdist.operators import Dense, Matrix, Operator, Product, Stack
+from dpdist.operators import Dense, Identity, Matrix, Operator, Product, Stack
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, opened
@@ -120,6 +121,9 @@ class Context:
     engine: Engine
     progress: Progress
 
+    def __post_init__(self) -> None:
+        self.engine.exchange = self.store
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -163,11 +167,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Answers:
-    """Stored answers, standard errors and half widths of 95 % intervals, (queries,) float64 each, in row order."""
+    """Answers, standard errors and half widths of 95 % intervals, one row a query."""
 
-    answer: StoredArray
-    error: StoredArray
-    half_width: StoredArray
+    answer: Column
+    error: Column
+    half_width: Column
 
 
 @dataclass(frozen=True)
@@ -175,14 +179,14 @@ class Release:
     """A published release.
 
     Attributes:
-        folder: where its files are.
+        folder: where its files are: a folder, or an object store URL.
         charged: whether this run charged the budget (False: it had been charged before).
     """
 
     spec: ReleaseSpec
     plan: Plan
     answers: Answers
-    folder: Path
+    folder: Path | str
     charged: bool
     tally: histogram.Tally
 
@@ -349,6 +353,8 @@ def _held(planned: Plan) -> int:
         return planned.layout.size + 6 * grid.rows  # limbs and their spectra
     if isinstance(grid, TermGrid):
         return 0 if grid.streamed else planned.layout.size + grid.rows
+    if isinstance(grid, Grid) and grid.multiple is not None:
+        return 0 if _cell_by_cell(planned) else planned.layout.size
     over_cells = isinstance(grid, AdaptiveLattice) or not isinstance(grid.base, SubsetBasis)
     return grid.rows + (planned.layout.size if over_cells else 0)
 
@@ -422,7 +428,7 @@ _OVER_MARGINALS: dict[str, Callable[[Workload], Strategy]] = {
 
 
 def _enough_memory(context: Context, what: str, needed_bytes: int) -> None:
-    limit = context.engine.memory_bytes * max(1, context.engine.workers)
+    limit = context.engine.heavy_bytes
     if needed_bytes > limit:
         cure = "set 'mechanism: residual' or 'limits', or ask for fewer attributes together"
         raise OutOfMemory(what, needed_bytes, limit, cure)
@@ -437,9 +443,9 @@ def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
         # the solve takes the bulk of a release's time: a killed one resumes from its last dual weights
         checkpoint = f"{name}-checkpoint.json"
         tell = _Watcher(context.store, checkpoint, context.progress)
-        start = _resumed(context.store, checkpoint)
         given: Workload | Matrix = workload if basis.operator is not None else gram(context, workload)
-        solved = context.engine.heavy(partial(coa, tolerance=spec.tolerance, on_step=tell, start=start), given)
+        solve = partial(_coa, context.store, checkpoint, spec.tolerance, tell)
+        solved = context.engine.heavy(solve, given, needed_bytes=effort(workload).memory_bytes)
         context.store.put_first(name, _stored_matrix(solved.operator), _strategy_facts(solved))
         context.store.delete(checkpoint)
     stored = context.store.open(name)
@@ -448,6 +454,11 @@ def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
     facts = stored.facts
     record = Solve(facts["method"], facts["stop"], ())
     return Strategy("coa", operator, facts["cost"], facts["lower_bound"], record)
+
+
+def _coa(store: Store, checkpoint: str, tolerance: float, tell: _Watcher, given: Workload | Matrix) -> Strategy:
+    """The solve, from where the last one stopped: also when the worker that ran it died."""
+    return coa(given, tolerance=tolerance, on_step=tell, start=_resumed(store, checkpoint))
 
 
 def term_strategy(context: Context, spec: ReleaseSpec, method: str, solve: Callable[[Workload], Strategy]) -> Strategy:
@@ -517,28 +528,12 @@ def _resumed(store: Store, checkpoint: str) -> Matrix | None:
 
 
 def gram(context: Context, workload: Workload) -> Matrix:
-    """W'W: closed form where there is one, explicit rows summed block by block on the engine."""
-    total = np.zeros((workload.shape[1], workload.shape[1]))
-    for block in workload.blocks:
-        operator = block.operator(workload.domain.shape, scaled=True)
-        if block.separable:
-            total += block.weight**2 * operator.gram()
-            continue
-        name = f"grams/{operator.fingerprint[:32]}"
-        if not context.store.exists(name):
-            work = context.store.scratch()
-            rows = context.store.put(f"{work}/rows", operator.dense())
-            tasks = [(f"{work}/{i}", shards) for i, shards in enumerate(context.engine.dealt(rows.plan.shards))]
-            parts = context.engine.map(partial(_partial_gram, context.store, rows), tasks)
-            context.store.put(name, np.sum([context.store.read(part) for part in parts], axis=0))
-            context.store.delete(work)
-        total += block.weight**2 * context.store.read(context.store.open(name))
-    return total
+    """W'W: closed form where there is one, rows summed block by block on the engine."""
 
+    def tell(done: int, total: int) -> None:
+        context.progress("plan", f"{done} of {total} parts of W'W")
 
-def _partial_gram(store: Store, rows: StoredArray, task: tuple[str, list[int]]) -> StoredArray:
-    name, shards = task
-    return store.put(name, accumulate((store.read_shard(rows, shard) for shard in shards), rows.plan.shape[1]))
+    return gram_of_workload(context.store, context.engine, workload, on_done=tell)
 
 
 def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[StoredArray, bool]:
@@ -746,7 +741,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     workload = planned.workload
     names = (f"{folder}/answer", f"{folder}/error", f"{folder}/half-width")
     if all(context.store.exists(name) for name in names):
-        return Answers(*(context.store.open(name) for name in names))
+        return _columns(context, [context.store.open(name) for name in names])
     options = planned.spec.postprocess
     fitted = bool(others or options.known or options.non_negative)
     if isinstance(planned.grid, KernelGrid | HadamardGrid):
@@ -757,6 +752,8 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
             given = _streamed_steps(context, planned, measured)
         found = context.engine.heavy(read, *given, planned.noise)
         return _stored_answers(context, planned, found, names)
+    if _cell_by_cell(planned) and not fitted:
+        return _noisy_cells(context, planned, measured)
     if isinstance(planned.grid, TermGrid) and not fitted:
         return _answer_terms(context, planned, planned.grid, measured, names)
     context.progress("answer", "inverting the strategy")
@@ -771,7 +768,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
         cells = context.store.put(f"{scratch}/cells", context.engine.heavy(reader.non_negative, values))
     estimate = context.store.put(f"{scratch}/estimate", values)
     inverse = None if reader.inverse is None else context.store.put(f"{scratch}/inverse", reader.inverse)
-    rows = min(reader.rows_a_block(), max(1, workload.shape[0]))
+    rows = min(reader.rows_a_task(), max(1, workload.shape[0]))
     plans = [context.store.plan(name, (workload.shape[0],), np.float64, shard_rows=rows) for name in names]
     for target in plans:
         context.store.begin(target)
@@ -794,7 +791,30 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     digests = context.engine.map(work, list(range(plans[0].shards)), on_done=tell)
     done = [context.store.finish(target, [row[i] for row in digests]) for i, target in enumerate(plans)]
     context.store.delete(scratch)
-    return Answers(*done)
+    return _columns(context, done)
+
+
+def _columns(context: Context, stored: Sequence[StoredArray]) -> Answers:
+    answer, error, half = (StoredColumn(context.store, array) for array in stored)
+    return Answers(answer, error, half)
+
+
+def _cell_by_cell(planned: Plan) -> bool:
+    """Whether the answers are the measured cells themselves, in their order."""
+    blocks = planned.workload.blocks
+    axes = tuple(range(len(planned.spec.attributes.shape)))
+    alone = len(blocks) == 1 and blocks[0].axes == axes and all(isinstance(f, Identity) for f in blocks[0].factors)
+    return isinstance(planned.grid, Grid) and planned.grid.multiple is not None and alone
+
+
+def _noisy_cells(context: Context, planned: Plan, measured: StoredArray) -> Answers:
+    """Answers that are read from the measurement as they are needed: nothing is written twice."""
+    whole = planned.spec.postprocess.integer
+    error = planned.noise.deviation * planned.grid.spacing
+    half = error * float(planned.noise.half_width_95(1.0)) + (0.5 if whole else 0.0)
+    size = measured.plan.shape[0]
+    answer = StoredColumn(context.store, measured, planned.grid.spacing, whole)
+    return Answers(answer, Constant(error, size), Constant(half, size))
 
 
 def _estimate(context: Context, planned: Plan, noisy: Matrix, others: tuple[Companion, ...]) -> tuple[Reader, Matrix]:
@@ -822,11 +842,10 @@ def _answer_terms(context: Context, planned: Plan, grid: TermGrid, measured: Sto
         def tell(done: int, total: int) -> None:
             context.progress("answer", f"{done} of {total} slabs")
 
-        return Answers(
-            *streamed_answers(
-                context.store, context.engine, reader, measured, planned.noise, names, integer=options.integer, on_done=tell
-            )
+        stored = streamed_answers(
+            context.store, context.engine, reader, measured, planned.noise, names, integer=options.integer, on_done=tell
         )
+        return _columns(context, stored)
     z = context.store.read(measured)
     columns: tuple[list[Matrix], list[Matrix]] = ([], [])
     for done, block in enumerate(workload.blocks, start=1):
@@ -841,7 +860,7 @@ def _stored_answers(context: Context, planned: Plan, found: tuple[Matrix, Matrix
     answer, error = found
     half = error * planned.noise.half_width_95(0.0)
     whole = (np.rint(answer), error, half + 0.5) if planned.spec.postprocess.integer else (answer, error, half)
-    return Answers(*(context.store.put(name, values) for name, values in zip(names, whole, strict=True)))
+    return _columns(context, [context.store.put(name, values) for name, values in zip(names, whole, strict=True)])
 
 
 def _answer_shard(
@@ -858,7 +877,9 @@ def _answer_shard(
 ) -> list[str]:
     whole = reader if inverse is None else reader.with_inverse(store.read(inverse))
     start, stop = plans[0].bounds(shard)
-    answers, errors, half = whole.answers(start, stop, store.read(estimate), noise)
+    values, step = store.read(estimate), reader.rows_a_block()
+    parts = [whole.answers(first, min(stop, first + step), values, noise) for first in range(start, stop, step)]
+    answers, errors, half = (np.concatenate(column) for column in zip(*parts, strict=True))
     if cells is not None:
         fitted = reader.workload.unweighted.rows(start, stop) @ store.read(cells)
         answers, half = fitted, half + np.abs(fitted - answers)  # still covers what the unbiased interval covers
@@ -870,20 +891,20 @@ def _answer_shard(
     return [store.write_shard(target, shard, column) for target, column in zip(plans, columns, strict=True)]
 
 
-def publish(context: Context, planned: Plan, answers: Answers) -> Path:
+def publish(context: Context, planned: Plan, answers: Answers) -> Path | str:
     """The files a reader gets; a finished folder is left as it is."""
     spec = planned.spec
-    folder = Path(spec.output.folder) if spec.output.folder else Path("releases") / spec.release
-    if not folder.is_absolute():
-        folder = Path.cwd() / folder
+    asked = spec.output.folder
+    folder: Path | str = asked if asked and "://" in asked else Path.cwd() / (asked or f"releases/{spec.release}")
     content = report.Content(
         release=spec.release,
         title=spec.title or spec.release,
         workload=planned.workload,
-        answer=context.store.read(answers.answer),
-        error=context.store.read(answers.error),
-        half_width=context.store.read(answers.half_width),
+        answer=answers.answer,
+        error=answers.error,
+        half_width=answers.half_width,
         certificate=certificate(planned),
+        formats=spec.output.formats,
     )
     return report.write(content, folder)
 

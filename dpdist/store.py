@@ -12,9 +12,11 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,13 @@ import numpy as np
 import obstore
 import obstore.exceptions
 import obstore.store
+import scipy.sparse
 import zarr
 import zarr.codecs
 import zarr.storage
 from numpy.typing import NDArray
 
+from dpdist.engine import cores
 from dpdist.errors import StoreError
 
 Array = NDArray[Any]
@@ -92,7 +96,7 @@ class Store:
     def __init__(self, location: str | Path) -> None:
         self.location = str(location)
         if "://" in self.location:
-            self._objects = obstore.store.from_url(self.location)
+            self._objects = _reached(self.location)
         else:
             path = Path(location).expanduser().resolve()
             path.mkdir(parents=True, exist_ok=True)
@@ -333,9 +337,7 @@ class Store:
         return "://" not in self.location
 
     def _zarr(self, plan: ArrayPlan) -> Any:
-        if self._is_local:
-            return zarr.storage.LocalStore(Path(self.location, plan.name, plan.attempt))
-        return zarr.storage.ObjectStore(obstore.store.from_url(f"{self.location.rstrip('/')}/{plan.name}/{plan.attempt}"))
+        return _zarr_at(f"{self.location.rstrip('/')}/{plan.name}/{plan.attempt}")
 
 
 @contextmanager
@@ -365,8 +367,128 @@ def _sha256(block: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(block).data).hexdigest()
 
 
-def export(folder: Path, arrays: dict[str, Array], facts: dict[str, Any]) -> None:
-    """Write arrays as a plain Zarr v3 group that any Zarr reader opens; the same arrays give the same bytes."""
+def upload(folder: Path, url: str, *, last: str) -> None:
+    """Copy a folder's files to an object store, the named one after all others. Raises: StoreError when it cannot be written."""
+    target = _reached(url)
+    files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: (path.name == last, path))
+    try:
+        for path in files:
+            obstore.put(target, path.relative_to(folder).as_posix(), path)
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise StoreError(
+            f"{url} could not be written ({type(error).__name__}); check its credentials and run again: nothing is charged twice"
+        ) from None
+
+
+def download(url: str, folder: Path) -> None:
+    """Copy everything below a URL into a new folder. Raises: StoreError when there is nothing."""
+    source = _reached(url)
+    folder.mkdir(parents=True)
+    paths = [entry["path"] for page in obstore.list(source) for entry in page]
+    if not paths:
+        raise StoreError(f"there is nothing at {url}")
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        with (folder / path).open("wb") as file:
+            for part in obstore.get(source, path).stream():
+                file.write(bytes(part))
+
+
+def exists_at(url: str, name: str) -> bool:
+    """Whether an object is there."""
+    try:
+        obstore.head(_reached(url), name)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _reached(url: str) -> Any:
+    """The object store at a URL; credentials come from the environment. Raises: StoreError for no URL of one."""
+    try:
+        return obstore.store.from_url(url)
+    except Exception as error:  # noqa: BLE001 - obstore raises many types for a URL it does not know
+        raise StoreError(
+            f"{url!r} is no object store URL ({type(error).__name__}); give s3://bucket/prefix or a folder"
+        ) from None
+
+
+def export(folder: Path, sizes: dict[str, int], rows: Callable[[int, int], dict[str, Array]], facts: dict[str, Any]) -> None:
+    """Write columns as a plain Zarr v3 group that any Zarr reader opens; the same columns give the same bytes.
+
+    Args:
+        sizes: name -> number of rows, all float64.
+        rows: the values of some rows of all columns; called for whole chunks, a few at once.
+    """
     group = zarr.create_group(zarr.storage.LocalStore(folder), attributes=facts)
-    for name, array in arrays.items():
-        group.create_array(name, data=array, compressors=zarr.codecs.ZstdCodec(level=3))
+    size = max(sizes.values())
+    step = min(EXPORT_ROWS, size)
+    for name, length in sizes.items():
+        codec = zarr.codecs.ZstdCodec(level=3 if size <= EXPORT_ROWS else 1)
+        group.create_array(name, shape=(length,), chunks=(step,), dtype="float64", compressors=codec)
+
+    def write(start: int) -> None:
+        stop = min(size, start + step)
+        for name, values in rows(start, stop).items():
+            zarr.open_array(zarr.storage.LocalStore(folder / name), mode="r+")[start:stop] = values
+
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(write, range(0, size, step)))
+
+
+EXPORT_ROWS = 2**21
+"""Rows of a published chunk; each is written by one writer."""
+
+
+@dataclass(frozen=True)
+class ZarrRows:
+    """Rows of a matrix in a Zarr array that somebody else wrote, dense, or sparse as a group of indptr, indices and data.
+
+    Attributes:
+        location: a folder or an object store URL.
+        sparse: whether it is a group in compressed sparse rows.
+    """
+
+    location: str
+    shape: tuple[int, int]
+    sparse: bool = False
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows start..stop, dense or SciPy sparse."""
+        found = self._opened
+        if not self.sparse:
+            return np.asarray(found[start:stop])
+        pointers = np.asarray(found["indptr"][start : stop + 1]).astype(np.int64)
+        values, columns = (np.asarray(found[part][int(pointers[0]) : int(pointers[-1])]) for part in ("data", "indices"))
+        return scipy.sparse.csr_array((values, columns, pointers - pointers[0]), shape=(stop - start, self.shape[1]))
+
+    @cached_property
+    def _opened(self) -> Any:
+        return zarr.open(_zarr_at(self.location), mode="r")
+
+    def __reduce__(self) -> tuple[type[ZarrRows], tuple[str, tuple[int, int], bool]]:
+        return ZarrRows, (self.location, self.shape, self.sparse)
+
+
+def zarr_rows(location: str) -> ZarrRows:
+    """The rows of a matrix in Zarr. Raises: StoreError when there is none."""
+    wanted = "a Zarr array (queries, cells), or a group with indptr, indices, data and the attribute shape"
+    try:
+        found = zarr.open(_zarr_at(location), mode="r")
+    except Exception as error:  # noqa: BLE001 - stores and codecs raise many types
+        raise StoreError(f"{location!r} is not {wanted} ({type(error).__name__})") from None
+    if isinstance(found, zarr.Array):
+        if found.ndim != 2:
+            raise StoreError(f"{location!r} is not {wanted}: the array has {found.ndim} dimensions")
+        return ZarrRows(location, (int(found.shape[0]), int(found.shape[1])))
+    shape = found.attrs.get("shape")
+    if not isinstance(shape, list) or len(shape) != 2 or not {"indptr", "indices", "data"} <= set(found.array_keys()):
+        raise StoreError(f"{location!r} is not {wanted}")
+    return ZarrRows(location, (int(shape[0]), int(shape[1])), sparse=True)
+
+
+def _zarr_at(location: str) -> Any:
+    """A Zarr store at a folder or a URL."""
+    if "://" in location:
+        return zarr.storage.ObjectStore(obstore.store.from_url(location))
+    return zarr.storage.LocalStore(Path(location))

@@ -105,28 +105,31 @@ def run(spec: SpecPath, engine_address: EngineAddress = None) -> None:
     )
     charged = f"charged {_loss_text(done.plan.loss)}" if done.charged else "nothing charged: it was charged before"
     out.print(f"[bold green]published[/] {_shown(done.folder)} in {time.monotonic() - started:.1f} s ({charged})")
-    _print_answers(done.folder, group=None, limit=12)
-    out.print(f"all answers: dpdist show {done.spec.release}; page: {_shown(done.folder / 'index.html')}")
+    with report.local_copy(done.folder) as folder:
+        _print_answers(folder, group=None, limit=12)
+    shown = done.spec.release if isinstance(done.folder, Path) else done.folder
+    out.print(f"all answers: dpdist show {shown}; page: {_shown(done.folder)}/index.html")
 
 
 @app.command()
 def show(
-    release: Annotated[str, typer.Argument(help="release id, or the folder of a published release")],
+    release: Annotated[str, typer.Argument(help="release id, or the folder or URL of a published release")],
     group: Annotated[str | None, typer.Option(help="only this group of queries")] = None,
     limit: Annotated[int, typer.Option(min=0, help="most rows to print; 0 prints all")] = 40,
     as_json: Json = False,
 ) -> None:
     """Published answers with error bars, and the certificate."""
-    folder = Path(release) if Path(release).is_dir() else Path("releases") / release
-    certificate = report.certificate_of(folder)
-    if as_json:
-        rows, _ = report.first_rows(folder, group=group, limit=0)
-        out.print_json(json.dumps({"certificate": certificate, "answers": rows}))
-        return
-    out.print(f"[bold]{certificate['release']}[/] ({_shown(folder)}): {certificate['queries']:,} answers")
-    _print_mechanisms(certificate)
-    _print_privacy(certificate)
-    _print_answers(folder, group=group, limit=limit)
+    where = release if "://" in release else Path(release) if Path(release).is_dir() else Path("releases") / release
+    with report.local_copy(where) as folder:
+        certificate = report.certificate_of(folder)
+        if as_json:
+            rows, _ = report.first_rows(folder, group=group, limit=0)
+            out.print_json(json.dumps({"certificate": certificate, "answers": rows}))
+            return
+        out.print(f"[bold]{certificate['release']}[/] ({_shown(where)}): {certificate['queries']:,} answers")
+        _print_mechanisms(certificate)
+        _print_privacy(certificate)
+        _print_answers(folder, group=group, limit=limit)
 
 
 @ledger_app.callback(invoke_without_command=True)
@@ -377,8 +380,10 @@ def _budget_facts(budget: Budget) -> dict[str, Any]:
     }
 
 
-def _shown(path: Path) -> str:
+def _shown(path: Path | str) -> str:
     """Relative to the current folder where possible."""
+    if isinstance(path, str):
+        return path
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:

@@ -197,7 +197,7 @@ def test_a_worker_killed(home: Path, cluster: LocalCluster, moment: str, monkeyp
     expected = small.undisturbed(path, home)
     if moment == "amid the count":
         shutil.rmtree(home / "store" / "histograms")
-    monkeypatch.setattr(Reader, "rows_a_block", lambda self: 9)
+    monkeypatch.setattr(Reader, "rows_a_task", lambda self: 9)
     killed: list[str] = []
 
     def kill() -> None:
@@ -236,7 +236,7 @@ def test_a_scheduler_killed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
     """One clear error, nothing published; another cluster, or none, finishes with the same bytes."""
     path = small.write(home.parent / "data")
     expected = small.undisturbed(path, home)
-    monkeypatch.setattr(Reader, "rows_a_block", lambda self: 9)
+    monkeypatch.setattr(Reader, "rows_a_task", lambda self: 9)
     file = home.parent / "scheduler.json"
     common = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]

@@ -5,6 +5,7 @@ from dpdist.operators.dense import Dense, Sparse
 from dpdist.operators.kronecker import Kronecker, Marginal
 from dpdist.operators.line import AllRanges, Haar, Identity, ListedRanges, Prefix, Total, Tree
 from dpdist.operators.stack import Permuted, Product, RowScaled, Scaled, Stack
+from dpdist.operators.tall import Generated, RowSource, RowsScaled, Saved, Tall
 from dpdist.operators.toeplitz import Circulant, Ring, Toeplitz
 from dpdist.operators.transforms import Dyadic, Fourier, Hadamard
 
@@ -14,6 +15,7 @@ __all__ = [
     "Dense",
     "Dyadic",
     "Fourier",
+    "Generated",
     "Haar",
     "Hadamard",
     "Identity",
@@ -27,9 +29,13 @@ __all__ = [
     "Product",
     "Ring",
     "RowScaled",
+    "RowSource",
+    "RowsScaled",
+    "Saved",
     "Scaled",
     "Sparse",
     "Stack",
+    "Tall",
     "Toeplitz",
     "Total",
     "Tree",

@@ -29,6 +29,8 @@ COMPLETION = 2.0**-15
 """Weight of the directions nobody asks for, added so that the rounded strategy stays invertible; costs below 1e-8."""
 COMPLETION_L1 = 2.0**-20
 """The same for Laplace noise, where it costs about 2e-6 of the error; full-rank strategies need none."""
+DIGEST_BYTES = 2**29
+"""Grids that measure more cells alike are named by their number and not by all of them."""
 PAIR_CELLS = 16384
 L1_PAIR_WORK = 2**33
 
@@ -60,10 +62,20 @@ class Grid(Lattice):
     @property
     def digest(self) -> str:
         """SHA-256 of M and B: the noise key is bound to it, so that no other strategy can meet the same noise."""
-        content = hashlib.sha256(np.ascontiguousarray(self.mixing).tobytes())
+        content = hashlib.sha256()
+        if self.mixing.size * 8 <= DIGEST_BYTES or self.multiple is None:
+            content.update(np.ascontiguousarray(self.mixing).tobytes())
+        else:
+            content.update(f"all {self.multiple}".encode())
         facts = (self.mixing.shape, self.base.fingerprint, self.spacing, self.sensitivity_squared, self.norm)
         content.update(repr(facts).encode())
         return content.hexdigest()
+
+    @property
+    def multiple(self) -> int | None:
+        """k when z = k x: every cell is measured alike."""
+        alike = self.mixing.ndim == 1 and self.mixing.strides == (0,)
+        return int(self.mixing[0]) if alike and isinstance(self.base, Identity) else None
 
     def row_blocks(self) -> Iterator[Matrix]:
         """Rows of M B over all cells, (k, cells) int64, block by block."""
@@ -97,7 +109,7 @@ def grid_of(
     unit = strategy.sensitivity
     spacing = unit * 2.0**-GRID_BITS
     if real is None:
-        mixing = np.full(base.shape[0], round(2.0**GRID_BITS / unit), dtype=np.int64)
+        mixing = np.broadcast_to(np.int64(round(2.0**GRID_BITS / unit)), base.shape[:1])  # takes no memory
         spacing = 1.0 / float(mixing[0])
     else:
         mixing = np.rint(real / spacing).astype(np.int64)
@@ -158,6 +170,7 @@ def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours) 
     triangle inequality is used instead.
     """
     if mixing.ndim == 1 and isinstance(base, Identity):
+        mixing = mixing[:2] if mixing.strides == (0,) else mixing
         top = sorted((int(value) ** 2 for value in np.unique(np.abs(mixing))), reverse=True)[:2]
         several = base.n > 1
         return top[0] if neighbours == "add-remove" or not several else top[0] + (top[-1] if len(top) > 1 else top[0])
@@ -188,6 +201,7 @@ def l1_sensitivity(mixing: Matrix, base: Operator, neighbours: Neighbours) -> in
     triangle inequality bounds the distance by twice the largest column.
     """
     if mixing.ndim == 1 and isinstance(base, Identity):
+        mixing = mixing[:2] if mixing.strides == (0,) else mixing
         top = np.sort(np.abs(mixing))[::-1]
         return int(top[0]) if neighbours == "add-remove" or top.size == 1 else int(top[0]) + int(top[1])
     cells = base.shape[1]

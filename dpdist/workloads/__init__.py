@@ -3,7 +3,7 @@
 from dpdist.workloads.base import Block, Workload, relative, union
 from dpdist.workloads.basis import Basis, integer_basis
 from dpdist.workloads.dnf import dnf
-from dpdist.workloads.explicit import explicit
+from dpdist.workloads.explicit import explicit, tall
 from dpdist.workloads.filters import Filter, filtered
 from dpdist.workloads.marginals import marginals
 from dpdist.workloads.predicates import predicates
@@ -43,6 +43,7 @@ __all__ = [
     "ranges",
     "related",
     "relative",
+    "tall",
     "two_step_ranges",
     "uniform_predicates",
     "union",

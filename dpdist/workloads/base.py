@@ -12,7 +12,7 @@ import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import Kronecker, Marginal, Matrix, Operator, Product, RowScaled, Scaled, Stack, Toeplitz, Total
+from dpdist.operators import Kronecker, Marginal, Matrix, Operator, Product, RowScaled, Scaled, Stack, Tall, Toeplitz, Total
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ class Block:
     def operator(self, shape: tuple[int, ...], *, scaled: bool = False) -> Operator:
         """The rows over the whole domain, without ``weight``; with or without the scales of single rows."""
         factors = self.scaled(self.factors) if scaled else self.factors
+        if isinstance(self.factors[0], Tall) and self.axes == tuple(range(len(shape))):
+            return factors[0]
         if self.separable:
             by_axis: dict[int, Operator] = dict(zip(self.axes, factors, strict=True))
             return Kronecker([by_axis.get(axis, Total(size)) for axis, size in enumerate(shape)])

@@ -27,6 +27,7 @@ from dpdist.operators import (
     Prefix,
     Product,
     Sparse,
+    Tall,
     Toeplitz,
     Total,
 )
@@ -179,7 +180,12 @@ class Basis:
 
 
 def integer_basis(workload: Workload) -> Basis:
-    """The integer basis of a workload's row space, equal cells merged; the identity where nothing is saved."""
+    """The integer basis of a workload's row space, equal cells merged; the identity where nothing is saved.
+
+    Rows that are read when they are needed are not looked through for equal cells.
+    """
+    if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):
+        return Basis(workload, None, ())
     sizes = workload.domain.shape
     codes = tuple(_merged_codes(workload, axis) for axis in range(len(sizes)))
     merged = tuple(int(code.max()) + 1 for code in codes)

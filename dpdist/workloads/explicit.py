@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
 import numpy as np
 import scipy.sparse
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import Dense, Matrix, Sparse
+from dpdist.operators import Dense, Matrix, Operator, RowSource, Sparse, Tall
 from dpdist.workloads.base import Block, Workload
+
+
+@dataclass(frozen=True)
+class RowNumbers(Sequence[str]):
+    """ "row 0", "row 1", ...: names that are never written down."""
+
+    rows: int
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [f"row {i}" for i in range(self.rows)[index]]
+        return f"row {range(self.rows)[index]}"
 
 
 def explicit(
@@ -26,6 +51,24 @@ def explicit(
         names: one distinct name a row; default "row 0", "row 1", ...
     """
     operator = Sparse(scipy.sparse.csr_array(array)) if scipy.sparse.issparse(array) else Dense(np.asarray(array))
+    return _workload(operator, domain, names, title)
+
+
+def tall(
+    source: RowSource, domain: Domain | None = None, *, names: tuple[str, ...] | None = None, title: str = "queries"
+) -> Workload:
+    """The rows of a matrix that is read or made when it is needed, as queries: it may be larger than memory.
+
+    Args:
+        source: says its ``shape`` (m, n) and gives rows by ``read(start, stop)``: ``dpdist.store.zarr_rows(location)``, or
+            ``dpdist.operators.Generated(shape, function)`` for rows that are never stored.
+        domain, names: as in ``explicit``.
+    Raises: InvalidInput for entries that are no finite numbers.
+    """
+    return _workload(Tall(source), domain, names, title)
+
+
+def _workload(operator: Operator, domain: Domain | None, names: tuple[str, ...] | None, title: str) -> Workload:
     queries, cells = operator.shape
     if queries == 0 or cells == 0:
         raise InvalidInput(f"a workload needs at least one query and one cell, found shape {operator.shape}")
@@ -34,7 +77,7 @@ def explicit(
     whole = domain if domain is not None else Domain.of_shape((cells,))
     if whole.cells != cells:
         raise InvalidInput(f"rows of {cells} entries do not fit a domain of {whole.cells} cells ({whole.shape})")
-    labels = names if names is not None else tuple(f"row {i}" for i in range(queries))
-    if len(labels) != queries or len(set(labels)) != queries:
-        raise InvalidInput(f"{queries} distinct row names are needed, found {len(set(labels))}")
+    if names is not None and (len(names) != queries or len(set(names)) != queries):
+        raise InvalidInput(f"{queries} distinct row names are needed, found {len(set(names))}")
+    labels: Sequence[str] = RowNumbers(queries) if names is None else names
     return Workload(whole, (Block(title, tuple(range(len(whole.shape))), (operator,), (labels,)),))

@@ -1,0 +1,87 @@
+"""Columns of answers: read by rows, wherever they are, however long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dpdist.operators import Matrix
+from dpdist.store import Store, StoredArray
+
+COLUMN_BATCH = 2**20
+"""Rows that are looked at at once."""
+
+
+class Column(Protocol):
+    """Numbers, one a query."""
+
+    @property
+    def size(self) -> int:
+        """How many."""
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Rows start..stop, (stop - start,) float64."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """An array in memory."""
+
+    values: Matrix
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return int(self.values.size)
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Rows start..stop."""
+        return self.values[start:stop]
+
+
+@dataclass(frozen=True)
+class StoredColumn:
+    """``factor`` times an array in the store, rounded to whole numbers if ``whole``."""
+
+    store: Store
+    array: StoredArray
+    factor: float = 1.0
+    whole: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self.array.plan.shape[0]
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Rows start..stop, checked against the array's digests."""
+        values = self.store.read_rows(self.array, start, stop) * self.factor
+        return np.rint(values) if self.whole else np.asarray(values, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same number for every query."""
+
+    value: float
+    size: int
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Rows start..stop."""
+        return np.full(stop - start, self.value)
+
+
+def least(column: Column) -> float:
+    """The smallest value of a column."""
+    if isinstance(column, Constant):
+        return column.value
+    return min(float(column.read(start, stop).min()) for start, stop in batches(column.size))
+
+
+def batches(size: int, step: int = COLUMN_BATCH) -> Iterator[tuple[int, int]]:
+    """Row ranges of ``step`` rows."""
+    for start in range(0, size, step):
+        yield start, min(size, start + step)
