@@ -1,8 +1,13 @@
-"""A release over a histogram that is larger than the memory it is given: listed ranges over three attributes, product of optima.
+"""Work that is larger than the memory it is given. Every part prints a section with the plain way beside it, in the same run.
 
-    python benchmarks/scale.py [--side 1000] [--ranges 100] [--records 2000000] [--worker-gib 1.5] [--out table.md]
+    python benchmarks/scale.py gram      [--rows 4000000] [--columns 2048]      W'W of a stored int8 W
+    python benchmarks/scale.py cells     [--cells 31]                           2^31 noisy cells
+    python benchmarks/scale.py count     [--records 100000000]                  records into 10^7 cells
+    python benchmarks/scale.py explicit  [--rows 1000000] [--columns 2048]      a stored W end to end
+    python benchmarks/scale.py products  [--side 1000] [--ranges 100]           listed ranges over three attributes
 
-Workers are processes of a local Dask cluster with a memory limit each; peak memory is sampled over them and this process.
+with [--worker-gib 1] [--folder scratch] [--out table.md]. Workers are processes of a local Dask cluster with a memory limit each;
+peak memory (proportional, so that shared pages count once) is sampled over them and this process.
 """
 
 from __future__ import annotations
@@ -12,41 +17,76 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet
+import threadpoolctl
+import zarr
 from distributed import LocalCluster
 
-from dpdist import engine, report, stages
+from dpdist import engine, histogram, report, stages
+from dpdist.domain import Attribute, Domain
+from dpdist.gram import stored_gram
 from dpdist.privacy import keys
 from dpdist.spec import ReleaseSpec, load
+from dpdist.store import Store, zarr_rows
+from dpdist.threads import cores
 from dpdist.workloads.basis import column_codes
 
 _T = TypeVar("_T")
+GIB = 2**30
 
 
 class Peak(threading.Thread):
-    """Largest resident memory of this process and all its children together."""
+    """Largest memory of this process and all its children together, and of the children alone."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.bytes, self.stop = 0, threading.Event()
+        self.bytes, self.children, self.stop = 0, 0, threading.Event()
 
     def run(self) -> None:
         me = psutil.Process()
         while not self.stop.wait(0.2):
-            total = 0
-            for process in [me, *me.children(recursive=True)]:
-                try:
-                    total += process.memory_info().rss
-                except psutil.NoSuchProcess:
-                    continue
-            self.bytes = max(self.bytes, total)
+            own, others = _resident(me), sum(_resident(child) for child in me.children(recursive=True))
+            self.bytes, self.children = max(self.bytes, own + others), max(self.children, others)
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.Error:
+        return 0
+
+
+@contextmanager
+def workers(gib: float) -> Iterator[engine.Engine]:
+    """Two worker processes of one thread."""
+    limit = int(gib * GIB)
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=limit, dashboard_address=None) as cluster,
+        engine.started(cluster.scheduler_address) as started,
+    ):
+        yield started
+
+
+@contextmanager
+def measured() -> Iterator[dict[str, float]]:
+    """Wall seconds and peak bytes of a block."""
+    out: dict[str, float] = {}
+    peak = Peak()
+    peak.start()
+    started = time.perf_counter()
+    yield out
+    out["seconds"] = time.perf_counter() - started
+    peak.stop.set()
+    peak.join()
+    out["peak"], out["children"] = peak.bytes, peak.children
 
 
 def write_records(path: Path, rows: int, side: int) -> None:
@@ -75,33 +115,224 @@ def spec_of(records: Path, side: int, ranges: int) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    """Run the release and print what each stage took."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--side", type=int, default=1000)
-    parser.add_argument("--ranges", type=int, default=100)
-    parser.add_argument("--records", type=int, default=2_000_000)
-    parser.add_argument("--worker-gib", type=float, default=1.5)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder) / "home"
-        keys.initialise(home)
-        write_records(Path(folder) / "records.parquet", options.records, options.side)
-        spec = load(spec_of(Path(folder) / "records.parquet", options.side, options.ranges))
-        os.chdir(folder)
-        lines = _measured(home, spec, options)
-    table = "\n".join(lines) + "\n"
-    print(table)
-    if options.out:
-        options.out.write_text(table)
+def write_rows(path: Path, rows: int, columns: int, kind: str = "range") -> None:
+    """A W of int8 in Zarr: ranges of random ends, or random signs."""
+    array = zarr.create_array(path, shape=(rows, columns), chunks=(min(rows, 8192), columns), dtype="int8", overwrite=True)
+    state = np.random.default_rng(0)
+    for start in range(0, rows, 8192):
+        stop = min(rows, start + 8192)
+        if kind == "signs":
+            array[start:stop] = state.integers(-1, 2, (stop - start, columns), dtype=np.int8)
+            continue
+        ends = np.sort(state.integers(0, columns + 1, (stop - start, 2)), axis=1)
+        cells = np.arange(columns)
+        array[start:stop] = ((cells >= ends[:, :1]) & (cells < np.maximum(ends[:, 1:], ends[:, :1] + 1))).astype(np.int8)
 
 
-def _measured(home: Path, spec: ReleaseSpec, options: argparse.Namespace) -> list[str]:
-    """The table: one row a stage, then memory, and the errors against the truth."""
-    cells = options.side**3
-    peak = Peak()
-    peak.start()
+def gram(options: argparse.Namespace, folder: Path) -> list[str]:
+    """W'W of a stored int8 W against a SYRK in memory; twice, to show growth in m."""
+    rows, columns = options.rows or 4_000_000, options.columns
+    lines = [f"## W'W of a stored int8 W of {columns} columns, 2 workers of {options.worker_gib:g} GiB", ""]
+    lines += [
+        "| rows | GiB | seconds | GFLOP/s | of SYRK in memory | peak of workers, GiB | of all, GiB | exact |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    syrk = _syrk_rate(columns)
+    write_rows(folder / "w.zarr", rows, columns, "signs")
+    for m in sorted({rows // 4, rows}):
+        source = zarr_rows(str(folder / "w.zarr"))
+        source = type(source)(source.location, (m, columns))
+        with workers(options.worker_gib) as started, measured() as took:
+            started.exchange = store = Store(folder / f"store-{m}")
+            found = stored_gram(store, started, source, "gram")
+        some = slice(0, min(8, columns))
+        truth = np.zeros((columns, some.stop), dtype=np.int64)
+        for start in range(0, m, 2**16):
+            block = source.read(start, min(m, start + 2**16))
+            truth += (block.T.astype(np.float32) @ block[:, some].astype(np.float32)).astype(np.int64)  # sums below 2^24
+        exact = bool((store.read(found)[:, some] == truth).all())
+        rate = 2.0 * m * columns**2 / took["seconds"] / 1e9
+        lines.append(
+            f"| {m:,} | {m * columns / GIB:.1f} | {took['seconds']:.1f} | {rate:.0f} | {rate / syrk:.2f} | "
+            f"{took['children'] / GIB:.2f} | {took['peak'] / GIB:.2f} | {exact} |"
+        )
+    return [*lines, "", f"SYRK in memory, float32, {cores()} threads: {syrk:.0f} GFLOP/s, counted as a full product."]
+
+
+def _syrk_rate(columns: int) -> float:
+    block = np.random.default_rng(0).integers(-1, 2, (16384, columns)).astype(np.float32)
+    best = np.inf
+    with threadpoolctl.threadpool_limits(cores()):
+        for _ in range(4):
+            started = time.perf_counter()
+            block.T @ block
+            best = min(best, time.perf_counter() - started)
+    return 2.0 * block.shape[0] * columns**2 / best / 1e9
+
+
+def cells(options: argparse.Namespace, folder: Path) -> list[str]:
+    """Noise on every cell of three attributes, published as Zarr; against a plain Zarr write of the same bytes."""
+    sizes = [2 ** ((options.cells + i) // 3) for i in range(3)]
+    total = int(np.prod(sizes))
+    content: dict[str, Any] = {
+        "release": "cells",
+        "records": {"path": str(folder / "records.parquet")},
+        "domain": {name: {"from": 0, "to": size - 1} for name, size in zip("abc", sizes, strict=True)},
+        "workload": [{"marginals": {"of": [["a", "b", "c"]]}}],
+        "mechanism": "identity",
+        "budget": {"rho": 0.1},
+        "ledger": {"dataset": "scale", "cap": {"rho": 0.1}},
+        "output": {"formats": ["zarr"]},
+    }
+    write_records(folder / "records.parquet", options.records or 2_000_000, min(sizes))
+    lines, done = released(load(content), folder, options)
+    stored = Store(folder / "home" / "store").open("measurements/cells")
+    plain = _plain_write(Store(folder / "home" / "store"), stored.name, folder / "plain.zarr")
+    took = float(next(line for line in lines if line.startswith("| measure")).split("|")[2])
+    answers = zarr.open_group(str(Path(done.folder) / "answers.zarr"), mode="r")
+    errors = float(np.asarray(answers["standard_error"][:1])[0])
+    some = np.asarray(answers["answer"][: 2**20])
+    return [
+        f"## Noise on {total:,} cells ({8 * total / GIB:.1f} GiB), 2 workers of {options.worker_gib:g} GiB",
+        "",
+        *lines,
+        "",
+        f"plain Zarr write of the noisy values, same chunks and codec: {plain:.1f} s; exact noise, counts read, digests, writing and "
+        f"reading back against them: {took:.1f} s, {plain / took:.2f} of the plain rate",
+        f"root mean square of the first {some.size:,} answers over the standard error: {np.sqrt(np.mean(some**2)) / errors:.3f}",
+    ]
+
+
+def _plain_write(store: Store, name: str, target: Path) -> float:
+    """Seconds of writing the values of a stored array, in its chunks; reading them is not counted."""
+    stored = store.open(name)
+    plan = stored.plan
+    chunk = plan.shard_rows // 8
+    array = zarr.create_array(
+        target,
+        shape=plan.shape,
+        dtype=plan.dtype,
+        chunks=(chunk,),
+        shards=(plan.shard_rows,),
+        compressors=zarr.codecs.ZstdCodec(level=1),
+    )
+    seconds = 0.0
+    for shard in range(0, plan.shards, 2):
+        start, stop = plan.bounds(shard)[0], plan.bounds(min(shard + 1, plan.shards - 1))[1]
+        block = store.read_rows(stored, start, stop)
+        begun = time.perf_counter()
+        array[start:stop] = block  # zarr writes the shards of a slice side by side
+        seconds += time.perf_counter() - begun
+    return seconds
+
+
+def count(options: argparse.Namespace, folder: Path) -> list[str]:
+    """Records into 10^7 cells, against DuckDB's and Polars' group-by of the same file."""
+    records = options.records or 100_000_000
+    path = folder / "records.parquet"
+    state = np.random.default_rng(0)
+    schema = pa.schema([("a", pa.int32()), ("b", pa.int32())])
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        for start in range(0, records, 10**6):
+            size = min(10**6, records - start)
+            columns = [pa.array(state.integers(0, top, size).astype(np.int32)) for top in (10_000, 1_000)]
+            writer.write_table(pa.table(columns, schema=schema))
+    domain = Domain((Attribute("a", edges=tuple(range(10_001))), Attribute("b", edges=tuple(range(1_001)))))
+    with workers(options.worker_gib) as started, measured() as took:
+        source = histogram.source_of(path, columns={})
+        stored, _ = histogram.count(source, domain, Store(folder / "store"), started, scratch=folder / "scratch")
+    counts = Store(folder / "store").read(stored)
+    rows = [("dpdist, with digests", took["seconds"], took["peak"], int(counts.sum()) == records)]
+    rows += _group_bys(path, counts)
+    own = rows[0][1]
+    return [
+        f"## {records:,} records ({path.stat().st_size / GIB:.2f} GiB of Parquet) into {domain.cells:,} cells",
+        "",
+        "| | seconds | dpdist's rate over this one | peak, GiB | same counts |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {name} | {seconds:.1f} | {seconds / own:.2f} | {peak / GIB:.2f} | {same} |"
+            for name, seconds, peak, same in rows
+        ),
+    ]
+
+
+def _group_bys(path: Path, counts: np.ndarray) -> list[tuple[str, float, float, bool]]:
+    try:
+        import duckdb
+        import polars
+    except ImportError:
+        return []
+    out = []
+
+    def same(table: pa.Table) -> bool:
+        cell = table["a"].to_numpy().astype(np.int64) * 1000 + table["b"].to_numpy()
+        return bool((counts[cell] == table["n"].to_numpy()).all()) and table.num_rows == int((counts > 0).sum())
+
+    with measured() as took:
+        table = duckdb.sql(f"select a, b, count(*) as n from '{path}' group by all").to_arrow_table()
+    out.append(("DuckDB", took["seconds"], took["peak"], same(table)))
+    with measured() as took:
+        frame = polars.scan_parquet(path).group_by("a", "b").agg(polars.len().alias("n")).collect()
+    out.append(("Polars", took["seconds"], took["peak"], same(frame.to_arrow())))
+    return out
+
+
+def explicit(options: argparse.Namespace, folder: Path) -> list[str]:
+    """A stored W end to end: gram, COA, answers."""
+    rows, columns = options.rows or 1_000_000, options.columns
+    write_rows(folder / "w.zarr", rows, columns)
+    write_records(folder / "records.parquet", options.records or 1_000_000, columns)
+    content: dict[str, Any] = {
+        "release": "explicit",
+        "records": {"path": str(folder / "records.parquet")},
+        "domain": {"a": {"from": 0, "to": columns - 1}},
+        "workload": [{"rows": {"file": str(folder / "w.zarr")}}],
+        "mechanism": "coa",
+        "budget": {"rho": 0.1},
+        "ledger": {"dataset": "scale", "cap": {"rho": 0.1}},
+    }
+    lines, done = released(load(content), folder, options)
+    table, certificate = report.load(Path(done.folder))
+    x = np.bincount(pyarrow.parquet.read_table(folder / "records.parquet")["a"].to_numpy(), minlength=columns)
+    truth = np.concatenate(
+        [zarr_rows(str(folder / "w.zarr")).read(s, min(rows, s + 8192)) @ x for s in range(0, rows, 8192)]
+    )
+    asked = table["standard_error"].to_numpy() > 0  # some ranges are empty
+    deviations = (table["answer"].to_numpy() - truth)[asked] / table["standard_error"].to_numpy()[asked]
+    return [
+        f"## A stored W of {rows:,} x {columns} ({rows * columns / GIB:.1f} GiB, {8 * rows * columns / GIB:.0f} as float64) end to end",
+        "",
+        *lines,
+        _certified(certificate, deviations),
+    ]
+
+
+def _certified(certificate: dict[str, Any], deviations: np.ndarray) -> str:
+    gap, rms = certificate["mechanism"]["certified_gap"], np.sqrt(np.mean(deviations**2))
+    return f"certified gap {gap:.1e}; root mean square of (answer - truth) / standard error: {rms:.3f}"
+
+
+def products(options: argparse.Namespace, folder: Path) -> list[str]:
+    """Listed ranges over three attributes, product of optima."""
+    write_records(folder / "records.parquet", options.records or 2_000_000, options.side)
+    spec = load(spec_of(folder / "records.parquet", options.side, options.ranges))
+    lines, done = released(spec, folder, options)
+    table, certificate = report.load(Path(done.folder))
+    deviations = (table["answer"].to_numpy() - _truth(spec)) / table["standard_error"].to_numpy()
+    size = options.side**3
+    return [
+        f"## {table.num_rows:,} boxes over {size:,} cells ({8 * size / GIB:.1f} GiB of counts), 2 workers of {options.worker_gib:g} GiB",
+        "",
+        *lines,
+        _certified(certificate, deviations),
+    ]
+
+
+def released(spec: ReleaseSpec, folder: Path, options: argparse.Namespace) -> tuple[list[str], stages.Release]:
+    """Publish a release; one row a stage, then memory."""
+    home = folder / "home"
+    keys.initialise(home)
     took: dict[str, float] = {}
 
     def step(name: str, work: Callable[[], _T]) -> _T:
@@ -110,30 +341,49 @@ def _measured(home: Path, spec: ReleaseSpec, options: argparse.Namespace) -> lis
         took[name] = time.perf_counter() - started
         return out
 
-    limit = int(options.worker_gib * 2**30)
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=limit, dashboard_address=None) as cluster,
-        engine.started(cluster.scheduler_address) as started,
-    ):
+    with workers(options.worker_gib) as started, measured() as whole:
         context = stages.Context(home, stages.store_of(home), started, stages.silent)
         done = stages.release(context, spec, step=step)
-    peak.stop.set()
-    table, certificate = report.load(done.folder)
-    deviations = (table["answer"].to_numpy() - _truth(spec)) / table["standard_error"].to_numpy()
-    lines = [
-        f"{cells:,} cells ({8 * cells / 2**30:.1f} GiB of counts), {options.records:,} records, "
-        f"{table.num_rows:,} queries, 2 workers of {options.worker_gib:g} GiB",
-        "",
-        "| stage | seconds |",
-        "|---|---|",
-        *(f"| {name} | {seconds:.1f} |" for name, seconds in took.items()),
-        "",
-        f"peak memory of all processes together: {peak.bytes / 2**30:.2f} GiB "
-        f"({peak.bytes / (8 * cells):.2f} of the counts)",
-        f"certified gap {certificate['mechanism']['certified_gap']:.1e}; "
-        f"root mean square of (answer - truth) / standard error: {np.sqrt(np.mean(deviations**2)):.3f}",
-    ]
-    return lines
+    lines = ["| stage | seconds |", "|---|---|", *(f"| {name} | {seconds:.1f} |" for name, seconds in took.items()), ""]
+    lines.append(
+        f"peak memory: {whole['children'] / GIB:.2f} GiB of the workers, {whole['peak'] / GIB:.2f} GiB with this process"
+    )
+    return lines, done
+
+
+PARTS: dict[str, Callable[[argparse.Namespace, Path], list[str]]] = {
+    "gram": gram,
+    "cells": cells,
+    "count": count,
+    "explicit": explicit,
+    "products": products,
+}
+
+
+def main() -> None:
+    """Run a part and print its section."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--columns", type=int, default=2048)
+    parser.add_argument("--cells", type=int, default=31, help="log2 of the number of cells")
+    parser.add_argument("--side", type=int, default=1000)
+    parser.add_argument("--ranges", type=int, default=100)
+    parser.add_argument("--records", type=int)
+    parser.add_argument("--worker-gib", type=float, default=1.0)
+    parser.add_argument("--folder", type=Path, help="where scratch data goes; default: the system's")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        os.environ["DPDIST_HOME"] = str(folder / "home")
+        os.chdir(folder)
+        out = options.out
+        table = "\n".join(PARTS[options.part](options, folder)) + "\n"
+        os.chdir("/")
+    print(table)
+    if out:
+        out.write_text(table)
 
 
 def _truth(spec: ReleaseSpec) -> np.ndarray:

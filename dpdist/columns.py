@@ -74,11 +74,13 @@ class Constant:
         return np.full(stop - start, self.value)
 
 
-def least(column: Column) -> float:
-    """The smallest value of a column."""
+def least_positive(column: Column) -> float:
+    """The smallest value of a column above zero, 1 if there is none."""
     if isinstance(column, Constant):
         return column.value
-    return min(float(column.read(start, stop).min()) for start, stop in batches(column.size))
+    parts = (column.read(start, stop) for start, stop in batches(column.size))
+    found = min(float(part.min(initial=np.inf, where=part > 0)) for part in parts)
+    return found if np.isfinite(found) else 1.0
 
 
 def batches(size: int, step: int = COLUMN_BATCH) -> Iterator[tuple[int, int]]:

@@ -20,6 +20,7 @@ import numpy as np
 import threadpoolctl
 
 from dpdist.errors import EngineError, OutOfMemory
+from dpdist.threads import cores
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -344,11 +345,6 @@ def _local_cluster(processes: int, memory_bytes: int) -> Any:
             dashboard_address=None,
             silence_logs=logging.ERROR,
         )
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory_bytes() -> int:

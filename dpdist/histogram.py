@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from dpdist.domain import OUTSIDE, Attribute, Domain, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
-from dpdist.store import ArrayPlan, Store, StoredArray
+from dpdist.store import SHARD_BYTES, ArrayPlan, Store, StoredArray
+from dpdist.threads import in_order
 
 BATCH_ROWS = 250_000
 PARTS_A_WORKER = 4
@@ -99,7 +100,15 @@ def source_of(
     strange = [path.name for path in paths if _kind(path) is None]
     if strange:
         raise InvalidSpec(f"records in {strange[0]!r} cannot be read: allowed are .parquet, .csv and .csv.gz")
-    files = tuple((str(path), _file_digest(path)) for path in paths)
+    files = tuple((str(path), digest) for path, digest in zip(paths, in_order(_file_digest, paths), strict=True))
+    seen: dict[str, str] = {}
+    for path, digest in files:
+        if digest in seen:
+            raise InvalidSpec(
+                f"{Path(seen[digest]).name} and {Path(path).name} hold the same records: every record would count twice; "
+                "remove one of them"
+            )
+        seen[digest] = path
     return Source(files, columns, header, person, most_records)
 
 
@@ -153,6 +162,18 @@ DENSE_COPIES = 3
 """Arrays of all counts that a task holds at once when it counts densely."""
 PENDING_PAIRS = 2**22
 """Positions that a sparse count keeps in memory before it writes them."""
+
+
+def task_bytes(layout: Layout, engine: Engine) -> int:
+    """What a task of counting takes: all counts, or pending pairs and then the counts of a range."""
+    batch = 2 * BATCH_ROWS * 64
+    if not _sparse(layout, engine):
+        return DENSE_COPIES * 8 * layout.size + batch
+    return max(PAIR_COPIES * 16 * PENDING_PAIRS, engine.memory_bytes // 4 + 2 * SHARD_BYTES) + batch
+
+
+PAIR_COPIES = 6
+"""Copies of pending pairs while they are sorted and added up."""
 
 
 def _sparse(layout: Layout, engine: Engine) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.domain import Layout
-from dpdist.engine import Engine, cores
+from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.operators.kronecker import widest
@@ -23,6 +22,7 @@ from dpdist.strategies.dawa import AdaptiveLattice
 from dpdist.strategies.grid import Grid
 from dpdist.strategies.lattice import MOST_RECORDS, TableLattice
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid
+from dpdist.threads import in_order
 from dpdist.workloads.basis import SubsetBasis
 
 
@@ -155,8 +155,7 @@ def draw(
             drawn += store.read_rows(exact, start, stop) if isinstance(exact, StoredArray) else exact[start:stop]
         return store.write_shard(target, shard, drawn)
 
-    with ThreadPoolExecutor(min(cores(), target.shards)) as pool:  # noise, digests and codecs leave the interpreter's lock
-        digests = list(pool.map(write, range(target.shards)))
+    digests = list(in_order(write, range(target.shards)))
     return store.finish(target, digests, {"noise": noise.kind, "scale": noise.scale, **facts})
 
 

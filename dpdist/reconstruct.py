@@ -74,7 +74,7 @@ class Reader:
             rows = self.basis.coordinates(start, stop, weighted=False)
             spread, unit = rows @ self.inverse, 1.0
         squares = np.einsum("ij,ij->i", spread, spread)
-        concentration = np.einsum("ij,ij,ij,ij->i", spread, spread, spread, spread) / np.maximum(squares, 1e-300) ** 2
+        concentration = np.einsum("ij,ij,ij,ij->i", spread, spread, spread, spread) / np.maximum(squares**2, 1e-300)
         errors = np.sqrt(squares) * noise.deviation * unit
         return rows @ estimate, errors, errors * noise.half_width_95(concentration)
 

@@ -11,7 +11,6 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -27,11 +26,11 @@ import pyarrow.dataset
 import pyarrow.parquet
 
 from dpdist import charts, store
-from dpdist.columns import Column, batches, least
+from dpdist.columns import Column, batches, least_positive
 from dpdist.domain import Domain
-from dpdist.engine import cores
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.operators import Identity, Matrix, Prefix, Toeplitz
+from dpdist.threads import in_order
 from dpdist.workloads import Block, Workload
 
 CERTIFICATE = "release.json"
@@ -360,8 +359,7 @@ def _write_parquet(content: Content, digits: int, folder: Path) -> None:
         part = folder / "answers.parquet" / f"part-{bounds[0] // PART_ROWS:05d}.parquet"
         _write_table(content, digits, *bounds, part)
 
-    with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(write, batches(size, PART_ROWS)))
+    list(in_order(write, batches(size, PART_ROWS)))
 
 
 def _write_table(content: Content, digits: int, start: int, stop: int, path: Path) -> None:
@@ -402,7 +400,7 @@ def _digest(path: Path) -> str:
 
 def decimals_of(errors: Column) -> int:
     """Decimals to publish: a thousandth of the smallest standard error; finer digits are noise and differ by machine."""
-    return int(max(0, 3 - np.floor(np.log10(least(errors)))))
+    return int(max(0, 3 - np.floor(np.log10(least_positive(errors)))))
 
 
 def _column(name: str) -> str:

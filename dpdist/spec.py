@@ -19,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
+from dpdist.histogram import Source, source_of
 from dpdist.operators import Saved
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.store import zarr_rows
@@ -358,6 +359,21 @@ class PostprocessSpec(Part):
         return self
 
 
+class SeparationSpec(Part):
+    """How mechanism 'eigen' is made for many cells; by default every eigen-query gets a weight of its own."""
+
+    group_size: int | None = Field(None, ge=2, description="eigen-queries a group; n^(1/3) is a good size")
+    principal: int | None = Field(
+        None, ge=1, description="leading eigen-queries with weights of their own, the rest share one"
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> SeparationSpec:
+        if self.group_size is not None and self.principal is not None:
+            raise ValueError("give either 'group_size' or 'principal'")
+        return self
+
+
 class LimitsSpec(Part):
     """What optimising the strategy may take; mechanisms that need more are left out."""
 
@@ -399,6 +415,7 @@ class ReleaseSpec(Part):
     objective: Literal["total", "worst"] = Field(
         "total", description="least sum of squared errors, or (marginals only) the least largest error of a count"
     )
+    eigen: SeparationSpec = Field(default_factory=lambda: SeparationSpec.model_validate({}))
     limits: LimitsSpec = Field(default_factory=lambda: LimitsSpec.model_validate({}))
     tolerance: float = Field(1e-6, gt=0, lt=1, description="certified relative gap at which the optimiser stops")
     budget: ReleaseBudgetSpec
@@ -478,13 +495,30 @@ class ReleaseSpec(Part):
 
     def with_records(self, path: Path) -> ReleaseSpec:
         """The same spec over other records."""
-        return self.model_copy(update={"records": self.records.model_copy(update={"path": str(path)})})
+        copy = self.model_copy(update={"records": self.records.model_copy(update={"path": str(path)})})
+        copy.__dict__.pop("source", None)
+        return copy
+
+    @cached_property
+    def source(self) -> Source:
+        """The files of the records, each hashed once. Raises: InvalidSpec when there are none."""
+        person = self.records.person
+        return source_of(
+            self.records_path,
+            columns=self.records.columns,
+            header=self.records.header,
+            person=person.column,
+            most_records=person.most_records,
+        )
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured. Paths, titles, output folders and post-processing do not enter."""
         content = self.model_dump(
-            mode="json", by_alias=True, exclude={"title", "output", "records", "ledger", "postprocess"}
+            mode="json",
+            by_alias=True,
+            exclude={"title", "output", "records", "ledger", "postprocess"},
+            exclude_defaults=True,  # what later versions add does not make another spec of it
         )
         facts = {
             "spec": content,

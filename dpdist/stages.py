@@ -18,14 +18,14 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import platformdirs
 
-from dpdist import histogram, report
+from dpdist import histogram, memory, report
 from dpdist.columns import Column, Constant, StoredColumn
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
 from dpdist.gram import gram as gram_of_workload
 from dpdist.measure import draw, exact_measurement
-from dpdist.operators import Dense, Identity, Matrix, Operator, Product, Stack
+from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, opened
@@ -41,6 +41,7 @@ from dpdist.reconstruct import (
     streamed_answers,
     term_reader,
 )
+from dpdist.separation import separated_design
 from dpdist.spec import ReleaseSpec
 from dpdist.store import Store, StoredArray
 from dpdist.strategies import (
@@ -49,6 +50,7 @@ from dpdist.strategies import (
     convolution,
     datacube,
     dawa,
+    eigen_design,
     fourier,
     gaussian,
     hierarchical,
@@ -76,16 +78,17 @@ from dpdist.strategies.planner import (
     Candidate,
     Effort,
     Optimiser,
+    alternatives,
     best,
     candidates,
     considered,
+    default_group,
     effort,
     planned_effort,
 )
 from dpdist.strategies.term_grid import TermGrid
 from dpdist.strategies.terms import Term
 from dpdist.workloads import Workload, integer_basis
-from dpdist.workloads.basis import SubsetBasis
 
 _T = TypeVar("_T")
 
@@ -249,7 +252,7 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
         context.progress("count", f"{done} of {total} groups of partitions")
 
     counts, tally = histogram.count(
-        _source(spec),
+        spec.source,
         spec.attributes,
         context.store,
         context.engine,
@@ -268,17 +271,6 @@ def _distances(store: Store, counts: StoredArray, centre: int) -> StoredArray:
     return store.put(name, np.abs(store.read(counts) - centre))
 
 
-def _source(spec: ReleaseSpec) -> histogram.Source:
-    person = spec.records.person
-    return histogram.source_of(
-        spec.records_path,
-        columns=spec.records.columns,
-        header=spec.records.header,
-        person=person.column,
-        most_records=person.most_records,
-    )
-
-
 Companion = tuple[Plan, StoredArray]
 """Another release of the same records: its plan and its measurement."""
 
@@ -291,7 +283,7 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
     """
     if not spec.companions:
         return ()
-    out, records = [], _source(spec).digest
+    out, records = [], spec.source.digest
     for other in spec.companions:
         with opened(context.home) as ledger:
             receipt = ledger.receipt(other.release)
@@ -306,7 +298,7 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
         if stored.facts["grid"] != planned.grid.digest or stored.facts["scale"] != planned.noise.scale:
             raise InvalidInput(f"the spec of {other.release!r} was changed after its release; give the one it was made with")
         counts, _ = count(context, other, planned.layout)
-        if _source(other).digest != records or counts.digest != receipt.histogram_digest:
+        if other.source.digest != records or counts.digest != receipt.histogram_digest:
             raise InvalidInput(
                 f"release {other.release!r} was made from other records; only releases of the same can be combined"
             )
@@ -331,8 +323,16 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     loss = grid.loss(spec.budget.loss, noise)
     _check_fit(spec, strategy, grid)
     planned = Plan(spec, strategy, candidates(compared, workload, lower), needs, grid, noise, loss)
-    _enough_memory(context, "measuring", MEASURE_COPIES * 8 * _held(planned))
+    memory.check(stage_memory(planned, context.engine), FEWER)
     return planned
+
+
+FEWER = "set 'mechanism: residual' or 'limits', give the workers more memory, or ask for fewer attributes together"
+
+
+def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
+    """What every stage of a planned release takes."""
+    return memory.memory_plan(planned.workload, planned.grid, planned.layout, planned.effort, engine)
 
 
 def _grid(spec: ReleaseSpec, strategy: Strategy) -> AnyGrid:
@@ -340,23 +340,6 @@ def _grid(spec: ReleaseSpec, strategy: Strategy) -> AnyGrid:
     if strategy.name == "dawa":
         return adaptive_lattice(spec.queries, spec.neighbours, most)
     return grid_of(strategy, spec.queries, neighbours=spec.neighbours, most_records=most)
-
-
-MEASURE_COPIES = 6
-"""Copies of counts and measurements that measuring and reading hold at once."""
-
-
-def _held(planned: Plan) -> int:
-    """Counts and measured values that are held at once, where they are not worked on shard by shard."""
-    grid = planned.grid
-    if isinstance(grid, TableLattice):
-        return planned.layout.size + 6 * grid.rows  # limbs and their spectra
-    if isinstance(grid, TermGrid):
-        return 0 if grid.streamed else planned.layout.size + grid.rows
-    if isinstance(grid, Grid) and grid.multiple is not None:
-        return 0 if _cell_by_cell(planned) else planned.layout.size
-    over_cells = isinstance(grid, AdaptiveLattice) or not isinstance(grid.base, SubsetBasis)
-    return grid.rows + (planned.layout.size if over_cells else 0)
 
 
 def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: AnyGrid) -> None:
@@ -404,8 +387,11 @@ def _solved_strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm)
         return term_strategy(
             context, spec, f"residual-{spec.tolerance:g}", partial(residual_products, tolerance=spec.tolerance)
         )
-    optimiser: Optimiser = "low_rank" if name == "low-rank" else "kronecker" if name == "kronecker" else "coa"
-    _enough_memory(context, "optimising the strategy", effort(spec.queries, optimiser).memory_bytes)
+    optimisers: dict[str, Optimiser] = {"low-rank": "low_rank", "kronecker": "kronecker", "eigen": "eigen"}
+    needed = effort(spec.queries, optimisers.get(name, "coa")).memory_bytes
+    _enough_memory(context, f"optimising strategy {name!r}", needed, instead_of=spec.queries)
+    if name == "eigen":
+        return eigen_strategy(context, spec)
     if name == "kronecker":
         tell = _Watcher(context.store, "", context.progress)
         solve = partial(kronecker, tolerance=spec.tolerance, on_step=tell)
@@ -427,11 +413,16 @@ _OVER_MARGINALS: dict[str, Callable[[Workload], Strategy]] = {
 }
 
 
-def _enough_memory(context: Context, what: str, needed_bytes: int) -> None:
+def _enough_memory(context: Context, what: str, needed_bytes: int, instead_of: Workload | None = None) -> None:
+    """Raises: OutOfMemory, with what answers a workload ``instead_of`` an optimisation that does not fit."""
     limit = context.engine.heavy_bytes
-    if needed_bytes > limit:
-        cure = "set 'mechanism: residual' or 'limits', or ask for fewer attributes together"
-        raise OutOfMemory(what, needed_bytes, limit, cure)
+    if needed_bytes <= limit:
+        return
+    cure = FEWER
+    if instead_of is not None:
+        others = alternatives(instead_of, limit)
+        cure = f"start a worker with more memory, merge values, or set 'mechanism' to {others}"
+    raise OutOfMemory(what, needed_bytes, limit, cure)
 
 
 def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
@@ -454,6 +445,33 @@ def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
     facts = stored.facts
     record = Solve(facts["method"], facts["stop"], ())
     return Strategy("coa", operator, facts["cost"], facts["lower_bound"], record)
+
+
+def eigen_strategy(context: Context, spec: ReleaseSpec) -> Strategy:
+    """AM's strategy, solved once for each workload and way of separation; groups are solved by the workers."""
+    group = spec.eigen.group_size or (None if spec.eigen.principal else default_group(spec.queries))
+    name = f"strategies/{spec.queries.fingerprint[:32]}-eigen-{group}-{spec.eigen.principal}-{spec.tolerance:g}"
+    if not context.store.exists(name):
+        v = gram(context, spec.queries)
+        if group is None:
+            context.progress("plan", "weighting eigen-queries")
+            solve = partial(eigen_design, principal=spec.eigen.principal, tolerance=spec.tolerance)
+            solved = context.engine.heavy(solve, v)
+        else:
+
+            def tell(done: int, total: int) -> None:
+                context.progress("plan", f"{done} of {total} groups of eigen-queries")
+
+            work = f"scratch/{name}"
+            solved = separated_design(
+                context.store, context.engine, v, work, group_size=group, tolerance=spec.tolerance, on_done=tell
+            )
+            context.store.delete(work)
+        context.store.put_first(name, _stored_matrix(solved.operator), _strategy_facts(solved))
+    stored = context.store.open(name)
+    facts = stored.facts
+    operator = Dense(context.store.read(stored))
+    return Strategy("eigen", operator, facts["cost"], facts["lower_bound"], Solve(facts["method"], facts["stop"], ()))
 
 
 def _coa(store: Store, checkpoint: str, tolerance: float, tell: _Watcher, given: Workload | Matrix) -> Strategy:
@@ -561,6 +579,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
         charged = before is None or before.state == "aborted"
         if not charged or context.store.exists(name):
             _consistent(before is not None and before.state, context.store.exists(name), spec.release)
+        _one_period(context.store, ledger, spec, charge, claim=False)
         exact = None
         if charged or not context.store.exists(name):
             if part is not None and part.start > 0:
@@ -570,6 +589,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
                 assert isinstance(exact, np.ndarray)
                 exact = exact[part.start * planned.grid.series : part.stop * planned.grid.series]
         charged = ledger.reserve(charge).loss != Loss() and charged
+        _one_period(context.store, ledger, spec, charge, claim=True)
         receipt = ledger.begin_drawing(spec.release)
         if receipt.state == "committed":
             return _committed_measurement(context.store, receipt), False
@@ -596,6 +616,34 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
         _whole_before_commit(context.store, stored)
         ledger.commit(spec.release, stored.digest)
         return stored, charged
+
+
+def _one_period(store: Store, ledger: Ledger, spec: ReleaseSpec, charge: Charge, *, claim: bool) -> None:
+    """A budget per period is for records of that period: a file that was counted in one period is refused in another.
+
+    A stream is charged in every period that it is released in, and may read its past.
+    Raises: InvalidInput when a file was counted in another period.
+    """
+    if charge.cap.per == "total" or spec.stream is not None:
+        return
+    for path, digest in spec.source.files:
+        name = f"periods/{charge.dataset}/{digest}.json"
+        mine = {"period": charge.period_key, "release": charge.release}
+        if claim and store.create_document(name, mine):
+            continue
+        if not store.has_document(name):
+            continue
+        other = store.read_document(name)
+        if other["period"] == mine["period"]:
+            continue
+        receipt = ledger.receipt(other["release"])
+        if receipt is not None and receipt.state != "aborted":
+            raise InvalidInput(
+                f"{Path(path).name} was counted in period {other['period']} by {other['release']!r}: a budget per {charge.cap.per} is "
+                f"for records of one {charge.cap.per} only; give the files of {mine['period']}"
+            )
+        if claim:
+            store.write_document(name, mine)
 
 
 def _as_begun(context: Context, planned: Plan) -> Plan:
@@ -752,7 +800,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
             given = _streamed_steps(context, planned, measured)
         found = context.engine.heavy(read, *given, planned.noise)
         return _stored_answers(context, planned, found, names)
-    if _cell_by_cell(planned) and not fitted:
+    if memory.cell_by_cell(workload, planned.grid) and not fitted:
         return _noisy_cells(context, planned, measured)
     if isinstance(planned.grid, TermGrid) and not fitted:
         return _answer_terms(context, planned, planned.grid, measured, names)
@@ -797,14 +845,6 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
 def _columns(context: Context, stored: Sequence[StoredArray]) -> Answers:
     answer, error, half = (StoredColumn(context.store, array) for array in stored)
     return Answers(answer, error, half)
-
-
-def _cell_by_cell(planned: Plan) -> bool:
-    """Whether the answers are the measured cells themselves, in their order."""
-    blocks = planned.workload.blocks
-    axes = tuple(range(len(planned.spec.attributes.shape)))
-    alone = len(blocks) == 1 and blocks[0].axes == axes and all(isinstance(f, Identity) for f in blocks[0].factors)
-    return isinstance(planned.grid, Grid) and planned.grid.multiple is not None and alone
 
 
 def _noisy_cells(context: Context, planned: Plan, measured: StoredArray) -> Answers:

@@ -13,7 +13,6 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,8 +29,8 @@ import zarr.codecs
 import zarr.storage
 from numpy.typing import NDArray
 
-from dpdist.engine import cores
 from dpdist.errors import StoreError
+from dpdist.threads import in_order
 
 Array = NDArray[Any]
 SHARD_BYTES = 32 * 2**20
@@ -170,7 +169,7 @@ class Store:
             "facts": stored.facts,
             "digest": stored.digest,
         }
-        if not self._create_document(f"{plan.name}/{_RECORD}", record):
+        if not self.create_document(f"{plan.name}/{_RECORD}", record):
             winner = self.open(plan.name)
             if winner.digest != stored.digest:
                 raise StoreError(f"array {plan.name!r} is already whole with other content; arrays are written once")
@@ -279,7 +278,7 @@ class Store:
         else:
             obstore.put(self._objects, name, _encoded(content))
 
-    def _create_document(self, name: str, content: dict[str, Any]) -> bool:
+    def create_document(self, name: str, content: dict[str, Any]) -> bool:
         """Write a document unless there is one; whether this call wrote it. Atomic between processes."""
         try:
             if self._is_local:
@@ -432,8 +431,7 @@ def export(folder: Path, sizes: dict[str, int], rows: Callable[[int, int], dict[
         for name, values in rows(start, stop).items():
             zarr.open_array(zarr.storage.LocalStore(folder / name), mode="r+")[start:stop] = values
 
-    with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(write, range(0, size, step)))
+    list(in_order(write, range(0, size, step)))
 
 
 EXPORT_ROWS = 2**21

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from dpdist import engine, report, stages
 from dpdist.errors import DpdistError, InvalidInput
+from dpdist.memory import StageMemory
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss, pld_epsilon, zcdp_epsilon
 from dpdist.privacy.ledger import Budget, Ledger, opened
@@ -70,14 +72,18 @@ def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = F
             )
     with _progress() as tell, engine.started(engine_address) as started:
         planned = stages.plan(stages.Context(home, stages.store_of(home), started, tell), checked)
+        takes = stages.stage_memory(planned, started)
     certificate = stages.certificate(planned)
     if as_json:
-        out.print_json(json.dumps({**certificate, "memory_bytes": needs.memory_bytes}))
+        out.print_json(
+            json.dumps({**certificate, "memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes]})
+        )
         return
     _print_mechanisms(certificate, {row.mechanism: _effort_text(checked.queries, row.mechanism) for row in planned.table})
     if checked.mechanism == "auto":
         for name, reason in why_not(norm, checked.queries, limits).items():
             out.print(f"[dim]{name}: {reason}[/]")
+    _print_memory(takes)
     _print_privacy(certificate)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
     _print_left(checked, planned.loss, home)
@@ -260,6 +266,14 @@ def _print_mechanisms(certificate: dict[str, Any], efforts: dict[str, str] | Non
         cells = [f"{chosen}{row['mechanism']}", rmse, worst, gap]
         table.add_row(*cells, *([efforts.get(row["mechanism"], "closed form")] if efforts else []))
     out.print(table)
+
+
+def _print_memory(takes: list[StageMemory]) -> None:
+    shown = [
+        f"{stage.stage} {stage.bytes / 2**30:.2f} of {stage.limit / 2**30:.2f}{' a task' if stage.on_workers else ''}"
+        for stage in takes
+    ]
+    out.print(f"[dim]memory, GiB: {', '.join(shown)}[/]")
 
 
 def _effort_text(queries: Workload, mechanism: str) -> str:

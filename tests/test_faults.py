@@ -118,7 +118,7 @@ def test_a_draw_killed_between_shards_is_finished_the_same(home: Path, monkeypat
     monkeypatch.setattr(Store, "write_shard", failing)
     with pytest.raises(KeyboardInterrupt):
         run(path, home)
-    assert written == [0, 1]
+    assert len(written) == 2
     halfway = home.parent / "halfway"
     shutil.copytree(home, halfway)
     monkeypatch.setattr(Store, "write_shard", original)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,9 +14,10 @@ import scipy.sparse
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Matrix, Operator
+from dpdist.threads import in_order
 
-BLOCK_BYTES = 64 * 2**20
-"""What a block of rows takes when it is worked on, float64."""
+BLOCK_BYTES = 128 * 2**20
+"""What a block of rows takes when it is worked on in double precision: in half of it a product reaches 95 % of its rate."""
 EXACT_FLOAT32 = 2**24
 """Whole numbers up to here are exact in single precision, and so are their sums."""
 CACHED_ENTRIES = 2**17
@@ -118,7 +116,7 @@ class Tall(Operator):
     @cached_property
     def profile(self) -> Profile:
         """Norms, digest and kind of the entries. Raises: InvalidInput for entries that are no finite numbers."""
-        parts = list(_in_threads(self._profile_of, _cut(self.shape, 0, self.shape[0])))
+        parts = list(in_order(self._profile_of, _cut(self.shape, 0, self.shape[0])))
         digest = hashlib.sha256("".join(part.digest for part in parts).encode()).hexdigest()
         return Profile(
             digest,
@@ -149,12 +147,10 @@ class Tall(Operator):
         return Profile(digest.hexdigest(), rows, columns, sums, integral)
 
     def matvec(self, x: Matrix) -> Matrix:
-        return np.concatenate(
-            list(_in_threads(lambda bounds: self._like(x, *bounds) @ x, _cut(self.shape, 0, self.shape[0])))
-        )
+        return np.concatenate(list(in_order(lambda bounds: self._like(x, *bounds) @ x, _cut(self.shape, 0, self.shape[0]))))
 
     def rmatvec(self, y: Matrix) -> Matrix:
-        products = _in_threads(lambda b: self._like(y, *b).T @ y[slice(*b)], _cut(self.shape, 0, self.shape[0]))
+        products = in_order(lambda b: self._like(y, *b).T @ y[slice(*b)], _cut(self.shape, 0, self.shape[0]))
         return np.asarray(sum(products))
 
     def rows(self, start: int, stop: int) -> Matrix:
@@ -218,6 +214,7 @@ class _Sum:
         self.total = np.zeros(widths, order="F")
         self.single = np.zeros(widths, dtype=np.float32, order="F")
         self.pending = 0
+        self.buffer = np.empty((0, columns), dtype=np.float32)  # fresh memory for every block costs a tenth of its product
 
     def add(self, block: Any) -> None:
         if scipy.sparse.issparse(block):
@@ -230,12 +227,19 @@ class _Sum:
             self.total = self._product(block.astype(np.float64), self.total)
             return
         for first in range(0, block.shape[0], rows):
-            part = block[first : first + rows].astype(np.float32)
+            part = self._in_single(block[first : first + rows])
             weight = part.shape[0] * int(largest) ** 2
             if self.pending + weight > EXACT_FLOAT32:
                 self._flush()
             self.single = self._product(part, self.single)
             self.pending += weight
+
+    def _in_single(self, part: Matrix) -> Matrix:
+        if self.buffer.shape[0] < part.shape[0]:
+            self.buffer = np.empty(part.shape, dtype=np.float32)
+        out = self.buffer[: part.shape[0]]
+        np.copyto(out, part, casting="unsafe")
+        return out
 
     def done(self) -> Matrix:
         self._flush()
@@ -282,14 +286,3 @@ def _cut(shape: tuple[int, int], start: int, stop: int) -> Iterator[tuple[int, i
     step = max(1, BLOCK_BYTES // (8 * shape[1]))
     for first in range(start - start % step, stop, step):
         yield max(first, start), min(first + step, stop)
-
-
-def _in_threads(function: Callable[[tuple[int, int]], Any], ranges: Iterator[tuple[int, int]]) -> Iterator[Any]:
-    """function of every range, in order, a few at once: reading, hashing and sums leave the interpreter's lock."""
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with ThreadPoolExecutor(threads) as pool:
-        waiting = [pool.submit(function, bounds) for bounds in islice(ranges, threads + 1)]
-        while waiting:
-            done = waiting.pop(0).result()
-            waiting += [pool.submit(function, bounds) for bounds in islice(ranges, 1)]
-            yield done

@@ -10,6 +10,7 @@ conjugate gradients in single precision. Every step gives both bounds, so the ga
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,14 +95,19 @@ def eigen_design(
     """
     _check_options(group_size, principal, design, relative, workload)
     gram = _relative_gram(workload) if relative and isinstance(workload, Workload) else gram_of(workload)
-    queries, costs, bound = _eigen_queries(gram) if design is None else _given_queries(gram, np.asarray(design))
+    queries, costs, bound = eigen_queries(gram) if design is None else _given_queries(gram, np.asarray(design))
     squares = np.square(queries.T)
     if principal is not None:
-        weights = _principal(squares, costs, principal, tolerance, on_step)
+        weights = principal_weights(squares, costs, principal, tolerance, on_step)
     elif group_size is not None:
         weights = _separated(squares, costs, group_size, tolerance, on_step)
     else:
         weights = program_1(squares, costs, tolerance=tolerance, on_step=on_step, start=start)
+    return designed(queries, weights, gram, bound, complete=complete)
+
+
+def designed(queries: Matrix, weights: Weights, gram: Matrix, bound: float, *, complete: bool = True) -> Strategy:
+    """The strategy of weighted design queries, (p, n), with Program 2's completing rows."""
     rows = np.sqrt(weights.weight)[:, None] * queries
     if complete:
         norms = np.einsum("ij,ij->j", rows, rows)
@@ -189,7 +195,7 @@ def _newton_step(
     return move, used + 0.5
 
 
-def _principal(squares: Matrix, costs: Matrix, principal: int, tolerance: float, on_step: OnStep) -> Weights:
+def principal_weights(squares: Matrix, costs: Matrix, principal: int, tolerance: float, on_step: OnStep) -> Weights:
     """Own weights for the leading queries, one common weight for the rest."""
     order = np.argsort(costs)[::-1]
     own, rest = order[:principal], order[principal:]
@@ -210,20 +216,34 @@ def group_weights(squares: Matrix, costs: Matrix, tolerance: float) -> tuple[Mat
     return found.weight, squares @ found.weight, found.cost
 
 
-def _separated(squares: Matrix, costs: Matrix, size: int, tolerance: float, on_step: OnStep) -> Weights:
-    """Eigen-query separation: groups in eigenvalue order, then one factor a group."""
+def separation(costs: Matrix, size: int) -> list[Matrix]:
+    """Groups of so many eigen-queries in the order of their eigenvalues, the largest first."""
     order = np.argsort(costs)[::-1]
-    groups = [order[start : start + size] for start in range(0, order.size, size)]
-    solved = [group_weights(np.ascontiguousarray(squares[:, group]), costs[group], tolerance) for group in groups]
+    return [order[start : start + size] for start in range(0, order.size, size)]
+
+
+def merged_weights(
+    groups: Sequence[Matrix],
+    solved: Sequence[tuple[Matrix, Matrix, float]],
+    tolerance: float,
+    on_step: OnStep,
+) -> Weights:
+    """The weights of all groups, one factor a group. Source: Li & Miklau 2012, section 4.2."""
     loads = np.ascontiguousarray(np.column_stack([load for _, load, _ in solved]))
     factors = program_1(loads, np.array([cost for _, _, cost in solved]), tolerance=tolerance, on_step=on_step)
-    weight = np.empty(costs.size)
+    weight = np.empty(sum(group.size for group in groups))
     for group, (own, _, _), factor in zip(groups, solved, factors.weight, strict=True):
         weight[group] = own * factor
     return Weights(weight, factors.cost, factors.lower_bound, factors.dual, factors.stop, factors.products)
 
 
-def _eigen_queries(gram: Matrix) -> tuple[Matrix, Matrix, float]:
+def _separated(squares: Matrix, costs: Matrix, size: int, tolerance: float, on_step: OnStep) -> Weights:
+    groups = separation(costs, size)
+    solved = [group_weights(np.ascontiguousarray(squares[:, group]), costs[group], tolerance) for group in groups]
+    return merged_weights(groups, solved, tolerance, on_step)
+
+
+def eigen_queries(gram: Matrix) -> tuple[Matrix, Matrix, float]:
     """Eigen-queries as rows, their eigenvalues, and the singular value bound; zero eigenvalues dropped."""
     values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
     top = float(values[-1])

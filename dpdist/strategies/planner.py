@@ -123,6 +123,7 @@ def planned_effort(workload: Workload, names: tuple[str, ...]) -> Effort:
         "kronecker": "kronecker",
         "marginals": "marginals",
         "low-rank": "low_rank",
+        "eigen": "eigen",
     }
     for name in names:
         if name in optimisers:
@@ -138,6 +139,7 @@ WORST_ANSWERS = 2**26
 """Variances that it may look at."""
 MechanismName = Literal[
     "coa",
+    "eigen",
     "kronecker",
     "marginals",
     "residual",
@@ -209,7 +211,42 @@ def _for_gaussian(workload: Workload, limits: Limits) -> tuple[str, ...]:
     residual = ("residual",) if is_separable(workload) and len(workload.domain.shape) > 1 else ()
     if limits.exceeded_by(effort(workload)) is None:
         return ("coa", *residual, "identity", "gaussian")
-    return (*residual, "identity", "gaussian", *(("wavelet", "hierarchical") if cells <= DENSE_CELLS else ()))
+    separated = ("eigen",) if limits.exceeded_by(effort(workload, "eigen")) is None else ()
+    return (*separated, *residual, "identity", "gaussian", *(("wavelet", "hierarchical") if cells <= DENSE_CELLS else ()))
+
+
+def default_group(workload: Workload) -> int | None:
+    """Eigen-queries a group of mechanism 'eigen' when the spec does not say: none up to ``DENSE_CELLS`` cells."""
+    cells = workload.shape[1]
+    return None if cells <= DENSE_CELLS else round(cells ** (1 / 3))
+
+
+def alternatives(workload: Workload, memory_bytes: int) -> str:
+    """What answers a workload whose optimum does not fit, with what each needs or how far it is from the optimum."""
+    out = []
+    if is_product(workload) and len(workload.blocks[0].axes) > 1:
+        needed = effort(workload, "kronecker").memory_bytes
+        if needed <= memory_bytes:
+            out.append(f"'kronecker' (the same optimum in {needed / 2**30:.2f} GiB)")
+    if is_marginals(workload):
+        out.append("'marginals' (the same optimum in closed form)")
+    if is_separable(workload) and len(workload.domain.shape) > 1:
+        out.append("'residual' (seconds; certified by 'dpdist plan')")
+    if (needed := effort(workload, "eigen").memory_bytes) <= memory_bytes:
+        out.append(
+            f"'eigen' with eigen.group_size (a tenth of the time, {needed / 2**30:.2f} GiB, 0 to 12 % more squared error)"
+        )
+    for name, cost in (("identity", _identity_cost(workload)), ("gaussian", _gaussian_cost(workload))):
+        out.append(f"'{name}' (RMSE {math.sqrt(cost / workload.shape[0]):.4g} at noise multiplier 1)")
+    return ", ".join(out)
+
+
+def _identity_cost(workload: Workload) -> float:
+    return workload.operator.frobenius_squared
+
+
+def _gaussian_cost(workload: Workload) -> float:
+    return workload.shape[0] * workload.operator.l2_sensitivity**2
 
 
 def _for_laplace(workload: Workload) -> tuple[str, ...]:
@@ -220,6 +257,7 @@ def _for_laplace(workload: Workload) -> tuple[str, ...]:
 
 GAUSSIAN_ONLY = (
     "coa",
+    "eigen",
     "kronecker",
     "marginals",
     "residual",

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 from scipy.optimize import nnls
 
+from dpdist.columns import Constant, Held
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Prefix, Total
@@ -198,9 +199,11 @@ def test_grid_digest_binds_the_strategy() -> None:
 
 
 def test_decimals() -> None:
-    assert decimals_of(np.array([12.0, 500.0])) == 2
-    assert decimals_of(np.array([0.05])) == 5
-    assert decimals_of(np.array([1e6])) == 0
+    assert decimals_of(Held(np.array([12.0, 500.0]))) == 2
+    assert decimals_of(Held(np.array([0.05]))) == 5
+    assert decimals_of(Held(np.array([1e6]))) == 0
+    assert decimals_of(Held(np.array([0.0, 12.0]))) == 2  # a query of no cell has no error
+    assert decimals_of(Constant(0.05, 10**12)) == 5
 
 
 def test_conditioning_is_the_conditional_distribution() -> None:

@@ -1,0 +1,30 @@
+"""Threads of this process, for work that leaves the interpreter's lock: noise, digests, codecs, sums."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+_T = TypeVar("_T")
+_Item = TypeVar("_Item")
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_order(function: Callable[[_Item], _T], items: Iterable[_Item]) -> Iterator[_T]:
+    """function of every item, in order, one a core at once; nothing new is begun after one has failed."""
+    threads, following = cores(), iter(items)
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            waiting = [pool.submit(function, item) for item in islice(following, threads + 1)]
+            while waiting:
+                yield waiting.pop(0).result()
+                waiting += [pool.submit(function, item) for item in islice(following, 1)]
+        finally:
+            pool.shutdown(cancel_futures=True)
