@@ -11,7 +11,7 @@ import pickle
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, lru_cache, partial
 from typing import Any, Protocol, TypeVar, cast
 
@@ -121,25 +121,20 @@ class Engine:
             self.exchange.delete(folder)
 
     def _placed(self, function: Callable[[None], Any], needed_bytes: int) -> Any:
-        from distributed import wait
-
         with _losses_told():
             while True:
-                chosen = [address for address, limit in _optimisers(self.client) if limit >= needed_bytes]
+                self._await_workers()
+                chosen = {address for address, limit in _optimisers(self.client) if limit >= needed_bytes}
                 if not chosen:
                     cure = "start a worker with more memory (and '--resources optimiser=1'), or set 'limits' or another mechanism"
                     raise OutOfMemory("optimising the strategy", needed_bytes, self.heavy_bytes, cure)
                 apart = {"optimiser": 1} if _has_optimisers(self.client) else None
-                future = self.client.submit(function, None, pure=False, workers=chosen, resources=apart)
-                while chosen and future.status == "pending":
-                    with suppress(TimeoutError):
-                        wait([future], timeout=POLL_SECONDS)
-                    known = {address for address, _ in _optimisers(self.client)}
-                    chosen = [address for address in chosen if address in known]
-                if future.status != "pending":
-                    return self._fetched(future.result())
+                future = self.client.submit(function, None, pure=False, workers=sorted(chosen), resources=apart)
+                while chosen & {address for address, _ in _optimisers(self.client)}:
+                    found = _result(future)
+                    if found is not None:
+                        return self._fetched(found[0])
                 future.cancel()  # every worker that it was meant for is gone
-                self._await_workers()
 
     def _distributed(self, function: Callable[[Any], Any], items: Sequence[Any], on_done: OnDone | None) -> list[Any]:
         """Tasks are handed out some at a time: the scheduler never holds more than a few for each worker."""
@@ -161,7 +156,11 @@ class Engine:
                 except TimeoutError:
                     self._await_workers()
                 for future in [future for future in running if future.status != "pending"]:
-                    out[running.pop(future)] = self._fetched(future.result())
+                    found = _result(future)
+                    if found is None:
+                        self._await_workers()  # the worker died with the result: the task runs again
+                        continue
+                    out[running.pop(future)] = self._fetched(found[0])
                     future.release()
                     done += 1
                     if on_done is not None:
@@ -228,6 +227,16 @@ def _by_reference(exchange: Exchange, folder: str, function: Callable[[Any], Any
     result = function(item)
     data = cloudpickle.dumps(result)
     return result if len(data) <= LARGE_BYTES else _Kept(exchange, folder, uuid.uuid4().hex, data)
+
+
+def _result(future: Any) -> tuple[Any] | None:
+    """The result of a task, None while there is none. Raises: what the task raised."""
+    try:
+        return (future.result(timeout=POLL_SECONDS),)
+    except TimeoutError:
+        if future.status == "error":
+            raise
+        return None
 
 
 def _with_threads(function: Callable[..., _T], *arguments: Any) -> _T:

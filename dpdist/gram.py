@@ -24,6 +24,8 @@ RANGES_A_WORKER = 4
 """A worker that dies loses a quarter of its part."""
 WORKER_SHARE = 2
 """A task's arrays take at most this part of a worker's memory."""
+FEWEST_COLUMNS = 256
+"""Blocks of fewer columns are not worth a task."""
 DENSE_ROWS = 2**23
 """Entries up to here are summed in this process: that is faster than writing them down."""
 
@@ -128,9 +130,9 @@ def block_columns(n: int, worker_bytes: int) -> int:
     """
     allowed = worker_bytes // WORKER_SHARE - 3 * BLOCK_BYTES
     bytes_an_entry = 8 + 4 + 8 + 8  # double, single, the block that is added, a row of blocks that is put together
-    _fits("a block of the gram W'W", bytes_an_entry * min(n, 256) ** 2, allowed)
+    _fits("a block of the gram W'W", bytes_an_entry * min(n, FEWEST_COLUMNS) ** 2, allowed)
     halvings: int = math.floor(math.log2(allowed / bytes_an_entry) / 2)
-    return min(n, max(256, 1 << halvings))
+    return min(n, max(FEWEST_COLUMNS, 1 << halvings))
 
 
 def task_bytes(n: int, worker_bytes: int) -> int:

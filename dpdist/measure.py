@@ -79,7 +79,7 @@ def exact_measurement(
         _few_enough(int(x.sum()))
         return x
     if grid.multiple is not None:
-        _few_enough(sum(engine.map(partial(_records, store, counts), list(range(counts.plan.shards)))))
+        _few_enough(_records_in(store, engine, counts))
         return Multiple(store, counts, grid.multiple)
     if isinstance(grid.base, SubsetBasis):
         work = store.scratch()
@@ -104,7 +104,7 @@ def _few_enough(records: int) -> None:
 def _streamed_measurement(store: Store, engine: Engine, grid: TermGrid, counts: StoredArray) -> StoredArray:
     """z of a Kronecker strategy in two passes; the first attribute's index runs fastest."""
     (term,) = grid.terms
-    _few_enough(sum(engine.map(partial(_records, store, counts), list(range(counts.plan.shards)))))
+    _few_enough(_records_in(store, engine, counts))
     (p, n), rest = term.factors[0].shape, term.factors[1:]
     width = math.prod(f.shape[0] for f in rest)
     sides = [
@@ -116,6 +116,14 @@ def _streamed_measurement(store: Store, engine: Engine, grid: TermGrid, counts: 
 
 ROW_COPIES = 8
 """Copies of a slab while it is multiplied: wrapped and real, in and out, limbs, transposed."""
+
+
+def _records_in(store: Store, engine: Engine, counts: StoredArray) -> int:
+    """A bound of how many records were counted: as many as were read, or the sum of the counts where that was not kept."""
+    tally = counts.facts.get("private_tally")
+    if tally is not None:
+        return int(tally["read"])
+    return sum(engine.map(partial(_records, store, counts), list(range(counts.plan.shards))))
 
 
 def _records(store: Store, counts: StoredArray, shard: int) -> int:

@@ -390,7 +390,7 @@ def _holds(folder: Path, content: Content) -> bool:
 
 def _digests(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CERTIFICATE)
-    return {str(path.relative_to(folder)): _digest(path) for path in files}
+    return {str(path.relative_to(folder)): digest for path, digest in zip(files, in_order(_digest, files), strict=True)}
 
 
 def _digest(path: Path) -> str:

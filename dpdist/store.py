@@ -262,7 +262,7 @@ class Store:
 
     def check(self, stored: StoredArray) -> None:
         """Read every shard against its digest. Raises: StoreError for a missing, truncated or altered one."""
-        for _ in self.blocks(stored):
+        for _ in in_order(lambda shard: self.read_shard(stored, shard).size, range(stored.plan.shards)):
             pass
 
     def blocks(self, stored: StoredArray) -> Iterator[tuple[int, Array]]:

@@ -1,0 +1,199 @@
+"""Placement of heavy work, large things past the scheduler, clusters that lose their workers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import threadpoolctl
+from distributed import LocalCluster
+
+from dpdist import engine, stages
+from dpdist.errors import EngineError, OutOfMemory
+from dpdist.spec import load
+from dpdist.store import Store
+from tests import small
+
+SCHEDULER = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+WORKER = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-dashboard", "--nthreads"]
+
+
+class Processes:
+    """A scheduler and workers as processes of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.running = folder, []  # type: ignore[var-annotated]
+        self.file = folder / "scheduler.json"
+        self.scheduler = self._start([*SCHEDULER, "--scheduler-file", str(self.file)])
+        deadline = time.monotonic() + 60
+        while not self.file.exists() or not self.file.read_text():
+            assert time.monotonic() < deadline, "the scheduler did not start"
+            time.sleep(0.05)
+        self.address = json.loads(self.file.read_text())["address"]
+
+    def worker(self, threads: int, *options: str) -> subprocess.Popen[bytes]:
+        return self._start([*WORKER, str(threads), "--no-nanny", *options, self.address])
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}  # workers import this module
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, cwd=self.folder, env=environment, **quiet)  # type: ignore[call-overload]
+        self.running.append(process)
+        return process
+
+    def stop(self) -> None:
+        for process in self.running:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    found = Processes(tmp_path)
+    yield found
+    found.stop()
+
+
+def whereabouts(tag: str) -> tuple[str, int, int]:
+    np.ones((4, 4)) @ np.ones((4, 4))
+    blas = [pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+    return tag, os.getpid(), max(blas)
+
+
+def test_heavy_work_runs_where_the_memory_is(processes: Processes) -> None:
+    processes.worker(1, "--memory-limit", "300MB")
+    large = processes.worker(2, "--memory-limit", "2GB")
+    with engine.started(processes.address) as started:
+        started.client.wait_for_workers(2, timeout=60)
+        assert started.heavy_bytes == 2 * 10**9
+        for _ in range(3):
+            assert started.heavy(whereabouts, "here", needed_bytes=10**9) == ("here", large.pid, 2)
+        with pytest.raises(OutOfMemory, match=r"needs 3.73 GiB, 1.86 GiB allowed: start a worker with more memory \(and "):
+            started.heavy(whereabouts, "nowhere", needed_bytes=4 * 10**9)
+        chosen = processes.worker(1, "--memory-limit", "200MB", "--resources", "optimiser=1")
+        started.client.wait_for_workers(3, timeout=60)
+        assert started.heavy(whereabouts, "apart")[1] == chosen.pid
+
+
+def slow_then_done(path: str) -> int:
+    """Takes for ever the first time, and says where it runs."""
+    marker = Path(path)
+    if not marker.exists():
+        marker.write_text(str(os.getpid()))
+        time.sleep(600)
+    return os.getpid()
+
+
+def test_heavy_work_moves_when_its_worker_dies(
+    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when every worker that it was meant for is gone, and another one comes."""
+    monkeypatch.setattr(engine, "POLL_SECONDS", 0.2)
+    first = processes.worker(1, "--resources", "optimiser=1")
+    marker = tmp_path / "marker"
+
+    def replace(_: float) -> None:
+        if marker.exists() and first.poll() is None:
+            assert int(marker.read_text()) == first.pid
+            first.kill()
+            processes.worker(1, "--resources", "optimiser=1")
+
+    with engine.started(processes.address) as started:
+        started.client.wait_for_workers(1, timeout=60)
+        original = engine._optimisers
+
+        def watched(client: Any) -> Any:
+            replace(0)
+            return original(client)
+
+        monkeypatch.setattr(engine, "_optimisers", watched)
+        assert started.heavy(slow_then_done, str(marker)) not in (first.pid, os.getpid())
+
+
+def large_sum(array: np.ndarray, item: int) -> np.ndarray:
+    return array + item
+
+
+def test_large_things_pass_by_the_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions and results of 4 MB travel through the store, and are gone from it afterwards."""
+    array = np.arange(2**19, dtype=np.float64)
+    sizes: list[int] = []
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        engine.started(cluster.scheduler_address) as started,
+    ):
+        started.exchange = Store(tmp_path / "store")
+
+        def told(done: int, total: int) -> None:
+            del done, total
+            tasks = list(cluster.scheduler.tasks.values())  # the scheduler runs in this process
+            sizes.extend(len(pickle.dumps(task.run_spec)) for task in tasks)
+            sizes.extend(task.nbytes for task in tasks)
+
+        found = started.map(partial(large_sum, array), [1, 2, 3], on_done=told)
+        heavy = started.heavy(large_sum, array, 4)
+    for item, result in zip((1, 2, 3, 4), [*found, heavy], strict=True):
+        np.testing.assert_array_equal(result, array + item)
+    assert 0 < max(sizes) < 2**18
+    assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+
+
+def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(engine, "WITHOUT_WORKERS_SECONDS", 1)
+    only = processes.worker(1)
+    with engine.started(processes.address) as started:
+        started.client.wait_for_workers(1, timeout=60)
+
+        def told(done: int, total: int) -> None:
+            del done, total
+            only.kill()
+
+        with pytest.raises(EngineError, match="has had no worker for 1 seconds; start some and run the same command again"):
+            started.map(abs, list(range(-100, 0)), on_done=told)
+
+
+def test_a_cluster_hands_out_some_tasks_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10^4 tasks never stand in the scheduler together, and come back in order."""
+    most = 0
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        engine.started(cluster.scheduler_address) as started,
+    ):
+
+        def told(done: int, total: int) -> None:
+            nonlocal most
+            most = max(most, len(cluster.scheduler.tasks))
+
+        assert started.map(abs, list(range(-500, 0)), on_done=told) == list(range(500, 0, -1))
+    assert most <= 3 * 2 * engine.TASKS_AHEAD
+
+
+def test_a_release_on_an_optimiser_s_worker(home: Path, processes: Processes) -> None:
+    """The solve runs on the worker with the resource; the release has the bytes of one in this process."""
+    path = small.write(home.parent / "data")
+    expected = small.undisturbed(path, home)
+    for folder in ("strategies", "answers"):
+        for kept in (home / "store").glob(folder):
+            kept.rename(kept.with_name(f"other-{folder}"))
+    processes.worker(1, "--memory-limit", "1GB")
+    processes.worker(1, "--memory-limit", "1GB", "--resources", "optimiser=1")
+    with engine.started(processes.address) as started:
+        started.client.wait_for_workers(2, timeout=60)
+        stages.release(stages.Context(home, Store(home / "store"), started, stages.silent), load(path))
+    published = small.tree(Path("releases/small-1"))
+    assert published.keys() == expected.keys()
+    assert published["answers.csv"] == expected["answers.csv"]
