@@ -41,7 +41,8 @@ class Multiple:
 
     def read(self, start: int, stop: int) -> Matrix:
         """Rows start..stop of k x."""
-        return self.store.read_rows(self.counts, start, stop) * self.factor
+        rows = self.store.read_rows(self.counts, start, stop)
+        return np.multiply(rows, self.factor, out=rows if rows.flags.writeable else None)
 
 
 def exact_measurement(

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from moto.server import ThreadedMotoServer
 
 from dpdist.privacy import keys
 from tests.postgres import Server
@@ -36,3 +38,23 @@ def postgres() -> Iterator[Server]:
     server = Server()
     yield server
     server.remove()
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """An S3-compatible server on loopback, and a bucket in it."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT": f"http://{host}:{port}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+        }.items():
+            patch.setenv(name, value)
+        urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/dpdist-test", method="PUT")).close()
+        yield "s3://dpdist-test"
+    server.stop()

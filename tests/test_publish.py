@@ -1,0 +1,213 @@
+"""Publishing: parts, formats, object stores, stored workloads, budgets per period."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import scipy.sparse
+import zarr
+
+from dpdist import report, stages
+from dpdist.errors import InvalidInput, InvalidSpec, OutOfMemory, StoreError
+from dpdist.privacy.ledger import opened
+from dpdist.spec import load
+from dpdist.strategies import eigen_design
+from tests import small
+from tests.small import run
+
+
+def table(folder: Any) -> pa.Table:
+    return report.load(folder)[0]
+
+
+def columns(found: pa.Table) -> dict[str, list[Any]]:
+    return found.cast(
+        pa.schema([f.with_type(pa.string()) if pa.types.is_dictionary(f.type) else f for f in found.schema])
+    ).to_pydict()
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_long_tables_are_written_in_parts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rows in the same order as one file, CSV and Zarr; 'show' reads them."""
+    path = small.write(home.parent / "data")
+    whole = run(path, home).folder
+    expected, zarr_before = table(whole), np.asarray(zarr.open_group(whole / "answers.zarr", mode="r")["answer"])
+    shutil.rmtree(whole)
+    monkeypatch.setattr(report, "PART_ROWS", 25)
+    monkeypatch.setattr(report, "TABLE_BATCH", 10)
+    monkeypatch.setattr("dpdist.store.EXPORT_ROWS", 16)
+    folder = run(path, home).folder
+    parts = sorted(file.name for file in (folder / "answers.parquet").iterdir())
+    assert parts == [f"part-{i:05d}.parquet" for i in range(-(-expected.num_rows // 25))]
+    assert columns(table(folder)) == columns(expected)
+    np.testing.assert_array_equal(np.asarray(zarr.open_group(folder / "answers.zarr", mode="r")["answer"]), zarr_before)
+    text = pyarrow.csv.read_csv(folder / "answers.csv")
+    assert text["query"].to_pylist() == expected["query"].to_pylist()
+    rows, total = report.first_rows(folder, group=None, limit=40)
+    assert total == expected.num_rows
+    assert [row["query"] for row in rows] == expected["query"].to_pylist()[:40]
+    _, of_group = report.first_rows(folder, group="sex x work", limit=0)
+    assert of_group == 6
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_formats_are_a_choice(home: Path) -> None:
+    path = small.write(home.parent / "data", output={"formats": ["zarr"]})
+    folder = run(path, home).folder
+    assert sorted(file.name for file in folder.iterdir()) == ["answers.zarr", "index.html", "release.json"]
+    with pytest.raises(StoreError, match="has no table .output.formats left it out.; read its answers.zarr"):
+        report.load(folder)
+    assert "answers.csv" not in (folder / "index.html").read_text()
+    assert run(path, home).charged is False  # and is known again
+    with pytest.raises(InvalidSpec, match="formats"):
+        load(small.spec(output={"formats": []}))
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_publishing_to_an_object_store(home: Path, s3: str) -> None:
+    path = small.write(home.parent / "data", output={"folder": f"{s3}/published/small-1"})
+    done = run(path, home)
+    assert done.folder == f"{s3}/published/small-1"
+    with report.local_copy(done.folder) as copy:
+        first = small.tree(copy)
+        assert table(copy).num_rows == json.loads(first["release.json"])["queries"]
+    assert run(path, home).charged is False
+    with report.local_copy(done.folder) as copy:
+        assert small.tree(copy) == first
+    other = small.write(home.parent / "other", release="small-2", output={"folder": f"{s3}/published/small-1"})
+    with pytest.raises(StoreError, match="exists and is not a whole copy of this release"):
+        run(other, home)
+    with pytest.raises(StoreError, match="is no object store URL"):
+        run(small.write(home.parent / "third", release="small-1", output={"folder": "nonsense://x"}), home)
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("kind", ["zarr", "sparse zarr", "npz", "mapped npy"])
+def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same noise multiplier, same standard errors; every answer within its interval's reach of the truth."""
+    state = np.random.default_rng(5)
+    rows = state.integers(0, 2, (150, 72)).astype(np.int8)
+    data = home.parent / "data"
+    data.mkdir()
+    np.save(data / "held.npy", rows)
+    matrix = scipy.sparse.csr_array(rows)
+    if kind == "zarr":
+        zarr.save_array(data / "w.zarr", rows)
+        name = "w.zarr"
+    elif kind == "sparse zarr":
+        group = zarr.create_group(data / "w.zarr", attributes={"shape": list(rows.shape)})
+        for part in ("indptr", "indices", "data"):
+            group.create_array(part, data=getattr(matrix, part))
+        name = "w.zarr"
+    elif kind == "npz":
+        scipy.sparse.save_npz(data / "w.npz", matrix)
+        name = "w.npz"
+    else:
+        monkeypatch.setattr("dpdist.spec.MAPPED_BYTES", 1)
+        np.save(data / "w.npy", rows)
+        name = "w.npy"
+    monkeypatch.setattr("dpdist.gram.DENSE_ROWS", 1000)
+    path = small.write(data, workload=[{"rows": {"file": name}}], mechanism="coa")
+    done = run(path, home)
+    found = table(done.folder)
+    if kind != "mapped npy":
+        monkeypatch.setattr("dpdist.spec.MAPPED_BYTES", 2**30)
+    held = stages.plan(
+        stages.Context(
+            home,
+            stages.store_of(home),
+            stages.Engine(workers=1, memory_bytes=2**31, threads=1, connect=None, local=True),
+            stages.silent,
+        ),
+        load(small.write(data, release="held", workload=[{"rows": {"file": "held.npy"}}], mechanism="coa")),
+    )
+    assert done.plan.strategy.workload_cost == pytest.approx(held.strategy.workload_cost, rel=1e-6)
+    counts = np.zeros((12, 2, 3))
+    records = small.records()
+    for age, sex, work in zip(*(records[c].to_pylist() for c in ("age", "sex", "work")), strict=True):
+        counts[age, ["f", "m"].index(sex), ["a", "b", "c"].index(work)] += 1
+    deviations = (found["answer"].to_numpy() - rows @ counts.ravel()) / found["standard_error"].to_numpy()
+    assert np.abs(deviations).max() < 6.5
+    assert 0.5 < np.sqrt(np.mean(deviations**2)) < 1.5
+    assert found["query"].to_pylist()[:2] == ["row 0", "row 1"]
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_am_on_the_engine(home: Path) -> None:
+    """Mechanism 'eigen': the design of ``eigen_design``; groups that a killed run solved are kept."""
+    workload = [{"ranges": {"of": ["age"], "by": ["sex"]}}]
+    path = small.write(home.parent / "data", mechanism="eigen", eigen={"group_size": 4}, workload=workload)
+    spec = load(path)
+    done = run(path, home)
+    expected = eigen_design(spec.queries.gram(), group_size=4)
+    assert done.plan.strategy.workload_cost == pytest.approx(expected.workload_cost, rel=1e-9)
+    assert done.plan.strategy.gap > 0
+    whole = load(small.write(home.parent / "data", mechanism="eigen", workload=workload))
+    context = stages.Context(
+        home,
+        stages.store_of(home),
+        stages.Engine(workers=1, memory_bytes=2**31, threads=1, connect=None, local=True),
+        stages.silent,
+    )
+    assert stages.plan(context, whole).strategy.workload_cost <= done.plan.strategy.workload_cost * (1 + 1e-9)
+    with pytest.raises(InvalidSpec, match="either 'group_size' or 'principal'"):
+        load(small.spec(mechanism="eigen", eigen={"group_size": 4, "principal": 3}))
+
+
+def test_what_does_not_fit_names_what_does(home: Path) -> None:
+    path = small.write(home.parent / "data", workload=[{"ranges": {"of": ["age"], "by": ["sex", "work"]}}], mechanism="coa")
+    tiny = stages.Engine(workers=1, memory_bytes=300_000, threads=1, connect=None, local=True)
+    context = stages.Context(home, stages.store_of(home), tiny, stages.silent)
+    with pytest.raises(
+        OutOfMemory, match=r"optimising strategy 'coa' needs .*'residual' \(seconds.*'identity' \(RMSE \d"
+    ):
+        stages.plan(context, load(path))
+
+
+def test_a_file_belongs_to_one_budget_period(home: Path) -> None:
+    """Budgets per week are for records of that week: the same file under another week's date is refused, nothing is charged."""
+    ledger_spec = {"dataset": "weekly", "cap": {"rho": 0.1, "per": "week"}}
+    data = home.parent / "data"
+    first = small.write(data, release="w1", period="2026-11-16", ledger=ledger_spec)
+    run(first, home)
+    for day, release in (("2026-11-23", "w2"), ("2026-11-30", "w3")):
+        later = small.write(data, release=release, period=day, ledger=ledger_spec)
+        with pytest.raises(
+            InvalidInput, match="records.parquet was counted in period 2026-W47 by 'w1': a budget per week is for"
+        ):
+            run(later, home)
+    with opened(home) as ledger:
+        assert len(ledger.entries()) == 4
+    fresh = small.write(data, table=small.records(seed=1), release="w2", period="2026-11-23", ledger=ledger_spec)
+    assert run(fresh, home).charged
+    total = small.write(data, release="again", period="2026-11-23")  # a total budget counts every release of a record
+    assert run(total, home).charged
+
+
+def test_an_aborted_release_frees_its_files(home: Path) -> None:
+    ledger_spec = {"dataset": "weekly", "cap": {"rho": 0.1, "per": "week"}}
+    data = home.parent / "data"
+    wrong = small.write(data, release="typo", period="2026-11-16", ledger=ledger_spec)
+    small.reserved(wrong, home)
+    right = small.write(data, release="w2", period="2026-11-23", ledger=ledger_spec)
+    with pytest.raises(InvalidInput, match="by 'typo'"):
+        run(right, home)
+    with opened(home) as ledger:
+        ledger.abort("typo")
+    assert run(right, home).charged
+
+
+def test_the_same_records_twice_are_refused(home: Path) -> None:
+    data = home.parent / "data"
+    path = small.write(data, records={"path": "."})
+    shutil.copy(data / "records.parquet", data / "copy.parquet")
+    with pytest.raises(InvalidSpec, match="copy.parquet and records.parquet hold the same records"):
+        run(path, home)
