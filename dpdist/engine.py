@@ -269,9 +269,10 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
 
     Args:
         address: ``tcp://host:port`` of a Dask scheduler; None starts one process a core on this machine;
-            ``inline`` starts nothing.
+            ``inline`` starts nothing. Without one the environment variable DPDIST_ENGINE is asked first.
         workers: number of local worker processes; each gets cores / workers BLAS threads.
     """
+    address = address or os.environ.get("DPDIST_ENGINE") or None
     if address == "inline":
         yield inline()
         return

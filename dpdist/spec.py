@@ -609,17 +609,21 @@ class ReleaseSpec(Part):
         return int(first[0]), int(last[0])
 
 
-def load(source: ReleaseSpec | dict[str, Any] | str | Path, *, follow: bool = True) -> ReleaseSpec:
+def load(
+    source: ReleaseSpec | dict[str, Any] | str | Path, *, period: datetime.date | None = None, follow: bool = True
+) -> ReleaseSpec:
     """A checked spec from a YAML file, a dictionary, or a spec.
 
     Args:
+        period: the day that the release stands for: it takes the place of ``{period}`` wherever the spec says so, and is part of
+            the release's id in any case.
         follow: check the specs under ``consistent_with``, too.
     Raises: InvalidSpec naming file, line, what was found and what to do.
     """
     if isinstance(source, ReleaseSpec):
         return source
     if isinstance(source, dict):
-        return _checked(source, {}, "spec", Path.cwd(), follow=follow)
+        return _checked(_dated(source, period, "spec"), {}, "spec", Path.cwd(), follow=follow)
     path = Path(source)
     try:
         text = path.read_text(encoding="utf-8")
@@ -635,7 +639,35 @@ def load(source: ReleaseSpec | dict[str, Any] | str | Path, *, follow: bool = Tr
     content = _with_lines(node, (), lines, path) if node is not None else None
     if not isinstance(content, dict):
         raise InvalidSpec(f"{path}: a release spec is a mapping of keys, found {type(content).__name__}")
-    return _checked(content, lines, str(path), path.resolve().parent, follow=follow)
+    return _checked(_dated(content, period, str(path)), lines, str(path), path.resolve().parent, follow=follow)
+
+
+def _dated(content: dict[str, Any], period: datetime.date | None, name: str) -> dict[str, Any]:
+    """The spec of one period. Raises: InvalidSpec when a period is missing, or fixed to another one."""
+    if period is None:
+        if PERIOD in json.dumps(content, default=str):
+            raise InvalidSpec(f"{name}: the spec is for many periods ({PERIOD}); say which: --period YYYY-MM-DD")
+        return content
+    day = period.isoformat()
+    if str(content.get("period", day)) not in (day, PERIOD):
+        raise InvalidSpec(
+            f"{name}: the spec is for the period {content['period']}, asked for {day}; write 'period: \"{PERIOD}\"'"
+        )
+    filled = _filled(content, day)
+    release = str(content.get("release", ""))
+    return {**filled, "period": day, "release": filled["release"] if PERIOD in release else f"{release}-{day}"}
+
+
+PERIOD = "{period}"
+"""Stands for the day of a release in specs of periodic ones."""
+
+
+def _filled(item: Any, day: str) -> Any:
+    if isinstance(item, dict):
+        return {key: _filled(value, day) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        return [_filled(value, day) for value in item]
+    return item.replace(PERIOD, day) if isinstance(item, str) else item
 
 
 def json_schema() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.console import Console
@@ -28,6 +29,7 @@ from dpdist.strategies.base import Norm
 from dpdist.strategies.planner import considered, planned_effort, why_not
 from dpdist.workloads import Workload
 from flows import settings
+from flows.periods import Every, periods
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help=__doc__)
 key_app = typer.Typer(no_args_is_help=True, help="The root key, from which every release's noise key is derived.")
@@ -42,6 +44,9 @@ SpecPath = Annotated[Path, typer.Argument(help="release spec, YAML")]
 EngineAddress = Annotated[
     str | None, typer.Option("--engine", help="tcp://host:port of a Dask scheduler; default: this machine")
 ]
+Period = Annotated[
+    datetime.datetime | None, typer.Option(formats=["%Y-%m-%d"], help="the day that stands for {period} in the spec")
+]
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 
 
@@ -54,9 +59,9 @@ def common(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks 
 
 
 @app.command()
-def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = False) -> None:
+def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = None, as_json: Json = False) -> None:
     """What a release would cost and how accurate it would be. Touches no data and no budget."""
-    checked = load(spec)
+    checked = load(spec, period=_day(period))
     home = stages.state_folder()
     norm: Norm = "l1" if checked.budget.pure else "l2"
     limits = checked.limits.limits
@@ -90,17 +95,17 @@ def plan(spec: SpecPath, engine_address: EngineAddress = None, as_json: Json = F
 
 
 @app.command()
-def run(spec: SpecPath, engine_address: EngineAddress = None) -> None:
+def run(spec: SpecPath, period: Period = None, engine_address: EngineAddress = None) -> None:
     """Publish a release. Running it again publishes the same bytes and charges nothing."""
     home = stages.state_folder()
-    load(spec)
+    load(spec, period=_day(period))
     keys.load(home)
     started = time.monotonic()
     with _progress() as tell:
         tell("start", "starting the embedded flow server")
         from flows.release import watched
 
-        done = watched(tell, str(spec), engine_address, home)
+        done = watched(tell, str(spec), _day(period), engine_address, home)
     certificate = stages.certificate(done.plan)
     _print_mechanisms(certificate)
     _print_privacy(certificate)
@@ -115,6 +120,22 @@ def run(spec: SpecPath, engine_address: EngineAddress = None) -> None:
         _print_answers(folder, group=None, limit=12)
     shown = done.spec.release if isinstance(done.folder, Path) else done.folder
     out.print(f"all answers: dpdist show {shown}; page: {_shown(done.folder)}/index.html")
+
+
+@app.command()
+def backfill(
+    spec: SpecPath,
+    first: Annotated[datetime.datetime, typer.Option("--from", formats=["%Y-%m-%d"], help="a day of the first period")],
+    last: Annotated[datetime.datetime, typer.Option("--to", formats=["%Y-%m-%d"], help="a day of the last period")],
+    every: Annotated[str, typer.Option(help="day, week or month")] = "day",
+    engine_address: EngineAddress = None,
+) -> None:
+    """Publish the releases of past periods, in order. Those that exist are left as they are."""
+    if every not in get_args(Every):
+        raise InvalidInput(f"periods are a day, week or month long, found {every!r}; set --every")
+    for day in periods(first.date(), last.date(), cast(Every, every)):
+        out.print(f"[bold]{day}[/]")
+        run(spec, datetime.datetime.combine(day, datetime.time()), engine_address)
 
 
 @app.command()
@@ -392,6 +413,10 @@ def _budget_facts(budget: Budget) -> dict[str, Any]:
         "spent_epsilon": budget.spent.epsilon(float(cap.delta)) if cap.delta or cap.pure else None,
         "releases": len(budget.charges),
     }
+
+
+def _day(moment: datetime.datetime | None) -> datetime.date | None:
+    return None if moment is None else moment.date()
 
 
 def _shown(path: Path | str) -> str:

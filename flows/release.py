@@ -1,38 +1,67 @@
 """The release flow: one Prefect task a stage, so that a run can be watched and its stages timed.
 
 Chunks of work fan out as raw Dask futures below the tasks (87 ms a Prefect task against 2-3 ms). Nothing rests on
-Prefect's cache: every stage is idempotent by itself.
+Prefect's cache: every stage is idempotent by itself. A period is released once however often its schedule fires: its
+release id holds the period, and a second run finds the charge and the files.
 """
 
 from __future__ import annotations
 
+import datetime
 import logging
-import os
-from collections.abc import Callable
+import zoneinfo
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import prefect.runtime
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
+from prefect.concurrency.sync import concurrency
 
 from dpdist import engine, spec, stages
+from dpdist.errors import EngineError, InvalidSpec
+from flows import settings, told
+from flows.periods import Every, last_complete, periods
 
 _T = TypeVar("_T")
+
+REPEATED = ("plan", "count", "answer", "publish")
+"""Stages that are tried again when the cluster went away. A run of ``measure`` is finished by the next run, not by a retry."""
 
 
 def as_task(name: str, work: Callable[[], _T]) -> _T:
     """Run a stage as a Prefect task; its result stays in this process."""
 
-    @task(name=name, cache_policy=NO_CACHE, persist_result=False)
+    @task(
+        name=name,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        retries=2 if name in REPEATED else 0,
+        retry_delay_seconds=5,
+        retry_condition_fn=_cluster_went_away,
+    )
     def stage() -> _T:
         return work()
 
     return stage()
 
 
-def _told(listener: stages.Progress) -> stages.Progress:
+def _cluster_went_away(task: Any, run: Any, state: Any) -> bool:
+    del task, run
+    try:
+        state.result()
+    except EngineError:
+        return True
+    except Exception:  # noqa: BLE001 - whatever else a stage raised is told by the stage itself
+        return False
+    return False
+
+
+def told_to(listener: stages.Progress) -> stages.Progress:
     """Progress for the listener and, when a Prefect server keeps the run, for the run's log there."""
-    if "PREFECT_API_URL" not in os.environ:
+    if not told.served():
         return listener
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).setLevel(logging.INFO)
@@ -49,31 +78,124 @@ def _told(listener: stages.Progress) -> stages.Progress:
 _listener: list[stages.Progress] = []
 
 
-@flow(name="release", validate_parameters=False, persist_result=False)
-def release(spec_path: str, engine_address: str | None = None, home: str | None = None) -> stages.Release:
-    """Publish the release of a spec.
+@flow(
+    name="release", persist_result=False, on_failure=[told.failed], on_crashed=[told.failed], on_cancellation=[told.failed]
+)
+def release(
+    spec_path: str,
+    period: datetime.date | None = None,
+    every: Every | None = None,
+    catch_up: int = 0,
+    timezone: str = "UTC",
+    engine_address: str | None = None,
+    home: str | None = None,
+) -> list[str]:
+    """Publish the release of a spec, once for each period.
 
     Args:
-        spec_path: the release spec, YAML.
+        spec_path: the release spec, YAML; ``{period}`` in it stands for the period's first day.
+        period: the period to release; default: with ``every`` the last one that was over when this run was scheduled for.
+        every: how long periods are; without it the spec is for one release.
+        catch_up: also release so many periods before it, if they are missing.
+        timezone: where days begin and end.
         engine_address: ``tcp://host:port`` of a Dask scheduler; default: processes on this machine.
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
+    Returns: where the releases are.
     """
-    return published(spec.load(spec_path), engine_address, home)
+    days = _days(period, every, catch_up, timezone)
+    return [str(done.folder) for done in _released(spec_path, days, engine_address, home)]
+
+
+@flow(name="backfill", persist_result=False, on_failure=[told.failed], on_crashed=[told.failed])
+def backfill(
+    spec_path: str,
+    first: datetime.date,
+    last: datetime.date,
+    every: Every = "day",
+    engine_address: str | None = None,
+    home: str | None = None,
+) -> list[str]:
+    """Publish the releases of past periods, in order; those that exist are left as they are.
+
+    Args:
+        spec_path: the release spec, YAML, with ``{period}`` for the period's first day.
+        first: a day of the first period.
+        last: a day of the last period.
+        every: how long periods are.
+        engine_address: ``tcp://host:port`` of a Dask scheduler; default: processes on this machine.
+        home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
+    Returns: where the releases are.
+    """
+    return [str(done.folder) for done in _released(spec_path, list(periods(first, last, every)), engine_address, home)]
+
+
+def _days(period: datetime.date | None, every: Every | None, catch_up: int, timezone: str) -> list[datetime.date | None]:
+    if every is None:
+        return [period]
+    last = period or last_complete(_scheduled().astimezone(zoneinfo.ZoneInfo(timezone)), every)
+    days: list[datetime.date | None] = [last]
+    for _ in range(catch_up):
+        moment = datetime.datetime.combine(days[0] or last, datetime.time())
+        days.insert(0, last_complete(moment, every))
+    return days
+
+
+def _scheduled() -> datetime.datetime:
+    """When this run was meant to start, however late it does."""
+    moment = prefect.runtime.flow_run.scheduled_start_time
+    return moment if isinstance(moment, datetime.datetime) else datetime.datetime.now(datetime.UTC)
+
+
+def _released(
+    spec_path: str, days: list[datetime.date | None] | list[datetime.date], engine_address: str | None, home: str | None
+) -> Iterator[stages.Release]:
+    """One release a period. A period whose records are missing does not stop the others; it is told at the end."""
+    missing: list[str] = []
+    for day in days:
+        try:
+            yield published(spec.load(spec_path, period=day), engine_address, home)
+        except InvalidSpec as error:
+            if len(days) == 1:
+                raise
+            missing.append(str(error))
+    if missing:
+        raise InvalidSpec("; ".join(missing))
 
 
 def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str | None) -> stages.Release:
     """The release of a checked spec, one task a stage; call it inside a flow."""
     folder = stages.state_folder(Path(home) if home else None)
-    progress = _told(_listener[-1] if _listener else stages.silent)
-    with engine.started(engine_address) as started:
+    progress = told_to(_listener[-1] if _listener else stages.silent)
+    with _alone(checked.ledger.dataset), engine.started(engine_address) as started:
         context = stages.Context(folder, stages.store_of(folder), started, progress)
-        return stages.release(context, checked, step=as_task)
+        done = stages.release(context, checked, step=as_task)
+        told.artifacts(done, folder)
+    told.notify({"release": checked.release, "state": "published", "where": str(done.folder), "charged": done.charged})
+    return done
 
 
-def watched(progress: stages.Progress, spec_path: str, engine_address: str | None, home: Path) -> stages.Release:
+@contextmanager
+def _alone(dataset: str) -> Iterator[None]:
+    """One release of a data set at a time where a server keeps a limit of that name; the ledger is right without it, too."""
+    if not told.served():
+        yield
+        return
+    with concurrency(settings.limit_name(dataset), occupy=1, strict=False):
+        yield
+
+
+def watched(
+    progress: stages.Progress, spec_path: str, period: datetime.date | None, engine_address: str | None, home: Path
+) -> stages.Release:
     """Run the flow in this process, with progress told to a listener (a flow's parameters must be plain data)."""
     _listener.append(progress)
     try:
-        return release(spec_path, engine_address, str(home))
+        return one(spec_path, period, engine_address, str(home))
     finally:
         _listener.pop()
+
+
+@flow(name="release", validate_parameters=False, persist_result=False)
+def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> stages.Release:
+    """One release, for the command line: the same stages, and the release itself comes back."""
+    return published(spec.load(spec_path, period=period), engine_address, home)

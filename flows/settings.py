@@ -23,3 +23,8 @@ def configure(home: Path, *, debug: bool = False) -> None:
         os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # errors are told once, in one line, by the command line
         os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
     Path(os.environ["PREFECT_HOME"]).mkdir(parents=True, exist_ok=True)
+
+
+def limit_name(dataset: str) -> str:
+    """The concurrency limit of a data set's releases in a Prefect server."""
+    return f"dpdist-{dataset}"

@@ -166,9 +166,7 @@ def test_what_does_not_fit_names_what_does(home: Path) -> None:
     path = small.write(home.parent / "data", workload=[{"ranges": {"of": ["age"], "by": ["sex", "work"]}}], mechanism="coa")
     tiny = stages.Engine(workers=1, memory_bytes=300_000, threads=1, connect=None, local=True)
     context = stages.Context(home, stages.store_of(home), tiny, stages.silent)
-    with pytest.raises(
-        OutOfMemory, match=r"optimising strategy 'coa' needs .*'residual' \(seconds.*'identity' \(RMSE \d"
-    ):
+    with pytest.raises(OutOfMemory, match=r"optimising strategy 'coa' needs .*'residual' \(seconds.*'identity' \(RMSE \d"):
         stages.plan(context, load(path))
 
 

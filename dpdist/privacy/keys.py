@@ -76,13 +76,17 @@ def load(home: Path) -> Secret:
         return _parse(text, f"the environment variable {ENVIRONMENT}")
     path = key_file(home)
     try:
-        mode = path.stat().st_mode
+        found = path.stat()
         text = path.read_text(encoding="ascii")
     except FileNotFoundError:
         raise KeyUnavailable(f"no root key at {path}; make one with 'dpdist keys init' and back it up") from None
     except OSError as error:
         raise KeyUnavailable(f"the root key at {path} cannot be read: {error.strerror}") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    mode = found.st_mode
+    mounted = (
+        found.st_uid == 0 != os.geteuid()
+    )  # Kubernetes mounts secrets owned by root, readable through the pod's own group
+    if mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP) or (mode & stat.S_IRGRP and not mounted):
         raise KeyUnavailable(f"the root key {path} has mode {mode & 0o777:04o}, others may read it; run: chmod 600 {path}")
     return _parse(text, str(path))
 

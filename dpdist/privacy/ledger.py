@@ -179,8 +179,8 @@ class Ledger:
 
     @staticmethod
     def at(home: Path) -> Ledger:
-        """The embedded ledger of a state folder, or the one named by ``DPDIST_LEDGER``."""
-        return Ledger(os.environ.get("DPDIST_LEDGER") or f"sqlite:///{home.resolve() / 'ledger.db'}")
+        """The embedded ledger of a state folder, or the one named by ``DPDIST_LEDGER``, or in the file ``DPDIST_LEDGER_FILE``."""
+        return Ledger(os.environ.get("DPDIST_LEDGER") or _named_in_file() or f"sqlite:///{home.resolve() / 'ledger.db'}")
 
     def reserve(self, charge: Charge) -> Receipt:
         """Charge a release before anything is drawn; asking again for the same release returns the same receipt.
@@ -651,6 +651,19 @@ def _cap_of(facts: dict[str, str]) -> Cap:
     if "rho" in facts:
         return Cap(rho=Fraction(facts["rho"]), per=facts["per"])
     return Cap(epsilon=Fraction(facts["epsilon"]), delta=Fraction(facts["delta"]), per=facts["per"])
+
+
+def _named_in_file() -> str | None:
+    """The URL in ``DPDIST_LEDGER_FILE``: a file keeps its password out of the environment. Raises: LedgerError if unreadable."""
+    path = os.environ.get("DPDIST_LEDGER_FILE")
+    if not path:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise LedgerError(
+            f"the ledger's URL cannot be read from {path}: {error.strerror}; mount it, or unset the variable"
+        ) from None
 
 
 @contextmanager

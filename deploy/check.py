@@ -1,0 +1,42 @@
+"""What 'helm test' runs: a small release with the installation's own key, ledger, store and cluster, under a data set of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> None:
+    """Publish twice: the second time nothing may be charged."""
+    sys.path.insert(0, str(ROOT))
+    from dpdist import engine, stages
+    from dpdist.spec import load
+
+    home = stages.state_folder()
+    records = ROOT / "examples" / "census" / "records.parquet"
+    content = {
+        "release": f"helm-test-{os.environ.get('HOSTNAME', 'here')}-{os.getpid()}",
+        "records": {"path": str(records)},
+        "domain": {"sex": {"categories": ["Female", "Male"]}},
+        "workload": [{"marginals": {"ways": [1]}}],
+        "budget": {"rho": "1/1000"},
+        "ledger": {"dataset": "helm-test", "cap": {"rho": 1000}},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        charged = []
+        for _ in range(2):
+            with engine.started(None) as started:
+                context = stages.Context(home, stages.store_of(home), started, stages.silent)
+                charged.append(stages.release(context, load(content)).charged)
+    if charged != [True, False]:
+        sys.exit(f"a release that was run twice was charged {charged}; expected once")
+    print("key, ledger, store and cluster work: a release was published, a second run charged nothing")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Count a period's records ahead of its release; the release then finds the histogram."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+from prefect import flow
+
+from dpdist import engine, spec, stages
+from flows.release import as_task, told_to
+
+
+@flow(name="ingest", persist_result=False)
+def ingest(
+    spec_path: str, period: datetime.date | None = None, engine_address: str | None = None, home: str | None = None
+) -> str:
+    """Count the records of a spec into a histogram. Counting the same records again does nothing.
+
+    Args:
+        spec_path: the release spec, YAML.
+        period: the period, where the spec is for many.
+        engine_address: ``tcp://host:port`` of a Dask scheduler; default: processes on this machine.
+        home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
+    Returns: the name of the histogram in the store.
+    """
+    folder = stages.state_folder(Path(home) if home else None)
+    checked = spec.load(spec_path, period=period)
+    with engine.started(engine_address) as started:
+        context = stages.Context(folder, stages.store_of(folder), started, told_to(stages.silent))
+        planned = as_task("plan", lambda: stages.plan(context, checked))
+        counts, _ = as_task("count", lambda: stages.count(context, checked, planned.layout))
+    return counts.name

@@ -1,0 +1,41 @@
+"""What a release would cost and how accurate it would be, as a flow: the strategy is solved and kept for the release."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from prefect.artifacts import create_table_artifact
+
+from dpdist import engine, spec, stages
+from flows import told
+from flows.release import as_task, told_to
+
+
+@flow(name="plan", persist_result=False)
+def plan(
+    spec_path: str, period: datetime.date | None = None, engine_address: str | None = None, home: str | None = None
+) -> dict[str, Any]:
+    """Optimise the strategy of a spec and compare mechanisms. Touches no record and no budget.
+
+    Args:
+        spec_path: the release spec, YAML.
+        period: the period, where the spec is for many.
+        engine_address: ``tcp://host:port`` of a Dask scheduler; default: processes on this machine.
+        home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
+    Returns: the certificate that the release would have.
+    """
+    folder = stages.state_folder(Path(home) if home else None)
+    checked = spec.load(spec_path, period=period)
+    with engine.started(engine_address) as started:
+        context = stages.Context(folder, stages.store_of(folder), started, told_to(stages.silent))
+        planned = as_task("plan", lambda: stages.plan(context, checked))
+    certificate = stages.certificate(planned)
+    if told.served():
+        rows = [
+            {key: row[key] for key in ("mechanism", "rmse", "worst", "gap")} for row in certificate["mechanism"]["compared"]
+        ]
+        create_table_artifact(table=rows, key="mechanisms", description=f"predicted errors of {checked.release}")
+    return certificate

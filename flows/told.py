@@ -1,0 +1,75 @@
+"""What a run tells beside its log: artifacts in Prefect's server, notifications to a webhook. Public facts only."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+
+from dpdist import report, stages
+from dpdist.privacy.ledger import opened
+
+NOTIFY_URL = "DPDIST_NOTIFY_URL"
+"""A webhook that gets a JSON document for every release that was published or failed."""
+SHOWN_ROWS = 50
+
+
+def served() -> bool:
+    """Whether a Prefect server keeps this run."""
+    return "PREFECT_API_URL" in os.environ
+
+
+def artifacts(done: stages.Release, home: Path) -> None:
+    """The first answers, the error summary, the ledger and a link to the page, for the run's view in the server."""
+    if not served():
+        return
+    key = "".join(c if c.isalnum() else "-" for c in done.spec.release.lower()).strip("-")
+    certificate = stages.certificate(done.plan)
+    with report.local_copy(done.folder) as folder:
+        if (folder / "answers.parquet").exists():
+            rows, total = report.first_rows(folder, group=None, limit=SHOWN_ROWS)
+            shown = f"the first {len(rows)} of {total:,} answers of {done.spec.release}"
+            create_table_artifact(table=rows, key=f"{key}-answers", description=shown)
+    mechanism, privacy = certificate["mechanism"], certificate["privacy"]
+    gap = "not certified" if mechanism["certified_gap"] is None else report.over_bound(mechanism["certified_gap"])
+    rmse = "depends on the data" if mechanism["rmse"] is None else f"{mechanism['rmse']:.4g}"
+    create_markdown_artifact(
+        f"**{done.spec.release}**: mechanism {mechanism['name']}, RMSE {rmse}, total squared error over the certified bound {gap}. "
+        f"{'Charged' if done.charged else 'Not charged again'}: rho {privacy['rho_decimal']:.6g}, epsilon {privacy['epsilon']:.4g} "
+        f"at delta {privacy['delta']:.1e}.\n\n{_ledger_table(home)}",
+        key=f"{key}-errors-and-budget",
+        description="errors and the state of the ledger",
+    )
+    create_link_artifact(f"{done.folder}/index.html", key=f"{key}-page", description="the published page")
+
+
+def _ledger_table(home: Path) -> str:
+    rows = ["| data set | period | cap | spent (rho) | releases |", "|---|---|---|---|---|"]
+    with opened(home) as ledger:
+        for budget in ledger.budgets():
+            spent = float(budget.spent.zcdp)
+            rows.append(f"| {budget.dataset} | {budget.period} | {budget.cap} | {spent:.6g} | {len(budget.charges)} |")
+    return "\n".join(rows)
+
+
+def notify(facts: dict[str, Any]) -> None:
+    """Post facts to the webhook, if there is one. A webhook that fails does not fail a release."""
+    url = os.environ.get(NOTIFY_URL)
+    if not url:
+        return
+    data = json.dumps(facts).encode()
+    request = urllib.request.Request(url, data=data, headers={"content-type": "application/json"})
+    try:
+        urllib.request.urlopen(request, timeout=10).close()
+    except OSError:
+        return
+
+
+def failed(flow: Any, flow_run: Any, state: Any) -> None:
+    """Prefect's hook for runs that failed, crashed or were cancelled."""
+    del flow
+    notify({"run": str(flow_run.name), "state": str(state.name).lower(), "reason": str(state.message or "")})

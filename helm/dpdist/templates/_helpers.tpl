@@ -1,0 +1,124 @@
+{{- define "dpdist.name" -}}
+{{- printf "%s-%s" .Release.Name "dpdist" | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "dpdist.labels" -}}
+app.kubernetes.io/name: dpdist
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "dpdist.selector" -}}
+app.kubernetes.io/name: dpdist
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "dpdist.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{- define "dpdist.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "dpdist.name" .) }}
+{{- else -}}
+{{ .Values.serviceAccount.name | default "default" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "dpdist.scheduler" -}}
+{{- if .Values.dask.operator -}}
+tcp://{{ include "dpdist.name" . }}-scheduler.{{ .Release.Namespace }}.svc:8786
+{{- else -}}
+tcp://{{ include "dpdist.name" . }}-scheduler:8786
+{{- end -}}
+{{- end -}}
+
+{{- define "dpdist.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "dpdist.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* What every pod of a release sees of its store. */}}
+{{- define "dpdist.storeEnv" -}}
+- {name: HOME, value: /tmp}
+- {name: DO_NOT_TRACK, value: "1"}
+- {name: PREFECT_SERVER_ANALYTICS_ENABLED, value: "false"}
+{{- with .Values.store.url }}
+- {name: DPDIST_STORE, value: {{ . | quote }}}
+{{- end }}
+{{- with .Values.store.endpoint }}
+- {name: AWS_ENDPOINT, value: {{ . | quote }}}
+{{- end }}
+{{- if .Values.store.allowHttp }}
+- {name: AWS_ALLOW_HTTP, value: "true"}
+{{- end }}
+- {name: AWS_REGION, value: {{ .Values.store.region | quote }}}
+{{- if .Values.store.existingSecret }}
+{{- range list "AWS_ACCESS_KEY_ID" "AWS_SECRET_ACCESS_KEY" }}
+- name: {{ . }}
+  valueFrom: {secretKeyRef: {name: {{ $.Values.store.existingSecret }}, key: {{ . }}}}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What the flow's pod sees besides: the key and the ledger's URL as files. */}}
+{{- define "dpdist.flowEnv" -}}
+{{ include "dpdist.storeEnv" . }}
+- {name: DPDIST_HOME, value: {{ if .Values.shared.existingClaim }}{{ printf "%s/dpdist" .Values.shared.mountPath }}{{ else }}/tmp/dpdist{{ end }}}
+- {name: DPDIST_ROOT_KEY_FILE, value: /run/dpdist/key/{{ .Values.rootKey.key }}}
+- {name: DPDIST_LEDGER_FILE, value: /run/dpdist/ledger/{{ .Values.ledger.key }}}
+- {name: PREFECT_API_URL, value: {{ .Values.prefect.apiUrl | quote }}}
+- {name: PREFECT_HOME, value: /tmp/prefect}
+{{- if .Values.dask.enabled }}
+- {name: DPDIST_ENGINE, value: {{ include "dpdist.scheduler" . | quote }}}
+{{- end }}
+{{- if .Values.notify.existingSecret }}
+- name: DPDIST_NOTIFY_URL
+  valueFrom: {secretKeyRef: {name: {{ .Values.notify.existingSecret }}, key: url}}
+{{- end }}
+{{- end -}}
+
+{{- define "dpdist.flowMounts" -}}
+- {name: tmp, mountPath: /tmp}
+- {name: key, mountPath: /run/dpdist/key, readOnly: true}
+- {name: ledger, mountPath: /run/dpdist/ledger, readOnly: true}
+{{- if .Values.shared.existingClaim }}
+- {name: shared, mountPath: {{ .Values.shared.mountPath }}}
+{{- end }}
+{{- end -}}
+
+{{- define "dpdist.flowVolumes" -}}
+- {name: tmp, emptyDir: {}}
+- name: key
+  secret: {secretName: {{ .Values.rootKey.existingSecret }}, defaultMode: 0400}
+- name: ledger
+  secret: {secretName: {{ .Values.ledger.existingSecret }}, defaultMode: 0440}
+{{- if .Values.shared.existingClaim }}
+- name: shared
+  persistentVolumeClaim: {claimName: {{ .Values.shared.existingClaim }}}
+{{- end }}
+{{- end -}}
+
+{{- define "dpdist.placement" -}}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,30 @@
+{{/* Combinations that cannot work are refused here, with the cure. */}}
+{{- define "dpdist.validate" -}}
+{{- if not .Values.rootKey.existingSecret -}}
+{{- fail "rootKey.existingSecret is empty: make one with 'kubectl create secret generic dpdist-root-key --from-file=root.key' (dpdist keys init writes the file) and name it; the chart never makes or shows a key" -}}
+{{- end -}}
+{{- if not .Values.ledger.existingSecret -}}
+{{- fail "ledger.existingSecret is empty: name a Secret whose entry 'url' is postgresql+psycopg://user:password@host:5432/database" -}}
+{{- end -}}
+{{- if not .Values.prefect.apiUrl -}}
+{{- fail "prefect.apiUrl is empty: give the API of a running Prefect server, for example http://prefect-server:4200/api" -}}
+{{- end -}}
+{{- if and .Values.dask.enabled (not .Values.store.url) -}}
+{{- fail "dask.enabled needs store.url (s3://bucket/prefix): workers in other pods cannot reach a folder of this one; set it, or dask.enabled=false" -}}
+{{- end -}}
+{{- if and .Values.dask.enabled (not .Values.shared.existingClaim) -}}
+{{- fail "dask.enabled needs shared.existingClaim, a ReadWriteMany volume with specs, records and scratch; set it, or dask.enabled=false" -}}
+{{- end -}}
+{{- if and .Values.store.url (not (regexMatch "^(s3|gs|az|file|/)" .Values.store.url)) -}}
+{{- fail (printf "store.url %q is no object store URL: give s3://bucket/prefix, gs:// or az://" .Values.store.url) -}}
+{{- end -}}
+{{- if and .Values.store.allowHttp (not .Values.store.endpoint) -}}
+{{- fail "store.allowHttp is for an S3-compatible store inside the cluster: set store.endpoint, too" -}}
+{{- end -}}
+{{- if and .Values.dask.operator .Values.dask.workers.autoscaling.enabled -}}
+{{- fail "dask.operator and dask.workers.autoscaling exclude each other: the operator scales its own workers; disable one" -}}
+{{- end -}}
+{{- if and .Values.dask.workers.autoscaling.enabled (lt (int .Values.dask.workers.autoscaling.maxReplicas) (int .Values.dask.workers.replicas)) -}}
+{{- fail (printf "dask.workers.autoscaling.maxReplicas (%d) is below dask.workers.replicas (%d): raise it" (int .Values.dask.workers.autoscaling.maxReplicas) (int .Values.dask.workers.replicas)) -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,219 @@
+"""The chart, rendered by a real Helm engine and checked against Kubernetes' schemas. It was never installed on a cluster here."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+helm = pytest.importorskip("helm_python", reason="needs the PyPI package helm-python-sdk")
+kubernetes_validate = pytest.importorskip("kubernetes_validate")
+
+CHART = Path(__file__).parents[2] / "helm" / "dpdist"
+GOLDEN = Path(__file__).parent / "golden"
+VERSIONS = ("1.25", "1.30", "1.34", "1.37")
+BASE: dict[str, Any] = {
+    "rootKey": {"existingSecret": "dpdist-root-key"},
+    "ledger": {"existingSecret": "dpdist-ledger"},
+    "store": {"url": "s3://bucket/dpdist", "existingSecret": "dpdist-store"},
+    "shared": {"existingClaim": "dpdist-shared"},
+    "prefect": {"apiUrl": "http://prefect-server:4200/api"},
+}
+
+
+def merged(*parts: dict[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for part in parts:
+        for key, value in copy.deepcopy(part).items():
+            out[key] = merged(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else value
+    return out
+
+
+MATRIX = {
+    "default": BASE,
+    "no-dask": merged(BASE, {"dask": {"enabled": False}, "store": {"url": ""}, "shared": {"existingClaim": ""}}),
+    "operator": merged(BASE, {"dask": {"operator": True}}),
+    "autoscaling": merged(BASE, {"dask": {"workers": {"autoscaling": {"enabled": True, "maxReplicas": 12}}}}),
+    "trial": merged(
+        BASE,
+        {
+            "ledger": {"embedded": {"enabled": True}},
+            "store": {"endpoint": "http://minio:9000", "allowHttp": True},
+            "networkPolicy": {"egressPorts": [9000]},
+        },
+    ),
+    "everything": merged(
+        BASE,
+        {
+            "notify": {"existingSecret": "hook"},
+            "serviceAccount": {"name": "publisher", "annotations": {"iam": "role"}},
+            "image": {"repository": "registry.example/dpdist", "tag": "1.2.3", "pullSecrets": [{"name": "pull"}]},
+            "nodeSelector": {"pool": "large"},
+            "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+            "podAnnotations": {"a": "b"},
+            "prefect": {"deploymentsFile": "/data/prefect.yaml"},
+            "tests": {"enabled": False},
+            "networkPolicy": {"enabled": False},
+            "podDisruptionBudget": {"enabled": False},
+        },
+    ),
+}
+
+
+def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
+    files = helm.Chart.load(CHART).render(values, name="weekly", namespace="private")
+    texts = [text for name, text in sorted(files.items()) if name.endswith(".yaml")]
+    return [document for text in texts for document in yaml.safe_load_all(text) if document]
+
+
+def pods(documents: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Name and pod spec of everything that runs."""
+    out = []
+    for document in documents:
+        spec, name = document.get("spec", {}), document["metadata"]["name"]
+        if document["kind"] == "Pod":
+            out.append((name, spec))
+        elif document["kind"] in ("Deployment", "StatefulSet", "Job"):
+            out.append((name, spec["template"]["spec"]))
+        elif document["kind"] == "DaskCluster":
+            out += [(f"{name}-{part}", spec[part]["spec"]) for part in ("worker", "scheduler")]
+        elif document["kind"] == "DaskWorkerGroup":
+            out.append((name, spec["worker"]["spec"]))
+    return out
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_golden(case: str) -> None:
+    """What is rendered is what was looked at. DPDIST_GOLDEN=write writes it anew."""
+    text = yaml.safe_dump_all(rendered(MATRIX[case]), sort_keys=True)
+    file = GOLDEN / f"{case}.yaml"
+    if os.environ.get("DPDIST_GOLDEN") == "write":
+        file.write_text(text)
+    assert text == file.read_text(), f"{file.name} differs: look at it, then DPDIST_GOLDEN=write pytest tests/deploy"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", MATRIX)
+def test_manifests_are_valid(case: str, version: str) -> None:
+    found = rendered(MATRIX[case])
+    assert len(found) >= 4
+    for document in found:
+        if not document["apiVersion"].startswith("kubernetes.dask.org"):
+            kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_a_wrong_manifest_would_be_found() -> None:
+    document = next(d for d in rendered(BASE) if d["kind"] == "Deployment")
+    document["spec"]["template"]["spec"]["containers"][0]["resource"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(document, VERSIONS[0], strict=True)
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_policies(case: str) -> None:
+    """Nothing privileged, limits everywhere, no secret in plain, no token of the cluster's API; the key in the flow's pods only."""
+    documents = rendered(MATRIX[case])
+    found = pods(documents)
+    assert len(found) >= 2
+    for name, pod in found:
+        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+        assert not any("hostPath" in volume for volume in pod["volumes"])
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            for part in ("requests", "limits"):
+                assert {"cpu", "memory"} <= container["resources"][part].keys()
+            for variable in container.get("env", []):
+                secret = any(word in variable["name"] for word in ("KEY", "PASSWORD", "SECRET", "TOKEN", "LEDGER", "NOTIFY"))
+                if secret and not variable["name"].endswith("_FILE"):
+                    assert "value" not in variable, variable["name"]
+    assert not any(d["kind"] in ("Secret", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding") for d in documents)
+    selected = [d for d in documents if d["kind"] in ("Deployment", "StatefulSet")]
+    for document in selected:
+        wanted, has = document["spec"]["selector"]["matchLabels"], document["spec"]["template"]["metadata"]["labels"]
+        assert wanted.items() <= has.items()
+
+
+def test_only_the_flow_s_pods_see_the_key() -> None:
+    seeing = {name for name, pod in pods(rendered(BASE)) if any(volume["name"] == "key" for volume in pod["volumes"])}
+    assert seeing == {"weekly-dpdist-worker", "weekly-dpdist-test"}
+
+
+def test_names_fit_together() -> None:
+    """Services select their pods, workers call the scheduler's service, the optimiser's group has its resource."""
+    documents = rendered(BASE)
+    services = {d["metadata"]["name"]: d for d in documents if d["kind"] == "Service"}
+    labels = [d["spec"]["template"]["metadata"]["labels"] for d in documents if d["kind"] in ("Deployment", "StatefulSet")]
+    for service in services.values():
+        assert sum(service["spec"]["selector"].items() <= has.items() for has in labels) == 1
+    found = dict(pods(documents))
+    arguments = found["weekly-dpdist-dask-optimiser"]["containers"][0]["args"]
+    assert arguments[2] == "tcp://weekly-dpdist-scheduler:8786"
+    assert "weekly-dpdist-scheduler" in services
+    assert arguments[-2:] == ["--resources", "optimiser=1"]
+    assert "--resources" not in found["weekly-dpdist-dask-worker"]["containers"][0]["args"]
+    environment = {v["name"]: v.get("value") for v in found["weekly-dpdist-worker"]["containers"][0]["env"]}
+    assert environment["DPDIST_ENGINE"] == arguments[2]
+    budgets = [d for d in documents if d["kind"] == "PodDisruptionBudget"]
+    for budget in budgets:
+        assert sum(budget["spec"]["selector"]["matchLabels"].items() <= has.items() for has in labels) == 1
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no key": ({"rootKey": {"existingSecret": ""}}, "rootKey.existingSecret is empty: make one with"),
+    "no ledger": ({"ledger": {"existingSecret": ""}}, "ledger.existingSecret is empty: name a Secret"),
+    "no server": ({"prefect": {"apiUrl": ""}}, "prefect.apiUrl is empty"),
+    "dask without store": ({"store": {"url": ""}}, "dask.enabled needs store.url"),
+    "dask without volume": ({"shared": {"existingClaim": ""}}, "dask.enabled needs shared.existingClaim"),
+    "no URL": ({"store": {"url": "bucket/prefix"}}, "is no object store URL"),
+    "plain http": ({"store": {"allowHttp": True}}, "set store.endpoint, too"),
+    "two scalers": (
+        {"dask": {"operator": True, "workers": {"autoscaling": {"enabled": True}}}},
+        "dask.operator and dask.workers.autoscaling exclude each other",
+    ),
+    "scaling down": (
+        {"dask": {"workers": {"replicas": 9, "autoscaling": {"enabled": True}}}},
+        "maxReplicas .8. is below dask.workers.replicas .9.",
+    ),
+    "a typo": ({"dask": {"worker": {"replicas": 3}}}, "worker"),
+    "a wrong type": ({"dask": {"workers": {"replicas": "three"}}}, "replicas"),
+    "no API": ({"prefect": {"apiUrl": "prefect-server"}}, "apiUrl"),
+    "no unit": ({"dask": {"workers": {"resources": {"limits": {"cpu": "1", "memory": "4"}}}}}, "memory"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_name_the_cure(case: str) -> None:
+    change, message = REFUSED[case]
+    with pytest.raises(helm.HelmError, match=message):
+        rendered(merged(BASE, change))
+
+
+def test_lint() -> None:
+    report = helm.lint(CHART, values=BASE, strict=True)
+    assert not report["errors"], report
+    assert not [message for message in report["messages"] if message["severity"] >= 3], report
+
+
+def test_every_value_is_in_the_schema() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def check(value: Any, part: dict[str, Any], place: str) -> None:
+        if isinstance(value, dict) and "properties" in part:
+            assert value.keys() <= part["properties"].keys(), place
+            for key, inner in value.items():
+                check(inner, part["properties"][key], f"{place}.{key}")
+
+    check(values, schema, "values")
+    assert values.keys() == schema["properties"].keys() - {"global"}
