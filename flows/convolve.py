@@ -36,7 +36,9 @@ def convolve(
         steps: how many steps there are; events outside are an error.
         filters: what to apply, as in a spec: ``[{"running_sum": True}, {"mean": 24}]``.
         dataset: whose budget is charged.
-        epsilon, delta: the budget of this release; ``cap_epsilon`` with the same delta caps all releases of the data set.
+        epsilon: the budget of this release.
+        delta: of this budget and of the cap.
+        cap_epsilon: what all releases of the data set may spend, with the same delta.
         first: number of the first step.
         circular: the step after the last is the first.
         most_records: the most events of one person.

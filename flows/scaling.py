@@ -78,7 +78,8 @@ def scaling(
         some = [row for row in results if row["experiment"] == name]
         height = np.array([row["seconds"] for row in some])
         labels = [f"{row['size']:,}" for row in some]
-        plot = charts.lines(labels, {"seconds": (height, np.zeros(height.size))}, _MEANING[name])
+        draw_chart = charts.lines if len(labels) > 1 else charts.bars
+        plot = draw_chart(labels, {"seconds": (height, np.zeros(height.size))}, _MEANING[name])
         (target / f"{name}.svg").write_text(plot, encoding="utf-8")
     (target / "scaling.md").write_text(table(results), encoding="utf-8")
     return str(target / "scaling.md")

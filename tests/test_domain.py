@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import doctest
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 import dpdist.domain
-from dpdist.domain import Attribute, Domain
+from dpdist.domain import OUTSIDE, Attribute, Domain
 from dpdist.errors import InvalidInput
 
 
@@ -54,3 +57,35 @@ def test_categories() -> None:
 def test_refusals(build: object) -> None:
     with pytest.raises(InvalidInput):
         build()  # type: ignore[operator]
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=40, unique=True).map(sorted)
+    | st.tuples(st.floats(-1e3, 1e3), st.floats(1e-3, 1e3), st.integers(1, 300)).map(
+        lambda t: list(np.linspace(t[0], t[0] + t[1], t[2] + 1))
+    )
+    | st.tuples(st.integers(-1000, 1000), st.integers(1, 200)).map(lambda t: list(range(t[0], t[0] + t[1] + 1))),
+    st.sampled_from(["clip", "drop"]),
+    st.sampled_from([np.float64, np.float32, np.int64, np.int8, np.uint32]),
+    st.integers(0, 2**32),
+)
+def test_bins_are_those_of_a_search(edges: list[float], outside: Any, kind: Any, seed: int) -> None:
+    """Even, unit and uneven bins, whole and real columns, values on the very edges: against numpy.searchsorted."""
+    assume((np.diff(edges) > 0).all())
+    attribute = Attribute("a", edges=tuple(edges), outside=outside)
+    state = np.random.default_rng(seed)
+    near = np.concatenate([np.asarray(edges), np.nextafter(edges, np.inf), np.nextafter(edges, -np.inf)])
+    values = np.concatenate([near, state.uniform(edges[0] - 5, edges[-1] + 5, 50)])
+    if np.dtype(kind).kind == "f":
+        values = np.append(values, [np.nan, np.inf, -np.inf])
+    else:
+        values = np.clip(np.rint(values), np.iinfo(kind).min, np.iinfo(kind).max)
+    column = values.astype(kind)
+    codes, clipped = attribute.encode(column)
+    exact = column.astype(np.float64)
+    expected = np.searchsorted(np.asarray(edges), exact, side="right") - 1
+    out, missing = (expected < 0) | (expected >= attribute.size), np.isnan(exact)
+    moved = int((out & ~missing).sum()) if outside == "clip" else 0
+    expected = np.clip(expected, 0, attribute.size - 1) if outside == "clip" else np.where(out, OUTSIDE, expected)
+    np.testing.assert_array_equal(codes, np.where(missing, OUTSIDE, expected))
+    assert clipped == moved

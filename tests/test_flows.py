@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pyarrow.parquet
+import yaml
 
+from dpdist.privacy.ledger import opened
 from tests import small
 
 CALL = """
@@ -36,3 +39,67 @@ def test_convolve_from_parameters(home: Path) -> None:
     table = pyarrow.parquet.read_table(Path(lines[0][0]) / "answers.parquet")
     assert set(table["group"].to_pylist()) == {"running sum", "mean of 3 steps"}
     assert table.num_rows == 24
+
+
+PERIODS = """
+import datetime, json, sys
+from pathlib import Path
+from flows import settings
+home, spec, folder = sys.argv[1:]
+settings.configure(Path(home))
+from flows.ingest import ingest
+from flows.plan import plan
+from flows.release import backfill, release
+from flows.scaling import scaling
+day = datetime.date.fromisoformat
+counted = ingest(spec, day("2026-11-16"), "inline", home)
+predicted = plan(spec, day("2026-11-16"), "inline", home)
+first = release(spec, period=day("2026-11-16"), every="week", catch_up=1, engine_address="inline", home=home)
+again = release(spec, period=day("2026-11-16"), every="week", engine_address="inline", home=home)
+older = backfill(spec, day("2026-10-26"), day("2026-11-22"), "week", "inline", home)
+try:
+    backfill(spec, day("2026-10-19"), day("2026-11-08"), "week", "inline", home)
+    missing = ""
+except Exception as error:
+    missing = str(error)
+table = scaling(folder, workers=(1,), rows=(600, 1200), columns=(8, 16), cells=(1000, 2000))
+print(json.dumps([counted, predicted["release"], first, again, older, missing, table]))
+"""
+
+
+def test_periods_through_the_flows(home: Path) -> None:
+    """Ingest, plan, release with catching up, backfill and the scaling experiments, as a process with the embedded server."""
+    data = home.parent / "data"
+    for seed, week in enumerate(("2026-10-26", "2026-11-02", "2026-11-09", "2026-11-16")):
+        small.write(data / week, table=small.records(seed=seed))
+    content = small.spec(
+        release="small",
+        period="{period}",
+        records={"path": "{period}/records.parquet"},
+        ledger={"dataset": "small", "cap": {"rho": 0.1, "per": "week"}},
+    )
+    spec = data / "release.yaml"
+    spec.write_text(yaml.safe_dump(content, sort_keys=False))
+    command = [sys.executable, "-c", PERIODS, str(home), str(spec), str(home.parent / "scaling")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=home.parent, timeout=400)
+    assert done.returncode == 0, done.stderr
+    counted, predicted, first, again, older, missing, table = json.loads(done.stdout.splitlines()[-1])
+    assert (home / "store" / counted / "whole.json").exists()
+    assert predicted == "small-2026-11-16"
+    assert [Path(folder).name for folder in first] == ["small-2026-11-09", "small-2026-11-16"]
+    assert again == first[1:]
+    assert [Path(folder).name for folder in older] == [
+        f"small-{w}" for w in ("2026-10-26", "2026-11-02", "2026-11-09", "2026-11-16")
+    ]
+    assert "2026-10-19" in missing
+    with opened(home) as ledger:
+        assert {budget.period: len(budget.charges) for budget in ledger.budgets()} == {
+            "2026-W44": 1,
+            "2026-W45": 1,
+            "2026-W46": 1,
+            "2026-W47": 1,
+        }
+    lines = Path(table).read_text().splitlines()
+    assert len(lines) == 2 + 1 + 1 + 2 + 2 + 2
+    for name in ("strong", "weak", "rows", "columns", "cells"):
+        assert (home.parent / "scaling" / f"{name}.svg").read_text().startswith("<svg")

@@ -18,6 +18,21 @@ def test_a_new_key_is_private_and_kept(home: Path) -> None:
         keys.initialise(home)
 
 
+def test_a_mounted_secret_may_be_read_through_its_group(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubernetes mounts secrets owned by root with the pod's group; nobody else may read them, and the group may not write."""
+    path = home / "root.key"
+    monkeypatch.setattr("os.geteuid", lambda: 10001)
+    for mode, allowed in ((0o440, True), (0o400, True), (0o444, False), (0o460, False), (0o450, False)):
+        path.chmod(mode)
+        if path.stat().st_uid != 0:
+            pytest.skip("needs a file that belongs to root")
+        if allowed:
+            keys.load(home)
+        else:
+            with pytest.raises(KeyUnavailable, match="others may read it"):
+                keys.load(home)
+
+
 def test_missing_readable_and_malformed_keys_are_refused(home: Path) -> None:
     path = home / "root.key"
     path.chmod(0o640)

@@ -1,0 +1,166 @@
+"""Deployment files: entry points exist, parameters fit, compose parses, the image's steps run."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.spec import load
+from flows.periods import last_complete, periods
+
+ROOT = Path(__file__).parents[2]
+FLOWS = """
+import json, sys
+sys.path.insert(0, ".")
+from pathlib import Path
+from flows import settings
+settings.configure(Path(sys.argv[1]))
+import importlib
+out = {}
+for entry in sys.argv[2:]:
+    module, name = entry.split(":")
+    found = getattr(importlib.import_module(module.removesuffix(".py").replace("/", ".")), name)
+    schema = found.parameters.model_dump()
+    out[entry] = {"properties": sorted(schema["properties"]), "required": schema["required"] or [],
+                  "described": sorted(k for k, v in schema["properties"].items() if v.get("description"))}
+print(json.dumps(out))
+"""
+
+
+def deployments() -> list[dict[str, Any]]:
+    return list(yaml.safe_load((ROOT / "deploy" / "prefect.yaml").read_text())["deployments"])
+
+
+def test_entry_points_and_parameters(tmp_path: Path) -> None:
+    """Every deployment's flow is importable, takes its parameters, and describes all of them: they are a form in the UI."""
+    entries = [deployment["entrypoint"] for deployment in deployments()]
+    command = [sys.executable, "-c", FLOWS, str(tmp_path), *entries]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = yaml.safe_load(done.stdout.splitlines()[-1])
+    assert {"release", "backfill", "ingest", "plan", "convolve", "scaling"} == {e.split(":")[1] for e in entries}
+    for deployment in deployments():
+        schema = found[deployment["entrypoint"]]
+        assert schema["described"] == schema["properties"], deployment["name"]
+        given = deployment.get("parameters", {})
+        assert set(given) <= set(schema["properties"])
+        if given:
+            assert set(schema["required"]) <= set(given)
+            assert load(ROOT / given["spec_path"], period=datetime.date(2011, 6, 6)).release == "rentals-2011-06-06"
+
+
+def test_compose_fits_the_image_and_itself() -> None:
+    content = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+    services = content["services"]
+    for name, service in services.items():
+        assert set(service.get("depends_on", {})) <= set(services), name
+        assert set(service.get("secrets", [])) <= set(content["secrets"]), name
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert source in content["volumes"] or source.startswith("."), volume
+        environment = service.get("environment", {})
+        for key, value in environment.items():
+            if "PASSWORD" in key or key.endswith("_KEY"):
+                assert value.startswith("${") or value.startswith("/run/secrets"), key
+    ours = [s for s in services.values() if s.get("image", "").startswith("dpdist")]
+    assert len(ours) == 6
+    assert all(service["read_only"] and service["cap_drop"] == ["ALL"] for service in ours)
+    keyed = [name for name, service in services.items() if "root-key" in service.get("secrets", [])]
+    assert keyed == ["worker"]  # the only place that draws
+    ports = [port for service in services.values() for port in service.get("ports", [])]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+@pytest.mark.slow
+def test_the_image_s_steps_run(tmp_path: Path) -> None:
+    """The Dockerfile's install step in a fresh virtual environment, from the files that it copies; the command works there."""
+    text = (ROOT / "deploy" / "Dockerfile").read_text()
+    (extra,) = re.findall(r'--constraint constraints.txt "(\.\[.*\])"', text)
+    copied = re.search(r"COPY (pyproject.*) \./", text).group(1).split()  # type: ignore[union-attr]
+    build = tmp_path / "build"
+    build.mkdir()
+    for name in [*copied, "dpdist", "flows", "deploy", "examples"]:
+        subprocess.run(["cp", "-r", str(ROOT / name), str(build)], check=True)
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    pip = [tmp_path / "venv" / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    subprocess.run([*pip, "--constraint", "constraints.txt", extra], cwd=build, check=True, timeout=500)
+    size = subprocess.run(["du", "-sm", str(tmp_path / "venv")], capture_output=True, text=True, check=True).stdout.split()[
+        0
+    ]
+    print(f"the installed environment takes {size} MiB")
+    environment = {
+        "PATH": f"{tmp_path}/venv/bin:{os.environ['PATH']}",
+        "DPDIST_HOME": str(tmp_path / "home"),
+        "DPDIST_ENGINE": "inline",
+    }
+    for command in (["dpdist", "keys", "init"], ["python", "deploy/check.py"]):
+        done = subprocess.run(command, cwd=build, env=environment, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stderr
+    assert "a second run charged nothing" in done.stdout
+    assert "USER 10001:10001" in text
+
+
+def test_the_check_of_an_installation(home: Path) -> None:
+    """What 'helm test' runs, here: one release, charged once."""
+    environment = {**os.environ, "DPDIST_HOME": str(home), "DPDIST_ENGINE": "inline"}
+    done = subprocess.run(
+        [sys.executable, ROOT / "deploy" / "check.py"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "key, ledger, store and cluster work" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("moment", "every", "expected"),
+    [
+        ("2026-11-21T03:30", "day", "2026-11-20"),
+        ("2026-11-21T00:00", "day", "2026-11-20"),
+        ("2026-11-23T03:30", "week", "2026-11-16"),  # a Monday
+        ("2026-11-22T23:59", "week", "2026-11-09"),  # the Sunday before: its week is not over
+        ("2026-03-01T00:00", "month", "2026-02-01"),
+        ("2026-01-15T12:00", "month", "2025-12-01"),
+    ],
+)
+def test_the_last_period_that_was_over(moment: str, every: Any, expected: str) -> None:
+    assert last_complete(datetime.datetime.fromisoformat(moment), every) == datetime.date.fromisoformat(expected)
+
+
+def test_periods_in_a_range() -> None:
+    days = [datetime.date.fromisoformat(d) for d in ("2025-12-30", "2026-03-02")]
+    assert [d.isoformat() for d in periods(*days, "month")] == ["2025-12-01", "2026-01-01", "2026-02-01", "2026-03-01"]
+    assert len(list(periods(*days, "week"))) == 10
+    assert len(list(periods(*days, "day"))) == 63
+    with pytest.raises(InvalidInput, match="the first must not be later than the last"):
+        list(periods(days[1], days[0], "day"))
+
+
+def test_specs_of_many_periods() -> None:
+    path = ROOT / "examples" / "periodic" / "release.yaml"
+    with pytest.raises(InvalidSpec, match="the spec is for many periods .{period}.; say which: --period"):
+        load(path)
+    spec = load(path, period=datetime.date(2011, 6, 13))
+    assert (spec.release, spec.period, spec.records_path.name) == (
+        "rentals-2011-06-13",
+        datetime.date(2011, 6, 13),
+        "2011-06-13.parquet",
+    )
+    single = ROOT / "examples" / "census" / "release.yaml"
+    with pytest.raises(InvalidSpec, match="the spec is for the period .*, asked for 2011-06-13"):
+        load(single, period=datetime.date(2011, 6, 13))
+    assert inspect.isfunction(importlib.import_module("flows.periods").start_of)
