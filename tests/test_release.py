@@ -686,12 +686,13 @@ MIXED = [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}, 
             },
         ),
         ("kronecker beyond memory", {"workload": [{"ranges": {"of": ["age"], "by": ["sex", "work"]}}]}),
+        ("identity", {"workload": [{"marginals": {"ways": [3]}}], "mechanism": "identity"}),
     ],
 )
 def test_a_release_on_dask_workers_has_the_same_bytes(
     home: Path, mechanism: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everything but the reservation is made anew: on a local cluster, and on an existing one."""
+    """Everything but the reservation is made anew: on 2 processes of our own, on an existing cluster of 4, and on 4 threads."""
     if mechanism == "kronecker beyond memory":
         monkeypatch.setattr("dpdist.strategies.term_grid.STREAMED_CELLS", 10)
         mechanism = "kronecker"
@@ -700,13 +701,18 @@ def test_a_release_on_dask_workers_has_the_same_bytes(
     expected = small.undisturbed(path, home)
     shutil.rmtree(home / "store" / "histograms")
     shutil.rmtree(home / "store" / "strategies", ignore_errors=True)
-    for address in (None, "existing"):
+    clusters: dict[str, dict[str, Any]] = {
+        "our own": {"n_workers": 1, "processes": False},
+        "four processes": {"n_workers": 4},
+        "four threads": {"n_workers": 1, "threads_per_worker": 4, "processes": False},
+    }
+    for name, options in clusters.items():
         shutil.rmtree("releases", ignore_errors=True)
-        where = home.parent / f"on-{address}"
+        where = home.parent / f"on {name}"
         shutil.copytree(home, where)
         with (
-            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-            engine.started(cluster.scheduler_address if address else None, workers=2) as started,
+            LocalCluster(**{"threads_per_worker": 1, "dashboard_address": None, **options}) as cluster,
+            engine.started(None if name == "our own" else cluster.scheduler_address, workers=2) as started,
         ):
             context = stages.Context(where, Store(where / "store"), started, stages.silent)
             done = stages.release(context, load(path))
