@@ -34,7 +34,7 @@ def bars(labels: Sequence[str], series: Mapping[str, tuple[Matrix, Matrix]], axi
             level = y + number * thick
             length = max(0.0, float(values[i])) * scale
             low, high = (left + max(0.0, float(values[i] + sign * half[i])) * scale for sign in (-1, 1))
-            tip = escape(f"{label}{', ' + name if legend else ''}: {values[i]:,.1f} ± {half[i]:,.1f}")
+            tip = escape(f"{label}{', ' + name if legend else ''}: {values[i]:,.1f}{_spread(half[i], 1)}")
             size = f'width="{length:.1f}" height="{thick - 1}"'
             fill = COLOURS[number % len(COLOURS)]
             parts.append(f'<rect x="{left}" y="{level}" {size} fill="{fill}"><title>{tip}</title></rect>')
@@ -42,9 +42,10 @@ def bars(labels: Sequence[str], series: Mapping[str, tuple[Matrix, Matrix]], axi
             marks = (
                 f"M{low:.1f} {middle}H{high:.1f}M{low:.1f} {middle - tick / 2}v{tick}M{high:.1f} {middle - tick / 2}v{tick}"
             )
-            parts.append(f'<path d="{marks}" class="error"/>')
+            if half[i] > 0:
+                parts.append(f'<path d="{marks}" class="error"/>')
             parts.append(
-                f'<text x="{max(high, left + length) + 6:.1f}" y="{middle + 4}">{values[i]:,.0f} ± {half[i]:,.0f}</text>'
+                f'<text x="{max(high, left + length) + 6:.1f}" y="{middle + 4}">{values[i]:,.0f}{_spread(half[i], 0)}</text>'
             )
     return "".join([*parts, "</svg>"])
 
@@ -138,3 +139,8 @@ def _ticks(low: float, high: float) -> list[float]:
 
 def _short(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _spread(half: float, digits: int) -> str:
+    """The interval beside a number; nothing beside exact ones."""
+    return f" ± {half:,.{digits}f}" if half > 0 else ""

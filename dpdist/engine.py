@@ -74,6 +74,11 @@ class Engine:
             return self.memory_bytes * max(1, self.workers)
         return max((limit for _, limit in _optimisers(self.client)), default=self.memory_bytes)
 
+    @property
+    def own_bytes(self) -> int:
+        """What the process that runs the flow may use."""
+        return self.memory_bytes * max(1, self.workers) if self._local else _memory_bytes()
+
     def map(self, function: Callable[[_Item], _T], items: Sequence[_Item], *, on_done: OnDone | None = None) -> list[_T]:
         """function of every item, in order. Finished tasks are released as they complete."""
         if self.client is None:

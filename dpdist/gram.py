@@ -36,7 +36,7 @@ def gram(store: Store, engine: Engine, workload: Workload, *, on_done: OnDone | 
     Raises: OutOfMemory when V does not fit in this process, or a block of it in no worker.
     """
     n = workload.shape[1]
-    _fits("the gram W'W", 2 * 8 * n**2, engine.memory_bytes * max(1, engine.workers))
+    _fits("the gram W'W", 2 * 8 * n**2, engine.own_bytes)
     total = np.zeros((n, n))
     for block in workload.blocks:
         source = row_source(store, block, workload.domain.cells)

@@ -50,7 +50,7 @@ class StageMemory:
 
 def memory_plan(workload: Workload, grid: Lattice, layout: Layout, optimising: Effort, engine: Engine) -> list[StageMemory]:
     """Every stage with what it takes: an upper bound (tests compare it with the measured peak)."""
-    worker, here = engine.memory_bytes, engine.memory_bytes * max(1, engine.workers)
+    worker, here = engine.memory_bytes, engine.own_bytes
     out = [
         StageMemory("count", histogram.task_bytes(layout, engine), worker, True),
         StageMemory("optimise", optimising.memory_bytes, engine.heavy_bytes, False),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.metadata
+import importlib.resources
 import json
 import math
 import platform
@@ -13,6 +15,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -34,8 +37,10 @@ from dpdist.threads import in_order
 from dpdist.workloads import Block, Workload
 
 CERTIFICATE = "release.json"
-PAGE_ROWS = 5000
-"""Rows of a table shown on the page; the files hold all of them."""
+PAGE_ROWS = 100_000
+"""Answers in the page's table; the files hold all of them."""
+FIRST_ROWS = 50
+"""Answers that are in the page itself: the others are shown by its script."""
 MOST_SERIES = 4
 MOST_POINTS = 2000
 """Steps of a series that a chart shows; of longer ones every k-th."""
@@ -284,26 +289,20 @@ def page(content: Content, digits: int) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dpdist"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    sections = []
-    shown = 0
-    names = content.workload.domain.names
+    sections: list[dict[str, Any]] = []
+    listed: list[tuple[int, Block, int, tuple[Matrix, Matrix, Matrix]]] = []
+    rows = 0
     for first, block in content.workload.block_starts():
-        chart, rows = None, []
+        chart, numbers = None, None
         if block.queries <= CHART_ROWS:
-            values, error, half = content.rounded(first, first + block.queries, digits)
-            chart = _chart(block, content.workload.domain, values, half)
-            if shown + block.queries <= PAGE_ROWS:
-                query, _ = _texts(block, names, 0, block.queries)
-                rows = list(zip(query.to_pylist(), values, error, half, strict=True))
-                shown += block.queries
-        sections.append(
-            {
-                "title": block.name,
-                "chart": chart,
-                "rows": rows,
-                "queries": block.queries,
-            }
-        )
+            numbers = content.rounded(first, first + block.queries, digits)
+            chart = _chart(block, content.workload.domain, numbers[0], numbers[2])
+        fits = numbers is not None and rows + block.queries <= PAGE_ROWS
+        if fits and numbers is not None:
+            listed.append((len(sections), block, first, numbers))
+            rows += block.queries
+        sections.append({"title": block.name, "chart": chart, "queries": block.queries, "listed": fits})
+    data = _page_data(content, listed, [section["title"] for section in sections])
     environment.filters["over_bound"] = over_bound
     template = environment.get_template("page.html")
     return template.render(
@@ -312,7 +311,37 @@ def page(content: Content, digits: int) -> str:
         facts=content.certificate,
         sections=sections,
         formats=formats_of(content),
+        rows=rows,
+        first=_first_rows(data),
+        data=json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        script=importlib.resources.files("dpdist").joinpath("templates/page.js").read_text(encoding="utf-8"),
     )
+
+
+def _page_data(
+    content: Content, listed: list[tuple[int, Block, int, tuple[Matrix, Matrix, Matrix]]], groups: list[str]
+) -> dict[str, Any]:
+    """Columns of the page's table."""
+    names = content.workload.domain.names
+    out: dict[str, Any] = {"release": content.release, "groups": groups}
+    out |= {"query": [], "group": [], "answer": [], "error": [], "half": []}
+    for number, block, _, (answer, error, half) in listed:
+        query, _ = _texts(block, names, 0, block.queries)
+        out["query"] += query.to_pylist()
+        out["group"] += [number] * block.queries
+        out["answer"] += answer.tolist()
+        out["error"] += error.tolist()
+        out["half"] += [None if math.isnan(value) else value for value in half.tolist()]
+    return out
+
+
+def _first_rows(data: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """What the table shows before, or without, the page's script."""
+    columns = (data[name][:FIRST_ROWS] for name in ("query", "answer", "error", "half"))
+    return [
+        (query, f"{a:,.1f}", f"{e:,.2f}", "not known" if h is None else f"{a - h:,.1f} to {a + h:,.1f}")
+        for query, a, e, h in zip(*columns, strict=True)
+    ]
 
 
 def _chart(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | None:
@@ -406,6 +435,86 @@ def decimals_of(errors: Column) -> int:
 def _column(name: str) -> str:
     reserved = ("group", "query", "answer", "standard_error", "low_95", "high_95")
     return f"attribute_{name}" if name in reserved else name
+
+
+@dataclass(frozen=True)
+class Table:
+    """Published answers in the reader's favourite form.
+
+    Attributes:
+        arrow: group, query, one column an attribute, answer, standard error, 95 % interval.
+    """
+
+    arrow: pa.Table
+    workload: Workload
+
+    def pandas(self) -> Any:
+        """A pandas DataFrame. Raises: InvalidInput when pandas is not installed."""
+        _installed("pandas")
+        return self.arrow.to_pandas()
+
+    def polars(self) -> Any:
+        """A Polars DataFrame. Raises: InvalidInput when Polars is not installed."""
+        return _installed("polars").from_arrow(self.arrow)
+
+    def xarray(self) -> Any:
+        """An xarray Dataset a group of products of attributes: answer, standard_error and the interval over labelled axes.
+
+        Returns: name of the group -> Dataset. Raises: InvalidInput when xarray is not installed.
+        """
+        xarray = _installed("xarray")
+        names, out = self.workload.domain.names, {}
+        for first, block in self.workload.block_starts():
+            rows = self.arrow.slice(first, block.queries)
+            axes = [names[axis] for axis in block.axes] if block.separable else ["query"]
+            shape = tuple(len(part) for part in block.labels)
+            columns = ("answer", "standard_error", "low_95", "high_95")
+            values = {name: (axes, rows[name].to_numpy().reshape(shape)) for name in columns}
+            out[block.name] = xarray.Dataset(values, coords={a: list(p) for a, p in zip(axes, block.labels, strict=True)})
+        return out
+
+    def _repr_html_(self) -> str:
+        return _html_rows(self.arrow)
+
+
+def _installed(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise InvalidInput(f"{package} is not installed; pip install {package}, or use the Arrow table") from None
+
+
+NOTEBOOK_ROWS = 10
+
+
+def notebook(certificate: dict[str, Any], table: pa.Table | None) -> str:
+    """What a notebook shows of a plan, or of a release with its first answers."""
+    facts, privacy = certificate["mechanism"], certificate["privacy"]
+    gap = (
+        "not certified"
+        if facts["certified_gap"] is None
+        else f"certified within {over_bound(facts['certified_gap'])} of the optimum"
+    )
+    rmse = "" if facts["rmse"] is None else f", RMSE {facts['rmse']:.4g}"
+    head = (
+        f"<p><b>{escape(certificate['release'])}</b>: {certificate['queries']:,} answers over {certificate['cells']:,} cells; "
+        f"{escape(facts['name'])}{rmse}, {gap}; &epsilon; = {privacy['epsilon']:.4g}"
+        f"{' at &delta; = ' + format(privacy['delta'], '.1e') if privacy['delta'] else ''}</p>"
+    )
+    return head if table is None else head + _html_rows(table)
+
+
+def _html_rows(table: pa.Table) -> str:
+    columns = ("group", "query", "answer", "standard_error", "low_95", "high_95")
+    rows = table.select(columns).slice(0, NOTEBOOK_ROWS).to_pylist()
+    head = "".join(f"<th>{name}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(_shown(row[name]))}</td>" for name in columns) + "</tr>" for row in rows)
+    more = f"<p>{table.num_rows - len(rows):,} more rows</p>" if table.num_rows > len(rows) else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _shown(value: Any) -> str:
+    return "not known" if value is None else f"{value:,.2f}" if isinstance(value, float) else str(value)
 
 
 def over_bound(gap: float) -> str:

@@ -147,6 +147,9 @@ class Plan:
     noise: Noise
     loss: Loss
 
+    def _repr_html_(self) -> str:
+        return report.notebook(certificate(self), None)
+
     @property
     def noise_multiplier(self) -> float:
         """Scale of the noise over the strategy's sensitivity to one record: what predicted errors are multiples of.
@@ -188,10 +191,24 @@ class Release:
 
     spec: ReleaseSpec
     plan: Plan
-    answers: Answers
+    columns: Answers
     folder: Path | str
     charged: bool
     tally: histogram.Tally
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """What is guaranteed, to whom, and at what cost."""
+        return certificate(self.plan)
+
+    @cached_property
+    def answers(self) -> report.Table:
+        """The published answers, as Arrow, pandas, Polars or xarray. Raises: StoreError when a file was altered."""
+        with report.local_copy(self.folder) as folder:
+            return report.Table(report.load(folder)[0], self.plan.workload)
+
+    def _repr_html_(self) -> str:
+        return report.notebook(self.certificate, self.answers.arrow)
 
 
 def state_folder(home: Path | None = None) -> Path:

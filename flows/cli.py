@@ -19,6 +19,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from dpdist import engine, report, stages
+from dpdist import site as pages
 from dpdist.errors import DpdistError, InvalidInput
 from dpdist.memory import StageMemory
 from dpdist.privacy import keys
@@ -157,6 +158,21 @@ def show(
         _print_mechanisms(certificate)
         _print_privacy(certificate)
         _print_answers(folder, group=group, limit=limit)
+
+
+@app.command()
+def site(
+    dataset: Annotated[str, typer.Argument(help="the data set of the releases")],
+    releases: Annotated[Path, typer.Option(help="folder that holds published releases")] = Path("releases"),
+    target: Annotated[Path, typer.Option("--out", help="folder of the site; an older site there is replaced")] = Path(
+        "site"
+    ),
+) -> None:
+    """A small static site over all releases of a data set: periods, revisions, the budget."""
+    found = pages.releases_in(releases, dataset)
+    with opened(stages.state_folder()) as book:
+        folder = pages.write(dataset, found, book.budgets(), target)
+    out.print(f"{len(found)} releases of {dataset}: {_shown(folder)}/index.html")
 
 
 @ledger_app.callback(invoke_without_command=True)

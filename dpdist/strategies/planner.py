@@ -24,7 +24,6 @@ from dpdist.strategies.convolution import (
 from dpdist.strategies.kronecker import is_product
 from dpdist.strategies.marginals import is_marginals, marginal_deviation, marginal_weights
 from dpdist.strategies.residual import is_separable
-from dpdist.strategies.term_grid import STREAMED_CELLS
 from dpdist.strategies.terms import block_variances, row_squares
 from dpdist.workloads import Workload, integer_basis
 
@@ -88,9 +87,7 @@ def effort(workload: Workload | Matrix, mechanism: Optimiser = "coa") -> Effort:
     if isinstance(workload, Workload) and mechanism == "kronecker":
         grams = [f.gram() for f in workload.blocks[0].factors if not isinstance(f, Identity | Total)]
         parts = [effort(gram) for gram in grams]
-        memory = max((part.memory_bytes for part in parts), default=2**20) + 8 * 4 * min(
-            workload.domain.cells, STREAMED_CELLS
-        )
+        memory = max((part.memory_bytes for part in parts), default=2**20)
         return Effort(workload.domain.cells, workload.domain.cells, memory, sum(p.products for p in parts))
     if isinstance(workload, Workload):
         basis = integer_basis(workload)

@@ -1,0 +1,146 @@
+"""A small static site over all releases of a data set: periods over time, revisions, the budget's burn-down."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from dpdist import charts, report
+from dpdist.errors import InvalidInput, StoreError
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.ledger import Budget
+
+MOST_LINES = 4
+"""Queries that are drawn over the periods."""
+MOST_QUERIES = 12
+"""Groups of more queries are not drawn over the periods."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published release: its folder and its certificate."""
+
+    folder: Path
+    certificate: dict[str, Any]
+
+    @property
+    def period(self) -> str:
+        """Its period, or its id where it has none."""
+        return str(self.certificate["period"] or self.certificate["release"])
+
+
+def releases_in(folder: Path, dataset: str) -> list[Published]:
+    """Whole releases of a data set below a folder, by period and id; others are left out.
+
+    Raises: InvalidInput when there are none.
+    """
+    found, others = [], set()
+    for path in sorted(folder.rglob("release.json")):
+        try:
+            certificate = report.certificate_of(path.parent)
+        except StoreError:
+            continue
+        if certificate.get("dataset") == dataset:
+            found.append(Published(path.parent, certificate))
+        else:
+            others.add(str(certificate.get("dataset")))
+    if not found:
+        known = f"; there are releases of {', '.join(sorted(others))}" if others else ""
+        raise InvalidInput(f"no whole release of {dataset!r} lies below {folder}{known}")
+    return sorted(found, key=lambda one: (one.period, one.certificate["release"]))
+
+
+def write(dataset: str, found: Sequence[Published], budgets: Sequence[Budget], target: Path) -> Path:
+    """The site: an index and a copy of every release's page and files. An existing site is replaced in one step.
+
+    Raises: InvalidInput when the target holds something that is no site.
+    """
+    if target.exists() and not (target / MARK).exists():
+        raise InvalidInput(f"{target} exists and is no site of dpdist; move it away or choose another folder")
+    draft = target.with_name(f".{target.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    (draft / MARK).write_text(dataset + "\n", encoding="utf-8")
+    for one in found:
+        shutil.copytree(one.folder, draft / one.certificate["release"])
+    (draft / "index.html").write_text(index(dataset, found, budgets), encoding="utf-8")
+    shutil.rmtree(target, ignore_errors=True)
+    draft.replace(target)
+    return target
+
+
+MARK = ".dpdist-site"
+
+
+def index(dataset: str, found: Sequence[Published], budgets: Sequence[Budget]) -> str:
+    """The index page: what changed over the periods, the releases, the budget. It loads nothing from anywhere."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("dpdist"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    seen: dict[str, int] = {}
+    rows = []
+    for one in found:
+        seen[one.period] = seen.get(one.period, 0) + 1
+        rows.append({"facts": one.certificate, "period": one.period, "revision": seen[one.period]})
+    return environment.get_template("site.html").render(
+        dataset=dataset,
+        rows=rows[::-1],
+        trends=_trends(found),
+        burndowns=[_burndown(b) for b in budgets if b.dataset == dataset],
+    )
+
+
+def _trends(found: Sequence[Published]) -> list[dict[str, str]]:
+    """Groups of few queries that every period's latest release answers, over the periods."""
+    latest = {one.period: one for one in found}
+    if len(latest) < 2:
+        return []
+    answers: list[dict[tuple[str, str], tuple[float, float]]] = []
+    for one in latest.values():
+        if not (one.folder / "answers.parquet").exists():
+            return []
+        rows = report.load(one.folder)[0].to_pylist()
+        answers.append({(row["group"], row["query"]): _with_half(row) for row in rows})
+    common = [key for key in answers[0] if all(key in some for some in answers)]
+    groups: dict[str, list[str]] = {}
+    for group, query in common:
+        groups.setdefault(group, []).append(query)
+    out = []
+    for group, queries in groups.items():
+        if len(queries) > MOST_QUERIES:
+            continue
+        series = {}
+        for query in queries[:MOST_LINES]:
+            pairs = np.array([some[group, query] for some in answers])
+            series[query] = (pairs[:, 0], np.nan_to_num(pairs[:, 1]))
+        out.append({"title": group, "chart": charts.lines(list(latest), series, "period")})
+    return out
+
+
+def _with_half(row: dict[str, Any]) -> tuple[float, float]:
+    half = float("nan") if row["low_95"] is None else (row["high_95"] - row["low_95"]) / 2
+    return row["answer"], half
+
+
+def _burndown(budget: Budget) -> dict[str, Any]:
+    """What is left of a budget after each release, as a share of what there was."""
+    spent, whole = Loss(), budget.cap.left(Loss())
+    left = [1.0]
+    for loss in budget.charges.values():
+        spent = spent + loss
+        left.append(float(budget.cap.left(spent) / whole))
+    labels = ["begin", *budget.charges]
+    chart = charts.bars(labels, {"left": (100 * np.array(left), np.zeros(len(left)))}, "per cent of the budget left")
+    return {
+        "period": budget.period,
+        "cap": str(budget.cap),
+        "releases": len(budget.charges),
+        "left": left[-1],
+        "chart": chart,
+    }

@@ -1,0 +1,77 @@
+"use strict";
+// Search, sort and download over all answers of the page: no network, 50 rows in the document at a time.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const rows = data.query.length, size = 50;
+  const $ = (id) => document.getElementById(id);
+  const words = data.query.map((text) => text.toLowerCase());
+  let shown = [], page = 0, column = -1, up = true;
+  const number = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  const interval = (i) => data.half[i] === null ? "not known"
+    : number(data.answer[i] - data.half[i], 1) + " to " + number(data.answer[i] + data.half[i], 1);
+  const keys = [
+    (i) => data.query[i], (i) => data.answer[i], (i) => data.error[i], (i) => data.half[i] ?? Infinity,
+  ];
+  function choose() {
+    const find = $("find").value.trim().toLowerCase().split(/\s+/).filter(Boolean), group = $("group").value;
+    shown = [];
+    for (let i = 0; i < rows; i++) {
+      if ((group === "" || data.group[i] === Number(group)) && find.every((word) => words[i].includes(word))) shown.push(i);
+    }
+    if (column >= 0) {
+      const key = keys[column];
+      shown.sort((a, b) => { const x = key(a), y = key(b); return (x < y ? -1 : x > y ? 1 : a - b) * (up ? 1 : -1); });
+    }
+    page = 0;
+    draw();
+  }
+  function draw() {
+    const body = document.querySelector("#answers tbody");
+    body.replaceChildren(...shown.slice(page * size, (page + 1) * size).map((i) => {
+      const row = document.createElement("tr");
+      for (const text of [data.query[i], number(data.answer[i], 1), number(data.error[i], 2), interval(i)]) {
+        row.appendChild(document.createElement("td")).textContent = text;
+      }
+      return row;
+    }));
+    const pages = Math.max(1, Math.ceil(shown.length / size));
+    $("count").textContent = number(shown.length, 0) + " of " + number(rows, 0) + " answers";
+    $("page").textContent = "page " + number(page + 1, 0) + " of " + number(pages, 0);
+    $("before").disabled = page === 0;
+    $("after").disabled = page >= pages - 1;
+  }
+  function download() {
+    const quote = (text) => /[",\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+    const lines = ["group,query,answer,standard_error,low_95,high_95"];
+    for (const i of shown) {
+      const half = data.half[i], round = (value) => Number(value.toFixed(6));
+      lines.push([quote(data.groups[data.group[i]]), quote(data.query[i]), data.answer[i], data.error[i],
+        half === null ? "" : round(data.answer[i] - half), half === null ? "" : round(data.answer[i] + half)].join(","));
+    }
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
+    link.download = data.release + ".csv";
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+  $("find").addEventListener("input", choose);
+  $("group").addEventListener("change", choose);
+  $("controls").addEventListener("submit", (event) => event.preventDefault());
+  $("download").addEventListener("click", download);
+  $("before").addEventListener("click", () => { page--; draw(); });
+  $("after").addEventListener("click", () => { page++; draw(); });
+  for (const button of document.querySelectorAll("th button")) {
+    button.addEventListener("click", () => {
+      const chosen = Number(button.dataset.column);
+      up = chosen === column ? !up : true;
+      column = chosen;
+      for (const head of document.querySelectorAll("#answers th")) head.setAttribute("aria-sort", "none");
+      button.parentElement.setAttribute("aria-sort", up ? "ascending" : "descending");
+      choose();
+    });
+  }
+  for (const button of document.querySelectorAll(".only")) {
+    button.addEventListener("click", () => { $("group").value = button.dataset.group; choose(); $("table").scrollIntoView(); });
+  }
+  choose();
+})();

@@ -1,0 +1,213 @@
+"""The published page in a real browser: it renders, its table searches, sorts and downloads, and it loads nothing."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdist import report, workloads
+from dpdist.columns import Constant, Held
+from dpdist.domain import Attribute, Domain
+from tests import small
+from tests.small import run
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs the PyPI package playwright")
+REQUIRED = "DPDIST_TEST_BROWSER"
+"""Set to 'required' where a missing Chromium must fail the tests instead of skipping them (.ci/run does)."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        if os.environ.get(REQUIRED) == "required":
+            pytest.fail("Chromium is required here and not installed: apt-get install chromium")
+        pytest.skip("needs Chromium: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that fails the test when its console tells an error or when it asks the network for anything."""
+    context = browser.new_context(viewport={"width": 1000, "height": 800}, accept_downloads=True)
+    found = context.new_page()
+    told: list[str] = []
+    found.on("console", lambda message: told.append(message.text) if message.type in ("error", "warning") else None)
+    found.on("pageerror", lambda error: told.append(str(error)))
+    found.on(
+        "request",
+        lambda request: told.append(request.url) if not request.url.startswith(("file:", "blob:", "data:")) else None,
+    )
+    yield found
+    context.close()
+    assert told == []
+
+
+def cells(page: Any) -> list[list[str]]:
+    return page.eval_on_selector_all("#answers tbody tr", "rows => rows.map(r => [...r.cells].map(c => c.textContent))")
+
+
+@pytest.fixture
+def published(home: Path, fixed_noise: None) -> Path:
+    del fixed_noise
+    table = small.records()
+    return run(small.write(home.parent / "data", table=table, title="People & <work>"), home).folder
+
+
+def test_it_renders_and_the_table_works(published: Path, page: Any, tmp_path: Path) -> None:
+    expected = report.load(published)[0].to_pylist()
+    page.goto((published / "index.html").as_uri())
+    assert page.title() == "People & <work>"
+    assert page.locator("svg").count() >= 5
+    for chart in page.locator("svg").all():
+        assert chart.bounding_box()["height"] > 50
+        assert chart.get_attribute("role") == "img"
+        assert chart.get_attribute("aria-label")
+    assert page.locator("#count").text_content() == f"{len(expected)} of {len(expected)} answers"
+    assert [row[0] for row in cells(page)] == [row["query"] for row in expected[:50]]
+    page.click("#after")
+    assert cells(page)[0][0] == expected[50]["query"]
+    page.click("th button[data-column='1']")
+    values = [float(row[1].replace(",", "")) for row in cells(page)]
+    assert values == sorted(values)
+    assert page.get_attribute("#answers th:nth-child(2)", "aria-sort") == "ascending"
+    page.click("th button[data-column='1']")
+    values = [float(row[1].replace(",", "")) for row in cells(page)]
+    assert values == sorted(values, reverse=True)
+    assert values[0] == pytest.approx(round(max(row["answer"] for row in expected), 1))
+    page.fill("#find", "sex f work")
+    wanted = [row for row in expected if "sex f" in row["query"] and "work" in row["query"]]
+    assert page.locator("#count").text_content() == f"{len(wanted)} of {len(expected)} answers"
+    with page.expect_download() as begun:
+        page.click("#download")
+    begun.value.save_as(tmp_path / "some.csv")
+    rows = list(csv.DictReader((tmp_path / "some.csv").open()))
+    assert begun.value.suggested_filename == "small-1.csv"
+    assert {row["query"] for row in rows} == {row["query"] for row in wanted}
+    by_query = {(row["group"], row["query"]): row for row in wanted}
+    for row in rows:
+        same = by_query[row["group"], row["query"]]
+        for name in ("answer", "standard_error", "low_95", "high_95"):
+            assert float(row[name]) == pytest.approx(same[name], abs=2e-6)
+
+
+def test_by_keyboard_alone(published: Path, page: Any) -> None:
+    """Tab reaches every control in order; Enter sorts; focus is visible."""
+    page.goto((published / "index.html").as_uri())
+    page.focus("#find")
+    page.keyboard.type("male")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "group"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "download"
+    page.keyboard.press("Tab")  # the scrolling region
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "query"
+    page.keyboard.press("Enter")
+    assert page.get_attribute("#answers th:nth-child(1)", "aria-sort") == "ascending"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+
+
+def test_on_a_phone_and_without_scripts(published: Path, browser: Any) -> None:
+    context = browser.new_context(viewport={"width": 360, "height": 640}, java_script_enabled=False)
+    page = context.new_page()
+    page.goto((published / "index.html").as_uri())
+    assert len(page.locator("#answers tbody tr").all()) == 50
+    assert "all are in the files" in (page.locator("noscript").inner_html() or "")
+    context.close()
+    context = browser.new_context(viewport={"width": 360, "height": 640})
+    page = context.new_page()
+    page.goto((published / "index.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 362  # nothing sticks out sideways
+    context.close()
+
+
+def test_text_has_contrast(published: Path, page: Any) -> None:
+    """WCAG 2 AA: 4.5 to 1 for every text colour on its background."""
+    page.goto((published / "index.html").as_uri())
+    pairs = page.evaluate(
+        """() => [...document.querySelectorAll('body *')].filter(e => e.innerText && e.checkVisibility()).map(e => {
+            let back = e, colour = 'rgba(0, 0, 0, 0)';
+            while (back && colour === 'rgba(0, 0, 0, 0)') { colour = getComputedStyle(back).backgroundColor; back = back.parentElement; }
+            return [getComputedStyle(e).color, colour];
+        })"""
+    )
+
+    def luminance(text: str) -> float:
+        parts = [float(part) / 255 for part in text[text.index("(") + 1 : -1].split(",")[:3]]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for text, back in {tuple(pair) for pair in pairs}:
+        light, dark = sorted(
+            (luminance(text), luminance(back if back != "rgba(0, 0, 0, 0)" else "rgb(255,255,255)")), reverse=True
+        )
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (text, back)
+
+
+def test_a_hundred_thousand_answers(page: Any, tmp_path: Path) -> None:
+    """They are all in the table, and the page stays usable: a search draws 50 rows. The time is told, not asserted."""
+    domain = Domain((Attribute("a", edges=tuple(range(401))), Attribute("b", edges=tuple(range(251)))))
+    workload = workloads.marginals(domain, ways=(2,))
+    state = np.random.default_rng(0)
+    certificate = report_certificate(100_000)
+    content = report.Content(
+        "big",
+        "Big",
+        workload,
+        Held(state.normal(100, 30, 100_000)),
+        Constant(2.5, 100_000),
+        Constant(4.9, 100_000),
+        certificate,
+    )
+    file = tmp_path / "index.html"
+    file.write_text(report.page(content, 2))
+    begun = time.monotonic()
+    page.goto(file.as_uri())
+    page.wait_for_function("document.getElementById('count').textContent.startsWith('100,000 of')")
+    print(f"100,000 answers ({file.stat().st_size / 2**20:.1f} MiB) are shown after {time.monotonic() - begun:.2f} s")
+    page.fill("#find", "a 399 b 249")
+    page.wait_for_function("document.getElementById('count').textContent.startsWith('1 of')")
+    assert len(cells(page)) == 1
+
+
+def report_certificate(queries: int) -> dict[str, Any]:
+    """The least that the page's template asks for."""
+    privacy = {
+        "delta": 0.0,
+        "epsilon": 1.0,
+        "rho_decimal": 0.5,
+        "neighbours": "add-remove",
+        "most_records_of_one_person": 1,
+        "noise": "Laplace",
+    }
+    mechanism = {
+        "name": "identity",
+        "rmse": 1.0,
+        "certified_gap": None,
+        "compared": [],
+        "consistent": True,
+        "biased": False,
+        "rounded": False,
+    }
+    return {
+        "queries": queries,
+        "cells": queries,
+        "period": None,
+        "privacy": privacy,
+        "mechanism": mechanism,
+        "stream": None,
+        "post_processing": [],
+        "spec_digest": "0" * 64,
+    }

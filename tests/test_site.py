@@ -1,0 +1,88 @@
+"""The site over all releases of a data set, and the notebook's view of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpdist as dp
+from dpdist import site
+from dpdist.errors import InvalidInput, StoreError
+from dpdist.privacy.ledger import opened
+from tests import small
+from tests.small import run
+
+
+@pytest.fixture
+def three(home: Path) -> Path:
+    """Two weeks, the second one revised; and a release of another data set beside them."""
+    ledger = {"dataset": "weekly", "cap": {"rho": 0.4, "per": "week"}}
+    for seed, (release, day) in enumerate([("w1", "2026-11-09"), ("w2", "2026-11-16"), ("w2-revised", "2026-11-16")]):
+        data = home.parent / release
+        run(small.write(data, table=small.records(seed=seed), release=release, period=day, ledger=ledger), home)
+    run(small.write(home.parent / "other", release="other"), home)
+    return home
+
+
+def test_site(three: Path) -> None:
+    found = site.releases_in(Path("releases"), "weekly")
+    assert [one.certificate["release"] for one in found] == ["w1", "w2", "w2-revised"]
+    with opened(three) as ledger:
+        folder = site.write("weekly", found, ledger.budgets(), Path("site"))
+        again = site.write("weekly", found, ledger.budgets(), Path("site"))
+    assert folder == again
+    page = (folder / "index.html").read_text()
+    for one in found:
+        release = one.certificate["release"]
+        assert f'href="{release}/index.html"' in page
+        assert (folder / release / "index.html").read_bytes() == (one.folder / "index.html").read_bytes()
+    assert "other" not in page
+    assert (
+        page.count("<svg") == 4 + 2
+    )  # age, sex, work and sex x work over the weeks (others have too many values), two budgets
+    assert "2 releases charged; 50 per cent is left" in page
+    assert "1 release charged; 75 per cent is left" in page
+    assert "<td>2</td>" in page  # the revision
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_site_in_a_browser_of_its_own_folder_only(three: Path) -> None:
+    del three
+    with pytest.raises(
+        InvalidInput, match="no whole release of 'nothing' lies below releases; there are releases of small, weekly"
+    ):
+        site.releases_in(Path("releases"), "nothing")
+    Path("mine").mkdir()
+    with pytest.raises(InvalidInput, match="mine exists and is no site of dpdist"):
+        site.write("weekly", site.releases_in(Path("releases"), "weekly"), (), Path("mine"))
+    (Path("releases") / "w1" / "answers.csv").write_text("altered")
+    assert [one.certificate["release"] for one in site.releases_in(Path("releases"), "weekly")] == ["w2", "w2-revised"]
+
+
+def test_answers_in_every_form(home: Path) -> None:
+    """Arrow, pandas, Polars and xarray say the same; a notebook shows the first rows and the guarantee."""
+    small.write(home.parent / "data")
+    content: dict[str, Any] = {**small.spec(), "records": {"path": str(home.parent / "data" / "records.parquet")}}
+    done = dp.run(content, engine="inline")
+    arrow = done.answers.arrow
+    values = arrow["answer"].to_numpy()
+    np.testing.assert_array_equal(done.answers.pandas()["answer"].to_numpy(), values)
+    np.testing.assert_array_equal(done.answers.polars()["answer"].to_numpy(), values)
+    boxes = done.answers.xarray()
+    both = boxes["sex x work"]
+    assert both["answer"].dims == ("sex", "work")
+    row = next(r for r in arrow.to_pylist() if r["group"] == "sex x work" and (r["sex"], r["work"]) == ("m", "b"))
+    assert float(both["answer"].sel(sex="m", work="b")) == row["answer"]
+    assert float(both["high_95"].sel(sex="m", work="b")) == row["high_95"]
+    shown = done._repr_html_()
+    assert "<b>small-1</b>" in shown
+    assert shown.count("<tr>") == 11
+    assert "more rows" in shown
+    assert "certified within" in dp.plan(content, engine="inline")._repr_html_()
+    assert done.certificate["release"] == "small-1"
+    (Path(done.folder) / "answers.csv").write_text("altered")
+    with pytest.raises(StoreError, match="is not a whole copy of this release"):
+        dp.run(content, engine="inline")
