@@ -11,8 +11,8 @@ import numpy as np
 from dpdist.operators import Matrix
 from dpdist.store import Store, StoredArray
 
-COLUMN_BATCH = 2**20
-"""Rows that are looked at at once."""
+COLUMN_BATCH = 2**22
+"""Rows that are looked at at once: those of a stored shard."""
 
 
 class Column(Protocol):

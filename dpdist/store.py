@@ -437,7 +437,7 @@ def export(folder: Path, sizes: dict[str, int], rows: Callable[[int, int], dict[
     list(in_order(write, range(0, size, step)))
 
 
-EXPORT_ROWS = 2**21
+EXPORT_ROWS = 2**22
 """Rows of a published chunk; each is written by one writer."""
 
 

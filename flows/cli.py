@@ -1,10 +1,11 @@
-"""The command line. Exit codes: 0 done, 1 refused or failed (one clear line), 2 wrong usage."""
+"""The command line. Exit codes: 0 done, 1 refused or failed (one clear line), 2 wrong usage, 130 interrupted."""
 
 from __future__ import annotations
 
 import datetime
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dpdist import engine, report, stages
@@ -29,7 +30,7 @@ from dpdist.spec import ReleaseSpec, json_schema, load
 from dpdist.strategies.base import Norm
 from dpdist.strategies.planner import considered, planned_effort, why_not
 from dpdist.workloads import Workload
-from flows import settings
+from flows import pictures, settings
 from flows.periods import Every, periods
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help=__doc__)
@@ -53,7 +54,10 @@ Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 
 @app.callback()
 def common(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks and Prefect's log")] = False) -> None:
-    """Publish differentially private aggregates: plan, run, show, ledger, keys."""
+    """Publish differentially private aggregates.
+
+    Exit codes: 0 done, 1 refused or failed (one clear line; --debug shows the traceback), 2 wrong usage, 130 interrupted.
+    """
     settings.configure(stages.state_folder(), debug=debug)
     if debug:
         os.environ["DPDIST_DEBUG"] = "1"
@@ -96,7 +100,7 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
 
 
 @app.command()
-def run(spec: SpecPath, period: Period = None, engine_address: EngineAddress = None) -> None:
+def run(spec: SpecPath, period: Period = None, engine_address: EngineAddress = None, as_json: Json = False) -> None:
     """Publish a release. Running it again publishes the same bytes and charges nothing."""
     home = stages.state_folder()
     load(spec, period=_day(period))
@@ -108,6 +112,9 @@ def run(spec: SpecPath, period: Period = None, engine_address: EngineAddress = N
 
         done = watched(tell, str(spec), _day(period), engine_address, home)
     certificate = stages.certificate(done.plan)
+    if as_json:
+        out.print_json(json.dumps({"folder": str(done.folder), "charged": done.charged, "certificate": certificate}))
+        return
     _print_mechanisms(certificate)
     _print_privacy(certificate)
     tally = done.tally
@@ -158,6 +165,18 @@ def show(
         _print_mechanisms(certificate)
         _print_privacy(certificate)
         _print_answers(folder, group=group, limit=limit)
+
+
+@app.command()
+def export(
+    release: Annotated[str, typer.Argument(help="release id, or the folder of a published release")],
+    target: Annotated[Path, typer.Argument(help="file to write, .pdf or .png")],
+) -> None:
+    """A release's page as PDF or PNG, for documents. Needs an installed Chromium."""
+    folder = Path(release) if Path(release).is_dir() else Path("releases") / release
+    report.certificate_of(folder)
+    pictures.save((folder / "index.html").resolve(), target.resolve())
+    out.print(_shown(target))
 
 
 @app.command()
@@ -265,6 +284,10 @@ def main() -> None:
         sys.exit(130)
 
 
+COUNTED = re.compile(r"([\d,]+) of ([\d,]+) ")
+"""Progress that has an end: shown as a bar with the time left."""
+
+
 @contextmanager
 def _progress() -> Iterator[stages.Progress]:
     """A live line a stage on a terminal; plain lines elsewhere."""
@@ -274,8 +297,10 @@ def _progress() -> Iterator[stages.Progress]:
     columns = (
         SpinnerColumn(),
         TextColumn("[bold]{task.description:8}"),
+        BarColumn(bar_width=20),
         TextColumn("{task.fields[line]}"),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
     )
     with Progress(*columns, console=err) as bar:
         known: dict[str, Any] = {}
@@ -285,7 +310,12 @@ def _progress() -> Iterator[stages.Progress]:
                 for task in known.values():
                     bar.stop_task(task)
                 known[stage] = bar.add_task(stage, total=None, line=line)
-            bar.update(known[stage], line=line)
+            counted = COUNTED.match(line)
+            if counted is None:
+                bar.update(known[stage], line=line)
+            else:
+                done, total = (int(number.replace(",", "")) for number in counted.groups())
+                bar.update(known[stage], line=line, completed=done, total=total)
 
         yield tell
 

@@ -16,6 +16,8 @@ import pytest
 from dpdist import report, workloads
 from dpdist.columns import Constant, Held
 from dpdist.domain import Attribute, Domain
+from dpdist.errors import InvalidInput
+from flows import pictures
 from tests import small
 from tests.small import run
 
@@ -180,6 +182,18 @@ def test_a_hundred_thousand_answers(page: Any, tmp_path: Path) -> None:
     page.fill("#find", "a 399 b 249")
     page.wait_for_function("document.getElementById('count').textContent.startsWith('1 of')")
     assert len(cells(page)) == 1
+
+
+def test_the_page_as_a_document(published: Path, browser: Any, tmp_path: Path) -> None:
+    """PDF and PNG by 'dpdist export'; what cannot be saved is told in one line."""
+    del browser
+    for name, begins in (("page.pdf", b"%PDF-"), ("page.png", b"\x89PNG")):
+        pictures.save(published / "index.html", tmp_path / name)
+        content = (tmp_path / name).read_bytes()
+        assert content.startswith(begins)
+        assert len(content) > 20_000
+    with pytest.raises(InvalidInput, match="saved as .pdf or .png, found 'page.doc'"):
+        pictures.save(published / "index.html", tmp_path / "page.doc")
 
 
 def report_certificate(queries: int) -> dict[str, Any]:
