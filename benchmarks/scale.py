@@ -193,11 +193,10 @@ def cells(options: argparse.Namespace, folder: Path) -> list[str]:
     took = float(next(line for line in lines if line.startswith("| measure")).split("|")[2])
     answers = zarr.open_group(str(Path(done.folder) / "answers.zarr"), mode="r")
     errors = float(np.asarray(answers["standard_error"][:1])[0])
-    counts = next(store_path for store_path in (folder / "home" / "store" / "histograms").iterdir())
-    truth = Store(folder / "home" / "store").read_rows(
-        Store(folder / "home" / "store").open(f"histograms/{counts.name}"), 0, 2**20
-    )
-    some = np.asarray(answers["answer"][: 2**20]) - truth
+    (counts,) = (path.name for path in (folder / "home" / "store" / "histograms").iterdir())
+    looked_at = min(2**20, total)
+    truth = store.read_rows(store.open(f"histograms/{counts}"), 0, looked_at)
+    some = np.asarray(answers["answer"][:looked_at]) - truth
     return [
         f"## Noise on {total:,} cells ({8 * total / GIB:.1f} GiB), 2 workers of {options.worker_gib:g} GiB",
         "",
