@@ -27,7 +27,7 @@ import scipy.linalg
 from scipy.optimize import minimize
 
 from dpdist.strategies import coa
-from dpdist.strategies.eigen import _eigen_queries, program_1
+from dpdist.strategies.eigen import eigen_queries, program_1
 from dpdist.strategies.newton import _armijo, newton_direction, objective_and_gradient
 from dpdist.strategies.problem import problem_of
 from dpdist.workloads import Workload, all_ranges, discrete, marginals, prefix, random_ranges, related
@@ -197,7 +197,7 @@ def adaptive(name: str, n: int) -> tuple[str, int, float, float]:
     """AM after its eigen-decomposition: time over the eigen-decomposition's, and the gap to Program 1's optimum."""
     gram = WORKLOADS[name](n).gram()
     started = time.process_time()
-    queries, costs, _ = _eigen_queries(gram)
+    queries, costs, _ = eigen_queries(gram)
     decomposed = time.process_time()
     weights = program_1(np.square(queries.T), costs)
     return name, n, (time.process_time() - decomposed) / (decomposed - started), weights.gap

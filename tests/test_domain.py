@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dpdist.domain
@@ -69,10 +69,12 @@ def test_refusals(build: object) -> None:
     st.sampled_from([np.float64, np.float32, np.int64, np.int8, np.uint32]),
     st.integers(0, 2**32),
 )
+@settings(deadline=None, max_examples=300)
 def test_bins_are_those_of_a_search(edges: list[float], outside: Any, kind: Any, seed: int) -> None:
     """Even, unit and uneven bins, whole and real columns, values on the very edges: against numpy.searchsorted."""
     assume((np.diff(edges) > 0).all())
-    attribute = Attribute("a", edges=tuple(edges), outside=outside)
+    labels = tuple(str(i) for i in range(len(edges) - 1))
+    attribute = Attribute("a", edges=tuple(edges), outside=outside, labels=labels)
     state = np.random.default_rng(seed)
     near = np.concatenate([np.asarray(edges), np.nextafter(edges, np.inf), np.nextafter(edges, -np.inf)])
     values = np.concatenate([near, state.uniform(edges[0] - 5, edges[-1] + 5, 50)])
