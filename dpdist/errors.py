@@ -28,7 +28,7 @@ class UnknownValue(DpdistError):
 
     def __str__(self) -> str:
         return (
-            f"{self.source}: {self.rows} rows hold a value of {self.attribute!r} outside its declared domain; "
+            f"{self.source} holds values of {self.attribute!r} outside its declared domain; "  # how many is private
             f"declare the value, or set 'outside: clip' or 'outside: drop' for {self.attribute!r}"
         )
 

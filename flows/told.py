@@ -72,4 +72,6 @@ def notify(facts: dict[str, Any]) -> None:
 def failed(flow: Any, flow_run: Any, state: Any) -> None:
     """Prefect's hook for runs that failed, crashed or were cancelled."""
     del flow
-    notify({"run": str(flow_run.name), "state": str(state.name).lower(), "reason": str(state.message or "")})
+    found = state.result(raise_on_failure=False) if state.is_final() else None
+    reason = type(found).__name__ if isinstance(found, BaseException) else ""
+    notify({"run": str(flow_run.name), "state": str(state.name).lower(), "reason": reason})

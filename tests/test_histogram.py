@@ -94,7 +94,7 @@ def test_values_outside_the_domain(tmp_path: Path) -> None:
     counts, tally = counted(tmp_path, path, domain("drop", "drop"))
     assert counts.sum() == 1
     assert tally == Tally(read=5, dropped=4)
-    with pytest.raises(UnknownValue, match="2 rows hold a value of 'age'|3 rows hold a value of 'age'"):
+    with pytest.raises(UnknownValue, match="holds values of 'age' outside its declared domain"):
         counted(tmp_path, path, domain("error", "drop"))
 
 
