@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import logging
 import zoneinfo
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -96,14 +96,14 @@ def release(
         spec_path: the release spec, YAML; ``{period}`` in it stands for the period's first day.
         period: the period to release; default: with ``every`` the last one that was over when this run was scheduled for.
         every: how long periods are; without it the spec is for one release.
-        catch_up: also release so many periods before it, if they are missing.
+        catch_up: also release so many periods before it, if they are missing and have records.
         timezone: where days begin and end.
         engine_address: ``tcp://host:port`` of a Dask scheduler; default: processes on this machine.
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: where the releases are.
     """
     days = _days(period, every, catch_up, timezone)
-    return [str(done.folder) for done in _released(spec_path, days, engine_address, home)]
+    return [str(done.folder) for done in _released(spec_path, days, engine_address, home, needed=days[-1:])]
 
 
 @flow(name="backfill", persist_result=False, on_failure=[told.failed], on_crashed=[told.failed])
@@ -126,7 +126,8 @@ def backfill(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: where the releases are.
     """
-    return [str(done.folder) for done in _released(spec_path, list(periods(first, last, every)), engine_address, home)]
+    days = list(periods(first, last, every))
+    return [str(done.folder) for done in _released(spec_path, days, engine_address, home, needed=days)]
 
 
 def _days(period: datetime.date | None, every: Every | None, catch_up: int, timezone: str) -> list[datetime.date | None]:
@@ -147,17 +148,23 @@ def _scheduled() -> datetime.datetime:
 
 
 def _released(
-    spec_path: str, days: list[datetime.date | None] | list[datetime.date], engine_address: str | None, home: str | None
+    spec_path: str,
+    days: Sequence[datetime.date | None],
+    engine_address: str | None,
+    home: str | None,
+    *,
+    needed: Sequence[datetime.date | None],
 ) -> Iterator[stages.Release]:
-    """One release a period. A period whose records are missing does not stop the others; it is told at the end."""
+    """One release a period. A period without records does not stop the others; those that were needed are told at the end."""
     missing: list[str] = []
     for day in days:
         try:
             yield published(spec.load(spec_path, period=day), engine_address, home)
         except InvalidSpec as error:
-            if len(days) == 1:
-                raise
-            missing.append(str(error))
+            if day in needed:
+                missing.append(str(error))
+            else:
+                told.notify({"period": str(day), "state": "skipped", "reason": "no records"})
     if missing:
         raise InvalidSpec("; ".join(missing))
 

@@ -55,6 +55,7 @@ day = datetime.date.fromisoformat
 counted = ingest(spec, day("2026-11-16"), "inline", home)
 predicted = plan(spec, day("2026-11-16"), "inline", home)
 first = release(spec, period=day("2026-11-16"), every="week", catch_up=1, engine_address="inline", home=home)
+early = release(spec, period=day("2026-10-26"), every="week", catch_up=1, engine_address="inline", home=home)
 again = release(spec, period=day("2026-11-16"), every="week", engine_address="inline", home=home)
 older = backfill(spec, day("2026-10-26"), day("2026-11-22"), "week", "inline", home)
 try:
@@ -63,7 +64,7 @@ try:
 except Exception as error:
     missing = str(error)
 table = scaling(folder, workers=(1,), rows=(600, 1200), columns=(8, 16), cells=(1000, 2000))
-print(json.dumps([counted, predicted["release"], first, again, older, missing, table]))
+print(json.dumps([counted, predicted["release"], first, early, again, older, missing, table]))
 """
 
 
@@ -83,10 +84,11 @@ def test_periods_through_the_flows(home: Path) -> None:
     command = [sys.executable, "-c", PERIODS, str(home), str(spec), str(home.parent / "scaling")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=home.parent, timeout=400)
     assert done.returncode == 0, done.stderr
-    counted, predicted, first, again, older, missing, table = json.loads(done.stdout.splitlines()[-1])
+    counted, predicted, first, early, again, older, missing, table = json.loads(done.stdout.splitlines()[-1])
     assert (home / "store" / counted / "whole.json").exists()
     assert predicted == "small-2026-11-16"
     assert [Path(folder).name for folder in first] == ["small-2026-11-09", "small-2026-11-16"]
+    assert [Path(folder).name for folder in early] == ["small-2026-10-26"]  # the week before has no records: skipped
     assert again == first[1:]
     assert [Path(folder).name for folder in older] == [
         f"small-{w}" for w in ("2026-10-26", "2026-11-02", "2026-11-09", "2026-11-16")
