@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -112,3 +114,28 @@ def test_convolution(tmp_path: Path) -> None:
         row = next(line.split("|") for line in table.splitlines() if line.startswith(f"| {name} | 1 |"))
         assert float(row[8]) > 3.0  # Algorithm 1 over Gaussian noise of the same guarantee
     assert "| running sum | 64 |" in table
+
+
+def test_papers(tmp_path: Path) -> None:
+    """Every figure at a small size, twice: the second run measures nothing. COA is never beaten and never below its bound."""
+    command = [sys.executable, ROOT / "benchmarks" / "papers" / "reproduce.py", "--size", "small", "--folder", tmp_path]
+    environment = {**os.environ, "DPDIST_DATA": str(tmp_path / "none")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    figures = {path.stem.removesuffix("-small") for path in tmp_path.glob("*.json")}
+    assert len(figures) == 8
+    assert {path.stem.removesuffix("-small") for path in tmp_path.glob("*.svg")} == figures
+    for name in ("coa-error-n", "coa-error-m", "coa-error-rank"):
+        for point, errors in json.loads((tmp_path / f"{name}-small.json").read_text()).items():
+            others = {key: value for key, value in errors.items() if key not in ("COA", "bound")}
+            assert errors["bound"] <= errors["COA"] * (1 + 1e-6), point
+            assert errors["COA"] <= min(others.values()) * (1 + 2e-6), (point, errors)
+            assert len(others) == 7
+    again = subprocess.run(
+        [*command, "coa-error-n"], capture_output=True, text=True, check=False, timeout=300, env=environment
+    )
+    assert again.returncode == 0
+    assert again.stdout == ""
+    wrong = subprocess.run([*command, "figure-99"], capture_output=True, text=True, check=False, env=environment)
+    assert wrong.returncode == 2
+    assert "no figure 'figure-99'; there are coa-convergence" in wrong.stderr
