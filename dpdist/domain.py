@@ -103,14 +103,10 @@ class Attribute:
         if not self._even_steps:
             return np.searchsorted(self._edges, numbers, side="right").astype(np.int64) - 1, missing
         # a guess that is off by one bin at most, then put right against the very edges
-        known = (
-            np.clip(numbers, first - 1.0, last)
-            if missing is None
-            else np.clip(np.where(missing, last, numbers), first - 1.0, last)
-        )
-        codes = np.clip(((known - first) * (self.size / (last - first))).astype(np.int64), 0, self.size - 1)
-        codes -= known < self._edges[codes]
-        codes += known >= self._edges[np.minimum(codes + 1, self.size)]
+        known = np.clip(numbers if missing is None else np.where(missing, last, numbers), first, last)
+        codes = np.minimum(((known - first) / (last - first) * self.size).astype(np.int64), self.size - 1)
+        codes -= numbers < self._edges[codes]
+        codes += numbers >= self._edges[np.minimum(codes + 1, self.size)]
         return codes, missing
 
     @cached_property
