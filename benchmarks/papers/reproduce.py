@@ -319,7 +319,9 @@ def plot(name: str, found: dict[str, dict[str, float]], target: Path) -> None:
         else:
             for series in dict.fromkeys(key for values in points.values() for key in values):
                 xs = sorted(x for x in points if series in points[x])
-                axis.loglog(xs, [points[x][series] for x in xs], marker="o", markersize=3, label=series)
+                axis.set_xscale("log", base=10 if figure.x == "epsilon" else 2)
+                axis.set_yscale("log")
+                axis.plot(xs, [points[x][series] for x in xs], marker="o", markersize=3, label=series)
         axis.set_title(panel)
         axis.set_xlabel(figure.x)
         axis.grid(visible=True, which="major", alpha=0.3)
