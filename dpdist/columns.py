@@ -27,22 +27,6 @@ class Column(Protocol):
 
 
 @dataclass(frozen=True)
-class Held:
-    """An array in memory."""
-
-    values: Matrix
-
-    @property
-    def size(self) -> int:
-        """How many."""
-        return int(self.values.size)
-
-    def read(self, start: int, stop: int) -> Matrix:
-        """Rows start..stop."""
-        return self.values[start:stop]
-
-
-@dataclass(frozen=True)
 class StoredColumn:
     """``factor`` times an array in the store, rounded to whole numbers if ``whole``."""
 

@@ -112,16 +112,12 @@ class Engine:
     @contextmanager
     def _past_the_scheduler(self, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
         """The function, or a small one that fetches it where it runs and leaves large results behind."""
-        data = cloudpickle.dumps(function)
         if self.exchange is None:
             yield function
             return
         folder = self.exchange.scratch()
         try:
-            if len(data) <= LARGE_BYTES:
-                yield partial(_by_reference, self.exchange, folder, function)
-            else:
-                yield partial(_by_reference, self.exchange, folder, _Kept(self.exchange, folder, "function", data))
+            yield partial(_by_reference, self.exchange, folder, _kept_if_large(self.exchange, folder, function))
         finally:
             self.exchange.delete(folder)
 
@@ -203,11 +199,6 @@ class _Kept:
         self._exchange, self._name, self._size = exchange, f"{folder}/{name}", len(data)
         self._digest = exchange.put_block(self._name, np.frombuffer(data, dtype=np.uint8))
 
-    @property
-    def value(self) -> Any:
-        """The object."""
-        return _unpickled(self)
-
     def fetch(self) -> Any:
         """The object, from the exchange. The digest travelled apart: only what was put there is unpickled."""
         return pickle.loads(self._exchange.get_block(self._name, (self._size,), np.uint8, self._digest).tobytes())
@@ -219,7 +210,7 @@ class _Kept:
         return isinstance(other, _Kept) and self._name == other._name
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.value(*arguments)
+        return _unpickled(self)(*arguments)
 
 
 @lru_cache(maxsize=1)  # functions of one stage, then of the next
@@ -229,9 +220,12 @@ def _unpickled(kept: _Kept) -> Any:
 
 def _by_reference(exchange: Exchange, folder: str, function: Callable[[Any], Any], item: Any) -> Any:
     """function(item) where it runs; a large result is left in the exchange."""
-    result = function(item)
-    data = cloudpickle.dumps(result)
-    return result if len(data) <= LARGE_BYTES else _Kept(exchange, folder, uuid.uuid4().hex, data)
+    return _kept_if_large(exchange, folder, function(item))
+
+
+def _kept_if_large(exchange: Exchange, folder: str, item: Any) -> Any:
+    data = cloudpickle.dumps(item)
+    return item if len(data) <= LARGE_BYTES else _Kept(exchange, folder, uuid.uuid4().hex, data)
 
 
 def _result(future: Any) -> tuple[Any] | None:

@@ -24,6 +24,8 @@ RANGES_A_WORKER = 4
 """A worker that dies loses a quarter of its part."""
 WORKER_SHARE = 2
 """A task's arrays take at most this part of a worker's memory."""
+ENTRY_BYTES = 8 + 4 + 8 + 8
+"""An entry of V in double and single precision, in the block that is added, and in the row of blocks that is put together."""
 FEWEST_COLUMNS = 256
 """Blocks of fewer columns are not worth a task."""
 DENSE_ROWS = 2**23
@@ -129,15 +131,14 @@ def block_columns(n: int, worker_bytes: int) -> int:
     Raises: OutOfMemory when not even a block of some columns fits.
     """
     allowed = worker_bytes // WORKER_SHARE - 3 * BLOCK_BYTES
-    bytes_an_entry = 8 + 4 + 8 + 8  # double, single, the block that is added, a row of blocks that is put together
-    _fits("a block of the gram W'W", bytes_an_entry * min(n, FEWEST_COLUMNS) ** 2, allowed)
-    halvings: int = math.floor(math.log2(allowed / bytes_an_entry) / 2)
+    _fits("a block of the gram W'W", ENTRY_BYTES * min(n, FEWEST_COLUMNS) ** 2, allowed)
+    halvings: int = math.floor(math.log2(allowed / ENTRY_BYTES) / 2)
     return min(n, max(FEWEST_COLUMNS, 1 << halvings))
 
 
 def task_bytes(n: int, worker_bytes: int) -> int:
     """What a task of ``stored_gram`` takes."""
-    return 28 * block_columns(n, worker_bytes) ** 2 + 3 * BLOCK_BYTES
+    return ENTRY_BYTES * block_columns(n, worker_bytes) ** 2 + 3 * BLOCK_BYTES
 
 
 def _fits(what: str, needed: int, allowed: int) -> None:

@@ -12,9 +12,10 @@ import platform
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from itertools import chain
 from pathlib import Path
@@ -256,59 +257,41 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
 
 def _texts(block: Block, names: tuple[str, ...], start: int, stop: int) -> tuple[pa.Array, dict[str, pa.Array]]:
     """Names of the queries start..stop of a block, and what each asks of every attribute; columns of text."""
-    rows = stop - start
-    empty = pa.nulls(rows, pa.string()).fill_null("")
-    if len(block.labels) == 1:
-        labels = pa.array(list(block.labels[0][start:stop]), pa.string())
-        texts = dict.fromkeys(names, empty)
-        if block.separable:
-            texts[names[block.axes[0]]] = labels
-            labels = pa.array([query_name(block, names, (label,)) for label in labels.to_pylist()], pa.string())
-        return labels, texts
+    texts = dict.fromkeys(names, pa.nulls(stop - start, pa.string()).fill_null(""))
+    if not block.separable:
+        return pa.array(list(block.labels[0][start:stop]), pa.string()), texts
     codes = np.unravel_index(np.arange(start, stop), tuple(len(part) for part in block.labels))
-    texts = dict.fromkeys(names, empty)
     pieces = []
     for axis, part, code in zip(block.axes, block.labels, codes, strict=True):
         used, place = np.unique(code, return_inverse=True)
         words = [part[int(i)] for i in used]
         index = pa.array(place.ravel())
         texts[names[axis]] = pa.array(words, pa.string()).take(index)
-        pieces.append(pa.array([f"{names[axis]} {word}" if word else None for word in words], pa.string()).take(index))
-    query = pc.binary_join_element_wise(*pieces, ", ", null_handling="skip")
+        alone = len(block.axes) == 1
+        named = [word if alone and word == "all" else f"{names[axis]} {word}" if word else None for word in words]
+        pieces.append(pa.array(named, pa.string()).take(index))
+    query = pc.binary_join_element_wise(*pieces, ", ", null_handling="skip")  # age 34, sex Female
     whole = pc.equal(texts[names[block.axes[0]]], block.name)
     return pc.if_else(whole, pa.scalar(block.name), query), texts
 
 
-def query_name(block: Block, names: tuple[str, ...], label: tuple[str, ...]) -> str:
-    """A query in words: ``age 34, sex Female``."""
-    if not block.separable or (len(block.axes) == 1 and label[0] == "all"):
-        return label[0]
-    parts = [f"{names[axis]} {text}" for axis, text in zip(block.axes, label, strict=True) if text]
-    return block.name if label[0] == block.name else ", ".join(parts)
-
-
 def page(content: Content, digits: int) -> str:
     """The self-contained HTML page: certificate, charts with error bars, tables. It loads nothing from anywhere."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("dpdist"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
     sections: list[dict[str, Any]] = []
-    listed: list[tuple[int, Block, int, tuple[Matrix, Matrix, Matrix]]] = []
+    listed: list[tuple[int, Block, tuple[Matrix, Matrix, Matrix]]] = []
     rows = 0
     for first, block in content.workload.block_starts():
         chart, numbers = None, None
         if block.queries <= CHART_ROWS:
             numbers = content.rounded(first, first + block.queries, digits)
             chart = _chart(block, content.workload.domain, numbers[0], numbers[2])
-        fits = numbers is not None and rows + block.queries <= PAGE_ROWS
+        fits = rows + block.queries <= PAGE_ROWS
         if fits and numbers is not None:
-            listed.append((len(sections), block, first, numbers))
+            listed.append((len(sections), block, numbers))
             rows += block.queries
         sections.append({"title": block.name, "chart": chart, "queries": block.queries, "listed": fits})
     data = _page_data(content, listed, [section["title"] for section in sections])
-    environment.filters["over_bound"] = over_bound
-    template = environment.get_template("page.html")
-    return template.render(
+    return template("page.html").render(
         title=content.title,
         release=content.release,
         facts=content.certificate,
@@ -321,14 +304,23 @@ def page(content: Content, digits: int) -> str:
     )
 
 
+def template(name: str) -> jinja2.Template:
+    """A page's template; what it is given is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("dpdist"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["over_bound"] = over_bound
+    return environment.get_template(name)
+
+
 def _page_data(
-    content: Content, listed: list[tuple[int, Block, int, tuple[Matrix, Matrix, Matrix]]], groups: list[str]
+    content: Content, listed: list[tuple[int, Block, tuple[Matrix, Matrix, Matrix]]], groups: list[str]
 ) -> dict[str, Any]:
     """Columns of the page's table."""
     names = content.workload.domain.names
     out: dict[str, Any] = {"release": content.release, "groups": groups}
     out |= {"query": [], "group": [], "answer": [], "error": [], "half": []}
-    for number, block, _, (answer, error, half) in listed:
+    for number, block, (answer, error, half) in listed:
         query, _ = _texts(block, names, 0, block.queries)
         out["query"] += query.to_pylist()
         out["group"] += [number] * block.queries
@@ -395,18 +387,19 @@ def _write_parquet(content: Content, digits: int, folder: Path) -> None:
 
 
 def _write_table(content: Content, digits: int, start: int, stop: int, path: Path) -> None:
-    tables = table_of(content, start, stop, digits)
-    first = next(tables)
-    with pyarrow.parquet.ParquetWriter(path, first.schema, compression="zstd") as writer:
-        for table in chain([first], tables):
-            writer.write_table(table)
+    _write_all(table_of(content, start, stop, digits), partial(pyarrow.parquet.ParquetWriter, path, compression="zstd"))
 
 
 def _write_csv(content: Content, digits: int, folder: Path) -> None:
     tables = chain.from_iterable(table_of(content, *part, digits) for part in batches(content.answer.size, PART_ROWS))
-    first = next(tables)
     options = pyarrow.csv.WriteOptions(quoting_style="needed")
-    with pyarrow.csv.CSVWriter(folder / "answers.csv", first.schema, write_options=options) as writer:
+    _write_all(tables, partial(pyarrow.csv.CSVWriter, folder / "answers.csv", write_options=options))
+
+
+def _write_all(tables: Iterator[pa.Table], opened: Callable[..., Any]) -> None:
+    """Tables of one schema, by a writer that is opened with it."""
+    first = next(tables)
+    with opened(schema=first.schema) as writer:
         for table in chain([first], tables):
             writer.write_table(table)
 

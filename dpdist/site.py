@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 
 from dpdist import charts, report
@@ -80,15 +79,12 @@ MARK = ".dpdist-site"
 
 def index(dataset: str, found: Sequence[Published], budgets: Sequence[Budget]) -> str:
     """The index page: what changed over the periods, the releases, the budget. It loads nothing from anywhere."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("dpdist"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
     seen: dict[str, int] = {}
     rows = []
     for one in found:
         seen[one.period] = seen.get(one.period, 0) + 1
         rows.append({"facts": one.certificate, "period": one.period, "revision": seen[one.period]})
-    return environment.get_template("site.html").render(
+    return report.template("site.html").render(
         dataset=dataset,
         rows=rows[::-1],
         trends=_trends(found),

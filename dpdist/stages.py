@@ -75,9 +75,9 @@ from dpdist.strategies.kernel_grid import KernelGrid
 from dpdist.strategies.lattice import TableLattice
 from dpdist.strategies.planner import (
     DENSE_CELLS,
+    OPTIMISERS,
     Candidate,
     Effort,
-    Optimiser,
     alternatives,
     best,
     candidates,
@@ -404,8 +404,7 @@ def _solved_strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm)
         return term_strategy(
             context, spec, f"residual-{spec.tolerance:g}", partial(residual_products, tolerance=spec.tolerance)
         )
-    optimisers: dict[str, Optimiser] = {"low-rank": "low_rank", "kronecker": "kronecker", "eigen": "eigen"}
-    needed = effort(spec.queries, optimisers.get(name, "coa")).memory_bytes
+    needed = effort(spec.queries, OPTIMISERS.get(name, "coa")).memory_bytes
     _enough_memory(context, f"optimising strategy {name!r}", needed, instead_of=spec.queries)
     if name == "eigen":
         return eigen_strategy(context, spec)
@@ -456,12 +455,7 @@ def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
         solved = context.engine.heavy(solve, given, needed_bytes=effort(workload).memory_bytes)
         context.store.put_first(name, _stored_matrix(solved.operator), _strategy_facts(solved))
         context.store.delete(checkpoint)
-    stored = context.store.open(name)
-    matrix = context.store.read(stored)
-    operator: Operator = Dense(matrix) if basis.operator is None else Product(Dense(matrix), basis.operator)
-    facts = stored.facts
-    record = Solve(facts["method"], facts["stop"], ())
-    return Strategy("coa", operator, facts["cost"], facts["lower_bound"], record)
+    return _kept_strategy(context.store, name, "coa", over=basis.operator)
 
 
 def eigen_strategy(context: Context, spec: ReleaseSpec) -> Strategy:
@@ -485,10 +479,7 @@ def eigen_strategy(context: Context, spec: ReleaseSpec) -> Strategy:
             )
             context.store.delete(work)
         context.store.put_first(name, _stored_matrix(solved.operator), _strategy_facts(solved))
-    stored = context.store.open(name)
-    facts = stored.facts
-    operator = Dense(context.store.read(stored))
-    return Strategy("eigen", operator, facts["cost"], facts["lower_bound"], Solve(facts["method"], facts["stop"], ()))
+    return _kept_strategy(context.store, name, "eigen")
 
 
 def _coa(store: Store, checkpoint: str, tolerance: float, tell: _Watcher, given: Workload | Matrix) -> Strategy:
@@ -547,11 +538,16 @@ def low_rank_strategy(context: Context, spec: ReleaseSpec, norm: Norm) -> Strate
         context.progress("plan", "optimising a low-rank strategy")
         solved = context.engine.heavy(partial(low_rank, norm=norm), gram(context, spec.queries))
         context.store.put_first(name, _stored_matrix(solved.operator), _strategy_facts(solved))
-    stored = context.store.open(name)
-    facts = stored.facts
+    return _kept_strategy(context.store, name, "low-rank", norm=norm)
+
+
+def _kept_strategy(store: Store, name: str, mechanism: str, *, over: Operator | None = None, norm: Norm = "l2") -> Strategy:
+    """A solved strategy from its stored matrix: rows over the cells, or over the rows of an operator."""
+    stored = store.open(name)
+    matrix, facts = Dense(store.read(stored)), stored.facts
     record = Solve(facts["method"], facts["stop"], ())
-    operator = Dense(context.store.read(stored))
-    return Strategy("low-rank", operator, facts["cost"], facts["lower_bound"], record, norm=norm)
+    operator = matrix if over is None else Product(matrix, over)
+    return Strategy(mechanism, operator, facts["cost"], facts["lower_bound"], record, norm=norm)
 
 
 def _resumed(store: Store, checkpoint: str) -> Matrix | None:

@@ -154,7 +154,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Published answers with error bars, and the certificate."""
-    where = release if "://" in release else Path(release) if Path(release).is_dir() else Path("releases") / release
+    where = _published_at(release)
     with report.local_copy(where) as folder:
         certificate = report.certificate_of(folder)
         if as_json:
@@ -169,13 +169,13 @@ def show(
 
 @app.command()
 def export(
-    release: Annotated[str, typer.Argument(help="release id, or the folder of a published release")],
+    release: Annotated[str, typer.Argument(help="release id, or the folder or URL of a published release")],
     target: Annotated[Path, typer.Argument(help="file to write, .pdf or .png")],
 ) -> None:
     """A release's page as PDF or PNG, for documents. Needs an installed Chromium."""
-    folder = Path(release) if Path(release).is_dir() else Path("releases") / release
-    report.certificate_of(folder)
-    pictures.save((folder / "index.html").resolve(), target.resolve())
+    with report.local_copy(_published_at(release)) as folder:
+        report.certificate_of(folder)
+        pictures.save((folder / "index.html").resolve(), target.resolve())
     out.print(_shown(target))
 
 
@@ -463,6 +463,13 @@ def _budget_facts(budget: Budget) -> dict[str, Any]:
 
 def _day(moment: datetime.datetime | None) -> datetime.date | None:
     return None if moment is None else moment.date()
+
+
+def _published_at(release: str) -> Path | str:
+    """Where a release is: its URL, its folder, or the folder of that id."""
+    if "://" in release:
+        return release
+    return Path(release) if Path(release).is_dir() else Path("releases") / release
 
 
 def _shown(path: Path | str) -> str:

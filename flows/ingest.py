@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
 
 from prefect import flow
 
-from dpdist import engine, spec, stages
-from flows.release import as_task, told_to
+from dpdist import spec, stages
+from flows.release import as_task, running
 
 
 @flow(name="ingest", persist_result=False)
@@ -24,10 +23,8 @@ def ingest(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: the name of the histogram in the store.
     """
-    folder = stages.state_folder(Path(home) if home else None)
     checked = spec.load(spec_path, period=period)
-    with engine.started(engine_address) as started:
-        context = stages.Context(folder, stages.store_of(folder), started, told_to(stages.silent))
+    with running(engine_address, home) as context:
         planned = as_task("plan", lambda: stages.plan(context, checked))
         counts, _ = as_task("count", lambda: stages.count(context, checked, planned.layout))
     return counts.name

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
 from typing import Any
 
 from prefect import flow
 from prefect.artifacts import create_table_artifact
 
-from dpdist import engine, spec, stages
+from dpdist import spec, stages
 from flows import told
-from flows.release import as_task, told_to
+from flows.release import as_task, running
 
 
 @flow(name="plan", persist_result=False)
@@ -27,10 +26,8 @@ def plan(
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: the certificate that the release would have.
     """
-    folder = stages.state_folder(Path(home) if home else None)
     checked = spec.load(spec_path, period=period)
-    with engine.started(engine_address) as started:
-        context = stages.Context(folder, stages.store_of(folder), started, told_to(stages.silent))
+    with running(engine_address, home) as context:
         planned = as_task("plan", lambda: stages.plan(context, checked))
     certificate = stages.certificate(planned)
     if told.served():

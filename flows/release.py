@@ -59,7 +59,7 @@ def _cluster_went_away(task: Any, run: Any, state: Any) -> bool:
     return False
 
 
-def told_to(listener: stages.Progress) -> stages.Progress:
+def _told_to(listener: stages.Progress) -> stages.Progress:
     """Progress for the listener and, when a Prefect server keeps the run, for the run's log there."""
     if not told.served():
         return listener
@@ -164,21 +164,27 @@ def _released(
             if day in needed:
                 missing.append(str(error))
             else:
-                told.notify({"period": str(day), "state": "skipped", "reason": "no records"})
+                told.notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
     if missing:
         raise InvalidSpec("; ".join(missing))
 
 
 def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str | None) -> stages.Release:
     """The release of a checked spec, one task a stage; call it inside a flow."""
-    folder = stages.state_folder(Path(home) if home else None)
-    progress = told_to(_listener[-1] if _listener else stages.silent)
-    with _alone(checked.ledger.dataset), engine.started(engine_address) as started:
-        context = stages.Context(folder, stages.store_of(folder), started, progress)
+    with _alone(checked.ledger.dataset), running(engine_address, home) as context:
         done = stages.release(context, checked, step=as_task)
-        told.artifacts(done, folder)
+        told.artifacts(done, context.home)
     told.notify({"release": checked.release, "state": "published", "where": str(done.folder), "charged": done.charged})
     return done
+
+
+@contextmanager
+def running(engine_address: str | None, home: str | None) -> Iterator[stages.Context]:
+    """Where a flow runs its stages, with progress told to the listener and the server."""
+    folder = stages.state_folder(Path(home) if home else None)
+    progress = _told_to(_listener[-1] if _listener else stages.silent)
+    with engine.started(engine_address) as started:
+        yield stages.Context(folder, stages.store_of(folder), started, progress)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -85,3 +86,19 @@ def undisturbed(path: Path, home: Path) -> dict[str, bytes]:
     files = tree(folder)
     shutil.rmtree(folder)
     return files
+
+
+@dataclass(frozen=True)
+class Held:
+    """A column of answers in memory."""
+
+    values: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return int(self.values.size)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start..stop."""
+        return self.values[start:stop]

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from dpdist import report, workloads
-from dpdist.columns import Constant, Held
+from dpdist.columns import Constant
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from flows import pictures
 from tests import small
-from tests.small import run
+from tests.small import Held, run
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the PyPI package playwright")
 REQUIRED = "DPDIST_TEST_BROWSER"

@@ -83,9 +83,8 @@ def load(home: Path) -> Secret:
     except OSError as error:
         raise KeyUnavailable(f"the root key at {path} cannot be read: {error.strerror}") from None
     mode = found.st_mode
-    mounted = (
-        found.st_uid == 0 != os.geteuid()
-    )  # Kubernetes mounts secrets owned by root, readable through the pod's own group
+    # Kubernetes mounts secrets owned by root, readable through the pod's own group
+    mounted = found.st_uid == 0 and os.geteuid() != 0
     if mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP) or (mode & stat.S_IRGRP and not mounted):
         raise KeyUnavailable(f"the root key {path} has mode {mode & 0o777:04o}, others may read it; run: chmod 600 {path}")
     return _parse(text, str(path))

@@ -29,6 +29,14 @@ from dpdist.workloads import Workload, integer_basis
 
 Optimiser = Literal["coa", "newton", "eigen", "low_rank", "smoothing", "kronecker", "marginals"]
 
+OPTIMISERS: dict[str, Optimiser] = {
+    "coa": "coa",
+    "kronecker": "kronecker",
+    "marginals": "marginals",
+    "low-rank": "low_rank",
+    "eigen": "eigen",
+}
+"""What a mechanism has to solve; others have closed forms."""
 EIGENDECOMPOSITION_PRODUCTS = 5.0
 TYPICAL_STEPS = 12
 """Iterations to a certified 1e-6 on most workloads (benchmarks/optimisers.py)."""
@@ -115,16 +123,9 @@ def effort(workload: Workload | Matrix, mechanism: Optimiser = "coa") -> Effort:
 
 def planned_effort(workload: Workload, names: tuple[str, ...]) -> Effort:
     """What the optimisers among the named mechanisms will take; nothing for those that need none."""
-    optimisers: dict[str, Optimiser] = {
-        "coa": "coa",
-        "kronecker": "kronecker",
-        "marginals": "marginals",
-        "low-rank": "low_rank",
-        "eigen": "eigen",
-    }
     for name in names:
-        if name in optimisers:
-            return effort(workload, optimisers[name])
+        if name in OPTIMISERS:
+            return effort(workload, OPTIMISERS[name])
     return Effort(workload.shape[1], 0, 0, 0.0)
 
 

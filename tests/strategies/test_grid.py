@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 from scipy.optimize import nnls
 
-from dpdist.columns import Constant, Held
+from dpdist.columns import Constant
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Prefix, Total
@@ -25,6 +25,7 @@ from dpdist.workloads import Workload, explicit, marginals, predicates, prefix, 
 from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.ranges import cdf
 from tests.oracles import brute_force_sensitivity
+from tests.small import Held
 
 DOMAIN = Domain(
     (
