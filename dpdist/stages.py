@@ -391,7 +391,7 @@ def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Str
         _enough_memory(context, f"the cost of {name!r}", 8 * 8 * workload.shape[1] ** 2)
         build = partial(wavelet, shape) if name == "wavelet" else partial(hierarchical, shape, branching=None)
         return context.engine.heavy(partial(build, norm=norm), workload)
-    if name in _OVER_MARGINALS and spec.objective == "total":
+    if name in _OVER_MARGINALS and (name, spec.objective) != ("marginals", "worst"):
         return _OVER_MARGINALS[name](workload)
     return _solved_strategy(context, spec, name, norm)
 
@@ -404,7 +404,7 @@ def _solved_strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm)
         return term_strategy(
             context, spec, f"residual-{spec.tolerance:g}", partial(residual_products, tolerance=spec.tolerance)
         )
-    needed = effort(spec.queries, OPTIMISERS.get(name, "coa")).memory_bytes
+    needed = effort(spec.queries, OPTIMISERS[name]).memory_bytes
     _enough_memory(context, f"optimising strategy {name!r}", needed, instead_of=spec.queries)
     if name == "eigen":
         return eigen_strategy(context, spec)

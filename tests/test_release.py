@@ -501,6 +501,13 @@ def test_the_least_largest_error(home: Path) -> None:
     rows = {row["mechanism"]: row["worst"] for row in mechanism["compared"]}
     assert rows["marginals"] == pytest.approx(errors[1].max(), rel=1e-3)
     assert min(rows.values()) == rows["marginals"]
+    assert [row["mechanism"] for row in mechanism["compared"]] == [
+        "marginals",
+        "fourier",
+        "datacube",
+        "identity",
+        "gaussian",
+    ]
 
 
 ADULT = Path(__file__).parents[2] / "shared" / "data" / "adult_discretized.npz"
