@@ -58,6 +58,23 @@ class Constant:
         return np.full(stop - start, self.value)
 
 
+@dataclass(frozen=True)
+class Steps:
+    """The same number for every query of a group, groups of one size."""
+
+    values: tuple[float, ...]
+    each: int
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return len(self.values) * self.each
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Rows start..stop."""
+        return np.array(self.values)[np.arange(start, stop) // self.each]
+
+
 def least_positive(column: Column) -> float:
     """The smallest value of a column above zero, 1 if there is none."""
     if isinstance(column, Constant):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,69 @@ OUTSIDE = -1
 """Code of a value that lies outside its attribute's declared domain."""
 
 
+MANY = 2**20
+"""Beyond so many bins, values or taps, what follows a rule is computed where it is needed and never written down."""
+
+
+@dataclass(frozen=True)
+class EvenEdges(Sequence[float]):
+    """Whole-numbered edges first, first + width, ... of many bins."""
+
+    first: int
+    width: int
+    bins: int
+
+    def __len__(self) -> int:
+        return self.bins + 1
+
+    @overload
+    def __getitem__(self, place: int) -> float: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[float]: ...
+
+    def __getitem__(self, place: int | slice) -> float | Sequence[float]:
+        if isinstance(place, slice):
+            picked = range(len(self))[place]
+            if picked.step == 1 and len(picked) > 1:
+                return even_edges(self.first + picked.start * self.width, self.width, len(picked) - 1)
+            return tuple(self[i] for i in picked)
+        return float(self.first + range(len(self))[place] * self.width)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        del copy
+        return (self.first + self.width * np.arange(len(self))).astype(dtype or np.float64)
+
+
+def even_edges(first: int, width: int, bins: int) -> Sequence[float]:
+    """Edges of bins of the same whole width: a tuple, or computed when there are many."""
+    if bins > MANY:
+        return EvenEdges(first, width, bins)
+    return tuple(float(first + i * width) for i in range(bins + 1))
+
+
+@dataclass(frozen=True)
+class BinLabels(Sequence[str]):
+    """Names of many bins, each made when it is asked for."""
+
+    edges: EvenEdges
+
+    def __len__(self) -> int:
+        return self.edges.bins
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
+        if isinstance(place, slice):
+            return tuple(self[i] for i in range(len(self))[place])
+        start = self.edges.first + range(len(self))[place] * self.edges.width
+        return str(start) if self.edges.width == 1 else f"{start} to <{start + self.edges.width}"
+
+
 @dataclass(frozen=True)
 class Attribute:
     """One attribute: declared categories, or half-open numeric bins [edge, next edge).
@@ -29,13 +93,16 @@ class Attribute:
 
     name: str
     categories: tuple[str, ...] = ()
-    edges: tuple[float, ...] = ()
+    edges: Sequence[float] = ()
     outside: Outside = "error"
-    labels: tuple[str, ...] = field(default=())
+    labels: Sequence[str] = field(default=())
 
     def __post_init__(self) -> None:
         if bool(self.categories) == bool(self.edges):
             raise InvalidInput(f"attribute {self.name!r} needs either categories or edges, and not both")
+        if isinstance(self.edges, EvenEdges) and not self.labels:
+            object.__setattr__(self, "labels", BinLabels(self.edges))
+            return
         if self.categories:
             self._check_categories()
         else:
@@ -100,6 +167,13 @@ class Attribute:
             return values.astype(np.int64) - int(first), None
         numbers = values.astype(np.float64)
         missing = None if whole else np.isnan(numbers)
+        if isinstance(self.edges, EvenEdges):
+            beyond = (numbers < first) | (numbers >= last)
+            inside = np.where(beyond if missing is None else beyond | missing, first, numbers)
+            codes = np.floor((inside - first) / self.edges.width).astype(np.int64)
+            codes -= inside < first + codes * float(self.edges.width)  # put right against the very edges
+            codes += inside >= first + (codes + 1) * float(self.edges.width)
+            return np.where(beyond, np.where(numbers < first, -1, self.size), codes), missing
         if not self._even_steps:
             return np.searchsorted(self._edges, numbers, side="right").astype(np.int64) - 1, missing
         # a guess that is off by one bin at most, then put right against the very edges
@@ -115,6 +189,8 @@ class Attribute:
 
     @cached_property
     def _unit_steps(self) -> bool:
+        if isinstance(self.edges, EvenEdges):
+            return self.edges.width == 1
         return float(self.edges[0]).is_integer() and bool((np.diff(self._edges) == 1.0).all())
 
     @cached_property
@@ -144,7 +220,7 @@ class Domain:
         """An anonymous domain x0, x1, ... of the given sizes, for workloads without records."""
         if not shape or any(int(size) != size or size < 1 for size in shape):
             raise InvalidInput(f"a shape needs positive whole sizes, found {shape}")
-        return Domain(tuple(Attribute(f"x{i}", edges=tuple(range(int(size) + 1))) for i, size in enumerate(shape)))
+        return Domain(tuple(Attribute(f"x{i}", edges=even_edges(0, 1, int(size))) for i, size in enumerate(shape)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -223,7 +299,7 @@ class Layout:
         raise InvalidInput(f"no counted table holds the attributes {axes}")
 
 
-def _bin_labels(edges: tuple[float, ...]) -> tuple[str, ...]:
+def _bin_labels(edges: Sequence[float]) -> tuple[str, ...]:
     whole = all(float(e).is_integer() for e in edges)
     text = [str(int(e)) if whole else f"{e:g}" for e in edges]
     if whole and all(b - a == 1 for a, b in pairwise(edges)):

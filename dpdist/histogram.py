@@ -13,7 +13,7 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -26,7 +26,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from dpdist.domain import OUTSIDE, Attribute, Domain, Layout
+from dpdist.domain import OUTSIDE, Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.store import SHARD_BYTES, ArrayPlan, Store, StoredArray
@@ -259,8 +259,12 @@ def _write_whole(table: pa.Table, path: Path) -> None:
     draft.replace(path)
 
 
+def _written(edges: Sequence[float]) -> Sequence[object]:
+    return ["even", edges.first, edges.width, edges.bins] if isinstance(edges, EvenEdges) else edges
+
+
 def _count_digest(source: Source, domain: Domain, tables: tuple[tuple[int, ...], ...]) -> str:
-    facts = [[a.name, a.categories, a.edges, a.outside] for a in domain.attributes]
+    facts = [[a.name, a.categories, _written(a.edges), a.outside] for a in domain.attributes]
     return hashlib.sha256(f"{source.digest}{json.dumps([facts, tables])}".encode()).hexdigest()[:32]
 
 

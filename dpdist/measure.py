@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from dpdist.domain import Layout
-from dpdist.engine import Engine
+from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput
+from dpdist.long_series import long_measurement
 from dpdist.operators import Matrix
 from dpdist.operators.kronecker import widest
 from dpdist.passes import Side, Target, passes
@@ -20,6 +21,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
 from dpdist.strategies.dawa import AdaptiveLattice
 from dpdist.strategies.grid import Grid
+from dpdist.strategies.kernel_grid import LongKernelGrid
 from dpdist.strategies.lattice import MOST_RECORDS, TableLattice
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid
 from dpdist.threads import in_order
@@ -48,9 +50,10 @@ class Multiple:
 def exact_measurement(
     store: Store,
     engine: Engine,
-    grid: Grid | TermGrid | TableLattice | AdaptiveLattice,
+    grid: Grid | TermGrid | TableLattice | AdaptiveLattice | LongKernelGrid,
     counts: StoredArray,
     layout: Layout | None = None,
+    on_done: OnDone | None = None,
 ) -> Matrix | StoredArray | Multiple:
     """z, (p,) int64, without noise: private. B x is summed over the histogram's shards on the engine.
 
@@ -62,19 +65,8 @@ def exact_measurement(
         layout: what the counts hold; grids over tables need it.
     Raises: InvalidInput when the histogram holds more records than the grid can count without overflow.
     """
-    if isinstance(grid, TermGrid):
-        assert layout is not None
-        if grid.streamed:
-            return _streamed_measurement(store, engine, grid, counts)
-        whole = store.read(counts)
-        _few_enough(int(layout.table(whole, ())))
-        return np.concatenate([term.measure(layout.table(whole, term.axes)) for term in grid.terms])
-    if isinstance(grid, TableLattice):
-        assert layout is not None
-        whole = store.read(counts)
-        table = layout.table(whole, grid.axes)
-        _few_enough(int(table.sum()))
-        return grid.measure(table)
+    if isinstance(grid, TermGrid | TableLattice | LongKernelGrid):
+        return _of_tables(store, engine, grid, counts, layout, on_done)
     if isinstance(grid, AdaptiveLattice):
         x = store.read(counts)
         _few_enough(int(x.sum()))
@@ -95,6 +87,30 @@ def exact_measurement(
         statistics = grid.base.matvec(x)
     _few_enough(records)
     return grid.apply(np.asarray(statistics, dtype=np.int64))
+
+
+def _of_tables(
+    store: Store,
+    engine: Engine,
+    grid: TermGrid | TableLattice | LongKernelGrid,
+    counts: StoredArray,
+    layout: Layout | None,
+    on_done: OnDone | None,
+) -> Matrix | StoredArray:
+    """z of strategies that are measured from tables of the attributes they ask for."""
+    if isinstance(grid, LongKernelGrid):
+        _few_enough(_records_in(store, engine, counts))
+        return long_measurement(store, engine, grid, counts, on_done)
+    if isinstance(grid, TermGrid) and grid.streamed:
+        return _streamed_measurement(store, engine, grid, counts)
+    assert layout is not None
+    whole = store.read(counts)
+    if isinstance(grid, TermGrid):
+        _few_enough(int(layout.table(whole, ())))
+        return np.concatenate([term.measure(layout.table(whole, term.axes)) for term in grid.terms])
+    table = layout.table(whole, grid.axes)
+    _few_enough(int(table.sum()))
+    return grid.measure(table)
 
 
 def _few_enough(records: int) -> None:

@@ -57,10 +57,50 @@ class Target:
     compressed: bool = True
 
 
+@dataclass(frozen=True)
+class Derived:
+    """A vector that is made where it is read, of stored ones of the same length (shorter ones end in zeros) or of nothing.
+
+    Attributes:
+        make: called with the number of the first value, how many, and that part of every stored vector.
+        about: what it is: with the digests of the parts it tells one from another.
+    """
+
+    size: int
+    parts: tuple[StoredArray, ...]
+    make: Callable[..., Array]
+    about: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over what it is made of."""
+        return hashlib.sha256(repr((self.size, self.about, [part.digest for part in self.parts])).encode()).hexdigest()
+
+    def read(self, store: Store, start: int, stop: int) -> Array:
+        """Values start..stop."""
+        found = []
+        for part in self.parts:
+            end = max(start, min(stop, part.plan.shape[0]))
+            rows = store.read_rows(part, min(start, end), end)
+            if end < stop:
+                rows = np.concatenate([rows, np.zeros(stop - end, dtype=rows.dtype)])
+            found.append(rows)
+        return self.make(start, stop - start, *found)
+
+
+Source = StoredArray | Derived
+
+
+def size_of(source: Source) -> int:
+    """Number of values."""
+    return source.size if isinstance(source, Derived) else source.plan.shape[0]
+
+
 def passes(
     store: Store,
     engine: Engine,
-    source: StoredArray,
+    source: Source,
     sides: Sequence[Side],
     targets: Sequence[Target],
     *,
@@ -92,7 +132,7 @@ def passes(
 
     tiles: list[Tiles] | None = None
     for number, (side, some) in enumerate(zip(sides[:-1], slabs[:-1], strict=True)):
-        reading = partial(_slab, store, source, source.plan.shape[0] // side.lines, tiles)
+        reading = partial(_slab, store, source, size_of(source) // side.lines, tiles)
         writing = partial(_write_tiles, store, reading, side.apply, slabs[number + 1])
         tasks = [(f"{work}/{number}-{i}", i, start, stop) for i, (start, stop) in enumerate(some)]
         finished = engine.map(writing, tasks, on_done=tell)
@@ -127,12 +167,12 @@ def _cut(side: Side, budget: int) -> list[tuple[int, int]]:
     return [(start, min(start + step, side.lines)) for start in range(0, side.lines, step)]
 
 
-def _slab(
-    store: Store, source: StoredArray, width: int, tiles: list[Tiles] | None, number: int, start: int, stop: int
-) -> Array:
+def _slab(store: Store, source: Source, width: int, tiles: list[Tiles] | None, number: int, start: int, stop: int) -> Array:
     """Lines start..stop of the source, or of the tiles of the pass before."""
     if tiles is None:
-        return store.read_rows(source, start * width, stop * width).reshape(stop - start, width)
+        bounds = (start * width, stop * width)
+        rows = source.read(store, *bounds) if isinstance(source, Derived) else store.read_rows(source, *bounds)
+        return rows.reshape(stop - start, width)
     lines = sum(tile.lines for tile in tiles)
     out = np.empty((stop - start, lines, *tiles[0].rest), dtype=tiles[0].dtype)
     first = 0

@@ -17,7 +17,7 @@ import scipy.sparse
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from dpdist.domain import Attribute, Domain
+from dpdist.domain import Attribute, Domain, even_edges
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.histogram import Source, source_of
 from dpdist.operators import Saved
@@ -113,8 +113,7 @@ class AttributeSpec(Part):
         assert self.first is not None
         assert self.last is not None
         bins = -(-(self.last - self.first + 1) // self.width)
-        edges = tuple(float(self.first + i * self.width) for i in range(bins + 1))
-        return Attribute(name, edges=edges, outside=self.outside, labels=self.labels)
+        return Attribute(name, edges=even_edges(self.first, self.width, bins), outside=self.outside, labels=self.labels)
 
 
 class MarginalsSpec(Part):

@@ -19,11 +19,12 @@ import numpy as np
 import platformdirs
 
 from dpdist import histogram, memory, report
-from dpdist.columns import Column, Constant, StoredColumn
+from dpdist.columns import Column, Constant, Steps, StoredColumn
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
 from dpdist.gram import gram as gram_of_workload
+from dpdist.long_series import long_answers, long_convolution
 from dpdist.measure import draw, exact_measurement
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.privacy import keys
@@ -66,12 +67,13 @@ from dpdist.strategies import (
     wavelet,
 )
 from dpdist.strategies.base import Norm, Solve, Step
+from dpdist.strategies.convolution import is_long
 from dpdist.strategies.dawa import AdaptiveLattice, adaptive_lattice
 from dpdist.strategies.dawa import measured as measured_by_dawa
 from dpdist.strategies.dawa import read as read_dawa
 from dpdist.strategies.grid import Grid, grid_of
 from dpdist.strategies.hadamard_grid import HadamardGrid
-from dpdist.strategies.kernel_grid import KernelGrid
+from dpdist.strategies.kernel_grid import KernelGrid, LongKernelGrid
 from dpdist.strategies.lattice import TableLattice
 from dpdist.strategies.planner import (
     DENSE_CELLS,
@@ -93,7 +95,7 @@ from dpdist.workloads import Workload, integer_basis
 _T = TypeVar("_T")
 
 
-AnyGrid: TypeAlias = Grid | TermGrid | TableLattice | AdaptiveLattice
+AnyGrid: TypeAlias = Grid | TermGrid | TableLattice | AdaptiveLattice | LongKernelGrid
 
 
 class StepRunner(Protocol):
@@ -167,7 +169,7 @@ class Plan:
     def layout(self) -> Layout:
         """What has to be counted: tables for strategies over marginals, else every cell."""
         shape = self.spec.attributes.shape
-        tables = self.grid.tables if isinstance(self.grid, TermGrid | TableLattice) else ()
+        tables = self.grid.tables if isinstance(self.grid, TermGrid | TableLattice | LongKernelGrid) else ()
         return Layout(shape, () if any(len(table) == len(shape) for table in tables) else tables)
 
 
@@ -524,6 +526,13 @@ def filter_strategy(context: Context, workload: Workload, name: str) -> Strategy
 
     Transforms differ in their last bits between machines and versions; a stream goes on for a year.
     """
+    if is_long(workload) and name == "convolution":
+
+        def tell(done: int, total: int) -> None:
+            context.progress("plan", f"{done} of {total} hundredths of transforms")
+
+        kept_as = f"strategies/{workload.fingerprint[:32]}-{name}-long"
+        return long_convolution(context.store, context.engine, workload, kept_as, tell)
     made = _CLOSED[name](workload)
     values = made.characters if made.kernel is None else made.kernel.values
     assert values is not None
@@ -573,6 +582,10 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
     Raises: BudgetExceeded, ReleaseConflict, KeyUnavailable: before anything is drawn.
     """
     spec = planned.spec
+
+    def tell(done: int, total: int) -> None:
+        context.progress("measure", f"{done} of {total} hundredths of transforms")
+
     name = _measurement_name(spec.release)
     drawn = f"{planned.noise.kind}{planned.noise.scale}"
     with opened(context.home) as ledger:
@@ -597,7 +610,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
         if charged or not context.store.exists(name):
             if part is not None and part.start > 0:
                 _same_past(context, ledger, planned, counts, part)
-            exact = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout)
+            exact = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout, tell)
             if part is not None and isinstance(planned.grid, KernelGrid):
                 assert isinstance(exact, np.ndarray)
                 exact = exact[part.start * planned.grid.series : part.stop * planned.grid.series]
@@ -801,7 +814,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     folder = f"answers/{planned.spec.release}-{measured.digest[:16]}-{processing[:16]}"
     workload = planned.workload
     names = (f"{folder}/answer", f"{folder}/error", f"{folder}/half-width")
-    if all(context.store.exists(name) for name in names):
+    if not isinstance(planned.grid, LongKernelGrid) and all(context.store.exists(name) for name in names):
         return _columns(context, [context.store.open(name) for name in names])
     options = planned.spec.postprocess
     fitted = bool(others or options.known or options.non_negative)
@@ -813,6 +826,8 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
             given = _streamed_steps(context, planned, measured)
         found = context.engine.heavy(read, *given, planned.noise)
         return _stored_answers(context, planned, found, names)
+    if isinstance(planned.grid, LongKernelGrid):
+        return _answer_long(context, planned, planned.grid, measured, names[0])
     if memory.cell_by_cell(workload, planned.grid) and not fitted:
         return _noisy_cells(context, planned, measured)
     if isinstance(planned.grid, TermGrid) and not fitted:
@@ -868,6 +883,25 @@ def _noisy_cells(context: Context, planned: Plan, measured: StoredArray) -> Answ
     size = measured.plan.shape[0]
     answer = StoredColumn(context.store, measured, planned.grid.spacing, whole)
     return Answers(answer, Constant(error, size), Constant(half, size))
+
+
+def _answer_long(context: Context, planned: Plan, grid: LongKernelGrid, measured: StoredArray, name: str) -> Answers:
+    """Answers of filters of a long series; every filter has one standard error."""
+
+    def tell(done: int, total: int) -> None:
+        context.progress("answer", f"{done} of {total} hundredths of transforms")
+
+    if context.store.exists(name):
+        answers = context.store.open(name)
+        errors = tuple(answers.facts["errors"])
+    else:
+        made = long_answers(context.store, context.engine, planned.workload, grid, measured, planned.noise, name, tell)
+        answers, errors = made.answers, made.errors
+    whole = planned.spec.postprocess.integer
+    wide = float(planned.noise.half_width_95(0.0))
+    halves = tuple(error * wide + (0.5 if whole else 0.0) for error in errors)
+    steps = grid.kernel.steps
+    return Answers(StoredColumn(context.store, answers, 1.0, whole), Steps(errors, steps), Steps(halves, steps))
 
 
 def _estimate(context: Context, planned: Plan, noisy: Matrix, others: tuple[Companion, ...]) -> tuple[Reader, Matrix]:

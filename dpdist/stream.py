@@ -7,7 +7,9 @@ rows cannot be transformed before columns were (four-step; Bailey 1990).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy.fft
@@ -16,7 +18,7 @@ from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput
 from dpdist.operators import Kronecker, Matrix, Operator
 from dpdist.operators.kronecker import widest
-from dpdist.passes import Side, Target, passes
+from dpdist.passes import Side, Source, Target, passes, size_of
 from dpdist.store import Store, StoredArray
 
 COPIES = 4
@@ -89,7 +91,7 @@ def spectrum_shape(n: int) -> tuple[int, int]:
 def fourier(
     store: Store,
     engine: Engine,
-    source: StoredArray,
+    source: Source,
     name: str,
     *,
     resume: bool = False,
@@ -102,7 +104,7 @@ def fourier(
     Args:
         resume: use the tiles that an interrupted call with the same name and source left; only one call at a time may.
     """
-    n = source.plan.shape[0]
+    n = size_of(source)
     n1, n2 = spectrum_shape(n)
     sides = [
         Side(n1, _turned, 8 * 4 * n2),
@@ -114,18 +116,35 @@ def fourier(
 
 
 def inverse_fourier(
-    store: Store, engine: Engine, spectrum: StoredArray, name: str, *, resume: bool = False, on_done: OnDone | None = None
+    store: Store,
+    engine: Engine,
+    spectrum: Source,
+    name: str,
+    *,
+    turn: Callable[[int, Matrix], Matrix] | None = None,
+    dtype: Any = np.float64,
+    facts: dict[str, Any] | None = None,
+    resume: bool = False,
+    on_done: OnDone | None = None,
 ) -> StoredArray:
-    """The real series of a stored spectrum, (N,) float64: the inverse of ``fourier``, with its error bound."""
+    """The real series of a stored spectrum, (N,): the inverse of ``fourier``, with its error bound.
+
+    Args:
+        turn: what becomes of the values before they are written, called with the number of the first one; ``dtype`` is its result's.
+    """
     n = int(spectrum.facts["steps"])
     n1, n2 = spectrum_shape(n)
     sides = [
         Side(n1 // 2 + 1, partial(_rows_back, n), 16 * FOURIER_COPIES * n2),
         Side(n2, partial(_columns_back, n1), 16 * FOURIER_COPIES * n1),
-        Side(n1, _kept, 8 * 4 * n2),
+        Side(n1, _kept if turn is None else partial(_turned_values, turn, n2), 8 * 5 * n2),
     ]
-    target = Target(name, n2, np.float64, compressed=False)
+    target = Target(name, n2, dtype, dict(facts or {}), compressed=False)
     return passes(store, engine, spectrum, sides, [target], resume=name if resume else None, on_done=on_done)[0]
+
+
+def _turned_values(turn: Callable[[int, Matrix], Matrix], width: int, start: int, gathered: Matrix) -> tuple[Matrix]:
+    return (turn(start * width, gathered.reshape(-1)),)
 
 
 def fourier_error(n: int) -> float:

@@ -134,6 +134,14 @@ class Operator(ABC):
         return f"{type(self).__name__}{self.shape}"
 
 
+class Fed(ABC):
+    """Something large in a description: it feeds a digest piece by piece."""
+
+    @abstractmethod
+    def feed(self, digest: Any) -> None:
+        """Its content into a digest."""
+
+
 def _feed(digest: Any, item: object) -> None:
     if isinstance(item, tuple):
         digest.update(b"(")
@@ -142,6 +150,8 @@ def _feed(digest: Any, item: object) -> None:
         digest.update(b")")
     elif isinstance(item, Operator):
         _feed(digest, item.description())
+    elif isinstance(item, Fed):
+        item.feed(digest)
     elif isinstance(item, np.ndarray):
         digest.update(repr((item.dtype.str, item.shape)).encode())
         digest.update(np.ascontiguousarray(item).tobytes())

@@ -2,14 +2,94 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.fft
 import scipy.signal
 
+from dpdist.domain import MANY
 from dpdist.errors import InvalidInput
-from dpdist.operators.base import Matrix, Operator
+from dpdist.operators.base import Fed, Matrix, Operator
+
+
+class Taps(Fed):
+    """Coefficients of a filter."""
+
+    size: int
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> Matrix:
+        """Coefficients start..stop, float64."""
+
+    @property
+    def values(self) -> Matrix:
+        """All of them, (size,) float64."""
+        return self.read(0, self.size)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all are the same."""
+        return False
+
+    @property
+    def integral(self) -> bool:
+        """Whether all are whole."""
+        return False
+
+    def feed(self, digest: Any) -> None:
+        """Their content into a digest, the same however they are held."""
+        digest.update(repr((np.dtype(np.float64).str, (self.size,))).encode())
+        for start in range(0, self.size, MANY):
+            digest.update(self.read(start, min(start + MANY, self.size)).tobytes())
+
+
+@dataclass(frozen=True, eq=False)
+class ListedTaps(Taps):
+    """Coefficients that are written down."""
+
+    listed: Matrix = field(repr=False)
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return int(self.listed.size)
+
+    def read(self, start: int, stop: int) -> Matrix:
+        return self.listed[start:stop]
+
+    @property
+    def values(self) -> Matrix:
+        return self.listed
+
+    @property
+    def constant(self) -> bool:
+        return bool((self.listed == self.listed[0]).all())
+
+    @property
+    def integral(self) -> bool:
+        return bool((self.listed == np.rint(self.listed)).all())
+
+
+@dataclass(frozen=True)
+class PowerTaps(Taps):
+    """(k + 1)^-power for k = 0..size: of power 0 the ones of a running sum."""
+
+    size: int
+    power: float
+
+    def read(self, start: int, stop: int) -> Matrix:
+        return np.arange(start + 1.0, stop + 1.0) ** -self.power
+
+    @property
+    def constant(self) -> bool:
+        return self.power == 0
+
+    @property
+    def integral(self) -> bool:
+        return self.power == 0
 
 
 class Toeplitz(Operator):
@@ -20,13 +100,23 @@ class Toeplitz(Operator):
 
     circular = False
 
-    def __init__(self, n: int, kernel: Matrix, first_lag: int = 0) -> None:
+    def __init__(self, n: int, kernel: Matrix | Taps, first_lag: int = 0) -> None:
         if n != int(n) or n < 1:
             raise InvalidInput(f"the number of steps must be a positive whole number, found {n!r}")
         self.n = int(n)
-        self.kernel, self.first_lag = _reaching(_checked(kernel), int(first_lag), self.n)
+        self.taps: Taps
+        if isinstance(kernel, Taps) and kernel.size <= self.n and first_lag == 0:
+            self.taps, self.first_lag = kernel, 0
+        else:
+            listed, self.first_lag = _reaching(_checked(kernel), int(first_lag), self.n)
+            self.taps = ListedTaps(listed)
         self.shape = (self.n, self.n)
-        self.integral = bool((self.kernel == np.rint(self.kernel)).all())
+        self.integral = self.taps.integral
+
+    @property
+    def kernel(self) -> Matrix:
+        """All coefficients, (taps,) float64."""
+        return self.taps.values
 
     def matvec(self, x: Matrix) -> Matrix:
         return self._filtered(x, self.kernel, self.first_lag)
@@ -74,11 +164,21 @@ class Toeplitz(Operator):
     @property
     def reach(self) -> int:
         """Steps that a circle needs beyond n so that the filter does not see its own other end."""
-        last = self.first_lag + self.kernel.size - 1
+        last = self.first_lag + self.taps.size - 1
         return max(last, 0) + max(-self.first_lag, 0)
 
     def description(self) -> tuple[object, ...]:
-        return (type(self).__name__.lower(), self.n, self.first_lag, self.kernel)
+        return (type(self).__name__.lower(), self.n, self.first_lag, self.taps)
+
+    def around(self, points: int, start: int, stop: int) -> Matrix:
+        """Coefficients laid around a circle of ``points`` steps, positions start..stop, float64."""
+        out = np.zeros(stop - start)
+        first = self.first_lag % points
+        for low in range(first - points, stop, points):
+            begin, end = max(start, low), min(stop, low + self.taps.size)
+            if begin < end:
+                out[begin - start : end - start] += self.taps.read(begin - low, end - low)
+        return out
 
 
 class Circulant(Toeplitz):
@@ -86,11 +186,15 @@ class Circulant(Toeplitz):
 
     circular = True
 
-    def __init__(self, n: int, kernel: Matrix, first_lag: int = 0) -> None:
+    def __init__(self, n: int, kernel: Matrix | Taps, first_lag: int = 0) -> None:
         self.n = int(n)
-        self.kernel, self.first_lag = _folded(_checked(kernel), int(first_lag), self.n), 0
+        self.first_lag = 0
+        if isinstance(kernel, Taps) and kernel.size <= self.n and first_lag == 0:
+            self.taps = kernel
+        else:
+            self.taps = ListedTaps(_folded(_checked(kernel), int(first_lag), self.n))
         self.shape = (self.n, self.n)
-        self.integral = bool((self.kernel == np.rint(self.kernel)).all())
+        self.integral = self.taps.integral
 
     def _filtered(self, x: Matrix, kernel: Matrix, lag: int) -> Matrix:
         full = _convolved(x, kernel, exact=self.integral and x.dtype.kind == "i")
@@ -126,8 +230,8 @@ def _folded(values: Matrix, lag: int, points: int) -> Matrix:
     return out
 
 
-def _checked(kernel: Matrix) -> Matrix:
-    taps = np.asarray(kernel)
+def _checked(kernel: Matrix | Taps) -> Matrix:
+    taps = kernel.values if isinstance(kernel, Taps) else np.asarray(kernel)
     if np.iscomplexobj(taps):
         raise InvalidInput(
             "a filter has real coefficients, found complex ones; filter real and imaginary parts by themselves"

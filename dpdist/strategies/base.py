@@ -11,7 +11,7 @@ import scipy.linalg
 
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Matrix, Operator
-from dpdist.strategies.kernel import Kernel
+from dpdist.strategies.kernel import Kernel, LongKernel
 from dpdist.strategies.terms import Term
 from dpdist.workloads import Workload
 
@@ -88,7 +88,7 @@ class Strategy:
         direct: answers are the noisy measurements themselves (the Gaussian mechanism), without least squares.
         norm: "l2" is measured with Gaussian noise; "l1" with Laplace noise, its cost is the variance at epsilon = 1.
         terms: A as Kronecker rows over marginal tables, where it is too large to be written down.
-        kernel: A as a filter along one attribute.
+        kernel: A as a filter along one attribute; ``long``: along one that is too long for memory.
         characters: A as rows of the Hadamard matrix of the binary attributes ``axes``, each times its scale, (2^d,).
         structural_error: ||W - B A||_F of a strategy that answers the workload only approximately, else 0.
     """
@@ -103,12 +103,15 @@ class Strategy:
     structural_error: float = 0.0
     terms: tuple[Term, ...] = ()
     kernel: Kernel | None = None
+    long: LongKernel | None = None
     characters: Matrix | None = field(default=None, repr=False)
     axes: tuple[int, ...] = ()
 
     @property
     def l2_sensitivity(self) -> float:
         """Largest column norm of A."""
+        if self.long is not None:
+            return float(np.sqrt(self.long.square)) * self.long.spacing
         if self.kernel is not None:
             return float(np.linalg.norm(self.kernel.values))
         if self.characters is not None:

@@ -37,7 +37,7 @@ from dpdist.operators import (
 )
 from dpdist.privacy.accounting import laplace_composition_epsilon
 from dpdist.strategies.base import CLOSED_FORM, Strategy
-from dpdist.strategies.kernel import Kernel
+from dpdist.strategies.kernel import LONG_STEPS, Kernel
 from dpdist.workloads import Workload
 
 NEGLIGIBLE = 1e-24
@@ -47,13 +47,13 @@ NEGLIGIBLE = 1e-24
 def is_filters(workload: Workload) -> bool:
     """Whether all queries are filters along one attribute, value by value of the same others."""
     try:
-        _line(workload)
+        line_of(workload)
     except InvalidInput:
         return False
     return True
 
 
-def _line(workload: Workload) -> tuple[int, tuple[int, ...], list[Toeplitz]]:
+def line_of(workload: Workload) -> tuple[int, tuple[int, ...], list[Toeplitz]]:
     """The filters' attribute, all attributes they are asked for, and the filters.
 
     Raises: InvalidInput for other workloads.
@@ -73,6 +73,15 @@ def _line(workload: Workload) -> tuple[int, tuple[int, ...], list[Toeplitz]]:
         raise InvalidInput("filters released together run along one attribute, for the same others, all circular or none")
     axis, axes, _ = found.pop()
     return axis, axes, filters
+
+
+def is_long(workload: Workload) -> bool:
+    """Whether the workload is filters of one series that is filtered through the store; a long circle is a power of two."""
+    if not is_filters(workload):
+        return False
+    axis, axes, filters = line_of(workload)
+    steps = filters[0].n
+    return steps > LONG_STEPS and axes == (axis,) and not (filters[0].circular and steps & (steps - 1))
 
 
 def is_dyadic(workload: Workload) -> bool:
@@ -115,7 +124,7 @@ def convolution(workload: Workload) -> Strategy:
     """
     if is_dyadic(workload):
         return _over_characters(workload)
-    axis, axes, filters = _line(workload)
+    axis, axes, filters = line_of(workload)
     steps = workload.domain.shape[axis]
     points = _points(filters)
     values = np.zeros(points // 2 + 1)
@@ -142,33 +151,67 @@ def _bound_of_ends(workload: Workload, filters: list[Toeplitz]) -> float:
     return max(alone, _nuclear_norm(filters, weights) ** 2) / filters[0].n
 
 
+PINCHED_STEPS = 2**20
+"""Steps of the blocks along the diagonal that bound a long series."""
+
+
+def pinched_bound(workload: Workload) -> float:
+    """What no strategy can beat for a long series that ends: its blocks of steps along the diagonal alone cost as much.
+
+    The singular values of a matrix sum to at least those of its diagonal blocks (Bhatia 1997, section IV.2), and every block of as
+    many steps of one filter is the same. Those of a running sum are known for all steps.
+    """
+    _, _, filters = line_of(workload)
+    n, first = filters[0].n, filters[0]
+    if len(filters) == 1 and _is_running_sum(first):
+        parts = (_running_sum_norm(n, start, min(start + PINCHED_STEPS, n)) for start in range(0, n, PINCHED_STEPS))
+        return (workload.blocks[0].weight * abs(float(first.taps.read(0, 1)[0])) * math.fsum(parts)) ** 2 / n * (1 - 1e-12)
+    size = min(n, PINCHED_STEPS)
+    blocks = []
+    for each in filters:  # the lags that reach within a block
+        begin = max(0, 1 - size - each.first_lag)
+        end = min(each.taps.size, size - each.first_lag)
+        blocks.append(Toeplitz(size, each.taps.read(begin, end), each.first_lag + begin))
+    weights = [block.weight for block in workload.blocks]
+    alone = sum(_nuclear_norm(blocks[i : i + 1], weights[i : i + 1]) ** 2 for i in range(len(blocks)))
+    return (n // size) ** 2 * max(alone, _nuclear_norm(blocks, weights) ** 2) / n
+
+
+def _running_sum_norm(n: int, start: int, stop: int) -> float:
+    """The singular values start..stop of a running sum over n steps, summed: 1 / (2 sin((2 k - 1) pi / (4 n + 2)))."""
+    odd = 2.0 * np.arange(start + 1, stop + 1) - 1.0
+    return float((1.0 / (2.0 * np.sin(odd * np.pi / (4.0 * n + 2.0)))).sum())
+
+
 def _nuclear_norm(filters: list[Toeplitz], weights: list[float]) -> float:
     """A lower bound of the sum of the singular values of stacked filters of n steps.
 
-    Around a circle of n steps they are known, and the corners R that the circle adds have few columns: ||W|| >= ||W + R|| - ||R||,
-    ||R|| <= (rank)^1/2 ||R||_F. Those of a running sum are known: 1 / (2 sin((2 k - 1) pi / (4 n + 2))).
+    Around a circle of n steps they are known, and what the circle adds, R, is small: ||W|| >= ||W + R|| - ||R||. A tap of lag l adds
+    |l| entries to R, no two in one row or column: it has the singular value |h_l| as often. Those of lags up to K together stand in
+    K columns (2 K if some look ahead): their singular values sum to at most K^1/2 ||R||_F; K is chosen best. Those of a running sum
+    are known.
     """
     n = filters[0].n
     if len(filters) == 1 and _is_running_sum(filters[0]):
-        odd = 2.0 * np.arange(1, n + 1) - 1.0
-        exact = abs(float(filters[0].kernel[0])) / (2.0 * np.sin(odd * np.pi / (4.0 * n + 2.0)))
-        return weights[0] * float(exact.sum()) * (1 - 1e-12)
+        return weights[0] * abs(float(filters[0].kernel[0])) * _running_sum_norm(n, 0, n) * (1 - 1e-12)
     values = np.zeros(n // 2 + 1)
-    corners = 0.0
+    squares, sums = np.zeros(n), np.zeros(n)
+    ahead = back = False
     for each, weight in zip(filters, weights, strict=True):
         values += weight**2 * np.abs(each.spectrum(n)) ** 2
-        around = Circulant(n, each.kernel, each.first_lag)
-        corners += weight**2 * (n * float(around.kernel @ around.kernel) - float(each.column_norms_squared().sum()))
-    back = max(each.first_lag + each.kernel.size - 1 for each in filters)
-    ahead = max(-each.first_lag for each in filters)
-    rank = min(n, max(back, 0) + max(ahead, 0))
-    found = _sum_over_circle(np.sqrt(values), n) - math.sqrt(rank * max(corners, 0.0))
-    return max(0.0, found) * (1 - 1e-12)
+        lags = each.first_lag + np.arange(each.kernel.size)
+        np.add.at(squares, np.abs(lags), weight**2 * each.kernel**2 * np.abs(lags))
+        np.add.at(sums, np.abs(lags), weight * np.abs(each.kernel) * np.abs(lags))
+        ahead, back = ahead or bool(lags[0] < 0), back or bool(lags[-1] > 0)
+    columns = np.minimum(n, (ahead + back) * np.arange(n))
+    beyond = np.append(np.cumsum(sums[::-1])[::-1][1:], 0.0)
+    added = float((np.sqrt(columns * np.cumsum(squares)) + beyond).min())
+    return max(0.0, _sum_over_circle(np.sqrt(values), n) - added) * (1 - 1e-12)
 
 
 def _is_running_sum(each: Toeplitz) -> bool:
     """Whether a filter is the sum of all steps so far, times a constant."""
-    return each.first_lag == 0 and each.kernel.size == each.n and bool((each.kernel == each.kernel[0]).all())
+    return each.first_lag == 0 and each.taps.size == each.n and each.taps.constant
 
 
 def _points(filters: list[Toeplitz]) -> int:
@@ -201,7 +244,9 @@ def square_root(workload: Workload) -> Strategy:
 
 
 def has_square_root(workload: Workload) -> bool:
-    """Whether ``square_root`` answers the workload."""
+    """Whether ``square_root`` answers the workload, and ``auto`` compares it: it is made in memory."""
+    if is_long(workload):
+        return False
     try:
         _rooted(workload)
     except InvalidInput:
@@ -214,7 +259,7 @@ def _rooted(workload: Workload) -> tuple[int, tuple[int, ...], Toeplitz, Matrix]
 
     Raises: InvalidInput for other workloads.
     """
-    axis, axes, filters = _line(workload)
+    axis, axes, filters = line_of(workload)
     each = filters[0]
     if len(filters) > 1 or each.circular or each.first_lag != 0:
         raise InvalidInput(
@@ -304,7 +349,7 @@ def deviations(kernel: Kernel, each: Toeplitz) -> Matrix:
 
 def filters_of(workload: Workload) -> list[Toeplitz]:
     """The filter of each block. Raises: InvalidInput for other workloads."""
-    return _line(workload)[2]
+    return line_of(workload)[2]
 
 
 Method = Literal["laplace", "partition", "input", "output"]

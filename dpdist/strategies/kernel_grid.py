@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,7 +18,8 @@ import scipy.fft
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.lattice import GRID_BITS, Neighbours, TableLattice
+from dpdist.strategies.kernel import LongKernel
+from dpdist.strategies.lattice import GRID_BITS, Lattice, Neighbours, TableLattice
 
 ROUNDINGS = 16.0
 """A floating-point convolution of length N = 2^k is off by at most 16 (k + 1) u ||a|| ||b|| in every value, u = 2^-53.
@@ -89,7 +91,7 @@ def kernel_grid(strategy: Strategy, shape: tuple[int, ...], *, neighbours: Neigh
     assert kernel is not None
     spacing = 2.0**-GRID_BITS  # taps have unit length: no sum that differs from machine to machine decides the grid
     taps = np.rint(kernel.values / spacing).astype(np.int64)
-    column = _square(taps)
+    column = square_of(taps)
     distance = column
     if neighbours == "replace-one":
         distance = _farthest(taps, column, kernel.steps) if kernel.circular else 4 * column
@@ -98,7 +100,47 @@ def kernel_grid(strategy: Strategy, shape: tuple[int, ...], *, neighbours: Neigh
     return KernelGrid(taps, kernel.circular, table, kernel.axes.index(kernel.axis), kernel.axes, spacing, squares)
 
 
-def _square(taps: Matrix) -> int:
+@dataclass(frozen=True)
+class LongKernelGrid(Lattice):
+    """A filter with whole taps around a circle too long for memory.
+
+    Attributes:
+        kernel: the stored taps.
+        axes: the one attribute of the counted table.
+        sensitivity_squared: exact for add-remove; for replace-one a bound.
+    """
+
+    kernel: LongKernel
+    axes: tuple[int, ...]
+    spacing: float
+    sensitivity_squared: int
+    norm: Literal["l2"] = "l2"
+
+    @property
+    def tables(self) -> tuple[tuple[int, ...], ...]:
+        """The attribute sets whose tables are needed."""
+        return (self.axes,)
+
+    @property
+    def rows(self) -> int:
+        """Number of measured values."""
+        return self.kernel.points
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the taps and of how they are applied."""
+        kernel = self.kernel
+        facts = (kernel.digest, kernel.points, kernel.steps, self.axes, self.spacing, self.sensitivity_squared)
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def long_kernel_grid(kernel: LongKernel, *, neighbours: Neighbours, most_records: int) -> LongKernelGrid:
+    """The integer grid of a stored filter. A record that moves is one that leaves and one that enters: twice the length."""
+    distance = kernel.square if neighbours == "add-remove" else 4 * kernel.square
+    return LongKernelGrid(kernel, (kernel.axis,), kernel.spacing, distance * most_records**2)
+
+
+def square_of(taps: Matrix) -> int:
     """Sum of squares, exact: 16-bit halves whose sums stay below 2^63."""
     high, low = taps >> 16, taps & 0xFFFF
     return int(high @ high) * 2**32 + int(high @ low) * 2**17 + int(low @ low)
@@ -145,15 +187,29 @@ def exact_convolution(a: Matrix, b: Matrix, length: int) -> Matrix:
 
 def _limbs(a: Matrix, b: Matrix, length: int) -> tuple[int, list[Matrix], list[Matrix]]:
     """The widest limbs whose convolutions are within 1/8 of an integer: their width, limbs of a, limbs of b."""
+
+    def lengths(width: int) -> tuple[float, float]:
+        left = sum(float(np.linalg.norm(limb.astype(np.float64))) for limb in digits(a, width))
+        right = (float(np.sqrt((limb.astype(np.float64) ** 2).sum(axis=0).max(initial=0.0))) for limb in digits(b, width))
+        return left, sum(right)
+
+    width = limb_width(max(_bits(a), _bits(b)), length, lengths)
+    return width, digits(a, width), digits(b, width)
+
+
+def limb_width(widest: int, length: int, lengths: Callable[[int], tuple[float, float]]) -> int:
+    """The widest limbs whose convolutions around ``length`` steps are within 1/8 of an integer.
+
+    Args:
+        widest: bits of the widest value.
+        lengths: sums of the L2 norms of the limbs of both sides, for a width.
+    Raises: InvalidInput when even single bits would not be exact (lengths beyond 2^40).
+    """
     unit = ROUNDINGS * math.log2(2 * length) * 2.0**-53
-    widest = max(_bits(a), _bits(b))
     for count in range(1, widest + 1):
         width = -(-widest // count)
-        left, right = _digits(a, width), _digits(b, width)
-        lengths = [float(np.linalg.norm(limb.astype(np.float64))) for limb in left]
-        others = [float(np.sqrt((limb.astype(np.float64) ** 2).sum(axis=0).max(initial=0.0))) for limb in right]
-        if unit * sum(lengths) * sum(others) < 0.125:
-            return width, left, right
+        if unit * math.prod(lengths(width)) < 0.125:
+            return width
     raise InvalidInput(f"an exact convolution of {length} steps needs limbs below one bit; use fewer steps")
 
 
@@ -162,7 +218,7 @@ def _bits(values: Matrix) -> int:
     return max(int(values.max(initial=0)), -int(values.min(initial=0))).bit_length() + 1
 
 
-def _digits(values: Matrix, width: int) -> list[Matrix]:
+def digits(values: Matrix, width: int) -> list[Matrix]:
     """Digits in [-2^(width-1), 2^(width-1)), lowest first: values = sum of digit_i 2^(width i)."""
     out, rest, half = [], values.astype(np.int64), np.int64(2 ** (width - 1))
     while True:

@@ -20,7 +20,9 @@ from dpdist.strategies.convolution import (
     is_convolution,
     is_dyadic,
     is_filters,
+    is_long,
 )
+from dpdist.strategies.kernel import LONG_STEPS
 from dpdist.strategies.kronecker import is_product
 from dpdist.strategies.marginals import is_marginals, marginal_deviation, marginal_weights
 from dpdist.strategies.residual import is_separable
@@ -197,11 +199,7 @@ def _for_gaussian(workload: Workload, limits: Limits) -> tuple[str, ...]:
     if is_dyadic(workload):
         return ("convolution", "identity", "gaussian")
     if is_filters(workload):
-        steps = filters_of(workload)[0].n
-        product = is_product(workload) and len(workload.blocks[0].axes) > 1
-        small = cells <= DENSE_CELLS and limits.exceeded_by(effort(workload)) is None
-        certified = ("kronecker",) if product and steps <= DENSE_CELLS else ("coa",) if small else ()
-        return (*certified, "convolution", *(("square-root",) if has_square_root(workload) else ()), "identity", "gaussian")
+        return _for_filters(workload, limits)
     if is_marginals(workload):
         return ("marginals", "fourier", "datacube", "identity", "gaussian")
     if is_product(workload) and len(workload.blocks[0].axes) > 1:
@@ -211,6 +209,16 @@ def _for_gaussian(workload: Workload, limits: Limits) -> tuple[str, ...]:
         return ("coa", *residual, "identity", "gaussian")
     separated = ("eigen",) if limits.exceeded_by(effort(workload, "eigen")) is None else ()
     return (*separated, *residual, "identity", "gaussian", *(("wavelet", "hierarchical") if cells <= DENSE_CELLS else ()))
+
+
+def _for_filters(workload: Workload, limits: Limits) -> tuple[str, ...]:
+    if is_long(workload):
+        return ("convolution",)
+    product = is_product(workload) and len(workload.blocks[0].axes) > 1
+    small = workload.shape[1] <= DENSE_CELLS and limits.exceeded_by(effort(workload)) is None
+    within = product and filters_of(workload)[0].n <= DENSE_CELLS
+    certified = ("kronecker",) if within else ("coa",) if small else ()
+    return (*certified, "convolution", *(("square-root",) if has_square_root(workload) else ()), "identity", "gaussian")
 
 
 def default_group(workload: Workload) -> int | None:
@@ -281,6 +289,9 @@ def best(strategies: list[Strategy]) -> Strategy:
 def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> dict[str, str]:
     """Mechanisms that ``auto`` does not compare for a workload, with the reason."""
     names = considered("auto", norm, workload, limits)
+    if is_long(workload) and norm == "l2":
+        beyond = f"is not streamed beyond {LONG_STEPS:,} steps"
+        return {name: beyond for name in MECHANISMS if name not in (*names, *LAPLACE_ONLY)}
     return {name: _reason(name, names[0], norm, workload, limits) for name in MECHANISMS if name not in names}
 
 
@@ -322,6 +333,8 @@ def worst_deviation(strategy: Strategy, workload: Workload) -> float | None:
         kept = strategy.characters > 0
         each = (s[kept] / strategy.characters[kept] for s in dyadic_spectra(workload))
         return unit * max(float(np.linalg.norm(part)) for part in each) / strategy.characters.size
+    if strategy.long is not None:
+        return unit * max(strategy.long.deviations)
     if strategy.kernel is not None:
         return unit * max(float(deviations(strategy.kernel, each).max()) for each in filters_of(workload))
     operators = (block.operator(workload.domain.shape) for block in workload.blocks)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 import numpy as np
 import scipy.fft
 
-from dpdist.domain import Domain
+from dpdist.domain import MANY, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Circulant, Identity, Matrix, Operator, Toeplitz
+from dpdist.operators.toeplitz import PowerTaps, Taps
 from dpdist.workloads.base import Block, Workload
 
 NEGLIGIBLE = 1e-12
@@ -29,13 +31,13 @@ class Filter:
     """
 
     name: str
-    kernel: Matrix = field(repr=False)
+    kernel: Matrix | Taps = field(repr=False)
     first_lag: int = 0
 
 
 def running_sum(n: int) -> Filter:
     """The sum of all steps so far."""
-    return Filter("running sum", np.ones(n))
+    return Filter("running sum", PowerTaps(n, 0.0) if n > MANY else np.ones(n))
 
 
 def window(width: int, *, mean: bool = False) -> Filter:
@@ -57,7 +59,8 @@ def polynomial(power: float, n: int) -> Filter:
     """sum of (k + 1)^-power x_{t-k}, power > 0."""
     if not (power > 0 and math.isfinite(power)):
         raise InvalidInput(f"the power of a polynomial decay is positive, found {power:g}")
-    return Filter(f"polynomial decay {power:g}", np.arange(1.0, n + 1) ** -power)
+    taps = PowerTaps(n, power)
+    return Filter(f"polynomial decay {power:g}", taps if n > MANY else taps.values)
 
 
 def hodrick_prescott(smoothing: float, n: int, *, part: str = "trend") -> Filter:
@@ -71,7 +74,8 @@ def hodrick_prescott(smoothing: float, n: int, *, part: str = "trend") -> Filter
         raise InvalidInput(
             f"a Hodrick-Prescott filter needs a positive lambda and 'trend' or 'cycle', found {smoothing:g}, {part!r}"
         )
-    points = scipy.fft.next_fast_len(max(4 * n, 64 * math.ceil(smoothing**0.25)))
+    reach = 64 * math.ceil(smoothing**0.25)  # taps fall below 1e-12 of the largest well before
+    points = scipy.fft.next_fast_len(max(4 * min(n, max(MANY, reach)), reach))
     weight = 4.0 * smoothing * (1.0 - np.cos(2.0 * np.pi * np.arange(points // 2 + 1) / points)) ** 2
     response = weight / (1.0 + weight) if part == "cycle" else 1.0 / (1.0 + weight)
     around = scipy.fft.irfft(response, points)[: points // 2]
@@ -127,10 +131,40 @@ def filtered(
         parts += [(whole.axis(name), Identity(whole.attribute(name).size)) for name in by]
         parts.sort(key=lambda part: part[0])
         axes, factors = tuple(axis for axis, _ in parts), tuple(factor for _, factor in parts)
-        texts = (f.row_names(0, f.shape[0], whole.attributes[axis].labels) for axis, f in zip(axes, factors, strict=True))
+        texts = (_names(f, whole.attributes[axis].labels) for axis, f in zip(axes, factors, strict=True))
         title = each.name + (" by " + ", ".join(by) if by else "")
-        blocks.append(Block(title, axes, factors, tuple(tuple(names) for names in texts)))
+        blocks.append(Block(title, axes, factors, tuple(texts)))
     return Workload(whole, tuple(blocks))
+
+
+@dataclass(frozen=True)
+class RowNames(Sequence[str]):
+    """Names of an operator's rows, made when they are asked for."""
+
+    operator: Operator
+    cells: Sequence[str]
+
+    def __len__(self) -> int:
+        return self.operator.shape[0]
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        picked = range(len(self))[row]
+        if isinstance(picked, int):
+            return self.operator.row_names(picked, picked + 1, self.cells)[0]
+        if picked.step == 1:
+            return self.operator.row_names(picked.start, picked.stop, self.cells)
+        return [self[i] for i in picked]
+
+
+def _names(operator: Operator, cells: Sequence[str]) -> Sequence[str]:
+    names = RowNames(operator, cells)
+    return names if len(names) > MANY else tuple(names)
 
 
 def _at_least(what: str, found: int, least: int) -> None:

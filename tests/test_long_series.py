@@ -1,0 +1,281 @@
+"""Series too long for memory: the same strategy, the same integers and the same answers as in memory, through the store."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpdist import report
+from dpdist.domain import Attribute, EvenEdges
+from dpdist.engine import Engine
+from dpdist.long_series import long_answers, long_convolution, long_measurement
+from dpdist.operators import Circulant, Toeplitz
+from dpdist.operators.toeplitz import PowerTaps
+from dpdist.privacy.noise import Noise
+from dpdist.reconstruct import filtered_answers
+from dpdist.store import Store
+from dpdist.strategies import convolution, singular_value_bound
+from dpdist.strategies.convolution import is_long, pinched_bound
+from dpdist.strategies.grid import grid_of
+from dpdist.strategies.kernel_grid import KernelGrid, LongKernelGrid
+from dpdist.strategies.planner import considered, why_not
+from dpdist.workloads import Workload, filtered, union
+from dpdist.workloads.filters import RowNames, baxter_king, exponential, hodrick_prescott, polynomial, running_sum, window
+from tests import small
+
+CONVOLUTION = sys.modules["dpdist.strategies.convolution"]  # the package gives its function that name
+STEPS = 3000
+
+
+def asked(steps: int) -> dict[str, Workload]:
+    return {
+        "running sum": filtered(steps, "x0", [running_sum(steps)]),
+        "window": filtered(steps, "x0", [window(24)]),
+        "decay": filtered(steps, "x0", [exponential(0.97, steps)]),
+        "power": filtered(steps, "x0", [polynomial(0.7, steps)]),
+        "trend": filtered(steps, "x0", [hodrick_prescott(1600.0, steps)]),
+        "band": filtered(steps, "x0", [baxter_king(6, 32, 12)]),
+        "three together": union(
+            filtered(steps, "x0", [window(24), exponential(0.9, steps)]),
+            filtered(steps, "x0", [window(500)]),
+            weights=(1.0, 0.3),
+        ),
+    }
+
+
+ASKED = {**asked(STEPS), "circular mean": filtered(4096, "x0", [window(7, mean=True)], circular=True)}
+
+
+@pytest.fixture(autouse=True)
+def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that happens beyond millions of steps happens beyond a thousand."""
+    monkeypatch.setattr(CONVOLUTION, "LONG_STEPS", 1000)
+    monkeypatch.setattr("dpdist.long_series.PART", 777)
+    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 901)
+    for module in ("domain", "operators.toeplitz", "workloads.filters"):
+        monkeypatch.setattr(f"dpdist.{module}.MANY", 100)
+
+
+def engine_of(memory: int = 2**30) -> Engine:
+    return Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True)
+
+
+def in_memory(workload: Workload, monkeypatch: pytest.MonkeyPatch, points: int) -> Any:
+    """The same strategy in memory, around the same circle."""
+    with monkeypatch.context() as patch:
+        patch.setattr(CONVOLUTION, "_points", lambda _: points)
+        return convolution(workload)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_strategy_measurement_and_answers_are_those_in_memory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload, store, engine = ASKED[name], Store(tmp_path), engine_of(2**20)
+    steps = workload.shape[1]
+    assert is_long(workload)
+    strategy = long_convolution(store, engine, workload, "taps")
+    assert strategy.long is not None
+    points = strategy.long.points
+    assert points >= steps
+    assert points & (points - 1) == 0
+    memory = in_memory(workload, monkeypatch, points)
+    taps = store.read(store.open("taps"))
+    assert np.abs(taps - np.rint(memory.kernel.values * 2.0**30)).max() <= 1
+    assert strategy.workload_cost == pytest.approx(memory.workload_cost, rel=1e-9)
+    assert strategy.sensitivity == pytest.approx(1.0, rel=1e-6)
+    assert strategy.lower_bound is not None
+    assert strategy.lower_bound <= strategy.workload_cost
+    assert strategy.long.square == sum(int(t) ** 2 for t in taps)
+
+    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=3)
+    assert isinstance(grid, LongKernelGrid)
+    assert grid.sensitivity_squared == 9 * strategy.long.square
+    assert (
+        grid_of(strategy, workload, neighbours="replace-one", most_records=1).sensitivity_squared == 4 * strategy.long.square
+    )
+    same = KernelGrid(taps, True, (steps,), 0, (0,), grid.spacing, grid.sensitivity_squared)
+    counts = np.random.default_rng(1).poisson(20, steps).astype(np.int64)
+    counts[::400] = 2**31  # limbs on both sides
+    exact = long_measurement(store, engine, grid, store.put("counts", counts))
+    np.testing.assert_array_equal(store.read(exact), same.measure(counts))
+
+    noise = Noise("gaussian", 2**33)
+    measured = store.put("measured", store.read(exact) + noise.draw(b"1" * 32, start=0, count=points))
+    answers = long_answers(store, engine, workload, grid, measured, noise, "answers")
+    expected, errors = filtered_answers(workload, same, store.read(measured), noise)
+    np.testing.assert_allclose(store.read(answers.answers), expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+    np.testing.assert_allclose(np.repeat(answers.errors, steps), errors, rtol=1e-9)
+    multiplier = noise.deviation * grid.spacing  # of unit sensitivity
+    np.testing.assert_allclose(answers.errors, np.array(strategy.long.deviations) * multiplier, rtol=1e-3)
+    weights = np.array([block.weight for block in workload.blocks])
+    assert strategy.workload_cost == pytest.approx(
+        steps * float((weights * strategy.long.deviations) @ (weights * strategy.long.deviations))
+    )
+    assert not list((tmp_path / "scratch").rglob("whole.json")) or {
+        p.parent.name for p in (tmp_path / "scratch").rglob("whole.json")
+    } == {Path(exact.name).name}
+
+
+def test_same_bytes_for_every_slab_and_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = ASKED["window"]
+    counts = np.random.default_rng(2).poisson(5, STEPS).astype(np.int64)
+    seen = set()
+    for number, (memory, part) in enumerate([(2**30, 10**6), (2**18, 1000), (2**19, 64)]):
+        monkeypatch.setattr("dpdist.long_series.PART", part)
+        store, engine = Store(tmp_path / str(number)), engine_of(memory)
+        strategy = long_convolution(store, engine, workload, "taps")
+        grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+        assert isinstance(grid, LongKernelGrid)
+        exact = long_measurement(store, engine, grid, store.put("counts", counts))
+        seen.add(hashlib.sha256(store.read(exact).tobytes()).hexdigest())
+    assert len(seen) == 1
+
+
+def test_a_wrong_convolution_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transform off by 1e-3 of a count in one value, or limbs that are too wide, stop the measurement."""
+    workload, store, engine = ASKED["window"], Store(tmp_path), engine_of()
+    strategy = long_convolution(store, engine, workload, "taps")
+    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    assert isinstance(grid, LongKernelGrid)
+    counts = store.put("counts", np.full(STEPS, 2**20))
+    monkeypatch.setattr("dpdist.long_series.limb_width", lambda *_: 31)
+    with pytest.raises(FloatingPointError, match="not exact|sum check"):
+        long_measurement(store, engine, grid, counts)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    {
+        "running sum": 0.999,
+        "window": 0.6,
+        "decay": 0.1,
+        "power": 0.3,
+        "trend": 0.0,
+        "band": 0.7,
+        "three together": 0.2,
+    }.items(),
+)
+def test_the_bound_of_blocks_is_below_that_of_all_singular_values(
+    name: str, least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = asked(1100)[name]
+    monkeypatch.setattr(CONVOLUTION, "PINCHED_STEPS", 250)
+    exact = singular_value_bound(workload)
+    assert least * exact <= pinched_bound(workload) <= exact * (1 + 1e-9)
+
+
+def release(folder: Path, **changes: Any) -> Path:
+    state = np.random.default_rng(3)
+    table = pa.table({"t": state.integers(0, STEPS, 40_000)})
+    content = {
+        "domain": {"t": {"from": 0, "to": STEPS - 1}},
+        "workload": [{"filters": {"of": "t", "apply": [{"running_sum": True}, {"window": 24}]}}],
+        "budget": {"epsilon": 1.0, "delta": 1e-6},
+        "ledger": {"dataset": "long", "cap": {"epsilon": 3.0, "delta": 1e-5}},
+        **changes,
+    }
+    return small.write(folder, table=table, **content)
+
+
+@pytest.mark.parametrize("changes", [{}, {"postprocess": {"integer": True}}, {"neighbours": "replace-one"}])
+@pytest.mark.usefixtures("fixed_noise")
+def test_a_release(home: Path, changes: dict[str, Any]) -> None:
+    """Published answers are within their error bars, predicted errors are those published, and a second run changes nothing."""
+    path = release(home.parent / "data", **changes)
+    done = small.run(path, home)
+    assert isinstance(done.plan.grid, LongKernelGrid)
+    table = report.load(Path(done.folder))[0].to_pandas()
+    counts = np.bincount(pa.parquet.read_table(path.parent / "records.parquet")["t"].to_numpy(), minlength=STEPS)
+    sums = np.cumsum(counts)
+    truth = np.concatenate([sums, sums - np.concatenate([np.zeros(24), sums[:-24]])])
+    assert table["query"].tolist()[:2] == ["t at 0", "t at 1"]
+    away = (table["answer"] - truth) / table["standard_error"]
+    for part in (away[:STEPS], away[STEPS:]):  # neighbouring steps share noise: some 60 independent windows
+        assert 0.6 < math.sqrt(float((part**2).mean())) < 1.4
+    inside = (table["low_95"] <= truth) & (truth <= table["high_95"])
+    assert inside.mean() > 0.85
+    rmse = done.certificate["mechanism"]["rmse"]
+    assert rmse == pytest.approx(float(np.sqrt((table["standard_error"] ** 2).mean())), rel=1e-3)
+    first = small.tree(Path(done.folder))
+    again = small.run(path, home)
+    assert not again.charged
+    assert small.tree(Path(again.folder)) == first
+
+
+def test_what_the_planner_says() -> None:
+    workload = ASKED["window"]
+    assert considered("auto", "l2", workload) == ("convolution",)
+    reasons = why_not("l2", workload)
+    assert "streamed" in reasons["identity"]
+    assert "pure" not in reasons["identity"]
+    several = filtered(small_domain(), "t", [window(24)], by=("sex",))
+    assert not is_long(several)
+    assert not is_long(filtered(3001, "x0", [window(3)], circular=True))
+
+
+def small_domain() -> Any:
+    from dpdist.domain import Domain
+
+    return Domain((Attribute("t", edges=EvenEdges(0, 1, STEPS)), Attribute("sex", categories=("f", "m"))))
+
+
+@given(
+    st.integers(-50, 50),
+    st.integers(1, 7),
+    st.integers(1, 300),
+    st.lists(st.one_of(st.floats(-100, 2500), st.integers(-100, 2500), st.just(float("nan"))), max_size=40),
+    st.sampled_from(["clip", "drop"]),
+)
+def test_computed_edges_are_the_listed_ones(first: int, width: int, bins: int, values: list[float], outside: Any) -> None:
+    edges = EvenEdges(first, width, bins)
+    listed = tuple(float(first + i * width) for i in range(bins + 1))
+    assert tuple(edges) == listed
+    assert edges[-1] == listed[-1]
+    assert tuple(edges[1:]) == listed[1:]
+    np.testing.assert_array_equal(np.asarray(edges), listed)
+    one, other = (Attribute("a", edges=e, outside=outside) for e in (edges, listed))
+    assert tuple(one.labels) == other.labels
+    assert one.size == other.size
+    for kind in (np.array(values, dtype=np.float64), np.array([v for v in values if float(v).is_integer()], dtype=np.int64)):
+        nearly = np.concatenate([kind, np.nextafter(listed, -np.inf)]) if kind.dtype.kind == "f" else kind
+        found, expected = one.encode(nearly), other.encode(nearly)
+        np.testing.assert_array_equal(found[0], expected[0])
+        assert found[1] == expected[1]
+
+
+def test_taps_that_follow_a_rule_are_the_listed_ones() -> None:
+    for power in (0.0, 0.7, 2.0):
+        lazy, listed = Toeplitz(200, PowerTaps(200, power)), Toeplitz(200, np.arange(1.0, 201.0) ** -power)
+        assert lazy.fingerprint == listed.fingerprint
+        assert lazy.integral == listed.integral
+        np.testing.assert_array_equal(lazy.dense(), listed.dense())
+    for each in (
+        Toeplitz(200, np.arange(1.0, 40.0), -17),
+        Toeplitz(200, np.arange(1.0, 40.0), 5),
+        Circulant(256, np.ones(9), -3),
+    ):
+        whole = Circulant(256, each.kernel, each.first_lag).kernel
+        pieces = [each.around(256, start, min(256, start + 37)) for start in range(0, 256, 37)]
+        np.testing.assert_array_equal(np.concatenate(pieces), whole)
+
+
+def test_names_are_made_when_asked_for() -> None:
+    labels = ASKED["window"].blocks[0].labels[0]
+    assert isinstance(labels, tuple)
+    lazy = RowNames(ASKED["window"].blocks[0].factors[0], labels)
+    made = filtered(STEPS, "x0", [window(24)]).blocks[0].labels[0]
+    assert isinstance(made, RowNames)
+    assert made[5] == "at 5"
+    assert list(made[10:13]) == ["at 10", "at 11", "at 12"]
+    assert list(made[::1000]) == ["at 0", "at 1000", "at 2000"]
+    assert len(lazy) == len(made) == STEPS
