@@ -77,10 +77,11 @@ class BinLabels(Sequence[str]):
     def __getitem__(self, place: slice) -> Sequence[str]: ...
 
     def __getitem__(self, place: int | slice) -> str | Sequence[str]:
-        if isinstance(place, slice):
-            return tuple(self[i] for i in range(len(self))[place])
-        start = self.edges.first + range(len(self))[place] * self.edges.width
-        return str(start) if self.edges.width == 1 else f"{start} to <{start + self.edges.width}"
+        width = self.edges.width
+        starts = range(self.edges.first, self.edges.first + len(self) * width, width)[place]
+        if isinstance(starts, range):
+            return [str(v) for v in starts] if width == 1 else [f"{v} to <{v + width}" for v in starts]
+        return str(starts) if width == 1 else f"{starts} to <{starts + width}"
 
 
 @dataclass(frozen=True)

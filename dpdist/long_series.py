@@ -25,8 +25,8 @@ from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
 from dpdist.strategies.base import CLOSED_FORM, Strategy
 from dpdist.strategies.convolution import NEGLIGIBLE, line_of, pinched_bound
-from dpdist.strategies.kernel import LongKernel, StoredRing
-from dpdist.strategies.kernel_grid import LongKernelGrid, digits, limb_width, square_of
+from dpdist.strategies.kernel import LongKernel, StoredRows
+from dpdist.strategies.kernel_grid import LongGrid, digits, limb_width, square_of
 from dpdist.strategies.lattice import GRID_BITS
 from dpdist.stream import fourier, inverse_fourier, spectrum_shape
 from dpdist.workloads import Workload
@@ -45,22 +45,42 @@ class Scale:
     spectrum: StoredArray
 
 
-def long_convolution(store: Store, engine: Engine, workload: Workload, name: str, on_done: OnDone | None = None) -> Strategy:
+def long_convolution(
+    store: Store, engine: Engine, workload: Workload, name: str, *, moves: bool = False, on_done: OnDone | None = None
+) -> Strategy:
     """The least total error around a circle, for filters of one long series; its taps are stored under ``name`` and kept.
 
     Args:
         workload: for which ``is_long`` holds.
+        moves: whether records may move from step to step: then the farthest they can move z is found, by one more convolution.
     """
     axis, _, filters = line_of(workload)
     if not store.exists(name):
         _find_taps(store, engine, workload, filters, name, on_done)
     taps = store.open(name)
     facts = taps.facts
-    square = sum(engine.map(partial(_squares, store, taps), _ranges(size_of(taps))))
+    square = sum(engine.map(partial(squares_in, store, taps), parts_of(size_of(taps))))
+    farthest = _farthest(store, engine, taps, square, filters[0].n, on_done) if moves else None
+    deviations = tuple(facts["deviations"])
     kernel = LongKernel(
-        name, taps.digest, size_of(taps), 2.0**-GRID_BITS, square, filters[0].n, axis, tuple(facts["deviations"])
+        "filter", name, taps.digest, size_of(taps), 2.0**-GRID_BITS, square, farthest, filters[0].n, (axis,), deviations
     )
-    return Strategy("convolution", StoredRing(kernel), facts["cost"], facts["lower_bound"] or None, CLOSED_FORM, long=kernel)
+    return Strategy("convolution", StoredRows(kernel), facts["cost"], facts["lower_bound"] or None, CLOSED_FORM, long=kernel)
+
+
+def _farthest(store: Store, engine: Engine, taps: StoredArray, square: int, steps: int, on_done: OnDone | None) -> int:
+    """Largest squared distance between what records of two steps add to z, or of one from nothing: from the autocorrelation."""
+    around = _exact_around(store, engine, taps, None, size_of(taps), on_done)
+    points = size_of(taps)
+    ranges = [(1, steps), (points - steps + 1, points)]
+    parts = [(low, min(low + PART, stop)) for start, stop in ranges for low in range(start, stop, PART)]
+    least = min(engine.map(partial(_least, store, around), parts), default=0)
+    store.delete(around.name)
+    return max(square, 2 * square - 2 * least)
+
+
+def _least(store: Store, source: StoredArray, bounds: tuple[int, int]) -> int:
+    return int(store.read_rows(source, *bounds).min())
 
 
 def _circle(filters: Sequence[Toeplitz]) -> int:
@@ -76,7 +96,7 @@ def _find_taps(
     tell = _Steps(on_done, len(filters) + 1)
     spectra = [_spectrum(store, engine, each, points, f"{work}/asked-{i}", tell) for i, each in enumerate(filters)]
     scales = [Scale(weight, spectrum) for weight, spectrum in zip(weights, spectra, strict=True)]
-    ranges = _ranges(size_of(spectra[0]))
+    ranges = parts_of(size_of(spectra[0]))
     largest = max(engine.map(partial(_largest, store, scales), ranges))
     sums = engine.map(partial(_root_sums, store, scales, points, NEGLIGIBLE * largest), ranges)
     total = math.fsum(part[0] for part in sums)
@@ -88,6 +108,7 @@ def _find_taps(
         size_of(spectra[0]),
         tuple(spectra),
         partial(_response, weights, NEGLIGIBLE * largest, points / total),
+        16 * (len(spectra) + 4),
         "response",
         {"steps": points},
     )
@@ -98,7 +119,7 @@ def _find_taps(
 
 def _spectrum(store: Store, engine: Engine, each: Toeplitz, points: int, name: str, on_done: OnDone | None) -> StoredArray:
     """The Fourier transform of a filter's taps around the circle."""
-    taps = Derived(points, (), partial(_taps_around, each, points), f"taps of {each.fingerprint}")
+    taps = Derived(points, (), partial(_taps_around, each, points), 3 * 8, f"taps of {each.fingerprint}")
     return fourier(store, engine, taps, name, on_done=on_done)
 
 
@@ -149,38 +170,52 @@ def _whole_taps(start: int, values: Matrix) -> Matrix:
     return np.rint(values * 2.0**GRID_BITS).astype(np.int64)
 
 
-def _ranges(size: int) -> list[tuple[int, int]]:
+def parts_of(size: int) -> list[tuple[int, int]]:
+    """Ranges of a stored vector, one a task of a scan."""
     return list(batches(size, PART))
 
 
-def _squares(store: Store, taps: StoredArray, bounds: tuple[int, int]) -> int:
+def squares_in(store: Store, taps: StoredArray, bounds: tuple[int, int]) -> int:
+    """Sum of squares of whole numbers, exact."""
     return square_of(store.read_rows(taps, *bounds))
 
 
 def long_measurement(
-    store: Store, engine: Engine, grid: LongKernelGrid, counts: StoredArray, on_done: OnDone | None = None
+    store: Store, engine: Engine, grid: LongGrid, counts: StoredArray, on_done: OnDone | None = None
 ) -> StoredArray:
     """z, (points,) int64 and exact, without noise: private. A scratch array that the caller deletes."""
-    taps = _taps_of(store, grid.kernel)
-    work, points = store.scratch(), grid.kernel.points
-    facts = [_facts_of(store, engine, each) for each in (taps, counts)]
+    return _exact_around(store, engine, _taps_of(store, grid.kernel), counts, grid.kernel.points, on_done)
+
+
+def _exact_around(
+    store: Store, engine: Engine, left: StoredArray, right: StoredArray | None, points: int, on_done: OnDone | None
+) -> StoredArray:
+    """The exact convolution of whole numbers around a circle, results within 62 bits; without ``right`` the autocorrelation."""
+    work, sides = store.scratch(), [left] if right is None else [left, right]
+    facts = [_facts_of(store, engine, each) for each in sides]
 
     def lengths(width: int) -> tuple[float, float]:
-        first, second = (sum(map(math.sqrt, _limb_squares(store, engine, each, width))) for each in (taps, counts))
-        return first, second
+        found = [sum(map(math.sqrt, _limb_squares(store, engine, each, width))) for each in sides]
+        return found[0], found[-1]
 
-    width = limb_width(max(facts[0].bits, facts[1].bits), points, lengths)
-    left, right = (-(-each.bits // width) for each in facts)
-    tell = _Steps(on_done, 2 * (left + right) - 1)
+    width = limb_width(max(each.bits for each in facts), points, lengths)
+    limbs = [-(-each.bits // width) for each in facts]
+    tell = _Steps(on_done, sum(limbs) + limbs[0] + limbs[-1] - 1)
     spectra = []
-    for side, each, limbs in (("taps", taps, left), ("counts", counts, right)):
-        made = [Derived(points, (each,), partial(_digit, width, i), f"limb {i} of {width} bits") for i in range(limbs)]
-        spectra.append([fourier(store, engine, d, f"{work}/{side}-{i}", on_done=tell) for i, d in enumerate(made)])
+    for number, (each, count) in enumerate(zip(sides, limbs, strict=True)):
+        made = [
+            Derived(points, (each,), partial(_digit, width, i), 8 * (count + 6), f"limb {i} of {width} bits")
+            for i in range(count)
+        ]
+        spectra.append([fourier(store, engine, d, f"{work}/{number}-{i}", on_done=tell) for i, d in enumerate(made)])
     total: StoredArray | None = None
-    for shift in range(left + right - 1):
-        pairs = [(spectra[0][i], spectra[1][shift - i]) for i in range(left) if 0 <= shift - i < right]
+    for shift in range(limbs[0] + limbs[-1] - 1):
+        pairs = [(spectra[0][i], spectra[-1][shift - i]) for i in range(limbs[0]) if 0 <= shift - i < limbs[-1]]
         flat = tuple(part for pair in pairs for part in pair)
-        product = Derived(size_of(flat[0]), flat, _products, f"products of limbs {shift}", {"steps": points})
+        multiply = partial(_products, right is None)
+        product = Derived(
+            size_of(flat[0]), flat, multiply, 16 * (len(flat) + 3), f"products of limbs {shift}", {"steps": points}
+        )
         turn = partial(_accumulated, store, total, width * shift)
         before = total
         total = inverse_fourier(store, engine, product, f"{work}-z{shift}", turn=turn, dtype=np.int64, on_done=tell)
@@ -188,7 +223,7 @@ def long_measurement(
             store.delete(before.name)
     assert total is not None
     store.delete(work)
-    if (_facts_of(store, engine, total).total - facts[0].total * facts[1].total) % 2**64:
+    if (_facts_of(store, engine, total).total - facts[0].total * facts[-1].total) % 2**64:
         raise FloatingPointError("an exact convolution failed its sum check: this processor's arithmetic cannot be trusted")
     return total
 
@@ -208,7 +243,7 @@ class _Facts:
 
 
 def _facts_of(store: Store, engine: Engine, source: StoredArray) -> _Facts:
-    parts = engine.map(partial(_facts_in, store, source), _ranges(size_of(source)))
+    parts = engine.map(partial(_facts_in, store, source), parts_of(size_of(source)))
     return _Facts(max(part.bits for part in parts), sum(part.total for part in parts))
 
 
@@ -221,7 +256,7 @@ def _facts_in(store: Store, source: StoredArray, bounds: tuple[int, int]) -> _Fa
 
 def _limb_squares(store: Store, engine: Engine, source: StoredArray, width: int) -> list[float]:
     """Squared L2 norm of every limb."""
-    parts = engine.map(partial(_limb_squares_in, store, source, width), _ranges(size_of(source)))
+    parts = engine.map(partial(_limb_squares_in, store, source, width), parts_of(size_of(source)))
     longest = max(len(part) for part in parts)
     return [sum(part[i] for part in parts if i < len(part)) for i in range(longest)]
 
@@ -237,11 +272,12 @@ def _digit(width: int, number: int, start: int, count: int, values: Matrix) -> M
     return limbs[number].astype(np.float64) if number < len(limbs) else np.zeros(values.size)
 
 
-def _products(start: int, count: int, *spectra: Matrix) -> Matrix:
+def _products(reversed_: bool, start: int, count: int, *spectra: Matrix) -> Matrix:
+    """Sum of products of pairs of spectra; ``reversed_``: the second series of each runs backwards."""
     del start, count
-    out = spectra[0] * spectra[1]
-    for i in range(2, len(spectra), 2):
-        out += spectra[i] * spectra[i + 1]
+    out = np.zeros_like(spectra[0])
+    for i in range(0, len(spectra), 2):
+        out += spectra[i] * (spectra[i + 1].conj() if reversed_ else spectra[i + 1])
     return out
 
 
@@ -268,7 +304,7 @@ def long_answers(
     store: Store,
     engine: Engine,
     workload: Workload,
-    grid: LongKernelGrid,
+    grid: LongGrid,
     measured: StoredArray,
     noise: Noise,
     name: str,
@@ -280,21 +316,23 @@ def long_answers(
     tell = _Steps(on_done, 2 + 2 * len(filters))
     scaled = partial(_scaled, grid.spacing)
     given, seen = (
-        fourier(store, engine, Derived(points, (each,), scaled, f"times {grid.spacing}"), f"{work}/{what}", on_done=tell)
+        fourier(
+            store, engine, Derived(points, (each,), scaled, 4 * 8, f"times {grid.spacing}"), f"{work}/{what}", on_done=tell
+        )
         for what, each in (("given", _taps_of(store, grid.kernel)), ("seen", measured))
     )
     read, errors = [], []
     for i, each in enumerate(filters):
         asked = _spectrum(store, engine, each, points, f"{work}/asked", tell)
-        ranges = _ranges(size_of(asked))
+        ranges = parts_of(size_of(asked))
         largest = max(engine.map(partial(_largest, store, [Scale(1.0, asked)]), ranges))
         least = NEGLIGIBLE * largest
         squares = engine.map(partial(_reading_squares, store, asked, given, points, least), ranges)
         errors.append(math.sqrt(math.fsum(squares) / points) * noise.deviation * grid.spacing)
-        reading = Derived(size_of(asked), (asked, given, seen), partial(_read, least), "reading", {"steps": points})
+        reading = Derived(size_of(asked), (asked, given, seen), partial(_read, least), 16 * 9, "reading", {"steps": points})
         read.append(inverse_fourier(store, engine, reading, f"{work}/answers-{i}", on_done=tell))
         store.delete(asked.name)
-    answers = _gathered(store, engine, read, grid.kernel.steps, name, {"errors": errors})
+    answers = gathered(store, engine, read, grid.kernel.steps, name, {"errors": errors})
     store.delete(work)
     return LongAnswers(answers, tuple(errors))
 
@@ -321,7 +359,7 @@ def _read(least: float, start: int, count: int, asked: Matrix, given: Matrix, se
     return _reading(least, asked, given) * seen
 
 
-def _gathered(
+def gathered(
     store: Store, engine: Engine, parts: list[StoredArray], steps: int, name: str, facts: dict[str, Any]
 ) -> StoredArray:
     """The first steps of every part, one part after another."""

@@ -12,6 +12,7 @@ import numpy as np
 from dpdist.domain import Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput
+from dpdist.long_formulas import formula_measurement
 from dpdist.long_series import long_measurement
 from dpdist.operators import Matrix
 from dpdist.operators.kronecker import widest
@@ -21,7 +22,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
 from dpdist.strategies.dawa import AdaptiveLattice
 from dpdist.strategies.grid import Grid
-from dpdist.strategies.kernel_grid import LongKernelGrid
+from dpdist.strategies.kernel_grid import LongGrid
 from dpdist.strategies.lattice import MOST_RECORDS, TableLattice
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid
 from dpdist.threads import in_order
@@ -50,7 +51,7 @@ class Multiple:
 def exact_measurement(
     store: Store,
     engine: Engine,
-    grid: Grid | TermGrid | TableLattice | AdaptiveLattice | LongKernelGrid,
+    grid: Grid | TermGrid | TableLattice | AdaptiveLattice | LongGrid,
     counts: StoredArray,
     layout: Layout | None = None,
     on_done: OnDone | None = None,
@@ -65,7 +66,7 @@ def exact_measurement(
         layout: what the counts hold; grids over tables need it.
     Raises: InvalidInput when the histogram holds more records than the grid can count without overflow.
     """
-    if isinstance(grid, TermGrid | TableLattice | LongKernelGrid):
+    if isinstance(grid, TermGrid | TableLattice | LongGrid):
         return _of_tables(store, engine, grid, counts, layout, on_done)
     if isinstance(grid, AdaptiveLattice):
         x = store.read(counts)
@@ -92,15 +93,16 @@ def exact_measurement(
 def _of_tables(
     store: Store,
     engine: Engine,
-    grid: TermGrid | TableLattice | LongKernelGrid,
+    grid: TermGrid | TableLattice | LongGrid,
     counts: StoredArray,
     layout: Layout | None,
     on_done: OnDone | None,
 ) -> Matrix | StoredArray:
     """z of strategies that are measured from tables of the attributes they ask for."""
-    if isinstance(grid, LongKernelGrid):
+    if isinstance(grid, LongGrid):
         _few_enough(_records_in(store, engine, counts))
-        return long_measurement(store, engine, grid, counts, on_done)
+        measure = long_measurement if grid.kernel.kind == "filter" else formula_measurement
+        return measure(store, engine, grid, counts, on_done)
     if isinstance(grid, TermGrid) and grid.streamed:
         return _streamed_measurement(store, engine, grid, counts)
     assert layout is not None

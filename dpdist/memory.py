@@ -17,7 +17,7 @@ from dpdist.report import TABLE_BATCH
 from dpdist.store import SHARD_BYTES
 from dpdist.strategies.dawa import AdaptiveLattice
 from dpdist.strategies.grid import Grid
-from dpdist.strategies.kernel_grid import LongKernelGrid
+from dpdist.strategies.kernel_grid import LongGrid
 from dpdist.strategies.lattice import Lattice, TableLattice
 from dpdist.strategies.planner import Effort
 from dpdist.strategies.term_grid import TermGrid
@@ -84,7 +84,7 @@ def measure_bytes(grid: Lattice, layout: Layout, workload: Workload) -> int:
     shards = (cores() + 1) * SHARD_COPIES * SHARD_BYTES
     if isinstance(grid, TableLattice):
         return HELD_COPIES * 8 * (layout.size + 6 * grid.rows)  # limbs and their spectra
-    if isinstance(grid, LongKernelGrid):
+    if isinstance(grid, LongGrid):
         return shards
     if isinstance(grid, TermGrid):
         return shards if grid.streamed else HELD_COPIES * 8 * (layout.size + grid.rows)
@@ -97,7 +97,7 @@ def measure_bytes(grid: Lattice, layout: Layout, workload: Workload) -> int:
 
 def answer_bytes(workload: Workload, grid: Lattice, worker_bytes: int) -> int:
     """What a task of answering takes: the inverse of the strategy and some rows of queries; or a slab."""
-    if isinstance(grid, LongKernelGrid) or (isinstance(grid, TermGrid) and grid.streamed):
+    if isinstance(grid, LongGrid) or (isinstance(grid, TermGrid) and grid.streamed):
         return min(SLAB_BYTES, worker_bytes // MEMORY_SHARE)
     if cell_by_cell(workload, grid):
         return 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import OutOfMemory
-from dpdist.store import ArrayPlan, Store, StoredArray
+from dpdist.store import SHARD_BYTES, ArrayPlan, Store, StoredArray
 
 Array = NDArray[Any]
 
@@ -27,6 +27,10 @@ SLAB_BYTES = 512 * 2**20
 """What a slab may take at most, with its working copies, whatever the workers have."""
 MEMORY_SHARE = 3
 """A task's slab with its copies is at most this part of a worker's memory: the rest is for reading and writing."""
+
+
+LARGEST_SHARD = 2 * SHARD_BYTES
+"""A target's shard at most, if a line is no larger: who reads some rows reads their shards whole."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,14 @@ class Derived:
 
     Attributes:
         make: called with the number of the first value, how many, and that part of every stored vector.
+        bytes_each: what a value takes while it is made, all arrays together.
         about: what it is: with the digests of the parts it tells one from another.
     """
 
     size: int
     parts: tuple[StoredArray, ...]
     make: Callable[..., Array]
+    bytes_each: int
     about: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -81,11 +87,9 @@ class Derived:
         """Values start..stop."""
         found = []
         for part in self.parts:
-            end = max(start, min(stop, part.plan.shape[0]))
-            rows = store.read_rows(part, min(start, end), end)
-            if end < stop:
-                rows = np.concatenate([rows, np.zeros(stop - end, dtype=rows.dtype)])
-            found.append(rows)
+            end = min(stop, part.plan.shape[0])
+            rows = store.read_rows(part, start, end) if start < end else np.empty(0, dtype=part.plan.dtype)
+            found.append(np.pad(rows, (0, stop - start - rows.size)) if rows.size < stop - start else rows)
         return self.make(start, stop - start, *found)
 
 
@@ -118,7 +122,10 @@ def passes(
     Raises: OutOfMemory when a single line does not fit.
     """
     budget = min(SLAB_BYTES, engine.memory_bytes // MEMORY_SHARE)
-    slabs = [_cut(side, budget) for side in sides]
+    first = source.bytes_each * (source.size // sides[0].lines) if isinstance(source, Derived) else 0
+    slabs = [_cut(replace(side, line_bytes=side.line_bytes + (0 if i else first)), budget) for i, side in enumerate(sides)]
+    widest = max(t.line_size * np.dtype(t.dtype).itemsize for t in targets)
+    slabs[-1] = _cut(replace(sides[-1], line_bytes=max(sides[-1].line_bytes, budget * widest // LARGEST_SHARD)), budget)
     steps = sum(len(some) for some in slabs)
     work = store.scratch()
     if resume is not None:

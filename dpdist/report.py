@@ -264,7 +264,8 @@ def _texts(block: Block, names: tuple[str, ...], start: int, stop: int) -> tuple
     pieces = []
     for axis, part, code in zip(block.axes, block.labels, codes, strict=True):
         used, place = np.unique(code, return_inverse=True)
-        words = [part[int(i)] for i in used]
+        along = used.size == used[-1] - used[0] + 1 if used.size else False
+        words = list(part[int(used[0]) : int(used[-1]) + 1]) if along else [part[int(i)] for i in used]
         index = pa.array(place.ravel())
         texts[names[axis]] = pa.array(words, pa.string()).take(index)
         alone = len(block.axes) == 1

@@ -24,6 +24,7 @@ from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
 from dpdist.gram import gram as gram_of_workload
+from dpdist.long_formulas import long_characters, long_formula_answers
 from dpdist.long_series import long_answers, long_convolution
 from dpdist.measure import draw, exact_measurement
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
@@ -67,13 +68,13 @@ from dpdist.strategies import (
     wavelet,
 )
 from dpdist.strategies.base import Norm, Solve, Step
-from dpdist.strategies.convolution import is_long
+from dpdist.strategies.convolution import is_dyadic, is_long
 from dpdist.strategies.dawa import AdaptiveLattice, adaptive_lattice
 from dpdist.strategies.dawa import measured as measured_by_dawa
 from dpdist.strategies.dawa import read as read_dawa
 from dpdist.strategies.grid import Grid, grid_of
 from dpdist.strategies.hadamard_grid import HadamardGrid
-from dpdist.strategies.kernel_grid import KernelGrid, LongKernelGrid
+from dpdist.strategies.kernel_grid import KernelGrid, LongGrid
 from dpdist.strategies.lattice import TableLattice
 from dpdist.strategies.planner import (
     DENSE_CELLS,
@@ -95,7 +96,7 @@ from dpdist.workloads import Workload, integer_basis
 _T = TypeVar("_T")
 
 
-AnyGrid: TypeAlias = Grid | TermGrid | TableLattice | AdaptiveLattice | LongKernelGrid
+AnyGrid: TypeAlias = Grid | TermGrid | TableLattice | AdaptiveLattice | LongGrid
 
 
 class StepRunner(Protocol):
@@ -169,7 +170,7 @@ class Plan:
     def layout(self) -> Layout:
         """What has to be counted: tables for strategies over marginals, else every cell."""
         shape = self.spec.attributes.shape
-        tables = self.grid.tables if isinstance(self.grid, TermGrid | TableLattice | LongKernelGrid) else ()
+        tables = self.grid.tables if isinstance(self.grid, TermGrid | TableLattice | LongGrid) else ()
         return Layout(shape, () if any(len(table) == len(shape) for table in tables) else tables)
 
 
@@ -386,7 +387,7 @@ def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Str
     if name == "identity":
         return identity(workload.shape[1], workload, norm=norm)
     if name in ("convolution", "square-root"):
-        return filter_strategy(context, workload, name)
+        return filter_strategy(context, spec, name)
     if name in _CLOSED:
         return _CLOSED[name](workload)
     if name in ("wavelet", "hierarchical"):
@@ -521,18 +522,20 @@ def term_strategy(context: Context, spec: ReleaseSpec, method: str, solve: Calla
     return Strategy(name, operator, facts["cost"], facts["lower_bound"], record, terms=tuple(terms))
 
 
-def filter_strategy(context: Context, workload: Workload, name: str) -> Strategy:
+def filter_strategy(context: Context, spec: ReleaseSpec, name: str) -> Strategy:
     """A strategy that is a filter, or weights of characters: the taps of the first computation are kept for all later ones.
 
     Transforms differ in their last bits between machines and versions; a stream goes on for a year.
     """
+    workload = spec.queries
     if is_long(workload) and name == "convolution":
 
         def tell(done: int, total: int) -> None:
             context.progress("plan", f"{done} of {total} hundredths of transforms")
 
-        kept_as = f"strategies/{workload.fingerprint[:32]}-{name}-long"
-        return long_convolution(context.store, context.engine, workload, kept_as, tell)
+        find = long_characters if is_dyadic(workload) else long_convolution
+        kept_as, moves = f"strategies/{workload.fingerprint[:32]}-{name}-long", spec.neighbours == "replace-one"
+        return find(context.store, context.engine, workload, kept_as, moves=moves, on_done=tell)
     made = _CLOSED[name](workload)
     values = made.characters if made.kernel is None else made.kernel.values
     assert values is not None
@@ -814,7 +817,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     folder = f"answers/{planned.spec.release}-{measured.digest[:16]}-{processing[:16]}"
     workload = planned.workload
     names = (f"{folder}/answer", f"{folder}/error", f"{folder}/half-width")
-    if not isinstance(planned.grid, LongKernelGrid) and all(context.store.exists(name) for name in names):
+    if not isinstance(planned.grid, LongGrid) and all(context.store.exists(name) for name in names):
         return _columns(context, [context.store.open(name) for name in names])
     options = planned.spec.postprocess
     fitted = bool(others or options.known or options.non_negative)
@@ -826,7 +829,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
             given = _streamed_steps(context, planned, measured)
         found = context.engine.heavy(read, *given, planned.noise)
         return _stored_answers(context, planned, found, names)
-    if isinstance(planned.grid, LongKernelGrid):
+    if isinstance(planned.grid, LongGrid):
         return _answer_long(context, planned, planned.grid, measured, names[0])
     if memory.cell_by_cell(workload, planned.grid) and not fitted:
         return _noisy_cells(context, planned, measured)
@@ -885,8 +888,8 @@ def _noisy_cells(context: Context, planned: Plan, measured: StoredArray) -> Answ
     return Answers(answer, Constant(error, size), Constant(half, size))
 
 
-def _answer_long(context: Context, planned: Plan, grid: LongKernelGrid, measured: StoredArray, name: str) -> Answers:
-    """Answers of filters of a long series; every filter has one standard error."""
+def _answer_long(context: Context, planned: Plan, grid: LongGrid, measured: StoredArray, name: str) -> Answers:
+    """Answers of filters of a long series, or of formulas over many cells; every one has one standard error."""
 
     def tell(done: int, total: int) -> None:
         context.progress("answer", f"{done} of {total} hundredths of transforms")
@@ -895,12 +898,13 @@ def _answer_long(context: Context, planned: Plan, grid: LongKernelGrid, measured
         answers = context.store.open(name)
         errors = tuple(answers.facts["errors"])
     else:
-        made = long_answers(context.store, context.engine, planned.workload, grid, measured, planned.noise, name, tell)
+        read = long_answers if grid.kernel.kind == "filter" else long_formula_answers
+        made = read(context.store, context.engine, planned.workload, grid, measured, planned.noise, name, tell)
         answers, errors = made.answers, made.errors
     whole = planned.spec.postprocess.integer
     wide = float(planned.noise.half_width_95(0.0))
     halves = tuple(error * wide + (0.5 if whole else 0.0) for error in errors)
-    steps = grid.kernel.steps
+    steps = grid.kernel.steps  # as many as a formula has rows
     return Answers(StoredColumn(context.store, answers, 1.0, whole), Steps(errors, steps), Steps(halves, steps))
 
 

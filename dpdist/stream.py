@@ -26,21 +26,28 @@ COPIES = 4
 
 
 def kronecker_matvec(
-    store: Store, engine: Engine, operator: Kronecker, source: StoredArray, name: str, *, on_done: OnDone | None = None
+    store: Store,
+    engine: Engine,
+    operator: Kronecker,
+    source: Source,
+    name: str,
+    *,
+    kind: Any = None,
+    on_done: OnDone | None = None,
 ) -> StoredArray:
     """A x for a Kronecker product A and a stored x, slab by slab: (rows,) in the order of ``Kronecker.matvec``.
 
     The other factors act on slabs of the first attribute, the first factor on slabs of the others; a last pass puts the rows in
     order. int64 stays exact where the factors are integral. A Hadamard transform is a product of two smaller ones.
 
+    Args:
+        kind: what is multiplied, int64 or float64; default what the source holds.
     Raises: InvalidInput when x has another length, OutOfMemory when one value of the first attribute does not fit.
     """
-    if source.plan.shape != (operator.shape[1],):
-        raise InvalidInput(
-            f"a product over {operator.shape[1]} cells cannot be applied to an array of shape {source.plan.shape}"
-        )
+    if size_of(source) != operator.shape[1]:
+        raise InvalidInput(f"a product over {operator.shape[1]} cells cannot be applied to {size_of(source)} values")
     first, others = operator.factors[0], operator.factors[1:]
-    kind = np.dtype(source.plan.dtype)
+    kind = np.dtype(source.plan.dtype if kind is None and isinstance(source, StoredArray) else kind or np.float64)
     if kind.kind == "i" and not operator.integral:
         kind = np.dtype(np.float64)
     rest = Kronecker(others) if others else None

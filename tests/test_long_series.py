@@ -26,7 +26,7 @@ from dpdist.store import Store
 from dpdist.strategies import convolution, singular_value_bound
 from dpdist.strategies.convolution import is_long, pinched_bound
 from dpdist.strategies.grid import grid_of
-from dpdist.strategies.kernel_grid import KernelGrid, LongKernelGrid
+from dpdist.strategies.kernel_grid import KernelGrid, LongGrid
 from dpdist.strategies.planner import considered, why_not
 from dpdist.workloads import Workload, filtered, union
 from dpdist.workloads.filters import RowNames, baxter_king, exponential, hodrick_prescott, polynomial, running_sum, window
@@ -61,7 +61,7 @@ def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CONVOLUTION, "LONG_STEPS", 1000)
     monkeypatch.setattr("dpdist.long_series.PART", 777)
     monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 901)
-    for module in ("domain", "operators.toeplitz", "workloads.filters"):
+    for module in ("domain", "operators.base", "workloads.filters"):
         monkeypatch.setattr(f"dpdist.{module}.MANY", 100)
 
 
@@ -98,7 +98,7 @@ def test_strategy_measurement_and_answers_are_those_in_memory(
     assert strategy.long.square == sum(int(t) ** 2 for t in taps)
 
     grid = grid_of(strategy, workload, neighbours="add-remove", most_records=3)
-    assert isinstance(grid, LongKernelGrid)
+    assert isinstance(grid, LongGrid)
     assert grid.sensitivity_squared == 9 * strategy.long.square
     assert (
         grid_of(strategy, workload, neighbours="replace-one", most_records=1).sensitivity_squared == 4 * strategy.long.square
@@ -135,7 +135,7 @@ def test_same_bytes_for_every_slab_and_part(tmp_path: Path, monkeypatch: pytest.
         store, engine = Store(tmp_path / str(number)), engine_of(memory)
         strategy = long_convolution(store, engine, workload, "taps")
         grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
-        assert isinstance(grid, LongKernelGrid)
+        assert isinstance(grid, LongGrid)
         exact = long_measurement(store, engine, grid, store.put("counts", counts))
         seen.add(hashlib.sha256(store.read(exact).tobytes()).hexdigest())
     assert len(seen) == 1
@@ -146,7 +146,7 @@ def test_a_wrong_convolution_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     workload, store, engine = ASKED["window"], Store(tmp_path), engine_of()
     strategy = long_convolution(store, engine, workload, "taps")
     grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
-    assert isinstance(grid, LongKernelGrid)
+    assert isinstance(grid, LongGrid)
     counts = store.put("counts", np.full(STEPS, 2**20))
     monkeypatch.setattr("dpdist.long_series.limb_width", lambda *_: 31)
     with pytest.raises(FloatingPointError, match="not exact|sum check"):
@@ -193,7 +193,7 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     """Published answers are within their error bars, predicted errors are those published, and a second run changes nothing."""
     path = release(home.parent / "data", **changes)
     done = small.run(path, home)
-    assert isinstance(done.plan.grid, LongKernelGrid)
+    assert isinstance(done.plan.grid, LongGrid)
     table = report.load(Path(done.folder))[0].to_pandas()
     counts = np.bincount(pa.parquet.read_table(path.parent / "records.parquet")["t"].to_numpy(), minlength=STEPS)
     sums = np.cumsum(counts)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dpdist.domain import MANY
 
 Matrix = NDArray[Any]
 
@@ -134,12 +137,61 @@ class Operator(ABC):
         return f"{type(self).__name__}{self.shape}"
 
 
-class Fed(ABC):
-    """Something large in a description: it feeds a digest piece by piece."""
+class Entries(ABC):
+    """A vector that is read in parts: written down, or computed where it is needed."""
+
+    size: int
 
     @abstractmethod
+    def read(self, start: int, stop: int) -> Matrix:
+        """Entries start..stop, float64."""
+
+    @property
+    def values(self) -> Matrix:
+        """All of them, (size,) float64."""
+        return self.read(0, self.size)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all are the same."""
+        return False
+
+    @property
+    def integral(self) -> bool:
+        """Whether all are whole."""
+        return False
+
     def feed(self, digest: Any) -> None:
-        """Its content into a digest."""
+        """The content into a digest, the same however it is held."""
+        digest.update(repr((np.dtype(np.float64).str, (self.size,))).encode())
+        for start in range(0, self.size, MANY):
+            digest.update(self.read(start, min(start + MANY, self.size)).tobytes())
+
+
+@dataclass(frozen=True, eq=False)
+class Listed(Entries):
+    """Entries that are written down."""
+
+    listed: Matrix = field(repr=False)
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return int(self.listed.size)
+
+    def read(self, start: int, stop: int) -> Matrix:
+        return self.listed[start:stop]
+
+    @property
+    def values(self) -> Matrix:
+        return self.listed
+
+    @property
+    def constant(self) -> bool:
+        return bool((self.listed == self.listed[0]).all())
+
+    @property
+    def integral(self) -> bool:
+        return bool((self.listed == np.rint(self.listed)).all())
 
 
 def _feed(digest: Any, item: object) -> None:
@@ -150,7 +202,7 @@ def _feed(digest: Any, item: object) -> None:
         digest.update(b")")
     elif isinstance(item, Operator):
         _feed(digest, item.description())
-    elif isinstance(item, Fed):
+    elif isinstance(item, Entries):
         item.feed(digest)
     elif isinstance(item, np.ndarray):
         digest.update(repr((item.dtype.str, item.shape)).encode())

@@ -2,79 +2,19 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.fft
 import scipy.signal
 
-from dpdist.domain import MANY
 from dpdist.errors import InvalidInput
-from dpdist.operators.base import Fed, Matrix, Operator
-
-
-class Taps(Fed):
-    """Coefficients of a filter."""
-
-    size: int
-
-    @abstractmethod
-    def read(self, start: int, stop: int) -> Matrix:
-        """Coefficients start..stop, float64."""
-
-    @property
-    def values(self) -> Matrix:
-        """All of them, (size,) float64."""
-        return self.read(0, self.size)
-
-    @property
-    def constant(self) -> bool:
-        """Whether all are the same."""
-        return False
-
-    @property
-    def integral(self) -> bool:
-        """Whether all are whole."""
-        return False
-
-    def feed(self, digest: Any) -> None:
-        """Their content into a digest, the same however they are held."""
-        digest.update(repr((np.dtype(np.float64).str, (self.size,))).encode())
-        for start in range(0, self.size, MANY):
-            digest.update(self.read(start, min(start + MANY, self.size)).tobytes())
-
-
-@dataclass(frozen=True, eq=False)
-class ListedTaps(Taps):
-    """Coefficients that are written down."""
-
-    listed: Matrix = field(repr=False)
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        return int(self.listed.size)
-
-    def read(self, start: int, stop: int) -> Matrix:
-        return self.listed[start:stop]
-
-    @property
-    def values(self) -> Matrix:
-        return self.listed
-
-    @property
-    def constant(self) -> bool:
-        return bool((self.listed == self.listed[0]).all())
-
-    @property
-    def integral(self) -> bool:
-        return bool((self.listed == np.rint(self.listed)).all())
+from dpdist.operators.base import Entries, Listed, Matrix, Operator
 
 
 @dataclass(frozen=True)
-class PowerTaps(Taps):
+class PowerTaps(Entries):
     """(k + 1)^-power for k = 0..size: of power 0 the ones of a running sum."""
 
     size: int
@@ -100,16 +40,16 @@ class Toeplitz(Operator):
 
     circular = False
 
-    def __init__(self, n: int, kernel: Matrix | Taps, first_lag: int = 0) -> None:
+    def __init__(self, n: int, kernel: Matrix | Entries, first_lag: int = 0) -> None:
         if n != int(n) or n < 1:
             raise InvalidInput(f"the number of steps must be a positive whole number, found {n!r}")
         self.n = int(n)
-        self.taps: Taps
-        if isinstance(kernel, Taps) and kernel.size <= self.n and first_lag == 0:
+        self.taps: Entries
+        if isinstance(kernel, Entries) and kernel.size <= self.n and first_lag == 0:
             self.taps, self.first_lag = kernel, 0
         else:
             listed, self.first_lag = _reaching(_checked(kernel), int(first_lag), self.n)
-            self.taps = ListedTaps(listed)
+            self.taps = Listed(listed)
         self.shape = (self.n, self.n)
         self.integral = self.taps.integral
 
@@ -186,13 +126,13 @@ class Circulant(Toeplitz):
 
     circular = True
 
-    def __init__(self, n: int, kernel: Matrix | Taps, first_lag: int = 0) -> None:
+    def __init__(self, n: int, kernel: Matrix | Entries, first_lag: int = 0) -> None:
         self.n = int(n)
         self.first_lag = 0
-        if isinstance(kernel, Taps) and kernel.size <= self.n and first_lag == 0:
+        if isinstance(kernel, Entries) and kernel.size <= self.n and first_lag == 0:
             self.taps = kernel
         else:
-            self.taps = ListedTaps(_folded(_checked(kernel), int(first_lag), self.n))
+            self.taps = Listed(_folded(_checked(kernel), int(first_lag), self.n))
         self.shape = (self.n, self.n)
         self.integral = self.taps.integral
 
@@ -230,8 +170,8 @@ def _folded(values: Matrix, lag: int, points: int) -> Matrix:
     return out
 
 
-def _checked(kernel: Matrix | Taps) -> Matrix:
-    taps = kernel.values if isinstance(kernel, Taps) else np.asarray(kernel)
+def _checked(kernel: Matrix | Entries) -> Matrix:
+    taps = kernel.values if isinstance(kernel, Entries) else np.asarray(kernel)
     if np.iscomplexobj(taps):
         raise InvalidInput(
             "a filter has real coefficients, found complex ones; filter real and imaginary parts by themselves"

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.fft
 
 from dpdist.errors import InvalidInput
-from dpdist.operators.base import Matrix, Operator
+from dpdist.operators.base import Entries, Listed, Matrix, Operator
 
 
 class Fourier(Operator):
@@ -152,17 +152,27 @@ class Dyadic(Operator):
     The Hadamard transform makes it diagonal; products cost three transforms, and are exact on integers where h is whole.
     """
 
-    def __init__(self, values: Matrix) -> None:
+    def __init__(self, values: Matrix | Entries) -> None:
+        """``values``: h, (2^d,); entries that are computed are taken as they are."""
+        self.entries = values if isinstance(values, Entries) else Listed(self._checked(values))
+        self.n = self.entries.size
+        self.bits = self.n.bit_length() - 1
+        self.shape = (self.n, self.n)
+        self.integral = self.entries.integral
+
+    @staticmethod
+    def _checked(values: Matrix) -> Matrix:
         values = np.asarray(values, dtype=np.float64)
         if values.ndim != 1 or values.size == 0 or values.size & (values.size - 1) or not np.isfinite(values).all():
             raise InvalidInput(f"a function of bit strings has 2^d finite values, found shape {values.shape}")
         if not values.any():
             raise InvalidInput("a function that is zero everywhere asks for nothing; leave it out")
-        self.values = values
-        self.bits = values.size.bit_length() - 1
-        self.n = int(values.size)
-        self.shape = (self.n, self.n)
-        self.integral = bool((values == np.rint(values)).all())
+        return values
+
+    @property
+    def values(self) -> Matrix:
+        """h, (2^d,)."""
+        return self.entries.values
 
     @property
     def spectrum(self) -> Matrix:
@@ -196,4 +206,4 @@ class Dyadic(Operator):
         return np.full(self.n, float(np.abs(self.values).sum()))
 
     def description(self) -> tuple[object, ...]:
-        return ("dyadic", self.values)
+        return ("dyadic", self.entries)

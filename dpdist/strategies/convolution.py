@@ -76,7 +76,12 @@ def line_of(workload: Workload) -> tuple[int, tuple[int, ...], list[Toeplitz]]:
 
 
 def is_long(workload: Workload) -> bool:
-    """Whether the workload is filters of one series that is filtered through the store; a long circle is a power of two."""
+    """Whether the workload goes through the store: formulas over many cells, or filters of one long series.
+
+    A long circle is a power of two.
+    """
+    if is_dyadic(workload):
+        return workload.blocks[0].queries > LONG_STEPS
     if not is_filters(workload):
         return False
     axis, axes, filters = line_of(workload)

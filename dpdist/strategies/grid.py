@@ -20,7 +20,7 @@ from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.strategies.base import Norm, Strategy
 from dpdist.strategies.hadamard_grid import hadamard_grid
-from dpdist.strategies.kernel_grid import LongKernelGrid, kernel_grid, long_kernel_grid
+from dpdist.strategies.kernel_grid import LongGrid, kernel_grid, long_grid
 from dpdist.strategies.lattice import GRID_BITS, Lattice, Neighbours, TableLattice
 from dpdist.strategies.term_grid import TermGrid, term_grid
 from dpdist.workloads import Workload, integer_basis
@@ -90,7 +90,7 @@ class Grid(Lattice):
 
 def grid_of(
     strategy: Strategy, workload: Workload, *, neighbours: Neighbours, most_records: int
-) -> Grid | TermGrid | TableLattice | LongKernelGrid:
+) -> Grid | TermGrid | TableLattice | LongGrid:
     """The integer grid of a strategy.
 
     Args:
@@ -100,7 +100,7 @@ def grid_of(
     if most_records < 1:
         raise InvalidInput(f"a person has at least one record, found most_records={most_records}")
     if strategy.long is not None:
-        return long_kernel_grid(strategy.long, neighbours=neighbours, most_records=most_records)
+        return long_grid(strategy.long, neighbours=neighbours, most_records=most_records)
     if strategy.kernel is not None:
         return kernel_grid(strategy, workload.domain.shape, neighbours=neighbours, most_records=most_records)
     if strategy.characters is not None:

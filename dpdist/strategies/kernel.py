@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from dpdist.errors import OutOfMemory
 from dpdist.operators import Matrix, Operator
@@ -30,31 +31,37 @@ class Kernel:
 
 
 LONG_STEPS = 2**22
-"""Series with more steps are filtered through the store."""
+"""Longer series, and formulas over more cells, go through the store."""
 
 
 @dataclass(frozen=True)
 class LongKernel:
-    """A strategy that is one filter around a circle too long for memory: its whole taps are in the store.
+    """A strategy whose whole-numbered taps, or weights of characters, are too many for memory: they are in the store.
 
     Attributes:
-        name, digest: of the stored taps, (points,) int64; the strategy's taps are ``spacing`` times these.
-        square: their sum of squares, exact.
-        deviations: standard error of every filter asked for, at noise multiplier 1.
+        kind: "filter": taps around a circle of ``points`` steps. "characters": weights of the 2^d rows of the Hadamard matrix.
+        name, digest: of the stored numbers, (points,) int64; the strategy's are ``spacing`` times these.
+        square: their sum of squares, exact: the squared length of every column.
+        farthest: the largest squared distance of two columns, or of one from nothing, exact; None where it was not asked for.
+        steps: columns of the strategy: cells of the counted table.
+        axes: attributes of that table.
+        deviations: standard error of the queries of every block, at noise multiplier 1.
     """
 
+    kind: Literal["filter", "characters"]
     name: str
     digest: str
     points: int
     spacing: float
     square: int
+    farthest: int | None
     steps: int
-    axis: int
+    axes: tuple[int, ...]
     deviations: tuple[float, ...]
 
 
-class StoredRing(Operator):
-    """The rows of a ``LongKernel``, by name: they are applied by ``long_series`` alone."""
+class StoredRows(Operator):
+    """The rows of a ``LongKernel``, by name: they are applied through the store alone."""
 
     def __init__(self, kernel: LongKernel) -> None:
         self.long = kernel
@@ -68,7 +75,8 @@ class StoredRing(Operator):
         raise self._too_long()
 
     def _too_long(self) -> OutOfMemory:
-        return OutOfMemory("a filter of a long series", 8 * self.long.points, 8 * LONG_STEPS, "use dpdist.long_series")
+        cure = "measure and read it through the store (dpdist.long_series, dpdist.long_formulas)"
+        return OutOfMemory("a strategy in the store", 8 * self.long.points, 8 * LONG_STEPS, cure)
 
     def description(self) -> tuple[object, ...]:
-        return ("stored ring", self.long.digest, self.long.spacing, self.long.steps)
+        return ("stored rows", self.long.kind, self.long.digest, self.long.spacing, self.long.steps)

@@ -101,17 +101,15 @@ def kernel_grid(strategy: Strategy, shape: tuple[int, ...], *, neighbours: Neigh
 
 
 @dataclass(frozen=True)
-class LongKernelGrid(Lattice):
-    """A filter with whole taps around a circle too long for memory.
+class LongGrid(Lattice):
+    """Whole taps of a filter, or whole weights of characters, that are too many for memory.
 
     Attributes:
-        kernel: the stored taps.
-        axes: the one attribute of the counted table.
-        sensitivity_squared: exact for add-remove; for replace-one a bound.
+        kernel: the stored numbers.
+        sensitivity_squared: exact.
     """
 
     kernel: LongKernel
-    axes: tuple[int, ...]
     spacing: float
     sensitivity_squared: int
     norm: Literal["l2"] = "l2"
@@ -119,7 +117,7 @@ class LongKernelGrid(Lattice):
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:
         """The attribute sets whose tables are needed."""
-        return (self.axes,)
+        return (self.kernel.axes,)
 
     @property
     def rows(self) -> int:
@@ -128,16 +126,25 @@ class LongKernelGrid(Lattice):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the taps and of how they are applied."""
+        """SHA-256 of the numbers and of how they are applied."""
         kernel = self.kernel
-        facts = (kernel.digest, kernel.points, kernel.steps, self.axes, self.spacing, self.sensitivity_squared)
+        facts = (
+            kernel.kind,
+            kernel.digest,
+            kernel.points,
+            kernel.steps,
+            kernel.axes,
+            self.spacing,
+            self.sensitivity_squared,
+        )
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
-def long_kernel_grid(kernel: LongKernel, *, neighbours: Neighbours, most_records: int) -> LongKernelGrid:
-    """The integer grid of a stored filter. A record that moves is one that leaves and one that enters: twice the length."""
-    distance = kernel.square if neighbours == "add-remove" else 4 * kernel.square
-    return LongKernelGrid(kernel, (kernel.axis,), kernel.spacing, distance * most_records**2)
+def long_grid(kernel: LongKernel, *, neighbours: Neighbours, most_records: int) -> LongGrid:
+    """The integer grid of a stored strategy. A record that moves, of which more is not known, leaves and enters: twice the length."""
+    moved = 4 * kernel.square if kernel.farthest is None else max(kernel.square, kernel.farthest)
+    distance = kernel.square if neighbours == "add-remove" else moved
+    return LongGrid(kernel, kernel.spacing, distance * most_records**2)
 
 
 def square_of(taps: Matrix) -> int:

@@ -197,7 +197,7 @@ def considered(mechanism: str, norm: Norm, workload: Workload, limits: Limits = 
 def _for_gaussian(workload: Workload, limits: Limits) -> tuple[str, ...]:
     cells = workload.shape[1]
     if is_dyadic(workload):
-        return ("convolution", "identity", "gaussian")
+        return ("convolution",) if is_long(workload) else ("convolution", "identity", "gaussian")
     if is_filters(workload):
         return _for_filters(workload, limits)
     if is_marginals(workload):
@@ -290,7 +290,7 @@ def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> dict[
     """Mechanisms that ``auto`` does not compare for a workload, with the reason."""
     names = considered("auto", norm, workload, limits)
     if is_long(workload) and norm == "l2":
-        beyond = f"is not streamed beyond {LONG_STEPS:,} steps"
+        beyond = f"is not streamed beyond {LONG_STEPS:,} steps or cells"
         return {name: beyond for name in MECHANISMS if name not in (*names, *LAPLACE_ONLY)}
     return {name: _reason(name, names[0], norm, workload, limits) for name in MECHANISMS if name not in names}
 

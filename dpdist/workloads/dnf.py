@@ -6,17 +6,42 @@ Source: Fawaz, Muthukrishnan, Nikolov 2013, section 5.3 (convolutions over Z_2^d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
 
-from dpdist.domain import Attribute, Domain
+from dpdist.domain import MANY, Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import Dyadic
+from dpdist.operators import Dyadic, Matrix
+from dpdist.operators.base import Entries
 from dpdist.workloads.base import Block, Workload
 
-MOST_BITS = 26
-"""Attributes of one formula: 2^26 counts, half a GiB."""
+MOST_BITS = 34
+"""Attributes of one formula: 2^34 counts, 128 GiB in the store."""
+
+
+@dataclass(frozen=True)
+class TruthTable(Entries):
+    """1 for the bit strings of ``bits`` bits that have all bits of some mask, else 0."""
+
+    bits: int
+    masks: tuple[int, ...]
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return int(2**self.bits)
+
+    def read(self, start: int, stop: int) -> Matrix:
+        cells = np.arange(start, stop)
+        holds = np.zeros(cells.size, dtype=bool)
+        for mask in self.masks:
+            holds |= (cells & mask) == mask
+        return holds.astype(np.float64)
+
+    @property
+    def integral(self) -> bool:
+        return True
 
 
 class Negations(Sequence[str]):
@@ -66,10 +91,7 @@ def dnf(domain: Domain | int, terms: Sequence[Sequence[str]], *, name: str | Non
     if len(axes) > MOST_BITS:
         raise InvalidInput(f"a formula takes up to {MOST_BITS} attributes, found {len(axes)}")
     places = tuple(tuple(sorted(axes.index(whole.axis(attribute)) for attribute in term)) for term in terms)
-    cells = np.arange(2 ** len(axes))
-    holds = np.zeros(cells.size, dtype=bool)
-    for term in places:
-        mask = sum(1 << (len(axes) - 1 - place) for place in term)
-        holds |= (cells & mask) == mask
+    table = TruthTable(len(axes), tuple(sum(1 << (len(axes) - 1 - place) for place in term) for term in places))
+    function = Dyadic(table if table.size > MANY else table.values)
     title = name or " or ".join(" and ".join(term) for term in terms)
-    return Workload(whole, (Block(title, axes, (Dyadic(holds.astype(np.float64)),), (Negations(places, attributes),)),))
+    return Workload(whole, (Block(title, axes, (function,), (Negations(places, attributes),)),))

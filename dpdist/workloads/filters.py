@@ -13,7 +13,8 @@ import scipy.fft
 from dpdist.domain import MANY, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Circulant, Identity, Matrix, Operator, Toeplitz
-from dpdist.operators.toeplitz import PowerTaps, Taps
+from dpdist.operators.base import Entries
+from dpdist.operators.toeplitz import PowerTaps
 from dpdist.workloads.base import Block, Workload
 
 NEGLIGIBLE = 1e-12
@@ -31,7 +32,7 @@ class Filter:
     """
 
     name: str
-    kernel: Matrix | Taps = field(repr=False)
+    kernel: Matrix | Entries = field(repr=False)
     first_lag: int = 0
 
 
