@@ -12,7 +12,7 @@ import platform
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -59,6 +59,8 @@ PARQUET_ROWS = 2**28
 """Up to so many have names and a table; beyond, the Zarr arrays are what is published."""
 PART_ROWS = 2**22
 """Rows of a Parquet file: longer tables are a folder of such files."""
+MOST_CHARGES = 60
+"""Releases whose charges are drawn on a page: the latest."""
 CHART_ROWS = 2**22
 """Answers of a group that are read for its chart."""
 
@@ -286,16 +288,20 @@ def page(content: Content, digits: int) -> str:
         if block.queries <= CHART_ROWS:
             numbers = content.rounded(first, first + block.queries, digits)
             chart = _chart(block, content.workload.domain, numbers[0], numbers[2])
+        else:
+            chart = _long_chart(content, first, block, digits)
         fits = rows + block.queries <= PAGE_ROWS
         if fits and numbers is not None:
             listed.append((len(sections), block, numbers))
             rows += block.queries
         sections.append({"title": block.name, "chart": chart, "queries": block.queries, "listed": fits})
     data = _page_data(content, listed, [section["title"] for section in sections])
+    budget = content.certificate.get("budget")
     return template("page.html").render(
         title=content.title,
         release=content.release,
         facts=content.certificate,
+        burndown=burndown(budget["course"][-MOST_CHARGES:]) if budget else None,
         sections=sections,
         formats=formats_of(content),
         rows=rows,
@@ -303,6 +309,13 @@ def page(content: Content, digits: int) -> str:
         data=json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         script=importlib.resources.files("dpdist").joinpath("templates/page.js").read_text(encoding="utf-8"),
     )
+
+
+def burndown(course: Sequence[tuple[str, float]]) -> str:
+    """What is left of a budget after each release, as a share of what there was: an SVG."""
+    left = 100.0 * np.array([1.0, *(share for _, share in course)])
+    labels = ["begin", *(release for release, _ in course)]
+    return charts.bars(labels, {"left": (left, np.zeros(left.size))}, "per cent of the budget left")
 
 
 def template(name: str) -> jinja2.Template:
@@ -370,6 +383,22 @@ def _chart(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | 
     series = {label: (grid[::every, i], spread[::every, i]) for i, label in enumerate(block.labels[1 - along])}
     draw = charts.lines if ordered[along] else charts.bars
     return draw(block.labels[along][::every], series, names[along])
+
+
+def _long_chart(content: Content, first: int, block: Block, digits: int) -> str | None:
+    """Some points of a long series, read batch by batch; None for other blocks."""
+    domain = content.workload.domain
+    if len(block.factors) != 1 or not isinstance(block.factors[0], Toeplitz) or not domain.attributes[block.axes[0]].edges:
+        return None
+    every = math.ceil(block.queries / MOST_POINTS)
+    values, half = [], []
+    for start, stop in batches(block.queries):
+        answer, _, width = content.rounded(first + start, first + stop, digits)
+        picked = slice(-start % every, None, every)
+        values.append(answer[picked])
+        half.append(width[picked])
+    points = {block.name: (np.concatenate(values), np.concatenate(half))}
+    return charts.lines(block.labels[0][::every], points, domain.names[block.axes[0]])
 
 
 def _write_parquet(content: Content, digits: int, folder: Path) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 
 from dpdist import charts, report
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Budget
 
 MOST_LINES = 4
@@ -126,17 +125,11 @@ def _with_half(row: dict[str, Any]) -> tuple[float, float]:
 
 def _burndown(budget: Budget) -> dict[str, Any]:
     """What is left of a budget after each release, as a share of what there was."""
-    spent, whole = Loss(), budget.cap.left(Loss())
-    left = [1.0]
-    for loss in budget.charges.values():
-        spent = spent + loss
-        left.append(float(budget.cap.left(spent) / whole))
-    labels = ["begin", *budget.charges]
-    chart = charts.bars(labels, {"left": (100 * np.array(left), np.zeros(len(left)))}, "per cent of the budget left")
+    course = budget.course
     return {
         "period": budget.period,
         "cap": str(budget.cap),
         "releases": len(budget.charges),
-        "left": left[-1],
-        "chart": chart,
+        "left": course[-1][1] if course else 1.0,
+        "chart": report.burndown(course),
     }

@@ -30,7 +30,7 @@ from dpdist.measure import draw, exact_measurement
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, opened
+from dpdist.privacy.ledger import Budget, Charge, Ledger, Part, Receipt, opened
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
 from dpdist.reconstruct import (
     JOINT_CELLS,
@@ -190,6 +190,7 @@ class Release:
     Attributes:
         folder: where its files are: a folder, or an object store URL.
         charged: whether this run charged the budget (False: it had been charged before).
+        budget: the data set's, with the charges up to this release.
     """
 
     spec: ReleaseSpec
@@ -198,11 +199,12 @@ class Release:
     folder: Path | str
     charged: bool
     tally: histogram.Tally
+    budget: Budget
 
     @property
     def certificate(self) -> dict[str, Any]:
         """What is guaranteed, to whom, and at what cost."""
-        return certificate(self.plan)
+        return certificate(self.plan, self.budget)
 
     @cached_property
     def answers(self) -> report.Table:
@@ -261,8 +263,17 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     counts, tally = step("count", lambda: count(context, spec, planned.layout))
     measured, charged = step("measure", lambda: measure(context, planned, counts))
     answers = step("answer", lambda: answer(context, planned, measured, others))
-    folder = step("publish", lambda: publish(context, planned, answers))
-    return Release(spec, planned, answers, folder, charged, tally)
+    budget = budget_until(context, spec)
+    folder = step("publish", lambda: publish(context, planned, answers, budget))
+    return Release(spec, planned, answers, folder, charged, tally, budget)
+
+
+def budget_until(context: Context, spec: ReleaseSpec) -> Budget:
+    """The budget that a release was charged to, with all charges up to its own: the same whenever it is asked for."""
+    with opened(context.home) as ledger:
+        (budget,) = (b for b in ledger.budgets() if b.dataset == spec.ledger.dataset and spec.release in b.charges)
+    last = list(budget.charges).index(spec.release) + 1
+    return replace(budget, charges=dict(list(budget.charges.items())[:last]))
 
 
 def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, histogram.Tally]:
@@ -982,7 +993,7 @@ def _answer_shard(
     return [store.write_shard(target, shard, column) for target, column in zip(plans, columns, strict=True)]
 
 
-def publish(context: Context, planned: Plan, answers: Answers) -> Path | str:
+def publish(context: Context, planned: Plan, answers: Answers, budget: Budget) -> Path | str:
     """The files a reader gets; a finished folder is left as it is."""
     spec = planned.spec
     asked = spec.output.folder
@@ -994,14 +1005,18 @@ def publish(context: Context, planned: Plan, answers: Answers) -> Path | str:
         answer=answers.answer,
         error=answers.error,
         half_width=answers.half_width,
-        certificate=certificate(planned),
+        certificate=certificate(planned, budget),
         formats=spec.output.formats,
     )
     return report.write(content, folder)
 
 
-def certificate(planned: Plan) -> dict[str, Any]:
-    """What is guaranteed, to whom, and at what cost: public facts only."""
+def certificate(planned: Plan, budget: Budget | None = None) -> dict[str, Any]:
+    """What is guaranteed, to whom, and at what cost: public facts only.
+
+    Args:
+        budget: what the data set had been charged when the release was, unless it is only planned.
+    """
     spec = planned.spec
     loss = planned.loss
     strategy = planned.strategy
@@ -1044,6 +1059,7 @@ def certificate(planned: Plan) -> dict[str, Any]:
             "rmse": chosen.rmse(spec.queries.shape[0], planned.noise_multiplier),
             "compared": [_compared(c, planned) for c in planned.table],
         },
+        "budget": None if budget is None else {"cap": str(budget.cap), "period": budget.period, "course": budget.course},
         "queries": planned.workload.shape[0],
         "cells": planned.workload.shape[1],
         "stream": None

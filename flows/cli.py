@@ -111,7 +111,7 @@ def run(spec: SpecPath, period: Period = None, engine_address: EngineAddress = N
         from flows.release import watched
 
         done = watched(tell, str(spec), _day(period), engine_address, home)
-    certificate = stages.certificate(done.plan)
+    certificate = done.certificate
     if as_json:
         out.print_json(json.dumps({"folder": str(done.folder), "charged": done.charged, "certificate": certificate}))
         return

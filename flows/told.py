@@ -28,7 +28,7 @@ def artifacts(done: stages.Release, home: Path) -> None:
     if not served():
         return
     key = "".join(c if c.isalnum() else "-" for c in done.spec.release.lower()).strip("-")
-    certificate = stages.certificate(done.plan)
+    certificate = done.certificate
     with report.local_copy(done.folder) as folder:
         if (folder / "answers.parquet").exists():
             rows, total = report.first_rows(folder, group=None, limit=SHOWN_ROWS)

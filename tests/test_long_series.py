@@ -60,6 +60,7 @@ def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that happens beyond millions of steps happens beyond a thousand."""
     monkeypatch.setattr(CONVOLUTION, "LONG_STEPS", 1000)
     monkeypatch.setattr("dpdist.long_series.PART", 777)
+    monkeypatch.setattr("dpdist.report.CHART_ROWS", 1000)
     monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 901)
     for module in ("domain", "operators.base", "workloads.filters"):
         monkeypatch.setattr(f"dpdist.{module}.MANY", 100)
@@ -206,6 +207,8 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     assert inside.mean() > 0.85
     rmse = done.certificate["mechanism"]["rmse"]
     assert rmse == pytest.approx(float(np.sqrt((table["standard_error"] ** 2).mean())), rel=1e-3)
+    page = (Path(done.folder) / "index.html").read_text()
+    assert page.count("<svg") == 3
     first = small.tree(Path(done.folder))
     again = small.run(path, home)
     assert not again.charged

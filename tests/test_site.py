@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpdist as dp
-from dpdist import site
+from dpdist import report, site
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.privacy.ledger import opened
 from tests import small
@@ -86,3 +86,24 @@ def test_answers_in_every_form(home: Path) -> None:
     (Path(done.folder) / "answers.csv").write_text("altered")
     with pytest.raises(StoreError, match="is not a whole copy of this release"):
         dp.run(content, engine="inline")
+
+
+def test_the_page_shows_the_budget_up_to_its_release(three: Path) -> None:
+    """What a release's page says of the budget follows from the ledger, and later charges do not change it."""
+    courses = {}
+    for release in ("w1", "w2", "w2-revised", "other"):
+        facts = report.certificate_of(Path("releases", release))
+        courses[release] = (facts["budget"]["period"], facts["budget"]["course"])
+    assert courses["w1"] == ("2026-W46", [["w1", 0.75]])
+    assert courses["w2"] == ("2026-W47", [["w2", 0.75]])
+    assert courses["w2-revised"] == ("2026-W47", [["w2", 0.75], ["w2-revised", 0.5]])
+    assert courses["other"][0] == "total"
+    page = Path("releases/w2-revised/index.html").read_text()
+    assert "this is 2026-W47" in page
+    assert "Up to this release 2 releases were charged; 50 per cent of it is left." in page
+    shown = Path("releases/w2/index.html").read_bytes()
+    for path in sorted(Path("releases/w2").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    Path("releases/w2").rmdir()
+    run(three.parent / "w2" / "release.yaml", three)
+    assert Path("releases/w2/index.html").read_bytes() == shown

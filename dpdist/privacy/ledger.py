@@ -143,6 +143,16 @@ class Budget:
         """What releases may still spend, in the cap's unit (never negative)."""
         return self.cap.left(self.spent)
 
+    @property
+    def course(self) -> list[tuple[str, float]]:
+        """Each release with the share of the budget that was left after it, in the order they were charged."""
+        spent, whole = Loss(), self.cap.left(Loss())
+        out = []
+        for release, loss in self.charges.items():
+            spent = spent + loss
+            out.append((release, float(self.cap.left(spent) / whole)))
+        return out
+
 
 @dataclass(frozen=True)
 class Audit:
