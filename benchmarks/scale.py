@@ -5,6 +5,8 @@
     python benchmarks/scale.py count     [--records 100000000]                  records into 10^7 cells
     python benchmarks/scale.py explicit  [--rows 1000000] [--columns 2048]      a stored W end to end
     python benchmarks/scale.py products  [--side 1000] [--ranges 100]           listed ranges over three attributes
+    python benchmarks/scale.py series    [--cells 26] [--records 50000000]      2^26 steps, a running sum or a window
+    python benchmarks/scale.py formulas  [--cells 26] [--records 2000000]       a formula over 26 binary attributes
 
 with [--worker-gib 1] [--folder scratch] [--out table.md]. Workers are processes of a local Dask cluster with a memory limit each;
 peak memory (proportional, so that shared pages count once) is sampled over them and this process.
@@ -13,6 +15,7 @@ peak memory (proportional, so that shared pages count once) is sampled over them
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import tempfile
@@ -27,6 +30,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet
+import scipy.fft
 import threadpoolctl
 import zarr
 from distributed import LocalCluster
@@ -329,6 +333,99 @@ def products(options: argparse.Namespace, folder: Path) -> list[str]:
     ]
 
 
+def series(options: argparse.Namespace, folder: Path) -> list[str]:
+    """A filter of a series of 2^cells steps, that ends: released through the store."""
+    steps, rows = 2**options.cells, options.records or 50_000_000
+    state = np.random.default_rng(0)
+    with pyarrow.parquet.ParquetWriter(folder / "records.parquet", pa.schema([("t", pa.int32())])) as writer:
+        for start in range(0, rows, 10**6):
+            size = min(10**6, rows - start)
+            moments = (steps * state.beta(2.0, 3.0, size)).astype(np.int32)
+            writer.write_table(pa.table({"t": pa.array(moments, pa.int32())}))
+    spec = load(
+        {
+            "release": "scale",
+            "records": {"path": str(folder / "records.parquet")},
+            "domain": {"t": {"from": 0, "to": steps - 1}},
+            "workload": [
+                {"filters": {"of": "t", "apply": [{"running_sum": True} if options.running else {"window": 1440}]}}
+            ],
+            "budget": {"epsilon": 1.0, "delta": 1e-9},
+            "ledger": {"dataset": "scale", "cap": {"epsilon": 1.0, "delta": 1e-8}},
+            "output": {"formats": ["parquet"]},
+        }
+    )
+    lines, done = released(spec, folder, options)
+    tables = sorted(Path(done.folder, "answers.parquet").rglob("*.parquet")) or [Path(done.folder, "answers.parquet")]
+    counts = np.zeros(steps, dtype=np.int64)
+    for batch in pyarrow.parquet.ParquetFile(folder / "records.parquet").iter_batches():
+        np.add.at(counts, batch["t"].to_numpy(), 1)
+    sums = np.cumsum(counts)
+    start, squares, told = 0, 0.0, 0.0
+    for path in tables:
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(columns=["answer", "standard_error"]):
+            stop = start + batch.num_rows
+            truth = sums[start:stop].astype(np.float64)
+            if not options.running:
+                truth -= np.where(np.arange(start, stop) >= 1440, sums[np.maximum(np.arange(start, stop) - 1440, 0)], 0)
+            wrong = (batch["answer"].to_numpy() - truth) / batch["standard_error"].to_numpy()
+            squares, told, start = squares + float(wrong @ wrong), batch["standard_error"][0].as_py(), stop
+    del counts, sums
+    padded = np.zeros(2 * steps)
+    begun = time.perf_counter()
+    scipy.fft.rfft(padded)
+    fft = time.perf_counter() - begun
+    name = "running sum" if options.running else "sum of 1440 steps"
+    return [
+        f"## {name} of 2^{options.cells} steps ({8 * steps / GIB:.2f} GiB of counts), {rows:,} records, "
+        f"2 workers of {options.worker_gib:g} GiB",
+        "",
+        *lines,
+        f"{start:,} answers, standard error {told:.3g}; root mean square of (answer - truth) / standard error: "
+        f"{math.sqrt(squares / start):.3f}; "
+        f"certified gap {done.certificate['mechanism']['certified_gap']:.3g}; one real FFT of the padded series in memory: {fft:.1f} s",
+    ]
+
+
+def formulas(options: argparse.Namespace, folder: Path) -> list[str]:
+    """A disjunction over 2^cells combinations, for every way to negate its attributes: released through the store."""
+    bits, rows = options.cells, options.records or 2_000_000
+    state = np.random.default_rng(0)
+    names = [f"x{i}" for i in range(bits)]
+    values = state.random((rows, bits)) < np.linspace(0.2, 0.8, bits)
+    table = pa.table({name: pa.array(values[:, i].astype(np.int8)) for i, name in enumerate(names)})
+    pyarrow.parquet.write_table(table, folder / "records.parquet")
+    terms = [names[start : start + 5] for start in range(0, bits, 5)]
+    spec = load(
+        {
+            "release": "scale",
+            "records": {"path": str(folder / "records.parquet")},
+            "domain": {name: {"from": 0, "to": 1} for name in names},
+            "workload": [{"dnf": {"terms": terms}}],
+            "budget": {"epsilon": 1.0, "delta": 1e-9},
+            "ledger": {"dataset": "scale", "cap": {"epsilon": 1.0, "delta": 1e-8}},
+            "output": {"formats": ["zarr"]},
+        }
+    )
+    lines, done = released(spec, folder, options)
+    picked = np.sort(state.integers(0, 2**bits, 400))
+    wrong = []
+    for row in picked.tolist():
+        negated = values ^ np.array([row >> (bits - 1 - i) & 1 for i in range(bits)], dtype=bool)
+        truth = np.zeros(rows, dtype=bool)
+        for start in range(0, bits, 5):
+            truth |= negated[:, start : start + 5].all(axis=1)
+        (answer,), (error,) = (column.read(row, row + 1) for column in (done.columns.answer, done.columns.error))
+        wrong.append((answer - truth.sum()) / error)
+    return [
+        f"## a disjunction of {len(terms)} conjunctions over 2^{bits} cells ({8 * 2**bits / GIB:.2f} GiB of counts), {rows:,} records, "
+        f"2 workers of {options.worker_gib:g} GiB",
+        "",
+        *lines,
+        f"{2**bits:,} answers, standard error {error:.3g}; {_certified(done.certificate, np.array(wrong))}",
+    ]
+
+
 def released(spec: ReleaseSpec, folder: Path, options: argparse.Namespace) -> tuple[list[str], stages.Release]:
     """Publish a release; one row a stage, then memory."""
     home = folder / "home"
@@ -357,6 +454,8 @@ PARTS: dict[str, Callable[[argparse.Namespace, Path], list[str]]] = {
     "count": count,
     "explicit": explicit,
     "products": products,
+    "series": series,
+    "formulas": formulas,
 }
 
 
@@ -370,6 +469,7 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=1000)
     parser.add_argument("--ranges", type=int, default=100)
     parser.add_argument("--records", type=int)
+    parser.add_argument("--running", action="store_true", help="series: a running sum, not a window")
     parser.add_argument("--worker-gib", type=float, default=1.0)
     parser.add_argument("--folder", type=Path, help="where scratch data goes; default: the system's")
     parser.add_argument("--out", type=Path)

@@ -14,7 +14,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from itertools import chain
@@ -59,6 +59,8 @@ PARQUET_ROWS = 2**28
 """Up to so many have names and a table; beyond, the Zarr arrays are what is published."""
 PART_ROWS = 2**22
 """Rows of a Parquet file: longer tables are a folder of such files."""
+MOST_MAPS = 12
+"""Charts of one group of queries over three attributes or more."""
 MOST_CHARGES = 60
 """Releases whose charges are drawn on a page: the latest."""
 CHART_ROWS = 2**22
@@ -354,15 +356,15 @@ def _first_rows(data: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def _chart(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | None:
-    """An SVG for blocks of one or two plain attributes and for CDFs, None for others and for answers without intervals."""
-    if np.isnan(half).any():
+    """SVGs for blocks of plain attributes and for CDFs, None for others and for answers without intervals.
+
+    Of three attributes or more, the smallest ones are taken value by value.
+    """
+    plain = block.separable and all(isinstance(f, Identity | Prefix | Toeplitz) for f in block.factors)
+    if not plain or np.isnan(half).any():
         return None
-    if (
-        not block.separable
-        or len(block.axes) > 2
-        or any(not isinstance(f, Identity | Prefix | Toeplitz) for f in block.factors)
-    ):
-        return None
+    if len(block.axes) > 2:
+        return _maps(block, domain, values, half)
     ordered = [bool(domain.attributes[axis].edges) for axis in block.axes]
     names = [domain.names[axis] for axis in block.axes]
     if len(block.factors) == 1:
@@ -383,6 +385,33 @@ def _chart(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | 
     series = {label: (grid[::every, i], spread[::every, i]) for i, label in enumerate(block.labels[1 - along])}
     draw = charts.lines if ordered[along] else charts.bars
     return draw(block.labels[along][::every], series, names[along])
+
+
+def _maps(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str | None:
+    """One chart for every value of the smallest attribute; None where that would be more than ``MOST_MAPS``."""
+    shape = [len(labels) for labels in block.labels]
+    place = int(np.argmin(shape))
+    least_maps = math.prod(sorted(shape)[:-2])
+    if least_maps > MOST_MAPS:
+        return None
+    grid, spread = (np.moveaxis(each.reshape(shape), place, 0) for each in (values, half))
+    rest = [i for i in range(len(shape)) if i != place]
+    out = []
+    for i, label in enumerate(block.labels[place]):
+        title = f"{domain.names[block.axes[place]]} {label}"
+        part = replace(
+            block,
+            name=f"{block.name}, {title}",
+            axes=tuple(block.axes[j] for j in rest),
+            factors=tuple(block.factors[j] for j in rest),
+            labels=tuple(block.labels[j] for j in rest),
+            scales=(),
+        )
+        chart = _chart(part, domain, grid[i].ravel(), spread[i].ravel())
+        if chart is None:
+            return None
+        out.append(f"<p>{escape(title)}</p>{chart}")
+    return "".join(out)
 
 
 def _long_chart(content: Content, first: int, block: Block, digits: int) -> str | None:

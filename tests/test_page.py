@@ -225,3 +225,16 @@ def report_certificate(queries: int) -> dict[str, Any]:
         "post_processing": [],
         "spec_digest": "0" * 64,
     }
+
+
+def test_marginals_of_three_attributes_are_drawn_value_by_value(home: Path, page: Any) -> None:
+    """One chart for each sex and work, over ages, under its name; beyond a dozen of them none."""
+    every = {"marginals": {"of": [["age", "sex", "work"]]}}
+    folder = run(small.write(home.parent / "data", table=small.records(), workload=[every]), home).folder
+    page.goto((folder / "index.html").as_uri())
+    figure = page.locator("section figure").first
+    assert figure.locator("svg").count() == 2
+    assert figure.locator("p").all_text_contents() == ["sex f", "sex m"]
+    text = figure.locator("svg").first.text_content()
+    assert "work" not in figure.locator("p").first.text_content()
+    assert {"a", "b", "c"} <= set(text.split()) or all(name in text for name in "abc")
