@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from dpdist.operators import Matrix
 from dpdist.strategies import (
     Strategy,
     coa,
@@ -83,28 +84,33 @@ def chosen(workload: Workload) -> Strategy:
     return coa(workload)
 
 
-def row(workload: Workload) -> dict[str, float]:
+def makers(workload: Workload, gram: Matrix | None) -> dict[str, Callable[[], Strategy]]:
+    """What can be compared on a workload, each made when it is called. The gram is needed only to make them."""
     shape = workload.domain.shape
-    gram = workload.gram()
-    best = chosen(workload)
-    assert best.lower_bound is not None
-    makers: dict[str, Callable[[], Strategy]] = {
-        "AM": lambda: eigen_design(gram),
+    weighed = workload if gram is None else gram
+    out: dict[str, Callable[[], Strategy]] = {
+        "dpdist": lambda: chosen(workload),
+        "AM": lambda: eigen_design(weighed),
         "wavelet": lambda: wavelet(shape),
         "hierarchical": lambda: hierarchical(shape),
-        "best tree": lambda: min((hierarchical(shape, branching=b) for b in (4, 8, 16)), key=lambda s: s.cost(gram)),
+        "best tree": lambda: min((hierarchical(shape, branching=b) for b in (4, 8, 16)), key=lambda s: s.cost(weighed)),
         "identity": lambda: identity(workload.shape[1], workload),
         "Gaussian": lambda: gaussian(workload),
     }
     if is_separable(workload):
-        makers |= {"residual": lambda: residual_products(workload)}
+        out |= {"residual": lambda: residual_products(workload)}
     if is_marginals(workload):
-        makers |= {"Fourier": lambda: fourier(workload), "DataCube": lambda: datacube(workload)}
-    costs = {"dpdist": best.workload_cost}
-    for name, make in makers.items():
-        strategy = make()
-        costs[name] = strategy.workload_cost if strategy.workload_cost is not None else strategy.cost(gram)
-    return {name: math.sqrt(cost / best.lower_bound) for name, cost in costs.items() if cost is not None}
+        out |= {"Fourier": lambda: fourier(workload), "DataCube": lambda: datacube(workload)}
+    return out
+
+
+def row(workload: Workload) -> dict[str, float]:
+    gram = workload.gram()
+    made = {name: make() for name, make in makers(workload, gram).items()}
+    bound = made["dpdist"].lower_bound
+    assert bound is not None
+    costs = {name: s.workload_cost if s.workload_cost is not None else s.cost(gram) for name, s in made.items()}
+    return {name: math.sqrt(cost / bound) for name, cost in costs.items()}
 
 
 def main() -> None:

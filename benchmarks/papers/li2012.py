@@ -1,0 +1,199 @@
+"""Figures 3, 4, 5 and Table 2 of Li & Miklau, VLDB 2012 (AM).
+
+Workload errors are exact: root mean squared error over that of the singular value bound (their Theorem 2). Relative errors are
+expected absolute errors over the true answers (at least a thousandth of all records), averaged over the workload, at epsilon
+0.5 and delta 1e-4; every mechanism's is proportional to 1/epsilon, so one epsilon tells all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import scipy.linalg
+from experiment import Experiment, Figure, Found, Measurement, Size, made_counts, real_counts
+
+sys.path.append(str(Path(__file__).parents[1]))
+from mechanisms import SHAPES, makers, workloads
+
+from dpdist.operators import Matrix
+from dpdist.strategies import Strategy, coa, eigen_design, singular_value_bound, wavelet
+from dpdist.workloads import (
+    Workload,
+    all_ranges,
+    marginals,
+    permuted,
+    prefix,
+    random_marginals,
+    range_marginals,
+    ranges,
+    two_step_ranges,
+    uniform_predicates,
+)
+from dpdist.workloads.base import relative
+
+EPSILON, DELTA = 0.5, 1e-4
+SIGMA = math.sqrt(2.0 * math.log(2.0 / DELTA)) / EPSILON
+SAMPLE = 20_000
+"""Queries of a larger workload over which relative errors are averaged."""
+
+
+def workload_errors(size: Size) -> Iterator[Measurement]:
+    """Figure 3 (left) and Table 2: sqrt(J / bound) of every mechanism."""
+    for panel, workload in workloads(size["cells"]).items():
+        for line in makers(workload, None):
+            yield Measurement(panel, 0, line, partial(_workload_error, size["cells"], panel, line), size["cells"])
+
+
+def _workload_error(cells: int, panel: str, line: str) -> Found:
+    workload = workloads(cells)[panel]
+    gram = workload.gram()
+    strategy = makers(workload, gram)[line]()
+    cost = strategy.workload_cost if strategy.workload_cost is not None else strategy.cost(gram)
+    return {"error": math.sqrt(cost / singular_value_bound(gram))}
+
+
+def data(cells: int) -> dict[str, np.ndarray]:
+    """Counts in the paper's two domains; without them made ones of a smaller domain."""
+    out = {}
+    for title, name in {
+        "census": "ca_pums_age_educ_income_8x16x16",
+        "Adult": "adult_age_work_edu_income_8x8x16x2",
+    }.items():
+        if cells == 2048 and (counts := real_counts(name)) is not None:
+            out[title] = counts
+    shape = SHAPES[cells][1]
+    return out or {"made": made_counts(math.prod(shape)).reshape(shape)}
+
+
+def asked(shape: tuple[int, ...], title: str) -> dict[str, Callable[[], Workload]]:
+    """The workloads whose relative error is told: Figure 3 (right) on both data sets, Table 2 on the census."""
+    cells = math.prod(shape)
+    out: dict[str, Callable[[], Workload]] = {
+        "all ranges": lambda: ranges(shape),
+        "random ranges": lambda: two_step_ranges(shape, cells // 2),
+        "2-way marginals": lambda: marginals(shape, 2),
+        "random marginals": lambda: random_marginals(shape, 4),
+    }
+    if title != "Adult":
+        out |= {
+            "permuted ranges": lambda: permuted(all_ranges(cells)),
+            "1-way range marginals": lambda: range_marginals(shape, 1),
+            "2-way range marginals": lambda: range_marginals(shape, 2),
+            "CDF": lambda: prefix(cells),
+            "uniform predicates": lambda: uniform_predicates(cells, cells // 2),
+        }
+    return out
+
+
+def relative_errors(size: Size) -> Iterator[Measurement]:
+    for title, counts in data(size["cells"]).items():
+        for name, make in asked(counts.shape, title).items():
+            lines = [
+                line for line in makers(make(), None) if line in ("AM", "wavelet", "hierarchical", "Fourier", "DataCube")
+            ]
+            for line in ("COA", *lines):
+                yield Measurement(f"{name}, {title}", 0, line, partial(_relative_error, make, counts, line), counts.size)
+
+
+def _relative_error(make: Callable[[], Workload], counts: np.ndarray, line: str) -> Found:
+    """AM and COA are optimised for queries scaled to norm 1 (section 3.4); the others ignore the workload's weights."""
+    workload = make()
+    scaled = relative(workload).gram()
+    found = {"COA": partial(coa, scaled), "AM": partial(eigen_design, scaled)}
+    strategy: Strategy = found[line]() if line in found else makers(workload, scaled)[line]()
+    precision = strategy.operator.gram()
+    covariance = scipy.linalg.pinvh(precision / float(np.diag(precision).max()))
+    x, total, state = counts.ravel(), int(counts.sum()), np.random.default_rng(0)
+    queries = workload.shape[0]
+    picked = np.sort(state.choice(queries, min(queries, SAMPLE), replace=False))
+    shares = []
+    for start, stop in workload.operator.row_blocks():
+        rows = workload.operator.rows(start, stop)[picked[(picked >= start) & (picked < stop)] - start]
+        deviation = SIGMA * np.sqrt(np.maximum(np.einsum("ij,ij->i", rows @ covariance, rows), 0.0))
+        shares.append(math.sqrt(2.0 / math.pi) * deviation / np.maximum(rows @ x, 1e-3 * total))
+    return {"relative": float(np.concatenate(shares).mean())}
+
+
+def faster(size: Size) -> Iterator[Measurement]:
+    """Figure 4: error over the bound and seconds of separation and principal vectors, and of the full design."""
+    cells = size["cells"]
+    groups = [g for g in (2, 4, 8, 16, 32, 64, 128, 256, 512) if g <= cells // 4]
+    for panel in ("all ranges", "2-way marginals"):
+        yield Measurement(panel, 100.0, "full", partial(_faster, cells, panel, {}), cells)
+        for group in groups:
+            yield Measurement(
+                panel, group, "separation, group size", partial(_faster, cells, panel, {"group_size": group}), cells
+            )
+        for share in (1.5, 3.0, 6.0, 12.5, 25.0):
+            leading = {"principal": max(1, round(share / 100 * cells))}
+            yield Measurement(panel, share, "principal vectors, % of all", partial(_faster, cells, panel, leading), cells)
+
+
+def _faster(cells: int, panel: str, options: dict[str, int]) -> Found:
+    gram = (all_ranges(cells) if panel == "all ranges" else marginals(SHAPES[cells][1], 2)).gram()
+    begun = time.process_time()
+    strategy = eigen_design(gram, **options)  # type: ignore[arg-type]
+    seconds = time.process_time() - begun
+    assert strategy.workload_cost is not None
+    return {"error": math.sqrt(strategy.workload_cost / singular_value_bound(gram)), "seconds": seconds}
+
+
+def designs(size: Size) -> Iterator[Measurement]:
+    """Figure 5: Program 1 over the eigen-queries, the wavelet and the Fourier matrix, in order and permuted."""
+    for panel in ("all ranges", "permuted ranges", "2-way marginals", "permuted 2-way marginals"):
+        for line in ("eigen-queries", "wavelet", "Fourier"):
+            yield Measurement(panel, 0, line, partial(_design, size["cells"], panel, line), size["cells"])
+
+
+def _design(cells: int, panel: str, line: str) -> Found:
+    shape = SHAPES[cells][1] if "marginals" in panel else (cells,)
+    workload = marginals(shape, 2) if "marginals" in panel else all_ranges(cells)
+    gram = (permuted(workload) if "permuted" in panel else workload).gram()
+    rows = {"eigen-queries": None, "wavelet": wavelet(shape).matrix() if line == "wavelet" else None}.get(line)
+    if line == "Fourier":
+        rows = np.ones((1, 1))
+        for length in shape:
+            rows = np.kron(rows, fourier_rows(length))
+    cost = eigen_design(gram, design=rows).workload_cost
+    assert cost is not None
+    return {"error": math.sqrt(cost / singular_value_bound(gram))}
+
+
+def fourier_rows(length: int) -> Matrix:
+    """The real orthonormal Fourier basis, (length, length)."""
+    steps = np.arange(length)
+    rows = [np.full(length, length**-0.5)]
+    for frequency in range(1, length // 2 + 1):
+        angle = 2.0 * np.pi * frequency * steps / length
+        scale = length**-0.5 if 2 * frequency == length else (2.0 / length) ** 0.5
+        rows.append(scale * np.cos(angle))
+        if 2 * frequency != length:
+            rows.append(scale * np.sin(angle))
+    return np.array(rows)
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "am-errors": workload_errors,
+    "am-relative": relative_errors,
+    "am-faster": faster,
+    "am-designs": designs,
+}
+FIGURES = {
+    "am-3-error": Figure("Figure 3 and Table 2: workload error", "am-errors", "error", "", "RMSE / bound", bars=True),
+    "am-3-relative": Figure(
+        "Figure 3 and Table 2: relative error", "am-relative", "relative", "", "relative error", bars=True
+    ),
+    "am-4-error": Figure(
+        "Figure 4: faster variants, error", "am-faster", "error", "group size, or % of vectors", "RMSE / bound"
+    ),
+    "am-4-seconds": Figure(
+        "Figure 4: faster variants, time", "am-faster", "seconds", "group size, or % of vectors", "seconds of one core"
+    ),
+    "am-5-designs": Figure("Figure 5: design queries", "am-designs", "error", "", "RMSE / bound", bars=True),
+}
