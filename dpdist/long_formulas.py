@@ -43,7 +43,7 @@ def long_characters(
     farthest = _farthest(store, engine, weights, square, on_done) if moves else None
     deviations = tuple(facts["deviations"])
     kernel = LongKernel(
-        "characters", name, weights.digest, cells, 2.0**-GRID_BITS, square, farthest, cells, axes, deviations
+        "characters", name, weights.digest, cells, 2.0**-GRID_BITS, square, farthest, axes, (2,) * len(axes), 0, deviations
     )
     cost = facts["cost"]
     return Strategy("convolution", StoredRows(kernel), cost, cost * (1 - 1e-12), CLOSED_FORM, long=kernel)
@@ -170,9 +170,9 @@ def long_formula_answers(
         squares = engine.map(partial(_reading_squares, store, asked, weights, cells), parts_of(cells))
         errors.append(math.sqrt(math.fsum(squares)) * noise.deviation)
         parts = Derived(cells, (asked, weights, measured), partial(_read, cells), 64, "reading")
-        read.append(_hadamard(store, engine, parts, f"{work}/answers-{number}", on_done, kind=np.float64))
+        read.append([_hadamard(store, engine, parts, f"{work}/answers-{number}", on_done, kind=np.float64)])
         store.delete(asked.name)
-    answers = gathered(store, engine, read, cells, name, {"errors": errors})
+    answers = gathered(store, engine, read, cells, 1, name, {"errors": errors})
     store.delete(work)
     return LongAnswers(answers, tuple(errors))
 

@@ -20,9 +20,9 @@ import numpy as np
 from dpdist.columns import batches
 from dpdist.engine import Engine, OnDone
 from dpdist.operators import Matrix, Toeplitz
-from dpdist.passes import Derived, size_of
+from dpdist.passes import Derived, View, size_of
 from dpdist.privacy.noise import Noise
-from dpdist.store import Store, StoredArray
+from dpdist.store import ArrayPlan, Store, StoredArray
 from dpdist.strategies.base import CLOSED_FORM, Strategy
 from dpdist.strategies.convolution import NEGLIGIBLE, line_of, pinched_bound
 from dpdist.strategies.kernel import LongKernel, StoredRows
@@ -54,7 +54,8 @@ def long_convolution(
         workload: for which ``is_long`` holds.
         moves: whether records may move from step to step: then the farthest they can move z is found, by one more convolution.
     """
-    axis, _, filters = line_of(workload)
+    axis, axes, filters = line_of(workload)
+    table = tuple(workload.domain.shape[a] for a in axes)
     if not store.exists(name):
         _find_taps(store, engine, workload, filters, name, on_done)
     taps = store.open(name)
@@ -62,10 +63,12 @@ def long_convolution(
     square = sum(engine.map(partial(squares_in, store, taps), parts_of(size_of(taps))))
     farthest = _farthest(store, engine, taps, square, filters[0].n, on_done) if moves else None
     deviations = tuple(facts["deviations"])
+    place = axes.index(axis)
     kernel = LongKernel(
-        "filter", name, taps.digest, size_of(taps), 2.0**-GRID_BITS, square, farthest, filters[0].n, (axis,), deviations
+        "filter", name, taps.digest, size_of(taps), 2.0**-GRID_BITS, square, farthest, axes, table, place, deviations
     )
-    return Strategy("convolution", StoredRows(kernel), facts["cost"], facts["lower_bound"] or None, CLOSED_FORM, long=kernel)
+    cost, lower = (kernel.series * facts[which] for which in ("cost", "lower_bound"))
+    return Strategy("convolution", StoredRows(kernel), cost, lower or None, CLOSED_FORM, long=kernel)
 
 
 def _farthest(store: Store, engine: Engine, taps: StoredArray, square: int, steps: int, on_done: OnDone | None) -> int:
@@ -183,23 +186,48 @@ def squares_in(store: Store, taps: StoredArray, bounds: tuple[int, int]) -> int:
 def long_measurement(
     store: Store, engine: Engine, grid: LongGrid, counts: StoredArray, on_done: OnDone | None = None
 ) -> StoredArray:
-    """z, (points,) int64 and exact, without noise: private. A scratch array that the caller deletes."""
-    return _exact_around(store, engine, _taps_of(store, grid.kernel), counts, grid.kernel.points, on_done)
+    """z, (series * points,) int64 and exact, without noise, series after series: private. A scratch array that the caller deletes."""
+    kernel, work = grid.kernel, store.scratch()
+    taps = _taps_of(store, kernel)
+    tell = _Steps(on_done, kernel.series)
+    made = [_exact_around(store, engine, taps, each, kernel.points, tell) for each in _series_of(kernel, counts)]
+    if len(made) == 1:
+        return made[0]
+    whole = gathered(store, engine, [made], kernel.points, 1, f"{work}-z", {})
+    for each in made:
+        store.delete(each.name)
+    return whole
+
+
+def _series_of(kernel: LongKernel, counts: StoredArray) -> list[View]:
+    """Every series of a counted table, in C order of the other attributes."""
+    after = math.prod(kernel.shape[kernel.place + 1 :])
+    firsts = [i * kernel.steps * after + j for i in range(kernel.series // after) for j in range(after)]
+    return [View(counts, first, after, kernel.steps) for first in firsts]
+
+
+Part = StoredArray | View
+
+
+def _read(store: Store, part: Part, start: int, stop: int) -> Matrix:
+    return part.read(store, start, stop) if isinstance(part, View) else store.read_rows(part, start, stop)
 
 
 def _exact_around(
-    store: Store, engine: Engine, left: StoredArray, right: StoredArray | None, points: int, on_done: OnDone | None
+    store: Store, engine: Engine, left: Part, right: Part | None, points: int, on_done: OnDone | None
 ) -> StoredArray:
     """The exact convolution of whole numbers around a circle, results within 62 bits; without ``right`` the autocorrelation."""
     work, sides = store.scratch(), [left] if right is None else [left, right]
     facts = [_facts_of(store, engine, each) for each in sides]
+    squares: dict[int, list[list[float]]] = {}
 
     def lengths(width: int) -> tuple[float, float]:
-        found = [sum(map(math.sqrt, _limb_squares(store, engine, each, width))) for each in sides]
+        squares[width] = [_limb_squares(store, engine, each, width) for each in sides]
+        found = [sum(map(math.sqrt, each)) for each in squares[width]]
         return found[0], found[-1]
 
     width = limb_width(max(each.bits for each in facts), points, lengths)
-    limbs = [-(-each.bits // width) for each in facts]
+    limbs = [len(each) for each in squares[width]]
     tell = _Steps(on_done, sum(limbs) + limbs[0] + limbs[-1] - 1)
     spectra = []
     for number, (each, count) in enumerate(zip(sides, limbs, strict=True)):
@@ -242,27 +270,27 @@ class _Facts:
     total: int
 
 
-def _facts_of(store: Store, engine: Engine, source: StoredArray) -> _Facts:
+def _facts_of(store: Store, engine: Engine, source: Part) -> _Facts:
     parts = engine.map(partial(_facts_in, store, source), parts_of(size_of(source)))
     return _Facts(max(part.bits for part in parts), sum(part.total for part in parts))
 
 
-def _facts_in(store: Store, source: StoredArray, bounds: tuple[int, int]) -> _Facts:
-    values = store.read_rows(source, *bounds).astype(np.int64, copy=False)
+def _facts_in(store: Store, source: Part, bounds: tuple[int, int]) -> _Facts:
+    values = _read(store, source, *bounds).astype(np.int64, copy=False)
     largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
     high, low = values >> 32, values & 0xFFFFFFFF
     return _Facts(largest.bit_length() + 1, int(high.sum()) * 2**32 + int(low.sum()))
 
 
-def _limb_squares(store: Store, engine: Engine, source: StoredArray, width: int) -> list[float]:
+def _limb_squares(store: Store, engine: Engine, source: Part, width: int) -> list[float]:
     """Squared L2 norm of every limb."""
     parts = engine.map(partial(_limb_squares_in, store, source, width), parts_of(size_of(source)))
     longest = max(len(part) for part in parts)
     return [sum(part[i] for part in parts if i < len(part)) for i in range(longest)]
 
 
-def _limb_squares_in(store: Store, source: StoredArray, width: int, bounds: tuple[int, int]) -> list[float]:
-    limbs = digits(store.read_rows(source, *bounds), width)
+def _limb_squares_in(store: Store, source: Part, width: int, bounds: tuple[int, int]) -> list[float]:
+    limbs = digits(_read(store, source, *bounds), width)
     return [float(np.square(limb, dtype=np.float64).sum()) for limb in limbs]
 
 
@@ -294,7 +322,7 @@ def _accumulated(store: Store, before: StoredArray | None, shift: int, start: in
 
 @dataclass(frozen=True)
 class LongAnswers:
-    """Answers of all filters, (filters * steps,) float64, and every filter's standard error."""
+    """Answers of all blocks of queries, one after another, float64, and the standard error of each block."""
 
     answers: StoredArray
     errors: tuple[float, ...]
@@ -312,16 +340,18 @@ def long_answers(
 ) -> LongAnswers:
     """What was measured, read through every filter; stored under ``name`` with the standard errors as its facts."""
     _, _, filters = line_of(workload)
-    points, work = grid.kernel.points, store.scratch()
-    tell = _Steps(on_done, 2 + 2 * len(filters))
+    kernel, points, work = grid.kernel, grid.kernel.points, store.scratch()
+    tell = _Steps(on_done, 1 + kernel.series + (1 + kernel.series) * len(filters))
     scaled = partial(_scaled, grid.spacing)
-    given, seen = (
-        fourier(
-            store, engine, Derived(points, (each,), scaled, 4 * 8, f"times {grid.spacing}"), f"{work}/{what}", on_done=tell
-        )
-        for what, each in (("given", _taps_of(store, grid.kernel)), ("seen", measured))
-    )
-    read, errors = [], []
+
+    def spectrum(of: Part, to: str) -> StoredArray:
+        vector = Derived(points, (of,), scaled, 4 * 8, f"times {grid.spacing}")
+        return fourier(store, engine, vector, f"{work}/{to}", on_done=tell)
+
+    given = spectrum(_taps_of(store, kernel), "given")
+    seen = [spectrum(View(measured, i * points, 1, points), f"seen-{i}") for i in range(kernel.series)]
+    read: list[list[StoredArray]] = []
+    errors = []
     for i, each in enumerate(filters):
         asked = _spectrum(store, engine, each, points, f"{work}/asked", tell)
         ranges = parts_of(size_of(asked))
@@ -329,10 +359,14 @@ def long_answers(
         least = NEGLIGIBLE * largest
         squares = engine.map(partial(_reading_squares, store, asked, given, points, least), ranges)
         errors.append(math.sqrt(math.fsum(squares) / points) * noise.deviation * grid.spacing)
-        reading = Derived(size_of(asked), (asked, given, seen), partial(_read, least), 16 * 9, "reading", {"steps": points})
-        read.append(inverse_fourier(store, engine, reading, f"{work}/answers-{i}", on_done=tell))
+        through = partial(_read_through, least)
+        read.append([])
+        for j, one in enumerate(seen):
+            reading = Derived(size_of(asked), (asked, given, one), through, 16 * 9, "reading", {"steps": points})
+            read[-1].append(inverse_fourier(store, engine, reading, f"{work}/answers-{i}-{j}", on_done=tell))
         store.delete(asked.name)
-    answers = gathered(store, engine, read, grid.kernel.steps, name, {"errors": errors})
+    after = math.prod(kernel.shape[kernel.place + 1 :])
+    answers = gathered(store, engine, read, kernel.steps, after, name, {"errors": errors})
     store.delete(work)
     return LongAnswers(answers, tuple(errors))
 
@@ -354,28 +388,38 @@ def _reading_squares(
     return float(_multiplicity(points, *bounds) @ (found.real**2 + found.imag**2))
 
 
-def _read(least: float, start: int, count: int, asked: Matrix, given: Matrix, seen: Matrix) -> Matrix:
+def _read_through(least: float, start: int, count: int, asked: Matrix, given: Matrix, seen: Matrix) -> Matrix:
     del start, count
     return _reading(least, asked, given) * seen
 
 
 def gathered(
-    store: Store, engine: Engine, parts: list[StoredArray], steps: int, name: str, facts: dict[str, Any]
+    store: Store,
+    engine: Engine,
+    blocks: list[list[StoredArray]],
+    steps: int,
+    after: int,
+    name: str,
+    facts: dict[str, Any],
 ) -> StoredArray:
-    """The first steps of every part, one part after another."""
-    plan = store.plan(name, (len(parts) * steps,), np.float64)
+    """The first steps of every series of every block, in the order of the block's rows: ``after`` series stand side by side."""
+    lanes = [block[i : i + after] for block in blocks for i in range(0, len(block), after)]
+    plan = store.plan(name, (len(lanes) * steps * after,), lanes[0][0].plan.dtype)
     store.begin(plan)
-    digests = engine.map(partial(_write_gathered, store, plan, parts, steps), list(range(plan.shards)))
+    digests = engine.map(partial(_write_gathered, store, plan, lanes, steps), list(range(plan.shards)))
     return store.finish(plan, digests, facts)
 
 
-def _write_gathered(store: Store, plan: Any, parts: list[StoredArray], steps: int, shard: int) -> str:
+def _write_gathered(store: Store, plan: ArrayPlan, lanes: list[list[StoredArray]], steps: int, shard: int) -> str:
     start, stop = plan.bounds(shard)
     rows = []
-    for i, part in enumerate(parts):
-        first, last = max(start - i * steps, 0), min(stop - i * steps, steps)
+    for i, lane in enumerate(lanes):
+        width = len(lane)
+        first, last = max(start - i * steps * width, 0), min(stop - i * steps * width, steps * width)
         if first < last:
-            rows.append(store.read_rows(part, first, last))
+            low, high = first // width, -(-last // width)
+            side_by_side = np.stack([store.read_rows(part, low, high) for part in lane], axis=1).ravel()
+            rows.append(side_by_side[first - low * width : last - low * width])
     return store.write_shard(plan, shard, np.concatenate(rows))
 
 

@@ -62,6 +62,26 @@ class Target:
 
 
 @dataclass(frozen=True)
+class View:
+    """Every ``stride``-th value of a stored vector, from ``first``."""
+
+    array: StoredArray
+    first: int
+    stride: int
+    size: int
+
+    @property
+    def digest(self) -> str:
+        """Tells it from other views."""
+        return f"{self.array.digest}[{self.first}::{self.stride}]"
+
+    def read(self, store: Store, start: int, stop: int) -> Array:
+        """Values start..stop."""
+        low = self.first + start * self.stride
+        return store.read_rows(self.array, low, self.first + (stop - 1) * self.stride + 1)[:: self.stride]
+
+
+@dataclass(frozen=True)
 class Derived:
     """A vector that is made where it is read, of stored ones of the same length (shorter ones end in zeros) or of nothing.
 
@@ -72,7 +92,7 @@ class Derived:
     """
 
     size: int
-    parts: tuple[StoredArray, ...]
+    parts: tuple[StoredArray | View, ...]
     make: Callable[..., Array]
     bytes_each: int
     about: str = ""
@@ -87,8 +107,11 @@ class Derived:
         """Values start..stop."""
         found = []
         for part in self.parts:
-            end = min(stop, part.plan.shape[0])
-            rows = store.read_rows(part, start, end) if start < end else np.empty(0, dtype=part.plan.dtype)
+            end = min(stop, size_of(part))
+            if start < end:
+                rows = part.read(store, start, end) if isinstance(part, View) else store.read_rows(part, start, end)
+            else:
+                rows = np.zeros(0, dtype=(part.array if isinstance(part, View) else part).plan.dtype)
             found.append(np.pad(rows, (0, stop - start - rows.size)) if rows.size < stop - start else rows)
         return self.make(start, stop - start, *found)
 
@@ -96,9 +119,9 @@ class Derived:
 Source = StoredArray | Derived
 
 
-def size_of(source: Source) -> int:
+def size_of(source: Source | View) -> int:
     """Number of values."""
-    return source.size if isinstance(source, Derived) else source.plan.shape[0]
+    return source.plan.shape[0] if isinstance(source, StoredArray) else source.size
 
 
 def passes(

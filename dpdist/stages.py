@@ -915,7 +915,7 @@ def _answer_long(context: Context, planned: Plan, grid: LongGrid, measured: Stor
     whole = planned.spec.postprocess.integer
     wide = float(planned.noise.half_width_95(0.0))
     halves = tuple(error * wide + (0.5 if whole else 0.0) for error in errors)
-    steps = grid.kernel.steps  # as many as a formula has rows
+    steps = grid.kernel.steps * grid.kernel.series
     return Answers(StoredColumn(context.store, answers, 1.0, whole), Steps(errors, steps), Steps(halves, steps))
 
 

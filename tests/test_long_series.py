@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -15,18 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist import report
-from dpdist.domain import Attribute, EvenEdges
+from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.engine import Engine
-from dpdist.long_series import long_answers, long_convolution, long_measurement
+from dpdist.long_series import _exact_around, long_answers, long_convolution, long_measurement
 from dpdist.operators import Circulant, Toeplitz
 from dpdist.operators.toeplitz import PowerTaps
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruct import filtered_answers
 from dpdist.store import Store
 from dpdist.strategies import convolution, singular_value_bound
-from dpdist.strategies.convolution import is_long, pinched_bound
+from dpdist.strategies.convolution import is_long, line_of, pinched_bound
 from dpdist.strategies.grid import grid_of
-from dpdist.strategies.kernel_grid import KernelGrid, LongGrid
+from dpdist.strategies.kernel_grid import KernelGrid, LongGrid, exact_convolution, kernel_grid
 from dpdist.strategies.planner import considered, why_not
 from dpdist.workloads import Workload, filtered, union
 from dpdist.workloads.filters import RowNames, baxter_king, exponential, hodrick_prescott, polynomial, running_sum, window
@@ -52,7 +54,21 @@ def asked(steps: int) -> dict[str, Workload]:
     }
 
 
-ASKED = {**asked(STEPS), "circular mean": filtered(4096, "x0", [window(7, mean=True)], circular=True)}
+def by(*others: str, place: int) -> Workload:
+    """Windows and decays of a series for every value of other attributes, which stand before and after it in the table."""
+    attributes = [Attribute(name, categories=tuple(name + str(i) for i in range(size))) for name, size in OTHERS.items()]
+    attributes.insert(place, Attribute("t", edges=EvenEdges(0, 1, 1500)))
+    return filtered(Domain(tuple(attributes)), "t", [window(24), exponential(0.9, 1500)], by=others)
+
+
+OTHERS = {"sex": 2, "work": 3, "not asked for": 2}
+ASKED = {
+    **asked(STEPS),
+    "circular mean": filtered(4096, "x0", [window(7, mean=True)], circular=True),
+    "by what follows": by("sex", place=0),
+    "by what precedes": by("work", place=3),
+    "by both": by("sex", "work", place=1),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +98,9 @@ def test_strategy_measurement_and_answers_are_those_in_memory(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload, store, engine = ASKED[name], Store(tmp_path), engine_of(2**20)
-    steps = workload.shape[1]
+    axis, axes, filters = line_of(workload)
+    steps, table = filters[0].n, tuple(workload.domain.shape[a] for a in axes)
+    series = math.prod(table) // steps
     assert is_long(workload)
     strategy = long_convolution(store, engine, workload, "taps")
     assert strategy.long is not None
@@ -101,26 +119,45 @@ def test_strategy_measurement_and_answers_are_those_in_memory(
     grid = grid_of(strategy, workload, neighbours="add-remove", most_records=3)
     assert isinstance(grid, LongGrid)
     assert grid.sensitivity_squared == 9 * strategy.long.square
-    assert (
-        grid_of(strategy, workload, neighbours="replace-one", most_records=1).sensitivity_squared == 4 * strategy.long.square
+    assert grid.rows == series * points
+    unknown = grid_of(strategy, workload, neighbours="replace-one", most_records=1)
+    assert unknown.sensitivity_squared == 4 * strategy.long.square
+    moving = long_convolution(store, engine, workload, "taps", moves=True)
+    assert moving.long is not None
+    assert moving.long.farthest is not None
+    columns = np.stack([np.roll(taps, shift) for shift in range(0, steps, 7)]).astype(object)
+    seen = int(((columns[1:] - columns[0]) ** 2).sum(axis=1).max())  # every seventh step; the grid in memory looks at all
+    assert seen <= moving.long.farthest <= 4 * moving.long.square
+    exactly = kernel_grid(
+        replace(memory, kernel=replace(memory.kernel, values=taps * 2.0**-30)),
+        workload.domain.shape,
+        neighbours="replace-one",
+        most_records=1,
     )
-    same = KernelGrid(taps, True, (steps,), 0, (0,), grid.spacing, grid.sensitivity_squared)
-    counts = np.random.default_rng(1).poisson(20, steps).astype(np.int64)
+    known = grid_of(moving, workload, neighbours="replace-one", most_records=1)
+    assert known.sensitivity_squared <= exactly.sensitivity_squared
+    assert known.sensitivity_squared in (moving.long.farthest, 2 * moving.long.square)
+    if series > 1:
+        assert known.sensitivity_squared == exactly.sensitivity_squared
+    same = KernelGrid(taps, True, table, axes.index(axis), axes, grid.spacing, grid.sensitivity_squared)
+    counts = np.random.default_rng(1).poisson(20, series * steps).astype(np.int64)
     counts[::400] = 2**31  # limbs on both sides
     exact = long_measurement(store, engine, grid, store.put("counts", counts))
-    np.testing.assert_array_equal(store.read(exact), same.measure(counts))
+    by_step = store.read(exact).reshape(series, points).T.ravel()
+    np.testing.assert_array_equal(by_step, same.measure(counts))
 
     noise = Noise("gaussian", 2**33)
-    measured = store.put("measured", store.read(exact) + noise.draw(b"1" * 32, start=0, count=points))
+    measured = store.put("measured", store.read(exact) + noise.draw(b"1" * 32, start=0, count=grid.rows))
     answers = long_answers(store, engine, workload, grid, measured, noise, "answers")
-    expected, errors = filtered_answers(workload, same, store.read(measured), noise)
+    noisy = store.read(measured).reshape(series, points).T.ravel()
+    expected, errors = filtered_answers(workload, same, noisy, noise)
     np.testing.assert_allclose(store.read(answers.answers), expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
-    np.testing.assert_allclose(np.repeat(answers.errors, steps), errors, rtol=1e-9)
+    np.testing.assert_allclose(np.repeat(answers.errors, series * steps), errors, rtol=1e-9)
     multiplier = noise.deviation * grid.spacing  # of unit sensitivity
     np.testing.assert_allclose(answers.errors, np.array(strategy.long.deviations) * multiplier, rtol=1e-3)
     weights = np.array([block.weight for block in workload.blocks])
     assert strategy.workload_cost == pytest.approx(
-        steps * float((weights * strategy.long.deviations) @ (weights * strategy.long.deviations))
+        series * steps * float((weights * strategy.long.deviations) @ (weights * strategy.long.deviations))
     )
     assert not list((tmp_path / "scratch").rglob("whole.json")) or {
         p.parent.name for p in (tmp_path / "scratch").rglob("whole.json")
@@ -149,7 +186,7 @@ def test_a_wrong_convolution_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, LongGrid)
     counts = store.put("counts", np.full(STEPS, 2**20))
-    monkeypatch.setattr("dpdist.long_series.limb_width", lambda *_: 31)
+    monkeypatch.setattr("dpdist.long_series.limb_width", lambda widest, length, lengths: lengths(31) and 31)
     with pytest.raises(FloatingPointError, match="not exact|sum check"):
         long_measurement(store, engine, grid, counts)
 
@@ -215,21 +252,67 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     assert small.tree(Path(again.folder)) == first
 
 
+@pytest.mark.parametrize(
+    "broken", ["dpdist.long_series.inverse_fourier", "dpdist.stages.draw", "dpdist.long_series.gathered"]
+)
+def test_an_interrupted_release_goes_on_with_the_same_bytes(home: Path, broken: str) -> None:
+    """Stopped while it measures, draws or answers: one charge, and the bytes of an undisturbed run."""
+    path = release(home.parent / "data")
+    small.reserved(path, home)
+    expected = small.undisturbed(path, home)
+    with mock.patch(broken, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        small.run(path, home)
+    done = small.run(path, home)
+    assert not done.charged
+    assert small.tree(Path(done.folder)) == expected
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_a_release_of_several_series(home: Path) -> None:
+    """Two series side by side: every row of the table is the series, and the step, that it says."""
+    state = np.random.default_rng(4)
+    table = pa.table({"t": state.integers(0, STEPS, 60_000), "sex": state.choice(["f", "m"], 60_000, p=[0.2, 0.8])})
+    path = small.write(
+        home.parent / "data",
+        table=table,
+        domain={"t": {"from": 0, "to": STEPS - 1}, "sex": {"categories": ["f", "m"]}},
+        workload=[{"filters": {"of": "t", "by": ["sex"], "apply": [{"window": 200}]}}],
+        budget={"rho": 0.1},
+        ledger={"dataset": "several", "cap": {"rho": 0.1}},
+    )
+    done = small.run(path, home)
+    assert isinstance(done.plan.grid, LongGrid)
+    found = report.load(Path(done.folder))[0].to_pandas()
+    assert found["query"].tolist()[:3] == ["t at 0, sex f", "t at 0, sex m", "t at 1, sex f"]
+    records = table.to_pandas()
+    for sex in ("f", "m"):
+        sums = np.cumsum(np.bincount(records.loc[records["sex"] == sex, "t"], minlength=STEPS))
+        truth = sums - np.concatenate([np.zeros(200), sums[:-200]])
+        mine = found[found["sex"] == sex]
+        away = (mine["answer"].to_numpy() - truth) / mine["standard_error"].to_numpy()
+        assert 0.6 < math.sqrt(float((away**2).mean())) < 1.4
+
+
 def test_what_the_planner_says() -> None:
     workload = ASKED["window"]
     assert considered("auto", "l2", workload) == ("convolution",)
     reasons = why_not("l2", workload)
     assert "streamed" in reasons["identity"]
     assert "pure" not in reasons["identity"]
-    several = filtered(small_domain(), "t", [window(24)], by=("sex",))
-    assert not is_long(several)
     assert not is_long(filtered(3001, "x0", [window(3)], circular=True))
 
 
-def small_domain() -> Any:
-    from dpdist.domain import Domain
-
-    return Domain((Attribute("t", edges=EvenEdges(0, 1, STEPS)), Attribute("sex", categories=("f", "m"))))
+@pytest.mark.parametrize("bits", [2, 3, 9, 10, 11, 19, 20, 21, 30])
+def test_whole_convolutions_are_exact_for_every_width(bits: int, tmp_path: Path) -> None:
+    """Also where the largest values need one limb more than their bits say."""
+    store, state, largest = Store(tmp_path), np.random.default_rng(bits), 2 ** (bits - 1) - 1
+    left, right = (state.integers(-largest, largest + 1, 64) for _ in range(2))
+    left[:4], right[:3] = (largest, -largest, largest, largest), (largest, -largest, largest)
+    found = _exact_around(store, engine_of(), store.put("left", left), store.put("right", right), 64, None)
+    np.testing.assert_array_equal(store.read(found), exact_convolution(left, right[:, None], 64)[:, 0])
+    alone = _exact_around(store, engine_of(), store.put("left", left), None, 64, None)
+    turned = np.roll(left[::-1], 1)
+    np.testing.assert_array_equal(store.read(alone), exact_convolution(left, turned[:, None], 64)[:, 0])
 
 
 @given(

@@ -76,7 +76,7 @@ def line_of(workload: Workload) -> tuple[int, tuple[int, ...], list[Toeplitz]]:
 
 
 def is_long(workload: Workload) -> bool:
-    """Whether the workload goes through the store: formulas over many cells, or filters of one long series.
+    """Whether the workload goes through the store: formulas over many cells, or filters of long series.
 
     A long circle is a power of two.
     """
@@ -84,9 +84,8 @@ def is_long(workload: Workload) -> bool:
         return workload.blocks[0].queries > LONG_STEPS
     if not is_filters(workload):
         return False
-    axis, axes, filters = line_of(workload)
-    steps = filters[0].n
-    return steps > LONG_STEPS and axes == (axis,) and not (filters[0].circular and steps & (steps - 1))
+    first = line_of(workload)[2][0]
+    return first.n > LONG_STEPS and not (first.circular and first.n & (first.n - 1))
 
 
 def is_dyadic(workload: Workload) -> bool:
@@ -161,7 +160,7 @@ PINCHED_STEPS = 2**20
 
 
 def pinched_bound(workload: Workload) -> float:
-    """What no strategy can beat for a long series that ends: its blocks of steps along the diagonal alone cost as much.
+    """What no strategy can beat for one long series that ends: its blocks of steps along the diagonal alone cost as much.
 
     The singular values of a matrix sum to at least those of its diagonal blocks (Bhatia 1997, section IV.2), and every block of as
     many steps of one filter is the same. Those of a running sum are known for all steps.

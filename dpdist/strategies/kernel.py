@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -43,8 +44,8 @@ class LongKernel:
         name, digest: of the stored numbers, (points,) int64; the strategy's are ``spacing`` times these.
         square: their sum of squares, exact: the squared length of every column.
         farthest: the largest squared distance of two columns, or of one from nothing, exact; None where it was not asked for.
-        steps: columns of the strategy: cells of the counted table.
-        axes: attributes of that table.
+        axes, shape: attributes of the counted table and their sizes; a filter runs along the ``place``-th of them, and every
+            combination of the others is a series of its own.
         deviations: standard error of the queries of every block, at noise multiplier 1.
     """
 
@@ -55,9 +56,20 @@ class LongKernel:
     spacing: float
     square: int
     farthest: int | None
-    steps: int
     axes: tuple[int, ...]
+    shape: tuple[int, ...]
+    place: int
     deviations: tuple[float, ...]
+
+    @property
+    def steps(self) -> int:
+        """Steps of a series."""
+        return math.prod(self.shape) if self.kind == "characters" else self.shape[self.place]
+
+    @property
+    def series(self) -> int:
+        """How many series there are."""
+        return math.prod(self.shape) // self.steps
 
 
 class StoredRows(Operator):
@@ -65,7 +77,7 @@ class StoredRows(Operator):
 
     def __init__(self, kernel: LongKernel) -> None:
         self.long = kernel
-        self.shape = (kernel.points, kernel.steps)
+        self.shape = (kernel.points * kernel.series, kernel.steps * kernel.series)
         self.integral = False
 
     def matvec(self, x: Matrix) -> Matrix:
@@ -79,4 +91,4 @@ class StoredRows(Operator):
         return OutOfMemory("a strategy in the store", 8 * self.long.points, 8 * LONG_STEPS, cure)
 
     def description(self) -> tuple[object, ...]:
-        return ("stored rows", self.long.kind, self.long.digest, self.long.spacing, self.long.steps)
+        return ("stored rows", self.long.kind, self.long.digest, self.long.spacing, self.long.shape, self.long.place)

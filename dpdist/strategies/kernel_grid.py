@@ -122,7 +122,7 @@ class LongGrid(Lattice):
     @property
     def rows(self) -> int:
         """Number of measured values."""
-        return self.kernel.points
+        return self.kernel.points * self.kernel.series
 
     @property
     def digest(self) -> str:
@@ -132,7 +132,8 @@ class LongGrid(Lattice):
             kernel.kind,
             kernel.digest,
             kernel.points,
-            kernel.steps,
+            kernel.shape,
+            kernel.place,
             kernel.axes,
             self.spacing,
             self.sensitivity_squared,
@@ -142,7 +143,8 @@ class LongGrid(Lattice):
 
 def long_grid(kernel: LongKernel, *, neighbours: Neighbours, most_records: int) -> LongGrid:
     """The integer grid of a stored strategy. A record that moves, of which more is not known, leaves and enters: twice the length."""
-    moved = 4 * kernel.square if kernel.farthest is None else max(kernel.square, kernel.farthest)
+    apart = 0 if kernel.series == 1 else 2 * kernel.square  # from one series to another
+    moved = 4 * kernel.square if kernel.farthest is None else max(kernel.square, kernel.farthest, apart)
     distance = kernel.square if neighbours == "add-remove" else moved
     return LongGrid(kernel, kernel.spacing, distance * most_records**2)
 
