@@ -542,7 +542,7 @@ def filter_strategy(context: Context, spec: ReleaseSpec, name: str) -> Strategy:
     if is_long(workload) and name == "convolution":
 
         def tell(done: int, total: int) -> None:
-            context.progress("plan", f"{done} of {total} hundredths of transforms")
+            context.progress("plan", f"{done} of {total} steps of the transforms")
 
         find = long_characters if is_dyadic(workload) else long_convolution
         kept_as, moves = f"strategies/{workload.fingerprint[:32]}-{name}-long", spec.neighbours == "replace-one"
@@ -598,7 +598,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
     spec = planned.spec
 
     def tell(done: int, total: int) -> None:
-        context.progress("measure", f"{done} of {total} hundredths of transforms")
+        context.progress("measure", f"{done} of {total} steps of the transforms")
 
     name = _measurement_name(spec.release)
     drawn = f"{planned.noise.kind}{planned.noise.scale}"
@@ -903,7 +903,7 @@ def _answer_long(context: Context, planned: Plan, grid: LongGrid, measured: Stor
     """Answers of filters of a long series, or of formulas over many cells; every one has one standard error."""
 
     def tell(done: int, total: int) -> None:
-        context.progress("answer", f"{done} of {total} hundredths of transforms")
+        context.progress("answer", f"{done} of {total} steps of the transforms")
 
     if context.store.exists(name):
         answers = context.store.open(name)

@@ -21,7 +21,7 @@ class Measurement:
     """One point of one line: its panel, its x, the name of its line, the work that measures it, and how much that is.
 
     Attributes:
-        effort: cells, times four or sixteen for slow optimisers; small efforts come first.
+        effort: cells, times five or sixteen for slow optimisers; small efforts come first.
     """
 
     panel: str

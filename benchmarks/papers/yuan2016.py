@@ -76,7 +76,7 @@ def flat(workload: Workload) -> Workload:
 
 
 def effort(n: int, mechanism: str) -> int:
-    return {"ESM": 16, "LRM": 4, "COA, 10 Newton steps": 4}.get(mechanism, 1) * n
+    return {"ESM": 16, "LRM": 5, "COA, 10 Newton steps": 5}.get(mechanism, 1) * n
 
 
 def solved(make: Callable[[], Workload], mechanism: str) -> Found:

@@ -156,7 +156,7 @@ def _bound_of_ends(workload: Workload, filters: list[Toeplitz]) -> float:
 
 
 PINCHED_STEPS = 2**20
-"""Steps of the blocks along the diagonal that bound a long series."""
+"""Most steps of the blocks along the diagonal that bound a long series."""
 
 
 def pinched_bound(workload: Workload) -> float:
@@ -170,7 +170,8 @@ def pinched_bound(workload: Workload) -> float:
     if len(filters) == 1 and _is_running_sum(first):
         parts = (_running_sum_norm(n, start, min(start + PINCHED_STEPS, n)) for start in range(0, n, PINCHED_STEPS))
         return (workload.blocks[0].weight * abs(float(first.taps.read(0, 1)[0])) * math.fsum(parts)) ** 2 / n * (1 - 1e-12)
-    size = min(n, PINCHED_STEPS)
+    count = -(-n // PINCHED_STEPS)
+    size = n // count  # few steps are left over
     blocks = []
     for each in filters:  # the lags that reach within a block
         begin = max(0, 1 - size - each.first_lag)
@@ -178,7 +179,7 @@ def pinched_bound(workload: Workload) -> float:
         blocks.append(Toeplitz(size, each.taps.read(begin, end), each.first_lag + begin))
     weights = [block.weight for block in workload.blocks]
     alone = sum(_nuclear_norm(blocks[i : i + 1], weights[i : i + 1]) ** 2 for i in range(len(blocks)))
-    return (n // size) ** 2 * max(alone, _nuclear_norm(blocks, weights) ** 2) / n
+    return count**2 * max(alone, _nuclear_norm(blocks, weights) ** 2) / n
 
 
 def _running_sum_norm(n: int, start: int, stop: int) -> float:
