@@ -59,7 +59,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Steps:
+class BlocksColumn:
     """The same number for every query of a group, groups of one size."""
 
     values: tuple[float, ...]
@@ -73,6 +73,35 @@ class Steps:
     def read(self, start: int, stop: int) -> Matrix:
         """Rows start..stop."""
         return np.array(self.values)[np.arange(start, stop) // self.each]
+
+
+@dataclass(frozen=True)
+class SeriesColumn:
+    """A stored number a step, for every one of several series: ``after`` of them stand side by side, ``before`` one after another."""
+
+    store: Store
+    array: StoredArray
+    after: int
+    before: int
+    factor: float = 1.0
+    added: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self.array.plan.shape[0] * self.after * self.before
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Rows start..stop, checked against the array's digests."""
+        lane = self.array.plan.shape[0] * self.after
+        out = []
+        while start < stop:
+            end, base = min(stop, (start // lane + 1) * lane), start // lane * lane
+            low, high = (start - base) // self.after, -(-(end - base) // self.after)
+            rows = np.repeat(self.store.read_rows(self.array, low, high), self.after)
+            out.append(rows[start - base - low * self.after : end - base - low * self.after])
+            start = end
+        return np.concatenate(out) * self.factor + self.added if out else np.zeros(0)
 
 
 def least_positive(column: Column) -> float:

@@ -10,12 +10,13 @@ from functools import partial
 
 import numpy as np
 
+from dpdist.columns import BlocksColumn
 from dpdist.engine import Engine, OnDone
-from dpdist.long_series import LongAnswers, gathered, parts_of, squares_in
+from dpdist.long_series import LongAnswers, gathered, least_in, mapped, parts_of, squares_in
 from dpdist.operators import Dyadic, Hadamard, Kronecker, Matrix
 from dpdist.passes import Derived, Source, size_of
 from dpdist.privacy.noise import Noise
-from dpdist.store import ArrayPlan, Store, StoredArray
+from dpdist.store import Store, StoredArray
 from dpdist.strategies.base import CLOSED_FORM, Strategy
 from dpdist.strategies.convolution import NEGLIGIBLE
 from dpdist.strategies.kernel import LongKernel, StoredRows
@@ -121,7 +122,7 @@ def _farthest(store: Store, engine: Engine, weights: StoredArray, square: int, o
     squares = Derived(cells, (weights,), _squared, 24, "squares")
     turned = _hadamard(store, engine, squares, f"{work}/turned", on_done)
     parts = [(max(1, start), stop) for start, stop in parts_of(cells)]
-    least = min(engine.map(partial(_least, store, turned), parts))
+    least = min(engine.map(partial(least_in, store, turned), parts))
     store.delete(work)
     return max(square, 2 * (square - least))
 
@@ -129,10 +130,6 @@ def _farthest(store: Store, engine: Engine, weights: StoredArray, square: int, o
 def _squared(start: int, count: int, values: Matrix) -> Matrix:
     del start, count
     return values * values
-
-
-def _least(store: Store, source: StoredArray, bounds: tuple[int, int]) -> int:
-    return int(store.read_rows(source, *bounds).min())
 
 
 def formula_measurement(
@@ -174,7 +171,7 @@ def long_formula_answers(
         store.delete(asked.name)
     answers = gathered(store, engine, read, cells, 1, name, {"errors": errors})
     store.delete(work)
-    return LongAnswers(answers, tuple(errors))
+    return LongAnswers(answers, BlocksColumn(tuple(errors), cells))
 
 
 def _reading(cells: int, asked: Matrix, weights: Matrix) -> Matrix:
@@ -189,17 +186,3 @@ def _reading_squares(store: Store, asked: StoredArray, weights: StoredArray, cel
 def _read(cells: int, start: int, count: int, asked: Matrix, weights: Matrix, measured: Matrix) -> Matrix:
     del start, count
     return _reading(cells, asked, weights) * measured
-
-
-def mapped(
-    store: Store, engine: Engine, source: Derived, name: str, dtype: type, facts: dict[str, object] | None = None
-) -> StoredArray:
-    """A derived vector, written down."""
-    plan = store.plan(name, (source.size,), dtype)
-    store.begin(plan)
-    digests = engine.map(partial(_write, store, plan, source), list(range(plan.shards)))
-    return store.finish(plan, digests, facts)
-
-
-def _write(store: Store, plan: ArrayPlan, source: Derived, shard: int) -> str:
-    return store.write_shard(plan, shard, source.read(store, *plan.bounds(shard)))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.columns import batches
+from dpdist.columns import BlocksColumn, Column, batches
 from dpdist.engine import Engine, OnDone
 from dpdist.operators import Matrix, Toeplitz
 from dpdist.passes import Derived, View, size_of
@@ -25,7 +25,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.store import ArrayPlan, Store, StoredArray
 from dpdist.strategies.base import CLOSED_FORM, Strategy
 from dpdist.strategies.convolution import NEGLIGIBLE, line_of, pinched_bound
-from dpdist.strategies.kernel import LongKernel, StoredRows
+from dpdist.strategies.kernel import LongKernel, StoredRows, circle_of_past
 from dpdist.strategies.kernel_grid import LongGrid, digits, limb_width, square_of
 from dpdist.strategies.lattice import GRID_BITS
 from dpdist.stream import fourier, inverse_fourier, spectrum_shape
@@ -77,12 +77,13 @@ def _farthest(store: Store, engine: Engine, taps: StoredArray, square: int, step
     points = size_of(taps)
     ranges = [(1, steps), (points - steps + 1, points)]
     parts = [(low, min(low + PART, stop)) for start, stop in ranges for low in range(start, stop, PART)]
-    least = min(engine.map(partial(_least, store, around), parts), default=0)
+    least = min(engine.map(partial(least_in, store, around), parts), default=0)
     store.delete(around.name)
     return max(square, 2 * square - 2 * least)
 
 
-def _least(store: Store, source: StoredArray, bounds: tuple[int, int]) -> int:
+def least_in(store: Store, source: StoredArray, bounds: tuple[int, int]) -> int:
+    """The smallest value of a part."""
     return int(store.read_rows(source, *bounds).min())
 
 
@@ -96,7 +97,7 @@ def _find_taps(
 ) -> None:
     points, steps, work = _circle(filters), filters[0].n, store.scratch()
     weights = [block.weight for block in workload.blocks]
-    tell = _Steps(on_done, len(filters) + 1)
+    tell = Steps(on_done, len(filters) + 1)
     spectra = [_spectrum(store, engine, each, points, f"{work}/asked-{i}", tell) for i, each in enumerate(filters)]
     scales = [Scale(weight, spectrum) for weight, spectrum in zip(weights, spectra, strict=True)]
     ranges = parts_of(size_of(spectra[0]))
@@ -188,10 +189,11 @@ def long_measurement(
 ) -> StoredArray:
     """z, (series * points,) int64 and exact, without noise, series after series: private. A scratch array that the caller deletes."""
     kernel, work = grid.kernel, store.scratch()
-    taps = _taps_of(store, kernel)
-    tell = _Steps(on_done, kernel.series)
-    made = [_exact_around(store, engine, taps, each, kernel.points, tell) for each in _series_of(kernel, counts)]
-    if len(made) == 1:
+    taps = taps_of(store, kernel)
+    tell = Steps(on_done, kernel.series)
+    around = kernel.points if kernel.kind == "filter" else circle_of_past(kernel.steps)
+    made = [_exact_around(store, engine, taps, each, around, tell) for each in _series_of(kernel, counts)]
+    if len(made) == 1 and around == kernel.points:
         return made[0]
     whole = gathered(store, engine, [made], kernel.points, 1, f"{work}-z", {})
     for each in made:
@@ -228,7 +230,7 @@ def _exact_around(
 
     width = limb_width(max(each.bits for each in facts), points, lengths)
     limbs = [len(each) for each in squares[width]]
-    tell = _Steps(on_done, sum(limbs) + limbs[0] + limbs[-1] - 1)
+    tell = Steps(on_done, sum(limbs) + limbs[0] + limbs[-1] - 1)
     spectra = []
     for number, (each, count) in enumerate(zip(sides, limbs, strict=True)):
         made = [
@@ -240,7 +242,7 @@ def _exact_around(
     for shift in range(limbs[0] + limbs[-1] - 1):
         pairs = [(spectra[0][i], spectra[-1][shift - i]) for i in range(limbs[0]) if 0 <= shift - i < limbs[-1]]
         flat = tuple(part for pair in pairs for part in pair)
-        multiply = partial(_products, right is None)
+        multiply = partial(products, right is None)
         product = Derived(
             size_of(flat[0]), flat, multiply, 16 * (len(flat) + 3), f"products of limbs {shift}", {"steps": points}
         )
@@ -256,7 +258,8 @@ def _exact_around(
     return total
 
 
-def _taps_of(store: Store, kernel: LongKernel) -> StoredArray:
+def taps_of(store: Store, kernel: LongKernel) -> StoredArray:
+    """A strategy's stored numbers: the very ones it was planned with."""
     taps = store.open(kernel.name)
     assert taps.digest == kernel.digest
     return taps
@@ -300,7 +303,7 @@ def _digit(width: int, number: int, start: int, count: int, values: Matrix) -> M
     return limbs[number].astype(np.float64) if number < len(limbs) else np.zeros(values.size)
 
 
-def _products(reversed_: bool, start: int, count: int, *spectra: Matrix) -> Matrix:
+def products(reversed_: bool, start: int, count: int, *spectra: Matrix) -> Matrix:
     """Sum of products of pairs of spectra; ``reversed_``: the second series of each runs backwards."""
     del start, count
     out = np.zeros_like(spectra[0])
@@ -322,10 +325,10 @@ def _accumulated(store: Store, before: StoredArray | None, shift: int, start: in
 
 @dataclass(frozen=True)
 class LongAnswers:
-    """Answers of all blocks of queries, one after another, float64, and the standard error of each block."""
+    """Answers of all blocks of queries, one after another, float64, and their standard errors."""
 
     answers: StoredArray
-    errors: tuple[float, ...]
+    errors: Column
 
 
 def long_answers(
@@ -341,14 +344,14 @@ def long_answers(
     """What was measured, read through every filter; stored under ``name`` with the standard errors as its facts."""
     _, _, filters = line_of(workload)
     kernel, points, work = grid.kernel, grid.kernel.points, store.scratch()
-    tell = _Steps(on_done, 1 + kernel.series + (1 + kernel.series) * len(filters))
+    tell = Steps(on_done, 1 + kernel.series + (1 + kernel.series) * len(filters))
     scaled = partial(_scaled, grid.spacing)
 
     def spectrum(of: Part, to: str) -> StoredArray:
         vector = Derived(points, (of,), scaled, 4 * 8, f"times {grid.spacing}")
         return fourier(store, engine, vector, f"{work}/{to}", on_done=tell)
 
-    given = spectrum(_taps_of(store, kernel), "given")
+    given = spectrum(taps_of(store, kernel), "given")
     seen = [spectrum(View(measured, i * points, 1, points), f"seen-{i}") for i in range(kernel.series)]
     read: list[list[StoredArray]] = []
     errors = []
@@ -368,7 +371,7 @@ def long_answers(
     after = math.prod(kernel.shape[kernel.place + 1 :])
     answers = gathered(store, engine, read, kernel.steps, after, name, {"errors": errors})
     store.delete(work)
-    return LongAnswers(answers, tuple(errors))
+    return LongAnswers(answers, BlocksColumn(tuple(errors), kernel.steps * kernel.series))
 
 
 def _scaled(spacing: float, start: int, count: int, values: Matrix) -> Matrix:
@@ -423,7 +426,21 @@ def _write_gathered(store: Store, plan: ArrayPlan, lanes: list[list[StoredArray]
     return store.write_shard(plan, shard, np.concatenate(rows))
 
 
-class _Steps:
+def mapped(
+    store: Store, engine: Engine, source: Derived, name: str, dtype: type, facts: dict[str, object] | None = None
+) -> StoredArray:
+    """A derived vector, written down."""
+    plan = store.plan(name, (source.size,), dtype)
+    store.begin(plan)
+    digests = engine.map(partial(_write, store, plan, source), list(range(plan.shards)))
+    return store.finish(plan, digests, facts)
+
+
+def _write(store: Store, plan: ArrayPlan, source: Derived, shard: int) -> str:
+    return store.write_shard(plan, shard, source.read(store, *plan.bounds(shard)))
+
+
+class Steps:
     """Tells how far several transforms are, one after another."""
 
     def __init__(self, on_done: Callable[[int, int], None] | None, transforms: int) -> None:

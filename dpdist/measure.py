@@ -101,7 +101,7 @@ def _of_tables(
     """z of strategies that are measured from tables of the attributes they ask for."""
     if isinstance(grid, LongGrid):
         _few_enough(_records_in(store, engine, counts))
-        measure = long_measurement if grid.kernel.kind == "filter" else formula_measurement
+        measure = formula_measurement if grid.kernel.kind == "characters" else long_measurement
         return measure(store, engine, grid, counts, on_done)
     if isinstance(grid, TermGrid) and grid.streamed:
         return _streamed_measurement(store, engine, grid, counts)

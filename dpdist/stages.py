@@ -19,12 +19,13 @@ import numpy as np
 import platformdirs
 
 from dpdist import histogram, memory, report
-from dpdist.columns import Column, Constant, Steps, StoredColumn
+from dpdist.columns import BlocksColumn, Column, Constant, StoredColumn
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
 from dpdist.gram import gram as gram_of_workload
 from dpdist.long_formulas import long_characters, long_formula_answers
+from dpdist.long_root import errors_beside, long_root_answers, long_square_root
 from dpdist.long_series import long_answers, long_convolution
 from dpdist.measure import draw, exact_measurement
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
@@ -68,7 +69,7 @@ from dpdist.strategies import (
     wavelet,
 )
 from dpdist.strategies.base import Norm, Solve, Step
-from dpdist.strategies.convolution import is_dyadic, is_long
+from dpdist.strategies.convolution import has_square_root, is_dyadic, is_long
 from dpdist.strategies.dawa import AdaptiveLattice, adaptive_lattice
 from dpdist.strategies.dawa import measured as measured_by_dawa
 from dpdist.strategies.dawa import read as read_dawa
@@ -539,12 +540,13 @@ def filter_strategy(context: Context, spec: ReleaseSpec, name: str) -> Strategy:
     Transforms differ in their last bits between machines and versions; a stream goes on for a year.
     """
     workload = spec.queries
-    if is_long(workload) and name == "convolution":
+    if is_long(workload) and (name == "convolution" or (has_square_root(workload) and spec.stream is None)):
 
         def tell(done: int, total: int) -> None:
             context.progress("plan", f"{done} of {total} steps of the transforms")
 
-        find = long_characters if is_dyadic(workload) else long_convolution
+        over_circle = long_characters if is_dyadic(workload) else long_convolution
+        find = over_circle if name == "convolution" else long_square_root
         kept_as, moves = f"strategies/{workload.fingerprint[:32]}-{name}-long", spec.neighbours == "replace-one"
         return find(context.store, context.engine, workload, kept_as, moves=moves, on_done=tell)
     made = _CLOSED[name](workload)
@@ -905,18 +907,18 @@ def _answer_long(context: Context, planned: Plan, grid: LongGrid, measured: Stor
     def tell(done: int, total: int) -> None:
         context.progress("answer", f"{done} of {total} steps of the transforms")
 
-    if context.store.exists(name):
-        answers = context.store.open(name)
-        errors = tuple(answers.facts["errors"])
-    else:
-        read = long_answers if grid.kernel.kind == "filter" else long_formula_answers
-        made = read(context.store, context.engine, planned.workload, grid, measured, planned.noise, name, tell)
-        answers, errors = made.answers, made.errors
-    whole = planned.spec.postprocess.integer
-    wide = float(planned.noise.half_width_95(0.0))
-    halves = tuple(error * wide + (0.5 if whole else 0.0) for error in errors)
-    steps = grid.kernel.steps * grid.kernel.series
-    return Answers(StoredColumn(context.store, answers, 1.0, whole), Steps(errors, steps), Steps(halves, steps))
+    read = {"filter": long_answers, "past": long_root_answers, "characters": long_formula_answers}[grid.kernel.kind]
+    if not context.store.exists(name):
+        read(context.store, context.engine, planned.workload, grid, measured, planned.noise, name, tell)
+    answers, rows = context.store.open(name), grid.kernel.steps * grid.kernel.series
+    whole, wide = planned.spec.postprocess.integer, float(planned.noise.half_width_95(0.0))
+    answer = StoredColumn(context.store, answers, 1.0, whole)
+    added = 0.5 if whole else 0.0
+    if grid.kernel.kind == "past":
+        error = errors_beside(context.store, grid.kernel, name)
+        return Answers(answer, error, replace(error, factor=wide, added=added))
+    errors = tuple(answers.facts["errors"])
+    return Answers(answer, BlocksColumn(errors, rows), BlocksColumn(tuple(e * wide + added for e in errors), rows))
 
 
 def _estimate(context: Context, planned: Plan, noisy: Matrix, others: tuple[Companion, ...]) -> tuple[Reader, Matrix]:

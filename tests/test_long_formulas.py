@@ -82,9 +82,9 @@ def test_strategy_measurement_and_answers_are_those_in_memory(name: str, memory:
     answers = long_formula_answers(store, engine, workload, grid, store.put("measured", noisy), noise, "answers")
     expected, errors = formula_answers(workload, same, noisy[same.characters], noise)
     np.testing.assert_allclose(store.read(answers.answers), expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
-    np.testing.assert_allclose(np.repeat(answers.errors, 512), errors, rtol=1e-9)
+    np.testing.assert_allclose(np.repeat(answers.errors.values, 512), errors, rtol=1e-9)
     multiplier = noise.deviation * grid.spacing
-    np.testing.assert_allclose(answers.errors, np.array(strategy.long.deviations) * multiplier, rtol=1e-6)
+    np.testing.assert_allclose(answers.errors.values, np.array(strategy.long.deviations) * multiplier, rtol=1e-6)
 
 
 def test_tables_of_truth_are_computed() -> None:

@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from dpdist import report
 from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.engine import Engine
+from dpdist.long_root import binomials, long_root_answers, long_square_root
 from dpdist.long_series import _exact_around, long_answers, long_convolution, long_measurement
 from dpdist.operators import Circulant, Toeplitz
 from dpdist.operators.toeplitz import PowerTaps
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruct import filtered_answers
 from dpdist.store import Store
-from dpdist.strategies import convolution, singular_value_bound
+from dpdist.strategies import convolution, singular_value_bound, square_root
 from dpdist.strategies.convolution import is_long, line_of, pinched_bound
 from dpdist.strategies.grid import grid_of
 from dpdist.strategies.kernel_grid import KernelGrid, LongGrid, exact_convolution, kernel_grid
@@ -152,9 +153,9 @@ def test_strategy_measurement_and_answers_are_those_in_memory(
     noisy = store.read(measured).reshape(series, points).T.ravel()
     expected, errors = filtered_answers(workload, same, noisy, noise)
     np.testing.assert_allclose(store.read(answers.answers), expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
-    np.testing.assert_allclose(np.repeat(answers.errors, series * steps), errors, rtol=1e-9)
+    np.testing.assert_allclose(np.repeat(answers.errors.values, series * steps), errors, rtol=1e-9)
     multiplier = noise.deviation * grid.spacing  # of unit sensitivity
-    np.testing.assert_allclose(answers.errors, np.array(strategy.long.deviations) * multiplier, rtol=1e-3)
+    np.testing.assert_allclose(answers.errors.values, np.array(strategy.long.deviations) * multiplier, rtol=1e-3)
     weights = np.array([block.weight for block in workload.blocks])
     assert strategy.workload_cost == pytest.approx(
         series * steps * float((weights * strategy.long.deviations) @ (weights * strategy.long.deviations))
@@ -162,6 +163,68 @@ def test_strategy_measurement_and_answers_are_those_in_memory(
     assert not list((tmp_path / "scratch").rglob("whole.json")) or {
         p.parent.name for p in (tmp_path / "scratch").rglob("whole.json")
     } == {Path(exact.name).name}
+
+
+SUMS = {
+    "one": lambda: filtered(STEPS, "x0", [running_sum(STEPS)]),
+    "weighted": lambda: union(filtered(STEPS, "x0", [running_sum(STEPS)]), weights=(3.0,)),
+    "by both": lambda: filtered(by("sex", place=1).domain, "t", [running_sum(1500)], by=("sex", "work")),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_square_roots_of_running_sums_are_those_in_memory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpdist.long_root.LISTED", 64)  # most coefficients come from their series
+    workload, store, engine = SUMS[name](), Store(tmp_path), engine_of(2**20)
+    axis, axes, filters = line_of(workload)
+    steps, table = filters[0].n, tuple(workload.domain.shape[a] for a in axes)
+    series = math.prod(table) // steps
+    assert considered("auto", "l2", workload) == ("convolution", "square-root")
+    memory, strategy = square_root(workload), long_square_root(store, engine, workload, "taps")
+    assert memory.kernel is not None
+    assert strategy.long is not None
+    taps = store.read(store.open("taps"))
+    assert np.abs(taps - np.rint(memory.kernel.values * 2.0**30)).max() <= 1
+    assert strategy.workload_cost == pytest.approx(memory.workload_cost, rel=1e-12)
+    assert strategy.workload_cost < long_convolution(store, engine, workload, "circle").workload_cost  # type: ignore[operator]
+    assert strategy.long.square == sum(int(t) ** 2 for t in taps)
+    grid = grid_of(strategy, workload, neighbours="replace-one", most_records=2)
+    assert grid.sensitivity_squared == 16 * strategy.long.square
+    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    assert isinstance(grid, LongGrid)
+    assert grid.rows == series * steps
+    same = KernelGrid(taps, False, table, axes.index(axis), axes, grid.spacing, grid.sensitivity_squared)
+    counts = np.random.default_rng(1).poisson(20, series * steps).astype(np.int64)
+    counts[::400] = 2**31
+    exact = store.read(long_measurement(store, engine, grid, store.put("counts", counts)))
+    np.testing.assert_array_equal(exact.reshape(series, steps).T.ravel(), same.measure(counts))
+    noise = Noise("gaussian", 2**33)
+    measured = store.put("measured", exact + noise.draw(b"1" * 32, start=0, count=grid.rows))
+    answers = long_root_answers(store, engine, workload, grid, measured, noise, "answers")
+    noisy = store.read(measured).reshape(series, steps).T.ravel()
+    expected, errors = filtered_answers(workload, same, noisy, noise)
+    np.testing.assert_allclose(store.read(answers.answers), expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+    found = np.concatenate([answers.errors.read(low, min(low + 701, errors.size)) for low in range(0, errors.size, 701)])
+    np.testing.assert_allclose(found, errors, rtol=1e-9)
+    weight = workload.blocks[0].weight
+    assert weight * errors.max() == pytest.approx(strategy.long.deviations[0] * noise.deviation * grid.spacing, rel=1e-6)
+    truth = np.moveaxis(
+        np.cumsum(np.moveaxis(counts.reshape(table), axes.index(axis), 0), axis=0), 0, axes.index(axis)
+    ).ravel()
+    quiet = long_root_answers(store, engine, workload, grid, store.put("quiet", exact), noise, "exactly")
+    np.testing.assert_allclose(store.read(quiet.answers), truth, atol=1e-6 * truth.max() ** 0.5)
+
+
+def test_binomial_coefficients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The series in 1 / k meets the product within an ulp or two, from either side."""
+    k = np.arange(1.0, 20_000)
+    exact = np.cumprod(np.concatenate([[1.0], (2 * k - 1) / (2 * k)]))
+    np.testing.assert_allclose(binomials(0, 20_000), exact, rtol=1e-13)
+    np.testing.assert_allclose(binomials(5000, 6000), exact[5000:6000], rtol=1e-13)
+    np.testing.assert_allclose(binomials(4000, 4200), exact[4000:4200], rtol=1e-13)
+    assert binomials(100, 100).size == 0
 
 
 def test_same_bytes_for_every_slab_and_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,6 +354,34 @@ def test_a_release_of_several_series(home: Path) -> None:
         mine = found[found["sex"] == sex]
         away = (mine["answer"].to_numpy() - truth) / mine["standard_error"].to_numpy()
         assert 0.6 < math.sqrt(float((away**2).mean())) < 1.4
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("integer", [False, True])
+def test_a_release_of_running_sums(home: Path, integer: bool) -> None:
+    """The square root wins, errors grow with the steps, and what was published before stays."""
+    path = release(
+        home.parent / "data",
+        workload=[{"filters": {"of": "t", "apply": [{"running_sum": True}]}}],
+        postprocess={"integer": integer},
+    )
+    done = small.run(path, home)
+    assert done.plan.strategy.name == "square-root"
+    assert [row["mechanism"] for row in done.certificate["mechanism"]["compared"]] == ["convolution", "square-root"]
+    found = report.load(Path(done.folder))[0].to_pandas()
+    counts = np.bincount(pa.parquet.read_table(path.parent / "records.parquet")["t"].to_numpy(), minlength=STEPS)
+    away = (found["answer"] - np.cumsum(counts)) / found["standard_error"]
+    assert 0.5 < math.sqrt(float((away**2).mean())) < 1.5
+    errors = found["standard_error"].to_numpy()
+    assert (np.diff(errors) >= 0).all()
+    assert errors[-1] > 1.5 * errors[0]
+    rmse = done.certificate["mechanism"]["rmse"]
+    assert rmse == pytest.approx(float(np.sqrt((errors**2).mean())), rel=1e-3)
+    half = (found["high_95"] - found["low_95"]).to_numpy() / 2
+    np.testing.assert_allclose(half, 1.959964 * errors + (0.5 if integer else 0.0), atol=1e-4)
+    first = small.tree(Path(done.folder))
+    again = small.run(path, home)
+    assert small.tree(Path(again.folder)) == first
 
 
 def test_what_the_planner_says() -> None:

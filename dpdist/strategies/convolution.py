@@ -249,9 +249,10 @@ def square_root(workload: Workload) -> Strategy:
 
 
 def has_square_root(workload: Workload) -> bool:
-    """Whether ``square_root`` answers the workload, and ``auto`` compares it: it is made in memory."""
+    """Whether ``square_root`` answers the workload, and ``auto`` compares it: for long series of running sums only."""
     if is_long(workload):
-        return False
+        filters = line_of(workload)[2] if is_filters(workload) else []
+        return len(filters) == 1 and not filters[0].circular and _is_running_sum(filters[0])
     try:
         _rooted(workload)
     except InvalidInput:

@@ -40,7 +40,8 @@ class LongKernel:
     """A strategy whose whole-numbered taps, or weights of characters, are too many for memory: they are in the store.
 
     Attributes:
-        kind: "filter": taps around a circle of ``points`` steps. "characters": weights of the 2^d rows of the Hadamard matrix.
+        kind: "filter": taps around a circle of ``points`` steps. "past": taps of steps so far, ``points`` of them. "characters":
+            weights of the 2^d rows of the Hadamard matrix.
         name, digest: of the stored numbers, (points,) int64; the strategy's are ``spacing`` times these.
         square: their sum of squares, exact: the squared length of every column.
         farthest: the largest squared distance of two columns, or of one from nothing, exact; None where it was not asked for.
@@ -49,7 +50,7 @@ class LongKernel:
         deviations: standard error of the queries of every block, at noise multiplier 1.
     """
 
-    kind: Literal["filter", "characters"]
+    kind: Literal["filter", "past", "characters"]
     name: str
     digest: str
     points: int
@@ -92,3 +93,8 @@ class StoredRows(Operator):
 
     def description(self) -> tuple[object, ...]:
         return ("stored rows", self.long.kind, self.long.digest, self.long.spacing, self.long.shape, self.long.place)
+
+
+def circle_of_past(steps: int) -> int:
+    """Steps of the circle on which a filter of the past does not see its own end: a power of two."""
+    return 1 << (2 * steps - 1).bit_length()

@@ -213,7 +213,7 @@ def _for_gaussian(workload: Workload, limits: Limits) -> tuple[str, ...]:
 
 def _for_filters(workload: Workload, limits: Limits) -> tuple[str, ...]:
     if is_long(workload):
-        return ("convolution",)
+        return ("convolution", *(("square-root",) if has_square_root(workload) else ()))
     product = is_product(workload) and len(workload.blocks[0].axes) > 1
     small = workload.shape[1] <= DENSE_CELLS and limits.exceeded_by(effort(workload)) is None
     within = product and filters_of(workload)[0].n <= DENSE_CELLS
