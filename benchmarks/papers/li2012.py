@@ -113,8 +113,9 @@ def _relative_error(make: Callable[[], Workload], counts: np.ndarray, line: str)
     queries = workload.shape[0]
     picked = np.sort(state.choice(queries, min(queries, SAMPLE), replace=False))
     shares = []
-    for start, stop in workload.operator.row_blocks():
-        rows = workload.operator.rows(start, stop)[picked[(picked >= start) & (picked < stop)] - start]
+    operator = workload.operator
+    for start in range(0, picked.size, 2000):
+        rows = np.concatenate([operator.rows(row, row + 1) for row in picked[start : start + 2000].tolist()])
         deviation = SIGMA * np.sqrt(np.maximum(np.einsum("ij,ij->i", rows @ covariance, rows), 0.0))
         shares.append(math.sqrt(2.0 / math.pi) * deviation / np.maximum(rows @ x, 1e-3 * total))
     return {"relative": float(np.concatenate(shares).mean())}

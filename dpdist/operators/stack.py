@@ -279,6 +279,10 @@ class Permuted(Operator):
         place = np.argsort(self.order)
         return np.asarray(self.operator.gram()[np.ix_(place[rows], place[columns])])
 
+    def weighted_gram(self, weights: Matrix) -> Matrix:
+        place = np.argsort(self.order)
+        return np.asarray(self.operator.weighted_gram(weights)[np.ix_(place, place)])
+
     def column_norms_squared(self) -> Matrix:
         return self.operator.column_norms_squared()[np.argsort(self.order)]
 
