@@ -77,6 +77,9 @@ class Kronecker(Operator):
             out *= factor.gram()[left[position][:, None], right[position]]
         return out
 
+    def weighted_gram(self, weights: Matrix) -> Matrix:
+        return self.factors[0].weighted_gram(weights) if len(self.factors) == 1 else super().weighted_gram(weights)
+
     def column_norms_squared(self) -> Matrix:
         out = np.ones(1)
         for factor in self.factors:
