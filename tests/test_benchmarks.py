@@ -116,26 +116,56 @@ def test_convolution(tmp_path: Path) -> None:
     assert "| running sum | 64 |" in table
 
 
+PAPERS = [sys.executable, ROOT / "benchmarks" / "papers" / "reproduce.py", "--size", "small"]
+
+
+def papers(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DPDIST_DATA": str(folder / "none"), "OPENBLAS_NUM_THREADS": "1"}
+    command = [*PAPERS, "--folder", folder, *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=400, env=environment)
+
+
 def test_papers(tmp_path: Path) -> None:
     """Every figure at a small size, twice: the second run measures nothing. COA is never beaten and never below its bound."""
-    command = [sys.executable, ROOT / "benchmarks" / "papers" / "reproduce.py", "--size", "small", "--folder", tmp_path]
-    environment = {**os.environ, "DPDIST_DATA": str(tmp_path / "none")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    done = papers(tmp_path, "--jobs", "2")
     assert done.returncode == 0, done.stderr
-    figures = {path.stem.removesuffix("-small") for path in tmp_path.glob("*.json")}
-    assert len(figures) == 8
-    assert {path.stem.removesuffix("-small") for path in tmp_path.glob("*.svg")} == figures
-    for name in ("coa-error-n", "coa-error-m", "coa-error-rank"):
-        for point, errors in json.loads((tmp_path / f"{name}-small.json").read_text()).items():
-            others = {key: value for key, value in errors.items() if key not in ("COA", "bound")}
-            assert errors["bound"] <= errors["COA"] * (1 + 1e-6), point
-            assert errors["COA"] <= min(others.values()) * (1 + 2e-6), (point, errors)
-            assert len(others) == 7
-    again = subprocess.run(
-        [*command, "coa-error-n"], capture_output=True, text=True, check=False, timeout=300, env=environment
-    )
+    listed = papers(tmp_path, "--list").stdout.splitlines()
+    assert {path.stem.removesuffix("-small") for path in tmp_path.glob("*.svg")} == {line.split(":")[0] for line in listed}
+    assert len(listed) >= 16
+    for name in ("coa-over-n", "coa-over-m", "coa-over-rank"):
+        points: dict[str, dict[str, dict[str, float]]] = {}
+        for key, values in json.loads((tmp_path / f"{name}-small.json").read_text()).items():
+            panel, x, line = key.split("|")
+            points.setdefault(f"{panel} {x}", {})[line] = values
+        for point, lines in points.items():
+            best = lines["COA"]
+            assert best["bound"] <= best["error"] * (1 + 1e-6), point
+            assert best["gap"] <= 1e-6, point
+            assert best["error"] <= min(values["error"] for values in lines.values()) * (1 + 2e-6), (point, lines)
+            assert len(lines) >= 8
+    for key, values in json.loads((tmp_path / "am-errors-small.json").read_text()).items():
+        assert values["error"] >= 1 - 1e-9, key
+    steps = json.loads((tmp_path / "convolution-steps-small.json").read_text())
+    for key, values in steps.items():
+        least = min(value for name, value in values.items() if name in ("Algorithm 2", "noise on x", "noise on the answer"))
+        assert values["Gaussian optimum"] < values["Algorithm 1"] <= least * (1 + 1e-9), key
+    again = papers(tmp_path, "coa-2-5-error-over-n")
     assert again.returncode == 0
     assert again.stdout == ""
-    wrong = subprocess.run([*command, "figure-99"], capture_output=True, text=True, check=False, env=environment)
+    wrong = papers(tmp_path, "figure-99")
     assert wrong.returncode == 2
-    assert "no figure 'figure-99'; there are coa-convergence" in wrong.stderr
+    assert "no figure 'figure-99'; there are coa-1-convergence" in wrong.stderr
+
+
+def test_papers_stop_what_takes_too_long(tmp_path: Path) -> None:
+    """A measurement over the limit is noted, larger ones of its line are left out, and a longer limit tries again."""
+    stopped = papers(tmp_path, "coa-10-error-over-rank", "--limit", "0", "--no-plots")
+    assert stopped.returncode == 0, stopped.stderr
+    found = json.loads((tmp_path / "coa-over-rank-small.json").read_text())
+    assert found["WRelated|0.25|ESM"] == {"stopped after": 0.0}
+    assert "WRelated|1|ESM" not in found
+    assert papers(tmp_path, "coa-10-error-over-rank", "--limit", "0", "--no-plots").stdout == ""
+    assert papers(tmp_path, "coa-10-error-over-rank", "--limit", "60", "--no-plots").returncode == 0
+    found = json.loads((tmp_path / "coa-over-rank-small.json").read_text())
+    assert all("error" in values for values in found.values())
+    assert len(found) == 16

@@ -124,6 +124,13 @@ def reproduced(names: list[str], size: str, folder: Path, *, jobs: int, limit: f
                 process.start()
                 theirs.close()
                 running[ours] = name, one, process, time.perf_counter()
+        for connection, (name, one, process, begun) in list(running.items()):
+            if time.perf_counter() - begun > limit:
+                process.kill()
+                process.join()
+                del running[connection]
+                results[name].keep(one.key, {STOPPED: limit})
+                tell(f"{name} {one.key}: stopped after {limit:g} s")
         for ready in wait(list(running), timeout=0.2):
             assert isinstance(ready, Connection)
             name, one, process, begun = running.pop(ready)
@@ -133,13 +140,6 @@ def reproduced(names: list[str], size: str, folder: Path, *, jobs: int, limit: f
                 raise SystemExit(f"{name} {one.key} failed") from None
             process.join()
             tell(f"{name} {one.key}: {time.perf_counter() - begun:.1f} s")
-        for connection, (name, one, process, begun) in list(running.items()):
-            if time.perf_counter() - begun > limit:
-                process.kill()
-                process.join()
-                del running[connection]
-                results[name].keep(one.key, {STOPPED: limit})
-                tell(f"{name} {one.key}: stopped after {limit:g} s")
 
 
 def _measure(one: Measurement, out: Connection) -> None:
