@@ -415,7 +415,8 @@ def laplace_spectrum(kernel: Matrix, epsilon: float, delta: float, method: Metho
 
     Args:
         kernel: h around the circle, (N,); Algorithm 2 needs N a power of two.
-        method: see ``SpectrumNoise``.
+        method: see ``SpectrumNoise``. "partition" gives the largest coefficient the scale eta / N^1/2 of the second one: the scan's
+            eta would spend 1/N of its share and leave Theorem 14 by a factor of N (docs/mathematics.md).
     Raises: InvalidInput.
     Source: Fawaz, Muthukrishnan, Nikolov 2013, Algorithms 1 and 2, Theorems 9 and 14.
     """
@@ -437,7 +438,7 @@ def laplace_spectrum(kernel: Matrix, epsilon: float, delta: float, method: Metho
         base = math.sqrt(2.0 * (1 + levels) * logs) / epsilon
         rank = np.empty(n, dtype=np.int64)
         rank[np.argsort(-unitary, kind="stable")] = np.arange(1, n + 1)
-        level = np.where(rank == 1, 0, levels - np.ceil(np.log2(np.maximum(rank, 2))).astype(np.int64) + 1)
+        level = levels - np.ceil(np.log2(np.maximum(rank, 2))).astype(np.int64) + 1
         scales = np.where(asked, base * 2.0 ** (-level / 2.0), math.inf)
     elif method == "input":
         scales[asked] = math.sqrt(2.0 * logs * asked.sum() / n) / epsilon
