@@ -12,7 +12,7 @@ import numpy as np
 
 from dpdist.columns import BlocksColumn
 from dpdist.engine import Engine, OnDone
-from dpdist.long_series import LongAnswers, gathered, least_in, mapped, parts_of, squares_in
+from dpdist.long_series import LongAnswers, found_once, gathered, least_in, mapped, parts_of, squares_in
 from dpdist.operators import Dyadic, Hadamard, Kronecker, Matrix
 from dpdist.passes import Derived, Source, size_of
 from dpdist.privacy.noise import Noise
@@ -36,9 +36,7 @@ def long_characters(
     """
     axes = workload.blocks[0].axes
     cells = 2 ** len(axes)
-    if not store.exists(name):
-        _find_weights(store, engine, workload, name, on_done)
-    weights = store.open(name)
+    weights = found_once(store, name, lambda: _find_weights(store, engine, workload, name, on_done))
     facts = weights.facts
     square = sum(engine.map(partial(squares_in, store, weights), parts_of(cells)))
     farthest = _farthest(store, engine, weights, square, on_done) if moves else None

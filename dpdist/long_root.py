@@ -17,6 +17,7 @@ from dpdist.engine import Engine, OnDone
 from dpdist.long_series import (
     LongAnswers,
     Steps,
+    found_once,
     gathered,
     mapped,
     parts_of,
@@ -67,11 +68,10 @@ def long_square_root(
     n, weight = each.n, workload.blocks[0].weight * abs(float(each.taps.read(0, 1)[0]))
     sums = engine.map(partial(_sums, n), parts_of(n))
     length = math.sqrt(math.fsum(part[0] for part in sums))
-    if not store.exists(name):
-        mapped(store, engine, Derived(n, (), partial(_whole_taps, length), 40, "root"), name, np.int64)
-    taps = store.open(name)
-    if not store.exists(f"{name}-reading"):
-        _find_reading(store, engine, taps, length, f"{name}-reading", on_done)
+    root = Derived(n, (), partial(_whole_taps, length), 40, "root")
+    taps = found_once(store, name, lambda: mapped(store, engine, root, name, np.int64))
+    reading = f"{name}-reading"
+    found_once(store, reading, lambda: _find_reading(store, engine, taps, length, reading, on_done))
     square = sum(engine.map(partial(squares_in, store, taps), parts_of(n)))
     place, spacing = axes.index(axis), 2.0**-GRID_BITS
     kernel = LongKernel("past", name, taps.digest, n, spacing, square, None, axes, table, place, (weight * length**2,))

@@ -19,6 +19,7 @@ import numpy as np
 
 from dpdist.columns import BlocksColumn, Column, batches
 from dpdist.engine import Engine, OnDone
+from dpdist.errors import StoreError
 from dpdist.operators import Matrix, Toeplitz
 from dpdist.passes import Derived, View, size_of
 from dpdist.privacy.noise import Noise
@@ -56,9 +57,7 @@ def long_convolution(
     """
     axis, axes, filters = line_of(workload)
     table = tuple(workload.domain.shape[a] for a in axes)
-    if not store.exists(name):
-        _find_taps(store, engine, workload, filters, name, on_done)
-    taps = store.open(name)
+    taps = found_once(store, name, lambda: _find_taps(store, engine, workload, filters, name, on_done))
     facts = taps.facts
     square = sum(engine.map(partial(squares_in, store, taps), parts_of(size_of(taps))))
     farthest = _farthest(store, engine, taps, square, filters[0].n, on_done) if moves else None
@@ -69,6 +68,17 @@ def long_convolution(
     )
     cost, lower = (kernel.series * facts[which] for which in ("cost", "lower_bound"))
     return Strategy("convolution", StoredRows(kernel), cost, lower or None, CLOSED_FORM, long=kernel)
+
+
+def found_once(store: Store, name: str, find: Callable[[], object]) -> StoredArray:
+    """An array that is found if it is not there. Of several that find it at once, which may differ in last bits, the first is kept."""
+    if not store.exists(name):
+        try:
+            find()
+        except StoreError:
+            if not store.exists(name):
+                raise
+    return store.open(name)
 
 
 def _farthest(store: Store, engine: Engine, taps: StoredArray, square: int, steps: int, on_done: OnDone | None) -> int:
@@ -117,7 +127,8 @@ def _find_taps(
         {"steps": points},
     )
     facts = {"cost": cost, "lower_bound": lower, "deviations": deviations}
-    inverse_fourier(store, engine, response, name, turn=_whole_taps, dtype=np.int64, facts=facts, on_done=tell)
+    taps = inverse_fourier(store, engine, response, f"{work}/taps", on_done=tell)
+    mapped(store, engine, Derived(points, (taps,), _whole_taps, 32, "whole taps"), name, np.int64, facts)
     store.delete(work)
 
 
@@ -169,8 +180,8 @@ def _response(weights: Sequence[float], least: float, factor: float, start: int,
     return np.sqrt(factor * _roots(weights, least, spectra)).astype(np.complex128)
 
 
-def _whole_taps(start: int, values: Matrix) -> Matrix:
-    del start
+def _whole_taps(start: int, count: int, values: Matrix) -> Matrix:
+    del start, count
     return np.rint(values * 2.0**GRID_BITS).astype(np.int64)
 
 

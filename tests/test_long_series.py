@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from dpdist import report
 from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.engine import Engine
+from dpdist.errors import StoreError
 from dpdist.long_root import binomials, long_root_answers, long_square_root
-from dpdist.long_series import _exact_around, long_answers, long_convolution, long_measurement
+from dpdist.long_series import _exact_around, found_once, long_answers, long_convolution, long_measurement
 from dpdist.operators import Circulant, Toeplitz
 from dpdist.operators.toeplitz import PowerTaps
 from dpdist.privacy.noise import Noise
@@ -238,8 +239,20 @@ def test_same_bytes_for_every_slab_and_part(tmp_path: Path, monkeypatch: pytest.
         grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
         assert isinstance(grid, LongGrid)
         exact = long_measurement(store, engine, grid, store.put("counts", counts))
-        seen.add(hashlib.sha256(store.read(exact).tobytes()).hexdigest())
+        seen.add((grid.digest, hashlib.sha256(store.read(exact).tobytes()).hexdigest()))
     assert len(seen) == 1
+
+
+def test_of_strategies_found_at_once_the_first_is_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def late() -> None:
+        store.put("taps", np.arange(5))  # another process was faster
+        raise StoreError("array 'taps' is already whole with other content; arrays are written once")
+
+    assert store.read(found_once(store, "taps", late)).tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(StoreError, match="disk"):
+        found_once(store, "others", mock.Mock(side_effect=StoreError("the disk is full")))
 
 
 def test_a_wrong_convolution_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
