@@ -75,6 +75,7 @@ from dpdist.strategies.dawa import measured as measured_by_dawa
 from dpdist.strategies.dawa import read as read_dawa
 from dpdist.strategies.grid import Grid, grid_of
 from dpdist.strategies.hadamard_grid import HadamardGrid
+from dpdist.strategies.kernel import LONG_STEPS
 from dpdist.strategies.kernel_grid import KernelGrid, LongGrid
 from dpdist.strategies.lattice import TableLattice
 from dpdist.strategies.planner import (
@@ -344,6 +345,11 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     norm: Norm = "l1" if spec.budget.pure else "l2"
     cells = workload.shape[1]
     names = considered(spec.chosen, norm, workload, spec.limits.limits)
+    if is_long(workload) and not set(names) <= {"convolution", "square-root"}:
+        raise InvalidInput(
+            f"filters and formulas over more than {LONG_STEPS:,} steps or cells are answered by mechanism 'convolution' or "
+            f"'square-root' with Gaussian noise, found {names[0]!r}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
+        )
     needs = planned_effort(workload, names)
     compared = [_strategy(context, spec, name, norm) for name in names]
     lower = laplace_bound(gram(context, workload)) if norm == "l1" and cells <= DENSE_CELLS else None

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dpdist import report
 from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.engine import Engine
-from dpdist.errors import StoreError
+from dpdist.errors import InvalidInput, StoreError
 from dpdist.long_root import binomials, long_root_answers, long_square_root
 from dpdist.long_series import _exact_around, found_once, long_answers, long_convolution, long_measurement
 from dpdist.operators import Circulant, Toeplitz
@@ -395,6 +395,19 @@ def test_a_release_of_running_sums(home: Path, integer: bool) -> None:
     first = small.tree(Path(done.folder))
     again = small.run(path, home)
     assert small.tree(Path(again.folder)) == first
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mechanism": "gaussian"},
+        {"mechanism": "identity"},
+        {"budget": {"epsilon": 1.0}, "ledger": {"dataset": "pure", "cap": {"epsilon": 1.0}}},
+    ],
+)
+def test_what_would_never_end_is_refused(home: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="with Gaussian noise, found '(gaussian|identity)'; set 'mechanism: auto'"):
+        small.run(release(home.parent / "data", **changes), home)
 
 
 def test_what_the_planner_says() -> None:
