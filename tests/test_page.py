@@ -224,6 +224,7 @@ def report_certificate(queries: int) -> dict[str, Any]:
         "stream": None,
         "post_processing": [],
         "spec_digest": "0" * 64,
+        "strategy_digest": "0" * 64,
     }
 
 

@@ -88,5 +88,7 @@ EXPERIMENTS: dict[str, Experiment] = {"convolution-steps": over_steps, "convolut
 _MSE = "mean squared error of an output"
 FIGURES = {
     "convolution-steps": Figure("Private convolution over the steps", "convolution-steps", "*", "N", _MSE),
-    "convolution-formulas": Figure("Generalised marginals over the attributes", "convolution-formulas", "*", "d", _MSE),
+    "convolution-formulas": Figure(
+        "Generalised marginals over the attributes", "convolution-formulas", "*", "d", _MSE, linear=True
+    ),
 }

@@ -76,6 +76,8 @@ SIZES: dict[str, Size] = {
     },
 }
 STOPPED = "stopped after"
+TALLEST = 1e8
+"""A plot ends so many times above its lowest value."""
 
 
 @dataclass
@@ -186,6 +188,9 @@ def plot(name: str, found: dict[str, Found], target: Path) -> None:
         if not figure.by_step and not figure.linear and not figure.bars:
             axis.set_xscale("log", base=2)
         axis.set_yscale("log")
+        heights = [y for points in lines[panel].values() for _, y in points]
+        if not figure.by_step and max(heights) > TALLEST * min(heights):  # a method that did not converge
+            axis.set_ylim(top=TALLEST * min(heights))
         axis.set_title(panel)
         axis.set_xlabel(figure.x)
         axis.grid(visible=True, which="major", alpha=0.3)
