@@ -26,9 +26,10 @@ from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
 from dpdist.gram import gram as gram_of_workload
 from dpdist.long_formulas import long_characters, long_formula_answers
 from dpdist.long_root import errors_beside, long_root_answers, long_square_root
-from dpdist.long_series import long_answers, long_convolution
+from dpdist.long_series import found_once, long_answers, long_convolution, mapped
 from dpdist.measure import draw, exact_measurement
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
+from dpdist.passes import Derived
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Budget, Charge, Ledger, Part, Receipt, opened
@@ -293,15 +294,19 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
         tables=layout.tables,
         on_done=tell,
     )
-    return (counts if spec.around is None else _distances(context.store, counts, spec.around)), tally
+    return (counts if spec.around is None else _distances(context, counts, spec.around)), tally
 
 
-def _distances(store: Store, counts: StoredArray, centre: int) -> StoredArray:
+def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:
     """|count - centre| of every count. One record changes one of them by one, as it does the counts: sensitivities are the same."""
     name = f"{counts.name}-around-{centre}"
-    if store.exists(name):
-        return store.open(name)
-    return store.put(name, np.abs(store.read(counts) - centre))
+    away = Derived(counts.plan.shape[0], (counts,), partial(_away, centre), 24)
+    return found_once(context.store, name, lambda: mapped(context.store, context.engine, away, name, np.int64))
+
+
+def _away(centre: int, start: int, count: int, values: Matrix) -> Matrix:
+    del start, count
+    return np.asarray(np.abs(values - centre))
 
 
 Companion = tuple[Plan, StoredArray]

@@ -130,7 +130,6 @@ def inverse_fourier(
     *,
     turn: Callable[[int, Matrix], Matrix] | None = None,
     dtype: Any = np.float64,
-    facts: dict[str, Any] | None = None,
     resume: bool = False,
     on_done: OnDone | None = None,
 ) -> StoredArray:
@@ -146,7 +145,7 @@ def inverse_fourier(
         Side(n2, partial(_columns_back, n1), 16 * FOURIER_COPIES * n1),
         Side(n1, _kept if turn is None else partial(_turned_values, turn, n2), 8 * 5 * n2),
     ]
-    target = Target(name, n2, dtype, dict(facts or {}), compressed=False)
+    target = Target(name, n2, dtype, compressed=False)
     return passes(store, engine, spectrum, sides, [target], resume=name if resume else None, on_done=on_done)[0]
 
 
