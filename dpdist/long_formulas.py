@@ -12,7 +12,7 @@ import numpy as np
 
 from dpdist.columns import BlocksColumn
 from dpdist.engine import Engine, OnDone
-from dpdist.long_series import LongAnswers, found_once, gathered, least_in, mapped, parts_of, squares_in
+from dpdist.long_series import LongAnswers, found_once, gathered, least_in, mapped, parts_of, squares_in, taps_of
 from dpdist.operators import Dyadic, Hadamard, Kronecker, Matrix
 from dpdist.passes import Derived, Source, size_of
 from dpdist.privacy.noise import Noise
@@ -136,7 +136,7 @@ def formula_measurement(
     """z, (cells,) int64 and exact, without noise: private. A scratch array that the caller deletes."""
     work = store.scratch()
     turned = _hadamard(store, engine, counts, f"{work}/turned", on_done)
-    weighted = Derived(grid.rows, (store.open(grid.kernel.name), turned), _product, 32, "weighted")
+    weighted = Derived(grid.rows, (taps_of(store, grid.kernel), turned), _product, 32, "weighted")
     exact = mapped(store, engine, weighted, f"{work}-z", np.int64)
     store.delete(work)
     return exact
@@ -159,7 +159,7 @@ def long_formula_answers(
 ) -> LongAnswers:
     """Answers of every formula from the measured characters; stored under ``name`` with the standard errors as its facts."""
     work, cells = store.scratch(), grid.rows
-    weights = store.open(grid.kernel.name)
+    weights = taps_of(store, grid.kernel)
     read, errors = [], []
     for number, asked in enumerate(_spectra(store, engine, workload, work, on_done)):
         squares = engine.map(partial(_reading_squares, store, asked, weights, cells), parts_of(cells))

@@ -22,6 +22,7 @@ from dpdist.long_series import (
     mapped,
     parts_of,
     products,
+    scaled,
     squares_in,
     taps_of,
 )
@@ -101,8 +102,8 @@ def _find_reading(store: Store, engine: Engine, taps: StoredArray, length: float
         return inverse_fourier(store, engine, parts, f"{work}/{to}", on_done=tell)
 
     first = turned(Derived(points, (), partial(_padded, n, partial(_half, length)), 40, "b / c"), "first")
-    scaled = turned(Derived(points, (taps,), partial(_scaled, 2.0**-GRID_BITS), 32, "t"), "taps")
-    product = convolved(scaled, first, "product")
+    rounded = turned(Derived(points, (taps,), partial(scaled, 2.0**-GRID_BITS), 32, "t"), "taps")
+    product = convolved(rounded, first, "product")
     missing = Derived(points, (View(product, 0, 1, n),), partial(_missing, n), 40, "1 - t g")
     inverse = turned(Derived(points, (), partial(_padded, n, partial(_inverse_half, length)), 40, "1 / (c b)"), "inverse")
     correction = convolved(turned(missing, "missing"), inverse, "correction")
@@ -125,11 +126,6 @@ def _padded(n: int, make: partial[Matrix], start: int, count: int) -> Matrix:
     end = min(start + count, n)
     made = make(start, end) if start < end else np.zeros(0)
     return np.pad(made, (0, count - made.size))
-
-
-def _scaled(spacing: float, start: int, count: int, values: Matrix) -> Matrix:
-    del start, count
-    return values * spacing
 
 
 def _missing(n: int, start: int, count: int, product: Matrix) -> Matrix:
@@ -157,11 +153,11 @@ def long_root_answers(
     tell = Steps(on_done, 1 + 2 * kernel.series)
     taps_of(store, kernel)
     reading = store.open(f"{kernel.name}-reading")
-    scaled = Derived(points, (reading,), partial(_scaled, grid.spacing * value), 32, "reading")
-    spectrum = fourier(store, engine, scaled, f"{work}/reading", on_done=tell)
+    half = Derived(points, (reading,), partial(scaled, grid.spacing * value), 32, "reading")
+    spectrum = fourier(store, engine, half, f"{work}/reading", on_done=tell)
     read = []
     for i in range(kernel.series):
-        seen = Derived(points, (View(measured, i * n, 1, n),), partial(_scaled, 1.0), 32, "seen")
+        seen = Derived(points, (View(measured, i * n, 1, n),), partial(scaled, 1.0), 32, "seen")
         turned = fourier(store, engine, seen, f"{work}/seen-{i}", on_done=tell)
         parts = Derived(size_of(turned), (turned, spectrum), partial(products, False), 16 * 5, "product", {"steps": points})
         read.append(inverse_fourier(store, engine, parts, f"{work}/answers-{i}", on_done=tell))

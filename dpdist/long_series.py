@@ -272,7 +272,8 @@ def _exact_around(
 def taps_of(store: Store, kernel: LongKernel) -> StoredArray:
     """A strategy's stored numbers: the very ones it was planned with."""
     taps = store.open(kernel.name)
-    assert taps.digest == kernel.digest
+    if taps.digest != kernel.digest:
+        raise StoreError(f"the stored strategy {kernel.name!r} was changed since it was planned; run again")
     return taps
 
 
@@ -356,10 +357,10 @@ def long_answers(
     _, _, filters = line_of(workload)
     kernel, points, work = grid.kernel, grid.kernel.points, store.scratch()
     tell = Steps(on_done, 1 + kernel.series + (1 + kernel.series) * len(filters))
-    scaled = partial(_scaled, grid.spacing)
+    in_units = partial(scaled, grid.spacing)
 
     def spectrum(of: Part, to: str) -> StoredArray:
-        vector = Derived(points, (of,), scaled, 4 * 8, f"times {grid.spacing}")
+        vector = Derived(points, (of,), in_units, 4 * 8, f"times {grid.spacing}")
         return fourier(store, engine, vector, f"{work}/{to}", on_done=tell)
 
     given = spectrum(taps_of(store, kernel), "given")
@@ -385,7 +386,8 @@ def long_answers(
     return LongAnswers(answers, BlocksColumn(tuple(errors), kernel.steps * kernel.series))
 
 
-def _scaled(spacing: float, start: int, count: int, values: Matrix) -> Matrix:
+def scaled(spacing: float, start: int, count: int, values: Matrix) -> Matrix:
+    """Stored numbers times a grid unit."""
     del start, count
     return values * spacing
 
