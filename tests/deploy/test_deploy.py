@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import fnmatch
 import importlib
 import inspect
 import os
@@ -80,6 +81,40 @@ def test_compose_fits_the_image_and_itself() -> None:
     assert keyed == ["worker"]  # the only place that draws
     ports = [port for service in services.values() for port in service.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def sent_to_the_builder(path: str) -> bool:
+    """Whether the build context holds a path of the checkout: the last pattern of .dockerignore that matches it or a folder above it."""
+    places = [str(place) for place in (Path(path), *Path(path).parents)]
+    sent = True
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        if not line or line.startswith("#"):
+            continue
+        pattern = line.removeprefix("!")
+        names = [Path(place).name for place in places] if pattern.startswith("**/") else places
+        if any(fnmatch.fnmatch(name, pattern.removeprefix("**/")) for name in names):
+            sent = line.startswith("!")
+    return sent
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "deploy/secrets/root.key", "deploy/secrets/postgres-password", "root.key", "examples/own/root.key", "data/records.parquet",
+        "releases/small/answers.csv", "examples/census/releases/a/release.json", ".git/config", ".venv/bin/python", "build/demo/ledger.db",
+    ],
+)  # fmt: skip
+def test_secrets_and_records_beside_the_code_do_not_reach_the_image(path: str) -> None:
+    assert not sent_to_the_builder(path)
+
+
+def test_the_image_copies_named_files_only() -> None:
+    """A folder that a user may put secrets into is never copied whole, and all that is copied reaches the builder."""
+    copies = re.findall(r"^COPY (?!--from)(.*) \S+$", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
+    sources = [source for copy in copies for source in copy.split()]
+    assert set(sources) >= {"dpdist", "flows", "pyproject.toml"}
+    assert "deploy" not in sources
+    assert all(sent_to_the_builder(source) and (ROOT / source).exists() for source in sources)
 
 
 @pytest.mark.slow
