@@ -1,7 +1,9 @@
 # make demo: publish examples/census.   make test: the test suite.   make slow: the large statistical and scale runs.
+# Tests run in one process a core; every file's tests run in one process, in order. PROCESSES=0: all in one.
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
+PROCESSES ?= auto
 DEMO_HOME ?= build/demo
 
 .PHONY: demo test slow check clean
@@ -11,10 +13,10 @@ demo: $(VENV)/.installed
 	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist run examples/census/release.yaml
 
 test: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest $(TESTS)
+	$(VENV)/bin/python -m pytest -n $(PROCESSES) --dist loadfile $(TESTS)
 
 slow: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest -m slow $(TESTS)
+	$(VENV)/bin/python -m pytest -n $(PROCESSES) --dist loadfile -m slow $(TESTS)
 
 check: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .

@@ -8,7 +8,13 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from dpdist.privacy import keys
+from dpdist.threads import cores
 from tests.postgres import Server
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process for every core that the tests may use."""
+    return cores()
 
 
 @pytest.fixture

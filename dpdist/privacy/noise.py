@@ -21,6 +21,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import math
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,8 @@ from dpdist.errors import InvalidInput
 Kind = Literal["gaussian", "laplace"]
 Samples = NDArray[np.int64]
 
+_KEPT = "NUMBA_CACHE_DIR" in os.environ
+"""Whether compiled samplers are kept on disk: only in a folder that was named, because what lies there is run."""
 TILE = 16384
 BATCH = 4096
 MARGIN = 2.0**-40
@@ -140,7 +143,7 @@ def _kernel(kind: Kind) -> Callable[..., None]:
     terms = len(table)
     near, middle, far = (table * 3)[:_GROUP], (table * 3)[_GROUP : 2 * _GROUP], (table * 3)[2 * _GROUP : 3 * _GROUP]
 
-    @numba.njit(nogil=True, error_model="numpy")
+    @numba.njit(nogil=True, error_model="numpy", cache=_KEPT)
     def decide(raw: Any, a: Any, b: Any, m: Any, threshold: Any, margin: Any, widths: Any, out: Any) -> None:
         one = np.uint64(1)
         scale = float(a)
@@ -194,7 +197,7 @@ def _kernel(kind: Kind) -> Callable[..., None]:
 _KERNEL: dict[Kind, Callable[..., None]] = {"gaussian": _kernel("gaussian"), "laplace": _kernel("laplace")}
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=_KEPT)
 def _collect(decided: Any, into: Any, done: int) -> int:
     """Append the accepted samples of a batch; returns how many samples ``into`` holds, or -1 - i at an undecided i."""
     for i in range(BATCH):
