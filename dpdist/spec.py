@@ -22,6 +22,7 @@ from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.histogram import Source, source_of
 from dpdist.operators import Saved
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
+from dpdist.privacy.protection import Neighbours, Protection
 from dpdist.store import zarr_rows
 from dpdist.strategies.convolution import has_square_root
 from dpdist.strategies.dawa import dawa
@@ -40,7 +41,6 @@ from dpdist.workloads.filters import (
 from dpdist.workloads.marginals import listed_marginals, marginals
 from dpdist.workloads.ranges import boxes, cdf, range_marginals, ranges_of
 
-Neighbours = Literal["add-remove", "replace-one"]
 Mechanism = Literal["auto", MechanismName]
 
 
@@ -72,7 +72,12 @@ class Person(Part):
     """Who stands behind a record, and how many records of one person count."""
 
     column: str | None = Field(None, description="column that identifies the person; records beyond the bound are left out")
-    most_records: int = Field(1, ge=1, le=10**6, description="the most records of one person; without a column: as promised")
+    most_records: int = Field(
+        1,
+        ge=1,
+        le=10**6,
+        description="records of one person that count; without a column: records that are protected together",
+    )
 
 
 class Records(Part):
@@ -406,7 +411,9 @@ class ReleaseSpec(Part):
     records: Records
     domain: dict[str, AttributeSpec] = Field(min_length=1)
     neighbours: Neighbours = Field(
-        "add-remove", description="what one person's change is: a record more or less, or another one"
+        "add-remove",
+        description="what happens to the unit that is protected, a record or (with a person column) a person with all their "
+        "records: it is added or removed, or also replaced",
     )
     workload: tuple[QuerySpec, ...] = Field(min_length=1)
     mechanism: Mechanism = "auto"
@@ -441,6 +448,12 @@ class ReleaseSpec(Part):
         everyone = listed_marginals(self.attributes, [()])
         given = [everyone if k.where is None else predicates(self.attributes, [k.where]) for k in self.postprocess.known]
         return tuple(workload.blocks[0] for workload in given)
+
+    @property
+    def protection(self) -> Protection:
+        """What the guarantee protects: unit, neighbouring relation and bound."""
+        person = self.records.person
+        return Protection(self.neighbours, person.most_records, person.column)
 
     @property
     def chosen(self) -> Mechanism:

@@ -17,9 +17,10 @@ import scipy.fft
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
+from dpdist.privacy.protection import Neighbours
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.kernel import LongKernel
-from dpdist.strategies.lattice import GRID_BITS, Lattice, Neighbours, TableLattice
+from dpdist.strategies.lattice import GRID_BITS, Lattice, TableLattice
 
 ROUNDINGS = 16.0
 """A floating-point convolution of length N = 2^k is off by at most 16 (k + 1) u ||a|| ||b|| in every value, u = 2^-53.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Literal
 
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, laplace_scale
@@ -14,8 +13,6 @@ from dpdist.strategies.base import Norm
 GRID_BITS = 30
 """A strategy of unit sensitivity has columns of at most 2^30 on the grid: z fits int64 for up to 2^32 records."""
 MOST_RECORDS = 2**32
-
-Neighbours = Literal["add-remove", "replace-one"]
 
 
 class Lattice(ABC):

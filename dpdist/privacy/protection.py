@@ -1,0 +1,129 @@
+"""What a guarantee protects: the unit, and which two data sets must look alike.
+
+Two data sets are neighbours when one change turns one into the other. What counts as one change is part of every guarantee: losses
+for different changes are different amounts, and are converted before they are added up (``Protection.steps_to``).
+
+With a person column dpdist counts the first k records of each person, in the order of files and rows, and leaves out the rest. There
+the unit is one person with all their records. It is not one record: when a counted record vanishes, the person's next one is counted
+in its place, so that counts move twice. Without a person column the unit is k records, whoever they belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dpdist.errors import InvalidInput
+
+Neighbours = Literal["add-remove", "replace-one"]
+RELATIONS: tuple[Neighbours, ...] = ("add-remove", "replace-one")
+
+
+@dataclass(frozen=True)
+class Protection:
+    """Unit and neighbouring relation of a guarantee.
+
+    Attributes:
+        neighbours: what one change may do to the unit. "replace-one" includes all that "add-remove" does.
+        most_records: k: the records of one person that are counted, or without a person column the records that one change touches.
+        person: the column that tells persons apart; None when the unit is records.
+
+    >>> Protection("add-remove", 3, "email").unit
+    "persons by column 'email'"
+    >>> print(Protection("replace-one", 2, None).sentence)
+    Up to 2 records are replaced by any others, added or removed.
+    """
+
+    neighbours: Neighbours
+    most_records: int
+    person: str | None
+
+    def __post_init__(self) -> None:
+        if self.neighbours not in RELATIONS:
+            raise InvalidInput(
+                f"neighbours are 'add-remove' or 'replace-one', found {self.neighbours!r}; choose one of them"
+            )
+        if self.most_records < 1:
+            raise InvalidInput(f"a person has at least one record, found most_records={self.most_records}; give 1 or more")
+
+    @property
+    def unit(self) -> str:
+        """What is protected: "records", or "persons by column NAME"."""
+        return "records" if self.person is None else f"persons by column {self.person!r}"
+
+    @property
+    def enforced(self) -> bool:
+        """Whether counting keeps to ``most_records``; else it is a figure of the publisher's that nobody checks."""
+        return self.person is not None
+
+    @property
+    def subject(self) -> str:
+        """The unit in the middle of a sentence: whose presence the guarantee hides."""
+        if self.person is not None:
+            return "any one person"
+        return "any one record" if self.most_records == 1 else f"any {self.most_records} records"
+
+    @property
+    def sentence(self) -> str:
+        """One change, which turns a data set into its neighbour, in one sentence that is true of the raw files."""
+        if self.person is None:
+            records = "One record is" if self.most_records == 1 else f"Up to {self.most_records} records are"
+            if self.neighbours == "add-remove":
+                return f"{records} added or removed."
+            return f"{records} replaced by any other{'' if self.most_records == 1 else 's'}, added or removed."
+        records = f"All records of one person, those with one value of column {self.person!r}, are"
+        if self.neighbours == "add-remove":
+            return f"{records} added or removed together."
+        return f"{records} replaced by any other records with one value that no other person has, added or removed together."
+
+    @property
+    def bound(self) -> str:
+        """What the bound on records does and who keeps it, in one sentence."""
+        some = f"{self.most_records} record{'' if self.most_records == 1 else 's'}"
+        if self.person is not None:
+            return f"Counting enforced it: of each person at most {some} count, the first in the order of files and rows."
+        return f"Nobody checked it: whoever has at most {some} is covered in full, whoever has more is covered less."
+
+    def facts(self) -> dict[str, Any]:
+        """What ledgers and certificates keep; ``from_facts`` reads it back."""
+        return {"neighbours": self.neighbours, "most_records": self.most_records, "person": self.person}
+
+    @staticmethod
+    def from_facts(facts: Mapping[str, Any]) -> Protection:
+        """The protection that ``facts`` describes. Raises: InvalidInput when it describes none."""
+        try:
+            neighbours, most_records, person = facts["neighbours"], facts["most_records"], facts["person"]
+        except KeyError as missing:
+            raise InvalidInput(
+                f"a protection has neighbours, most_records and person, {missing.args[0]!r} is missing"
+            ) from None
+        if not isinstance(most_records, int) or not (person is None or isinstance(person, str)):
+            raise InvalidInput("a protection's most_records is a whole number and its person a column name or null")
+        return Protection(neighbours, most_records, person)
+
+    def steps_to(self, other: Protection) -> int | None:
+        """How many changes of this protection make any one change of another: its guarantee is this one at that group size.
+
+        None when no number of them is sure to. A loss for this protection holds for ``other`` with epsilon times the steps, and rho
+        times their square (Bun & Steinke 2016, Prop. 1.9). The bound k of persons does not enter: it decides what is counted of a
+        person, and all of it belongs to the unit.
+
+        >>> Protection("add-remove", 2, None).steps_to(Protection("replace-one", 3, None))
+        3
+        >>> Protection("add-remove", 1, "email").steps_to(Protection("add-remove", 9, "email"))
+        1
+        >>> Protection("add-remove", 1, None).steps_to(Protection("add-remove", 1, "email")) is None
+        True
+        """
+        if other.person is not None:
+            if self.person != other.person:
+                return None  # a person may have any number of records, or of the other column's persons
+            return 2 if (self.neighbours, other.neighbours) == ("add-remove", "replace-one") else 1
+        changes = other.most_records * (2 if other.neighbours == "replace-one" else 1)
+        if self.person is not None:
+            # a record that comes or goes replaces its person's records; a replaced one may belong to two persons
+            return changes * (2 if self.neighbours == "add-remove" else 1)
+        if self.neighbours == "replace-one":
+            changes = other.most_records
+        return -(-changes // self.most_records)

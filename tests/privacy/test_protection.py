@@ -1,0 +1,102 @@
+"""What is protected, and how one guarantee follows from another: against all small data sets and their neighbours."""
+
+from __future__ import annotations
+
+import doctest
+from collections import Counter, deque
+from functools import cache
+from itertools import combinations_with_replacement, product
+
+import pytest
+
+import dpdist.privacy.protection
+from dpdist.errors import InvalidInput
+from dpdist.privacy.protection import Protection
+
+Data = tuple[tuple[str, int], ...]
+"""Records (person, cell), sorted: files up to the order of their rows."""
+MOST = 3
+UNIVERSE = [(person, cell) for person in "abc" for cell in (0, 1)]
+EVERY: list[Data] = [d for size in range(MOST + 1) for d in combinations_with_replacement(UNIVERSE, size)]
+PROTECTIONS = [
+    Protection(neighbours, most, person)  # type: ignore[arg-type]
+    for neighbours, most, person in product(("add-remove", "replace-one"), (1, 2, 3), (None, "who"))
+]
+
+
+def is_one_change(protection: Protection, one: Data, other: Data) -> bool:
+    """Whether the sentence of a protection describes how one data set becomes the other."""
+    if protection.person is None:
+        gone, come = Counter(one) - Counter(other), Counter(other) - Counter(one)
+        sizes = gone.total(), come.total()
+        return (sum(sizes) if protection.neighbours == "add-remove" else max(sizes)) <= protection.most_records
+    records = [{person: sorted(c for who, c in data if who == person) for person in "abc"} for data in (one, other)]
+    changed = [person for person in "abc" if records[0][person] != records[1][person]]
+    emptied, filled = ([person for person in changed if not side[person]] for side in reversed(records))
+    if len(changed) <= 1:
+        return protection.neighbours == "replace-one" or changed in (emptied, filled)
+    return protection.neighbours == "replace-one" and len(changed) == 2 and len(emptied) == len(filled) == 1
+
+
+@cache
+def neighbours_of(protection: Protection) -> dict[Data, tuple[Data, ...]]:
+    return {one: tuple(other for other in EVERY if is_one_change(protection, one, other)) for one in EVERY}
+
+
+def farthest(protection: Protection, other: Protection) -> int:
+    """The most changes of one protection that a single change of the other takes, by breadth-first search."""
+    near, worst = neighbours_of(protection), 0
+    for start in EVERY:
+        steps, queue = {start: 0}, deque([start])
+        while queue:
+            here = queue.popleft()
+            for there in near[here]:
+                if there not in steps:
+                    steps[there] = steps[here] + 1
+                    queue.append(there)
+        worst = max(worst, *(steps[there] for there in neighbours_of(other)[start]))
+    return worst
+
+
+@pytest.mark.parametrize(
+    "protection", [p for p in PROTECTIONS if p.most_records < 3], ids=lambda p: f"{p.neighbours}-{p.most_records}-{p.unit}"
+)
+def test_steps_from_one_protection_to_another_are_enough_and_needed(protection: Protection) -> None:
+    for other in PROTECTIONS:
+        steps = protection.steps_to(other)
+        if protection.person is None and other.person is not None:
+            assert steps is None
+        elif other.person is not None or other.most_records == 1:
+            assert farthest(protection, other) == steps, other
+        else:
+            assert farthest(protection, other) <= (steps or 0), other  # several records may need larger data sets than these
+
+
+def test_units_that_do_not_follow_from_each_other() -> None:
+    other = Protection("add-remove", 1, "household")
+    assert Protection("replace-one", 1, "person").steps_to(other) is None
+    assert Protection("replace-one", 10**6, None).steps_to(other) is None
+
+
+def test_facts_are_read_back() -> None:
+    for protection in PROTECTIONS:
+        assert Protection.from_facts(protection.facts()) == protection
+    for facts in ({}, {**PROTECTIONS[0].facts(), "most_records": "1"}, {**PROTECTIONS[0].facts(), "person": 3}):
+        with pytest.raises(InvalidInput, match="a protection"):
+            Protection.from_facts(facts)
+    with pytest.raises(InvalidInput, match="found most_records=0; give 1 or more"):
+        Protection("add-remove", 0, None)
+    with pytest.raises(InvalidInput, match="found 'bounded'; choose one of them"):
+        Protection("bounded", 1, None)  # type: ignore[arg-type]
+
+
+def test_what_is_said_depends_on_unit_relation_and_bound() -> None:
+    said = {(p.sentence, p.bound if p.enforced else "") for p in PROTECTIONS}
+    assert len(said) == len(PROTECTIONS)
+    assert all(("Counting enforced it" in p.bound) == p.enforced == (p.person is not None) for p in PROTECTIONS)
+    assert Protection("add-remove", 1, None).unit == "records"
+    assert Protection("add-remove", 1, "e-mail").unit == "persons by column 'e-mail'"
+
+
+def test_examples_of_the_docstrings() -> None:
+    assert doctest.testmod(dpdist.privacy.protection).failed == 0
