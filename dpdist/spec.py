@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from dpdist.domain import Attribute, Domain, even_edges
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.histogram import Source, source_of
+from dpdist.identities import canonical, digest_of
 from dpdist.operators import Saved
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.privacy.protection import Neighbours, Protection
@@ -526,19 +526,15 @@ class ReleaseSpec(Part):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured. Paths, titles, output folders and post-processing do not enter."""
-        content = self.model_dump(
-            mode="json",
-            by_alias=True,
-            exclude={"title", "output", "records", "ledger", "postprocess"},
-            exclude_defaults=True,  # what later versions add does not make another spec of it
-        )
+        left_out = {"title", "output", "records", "ledger", "postprocess", "domain"}
         facts = {
-            "spec": content,
-            "person": self.records.person.model_dump(),
+            "spec": {name: part for name, part in canonical(self).items() if name not in left_out},
+            "domain": list(self.domain.items()),  # in order: it numbers the cells
+            "person": self.records.person,
             "columns": self.records.columns,
             "queries": self.queries.fingerprint,
         }
-        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+        return digest_of("spec", facts)
 
     def _queries_of(self, entry: QuerySpec) -> Workload:
         domain = self.attributes

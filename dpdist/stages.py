@@ -7,7 +7,6 @@ publish. ``step`` wraps each stage: the flow makes it a Prefect task, plain call
 from __future__ import annotations
 
 import datetime
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,12 +17,13 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import platformdirs
 
-from dpdist import histogram, memory, report
+from dpdist import earlier_identities, histogram, memory, report
 from dpdist.columns import BlocksColumn, Column, Constant, StoredColumn
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
 from dpdist.gram import gram as gram_of_workload
+from dpdist.identities import digest_of
 from dpdist.long_formulas import long_characters, long_formula_answers
 from dpdist.long_root import errors_beside, long_root_answers, long_square_root
 from dpdist.long_series import found_once, long_answers, long_convolution, mapped
@@ -614,10 +614,9 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
         context.progress("measure", f"{done} of {total} steps of the transforms")
 
     name = _measurement_name(spec.release)
-    drawn = f"{planned.noise.kind}{planned.noise.scale}"
     with opened(context.home) as ledger:
         part = None if spec.stream is None else _next_part(ledger, planned)
-        binding = hashlib.sha256(f"{spec.digest}{planned.grid.digest}{drawn}{part or ''}".encode()).hexdigest()
+        binding = _binding(planned, part, ledger.receipt(spec.release))
         charge = Charge(
             release=spec.release,
             dataset=spec.ledger.dataset,
@@ -739,16 +738,35 @@ def _next_part(ledger: Ledger, planned: Plan) -> Part:
             f"the first {start} steps of stream {spec.stream.name!r} were already released, last by {last.release!r}; set 'through' to "
             "a later step"
         )
-    facts = (
-        spec.stream.name,
-        {name: attribute.model_dump_json(by_alias=True) for name, attribute in spec.domain.items()},
-        spec.records.person.model_dump_json(),
-        spec.queries.fingerprint,
-        spec.budget.model_dump_json(),
-        planned.grid.digest,
-        planned.noise,
-    )
-    return Part(spec.stream.name, hashlib.sha256(repr(facts).encode()).hexdigest(), start, spec.steps)
+    return Part(spec.stream.name, _stream_digest(planned, known), start, spec.steps)
+
+
+def _stream_digest(planned: Plan, known: Sequence[Receipt]) -> str:
+    """What all releases of a stream have in common; a stream that version 0.1.0 began goes on under the digest that it has."""
+    spec = planned.spec
+    assert spec.stream is not None
+    first = earlier_identities.stream(spec, planned.grid.digest, planned.noise)
+    if any(receipt.part is not None and receipt.part.digest == first for receipt in known):
+        return first
+    facts = {
+        "stream": spec.stream.name,
+        "domain": list(spec.domain.items()),
+        "person": spec.records.person,
+        "queries": spec.queries.fingerprint,
+        "budget": spec.budget,
+        "grid": planned.grid.digest,
+        "noise": planned.noise,
+    }
+    return digest_of("stream", facts)
+
+
+def _binding(planned: Plan, part: Part | None, known: Receipt | None) -> str:
+    """What the charge and the noise key are bound to; a release that version 0.1.0 charged keeps the binding that it has."""
+    first = earlier_identities.binding(planned.spec, planned.grid.digest, planned.noise, part)
+    if known is not None and known.spec_digest == first:
+        return first
+    facts = {"spec": planned.spec.digest, "grid": planned.grid.digest, "noise": planned.noise, "part": part}
+    return digest_of("binding", facts)
 
 
 def _same_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredArray, part: Part) -> None:
@@ -836,8 +854,8 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     Args:
         others: releases whose measurements join the estimate.
     """
-    facts = (planned.spec.postprocess.model_dump_json(), *(stored.digest for _, stored in others))
-    processing = hashlib.sha256(repr(facts).encode()).hexdigest()
+    asked = {"asked": planned.spec.postprocess, "others": [stored.digest for _, stored in others]}
+    processing = digest_of("post-processing", asked)
     folder = f"answers/{planned.spec.release}-{measured.digest[:16]}-{processing[:16]}"
     workload = planned.workload
     names = (f"{folder}/answer", f"{folder}/error", f"{folder}/half-width")

@@ -1,0 +1,80 @@
+"""Identities: digests of what was asked, which stay the same when a later version learns to be asked for more (law 8).
+
+The canonical form is JSON with sorted keys: models and dataclasses by the names of their fields, fields that hold their default
+left out, fractions and dates as text. So an optional field that a later version adds changes no digest, and neither does the
+order in which fields are declared. Two rules follow for whoever changes a model: a default never changes its meaning (a new
+meaning gets a new name), and a renamed field keeps its old name as its alias.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import json
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+FORM = "dpdist identity 2"
+"""The version of the form, part of every digest. Version 1 is that of dpdist 0.1.0 (``dpdist.earlier_identities``)."""
+
+
+def digest_of(kind: str, content: Any) -> str:
+    """SHA-256 of the canonical form, 64 hex digits.
+
+    Args:
+        kind: what it is the digest of: the same content of another kind has another digest.
+    """
+    return hashlib.sha256(f"{FORM}\n{kind}\n{text(content)}".encode()).hexdigest()
+
+
+def text(content: Any) -> str:
+    """The canonical form: JSON with sorted keys and without spaces."""
+    return json.dumps(canonical(content), sort_keys=True, separators=(",", ":"))
+
+
+def canonical(value: Any) -> Any:
+    """What was asked as plain JSON values. Raises: TypeError for values that have no canonical form."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Fraction | datetime.date):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return [canonical(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): canonical(item) for key, item in value.items()}
+    if isinstance(value, BaseModel):
+        return _given(value, _model_fields(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _given(value, _dataclass_fields(value))
+    raise TypeError(f"{type(value).__name__} has no canonical form; give plain values, models or dataclasses of them")
+
+
+Fields = list[tuple[str, str, Any]]
+"""Attribute, name in the canonical form, default (``PydanticUndefined`` where there is none)."""
+
+
+def _given(value: object, fields: Fields) -> dict[str, Any]:
+    found = ((name, getattr(value, attribute), default) for attribute, name, default in fields)
+    return {name: canonical(item) for name, item, default in found if default is PydanticUndefined or item != default}
+
+
+def _model_fields(model: BaseModel) -> Fields:
+    return [
+        (attribute, field.alias or attribute, field.get_default(call_default_factory=True, validated_data={}))
+        for attribute, field in type(model).model_fields.items()
+    ]
+
+
+def _dataclass_fields(value: Any) -> Fields:
+    return [(field.name, field.name, _default_of(field)) for field in dataclasses.fields(value)]
+
+
+def _default_of(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return PydanticUndefined if field.default is dataclasses.MISSING else field.default

@@ -1,0 +1,218 @@
+"""Digests of what was asked: an optional field of a later version changes none, everything that means something changes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from dpdist import earlier_identities, engine, spec, stages
+from dpdist.identities import canonical, digest_of, text
+from dpdist.privacy.ledger import Part, Receipt
+from dpdist.privacy.noise import Noise
+from dpdist.store import Store
+from tests import small
+
+MODELS = [name for name, kind in vars(spec).items() if inspect.isclass(kind) and issubclass(kind, spec.Part)]
+NOISE = Noise("gaussian", 1000)
+PART = Part("ages", "d" * 64, 0, 4)
+CONTENT = small.spec(
+    workload=[
+        {"marginals": {"ways": [1]}, "weight": 2},
+        {"cdf": {"of": "age", "by": ["sex"]}},
+        {"ranges": {"of": ["age"], "list": [[0, 3], [2, 5]]}},
+        {"predicates": ["age < 3"]},
+        {"filters": {"of": "age", "by": ["sex", "work"], "apply": [{"mean": 3}]}},
+    ],
+    postprocess={"known": [{"where": "sex == 'f'", "count": 3}], "integer": True},
+    records={"path": "records.parquet", "person": {"column": "person", "most_records": 2}},
+)
+SERIES = small.spec(
+    release="part-1",
+    workload=[{"filters": {"of": "age", "by": ["sex"], "apply": [{"exponential": 0.8}]}}],
+    stream={"name": "ages", "through": 3},
+    budget={"epsilon": "0.5", "delta": "1e-6"},
+    ledger={"dataset": "small", "cap": {"rho": 1}},
+    records={"path": "records.parquet", "person": {"column": "person", "most_records": 2}},
+)
+
+
+@dataclasses.dataclass
+class Planned:
+    """What identities read of a plan."""
+
+    spec: Any
+    noise: Any = NOISE
+    grid: Any = dataclasses.field(default_factory=lambda: dataclasses.make_dataclass("Grid", ["digest"])("e" * 64))
+
+
+def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType = spec, **parts: Any) -> list[str]:
+    """Every digest that covers what was asked: the spec's, the stream's, the binding of the charge, the name of the answers."""
+    one, grows = module.load(content), module.load(series)
+    noise, part = parts.get("noise", NOISE), parts.get("part", PART)
+    plans = [Planned(one, noise), Planned(grows, noise)]
+    return [
+        one.digest,
+        grows.digest,
+        stages._stream_digest(plans[1], []),  # type: ignore[arg-type]
+        *(stages._binding(plan, part, None) for plan in plans),  # type: ignore[arg-type]
+        digest_of("post-processing", one.postprocess),
+    ]
+
+
+@pytest.fixture(params=MODELS)
+def later(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    """The module of specs as a later version might have it: one more optional field in one of the models."""
+    source = inspect.getsource(spec)
+    added = '    added: int | None = Field(None, alias="extra")\n    also: tuple[str, ...] = ()\n'
+    source, found = re.subn(rf"(class {request.param}\((?:.|\n)*?\"\"\"(?:.|\n)*?\"\"\"\n)", rf"\1{added}", source, count=1)
+    assert found == 1
+    module = ModuleType("spec_of_a_later_version")
+    sys.modules[module.__name__] = module
+    exec(compile(source, module.__name__, "exec"), module.__dict__)
+    assert "added" in getattr(module, request.param).model_fields
+    yield module
+    del sys.modules[module.__name__]
+
+
+def test_an_optional_field_of_a_spec_changes_no_digest(later: ModuleType) -> None:
+    assert digests(CONTENT, SERIES, later) == digests(CONTENT, SERIES)
+
+
+@pytest.mark.parametrize(("name", "value"), [("noise", NOISE), ("part", PART)])
+def test_an_optional_field_of_a_dataclass_changes_no_digest(name: str, value: Any) -> None:
+    later = dataclasses.make_dataclass("Later", [("added", int, 7)], bases=(type(value),), frozen=True)
+    grown = later(**dataclasses.asdict(value))
+    assert digests(CONTENT, SERIES, **{name: grown}) == digests(CONTENT, SERIES)
+    changed = later(**dataclasses.asdict(value), added=8)
+    assert digests(CONTENT, SERIES, **{name: changed}) != digests(CONTENT, SERIES)
+
+
+def _with(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """The content with the value at a dotted path replaced."""
+    first, _, rest = path.partition(".")
+    if isinstance(content, list):
+        return [_with(part, rest, value) if i == int(first) and rest else part for i, part in enumerate(content)]  # type: ignore[return-value]
+    return {**content, first: _with(content.get(first, {}), rest, value) if rest else value}
+
+
+CHANGES = {
+    "release": "small-2",
+    "period": "2026-01-05",
+    "neighbours": "replace-one",
+    "mechanism": "coa",
+    "tolerance": 1e-5,
+    "eigen": {"group_size": 3},
+    "limits": {"minutes": 5},
+    "budget": {"rho": 0.2},
+    "domain.age": {"from": 0, "to": 11, "outside": "clip"},
+    "domain.sex": {"categories": ["m", "f"]},
+    "domain.work": {"categories": ["a", "b", "c"], "labels": ["x", "y", "z"]},
+    "workload.0.weight": 3,
+    "records.person.most_records": 3,
+    "records.person.column": "work",
+    "records.columns": {"age": "years"},
+}
+
+
+@pytest.mark.parametrize("path", list(CHANGES))
+def test_whatever_decides_what_is_measured_changes_the_spec_and_the_binding(path: str) -> None:
+    before, after = digests(CONTENT, SERIES), digests(_with(CONTENT, path, CHANGES[path]), SERIES)
+    assert [i for i in range(6) if before[i] != after[i]] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("domain.age", {"from": 0, "to": 11, "outside": "drop"}),
+        ("domain.work", {"categories": ["a", "b", "d"]}),
+        ("records.person.most_records", 3),
+        ("budget", {"epsilon": "0.5", "delta": "1e-6", "calibration": "zcdp"}),
+        ("stream", {"name": "others", "through": 3}),
+    ],
+)
+def test_whatever_decides_what_a_stream_measures_changes_the_stream(path: str, value: Any) -> None:
+    before, after = digests(CONTENT, SERIES), digests(CONTENT, _with(SERIES, path, value))
+    assert [i for i in range(6) if before[i] != after[i]] == [1, 2, 4]
+
+
+def test_the_order_of_attributes_means_something_that_of_keys_does_not() -> None:
+    swapped = {**CONTENT, "domain": dict(reversed(CONTENT["domain"].items()))}
+    assert spec.load(swapped).digest != spec.load(CONTENT).digest
+    assert spec.load(dict(reversed(CONTENT.items()))).digest == spec.load(CONTENT).digest
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [("title", "x"), ("output", {"folder": "y"}), ("records.path", "z.csv"), ("postprocess", {})]
+)
+def test_what_does_not_decide_what_is_measured_changes_nothing(path: str, value: Any) -> None:
+    assert spec.load(_with(CONTENT, path, value)).digest == spec.load(CONTENT).digest
+
+
+def test_a_default_that_is_written_down_is_left_out() -> None:
+    written = _with(_with(CONTENT, "neighbours", "add-remove"), "tolerance", "1e-6")
+    assert spec.load(written).digest == spec.load(CONTENT).digest
+
+
+def test_the_form() -> None:
+    model = spec.AttributeSpec.model_validate({"from": 0, "to": 3, "outside": "clip"})
+    assert text(model) == '{"from":0,"outside":"clip","to":3}'
+    assert (
+        text({"b": Fraction(1, 10), "a": (datetime.date(2026, 1, 5), None, 0.1)})
+        == '{"a":["2026-01-05",null,0.1],"b":"1/10"}'
+    )
+    assert text(PART) == f'{{"digest":"{"d" * 64}","start":0,"stop":4,"stream":"ages"}}'
+    assert digest_of("spec", {"a": 1}) == "ccad4b1431522f03af26538efdd65308705825620c655b062b58434ba36ad4eb"
+    assert digest_of("spec", 1) != digest_of("stream", 1)
+
+
+@pytest.mark.parametrize("value", [object(), b"x", {1, 2}, Path("x"), spec.Person])
+def test_values_without_a_form_are_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="no canonical form"):
+        canonical({"a": [value]})
+
+
+def receipt(digest: str, part: Part | None = None) -> Receipt:
+    return Receipt("small-1", "small", "committed", stages.Loss(), digest, "h", "m", part)
+
+
+def planned(tmp_path: Path, content: dict[str, Any]) -> stages.Plan:
+    context = stages.Context(tmp_path, Store(tmp_path / "store"), engine.inline(), stages.silent)
+    return stages.plan(context, spec.load(content))
+
+
+FIRST_STREAM = "f2b16de98b7f9f7bbcdb9f0b19d7eb54fe5987b54da1280da0f243b7f319dacc"
+FIRST_BINDING = "4ded71a953891cf660cd8870d1093a898a1c3dc5f3c2f46ea7939e52da7aa005"
+
+
+def test_what_version_0_1_0_charged_keeps_its_digests(tmp_path: Path) -> None:
+    """The digests were written down by version 0.1.0 (commit 54afbb9)."""
+    series = planned(tmp_path, SERIES)
+    series = dataclasses.replace(series, noise=Noise("gaussian", 17303621013))
+    assert (
+        earlier_identities._spec(spec.load(small.spec()))
+        == "87e0b8625f3ffd4cd727d032e5c5942b9960d8731f8830b2d54128f15350f056"
+    )
+    begun = [receipt("b", Part("ages", FIRST_STREAM, 0, 4))]
+    assert stages._stream_digest(series, begun) == FIRST_STREAM
+    assert stages._stream_digest(series, []) != FIRST_STREAM
+    part = Part("ages", FIRST_STREAM, 0, 4)
+    assert stages._binding(series, part, receipt(FIRST_BINDING)) == FIRST_BINDING
+    for known in (None, receipt("b")):
+        assert stages._binding(series, part, known) == stages._binding(series, part, None) != FIRST_BINDING
+
+
+@pytest.mark.parametrize("which", ["binding", "stream"])
+def test_digests_of_0_1_0_do_not_grow_either(later: ModuleType, tmp_path: Path, which: str) -> None:
+    arguments: tuple[Any, ...] = (NOISE,) if which == "stream" else (NOISE, PART)
+    work = getattr(earlier_identities, which)
+    assert work(later.load(SERIES), "e" * 64, *arguments) == work(spec.load(SERIES), "e" * 64, *arguments)
