@@ -1,0 +1,155 @@
+"""Every number that is published was given noise of its own: which addresses of which key a release draws from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpdist import engine, stages
+from dpdist.measure import Multiple, draw, exact_measurement
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.noise import Noise
+from dpdist.spec import load
+from dpdist.store import Store, StoredArray
+from tests import small
+
+SHARD = 3
+"""Rows of a shard here: every measurement has several."""
+Draw = tuple[bytes, int, int]
+"""A key, and the addresses from and up to which it was drawn."""
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Draw]]:
+    """Every draw that is made, and shards so small that every measurement has several."""
+    found: list[Draw] = []
+    plan, whole = Store.plan, Noise.draw
+
+    def in_small_shards(self: Store, name: str, shape: Any, dtype: Any, **options: Any) -> Any:
+        return plan(self, name, shape, dtype, **{"shard_rows": SHARD, **options})
+
+    def recorded(self: Noise, key: bytes, *, start: int = 0, count: int) -> Any:
+        found.append((bytes(key), start, start + count))
+        return whole(self, key, start=start, count=count)
+
+    monkeypatch.setattr(Store, "plan", in_small_shards)
+    monkeypatch.setattr(Noise, "draw", recorded)
+    yield found
+    monkeypatch.undo()
+
+
+def run(path: Path, home: Path) -> tuple[stages.Release, dict[str, Any]]:
+    """The release, and what its stages handed on."""
+    handed: dict[str, Any] = {}
+
+    def step(name: str, work: Any) -> Any:
+        handed[name] = work()
+        return handed[name]
+
+    context = stages.Context(home, Store(home / "store"), engine.inline(), stages.silent)
+    return stages.release(context, load(path), step=step), handed
+
+
+PURE: dict[str, Any] = {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
+AGES: dict[str, Any] = {"domain": {"age": {"from": 0, "to": 11}}, "workload": [{"cdf": {"of": "age"}}]}
+SERIES: dict[str, Any] = {"workload": [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}]}
+FORMULAS: dict[str, Any] = {
+    "domain": {name: {"categories": ["no", "yes"]} for name in ("p", "q", "r")},
+    "workload": [{"dnf": {"terms": [["p"], ["q", "r"]]}}],
+}
+CASES: dict[str, dict[str, Any]] = {
+    "coa": {},
+    "identity": {},
+    "gaussian": {},
+    "wavelet": {},
+    "hierarchical": AGES,
+    "low-rank": {
+        "domain": {"age": {"from": 0, "to": 11}},
+        "workload": [{"ranges": {"of": ["age"], "list": [[0, 5], [3, 9]]}}],
+    },
+    "eigen": AGES,
+    "fourier": {"workload": [{"marginals": {"ways": [1, 2]}}]},
+    "datacube": {"workload": [{"marginals": {"ways": [1, 2]}}]},
+    "marginals": {"workload": [{"marginals": {"ways": [1, 2]}}]},
+    "residual": {"workload": [{"marginals": {"ways": [1, 2]}}]},
+    "kronecker": {"workload": [{"cdf": {"of": "age", "by": ["sex"]}}]},
+    "convolution": SERIES,
+    "square-root": SERIES,
+    "convolution of formulas": FORMULAS,
+    "laplace": {**PURE, **AGES},
+    "identity, Laplace noise": PURE,
+    "wavelet, Laplace noise": PURE,
+    "low-rank, Laplace noise": {**PURE, **AGES},
+    "dawa": {**PURE, **AGES},
+}
+
+
+def records() -> pa.Table:
+    table, state = small.records(400), np.random.default_rng(4)
+    for name in ("p", "q", "r"):
+        table = table.append_column(name, pa.array(state.choice(["no", "yes"], 400)))
+    return table
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_release_draws_every_address_once(case: str, home: Path, drawn: list[Draw]) -> None:
+    """One key; addresses that never meet; together one whole draw; and nothing else is in the measurement but exact integers."""
+    mechanism = case.split(",")[0].split(" ")[0]
+    path = small.write(home.parent / "data", table=records(), mechanism=mechanism, **CASES[case])
+    done, handed = run(path, home)
+    assert done.plan.strategy.name == mechanism
+    (key,) = {key for key, _, _ in drawn}
+    ranges = sorted((start, stop) for _, start, stop in drawn)
+    assert all(stop <= start for (_, stop), (start, _) in zip(ranges, ranges[1:], strict=False))
+    if mechanism == "dawa":
+        assert len(ranges) == 2  # one for what chooses the partition, one for its totals
+        return
+    rows = done.plan.grid.rows
+    assert len(ranges) == -(-rows // SHARD) > 1
+    assert (ranges[0][0], ranges[-1][1]) == (0, rows)
+    assert all(stop == start for (_, stop), (start, _) in zip(ranges, ranges[1:], strict=False))
+    store, counts = Store(home / "store"), handed["count"][0]
+    measured = store.read(handed["measure"][0])
+    found = exact_measurement(store, engine.inline(), done.plan.grid, counts, done.plan.layout)
+    exact = (
+        found if isinstance(found, np.ndarray) else found.read(0, rows) if isinstance(found, Multiple) else store.read(found)
+    )
+    np.testing.assert_array_equal(measured - exact, done.plan.noise.draw(key, start=0, count=rows))
+
+
+def test_every_release_of_a_stream_has_a_key_of_its_own(home: Path, drawn: list[Draw]) -> None:
+    """Steps that were released are not drawn again; what is drawn for the next ones is not what was drawn for the first."""
+    keys = []
+    for number, through in enumerate((4, 8, 11)):
+        changes = {**SERIES, "stream": {"name": "ages", "through": through}, "release": f"part-{number}"}
+        table = small.records(400)
+        kept = table.filter(pa.compute.less_equal(table["age"], through))
+        drawn.clear()
+        _, handed = run(small.write(home.parent / f"data-{number}", table=kept, **changes), home)
+        size = Store(home / "store").read(handed["measure"][0]).size
+        (key,) = {key for key, _, _ in drawn}
+        ranges = sorted((start, stop) for _, start, stop in drawn)
+        assert np.concatenate([np.arange(*part) for part in ranges]).tolist() == list(range(size))
+        keys.append(key)
+    assert len(set(keys)) == 3
+
+
+@pytest.mark.parametrize("form", ["in memory", "stored", "multiple of stored counts"])
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_shards_of_any_size_are_parts_of_one_draw(tmp_path: Path, form: str, kind: Any, drawn: list[Draw]) -> None:
+    store, noise, key = Store(tmp_path), Noise(kind, 1000), Secret(b"k" * 32)
+    values = np.random.default_rng(0).integers(-50, 50, 3 * SHARD + 2)
+    kept = store.put("exact", values)
+    given: dict[str, np.ndarray | StoredArray | Multiple] = {"in memory": values, "stored": kept}
+    exact = given.get(form, Multiple(store, kept, 7))
+    measured = store.read(draw(store, "measured", exact, key, noise, {}))
+    truth = 7 * values if isinstance(exact, Multiple) else values
+    whole = noise.draw(key.reveal(), start=0, count=values.size)
+    np.testing.assert_array_equal(measured - truth, whole)
+    assert np.unique(whole).size > values.size - 3
+    assert len(drawn) == 4 + 1  # the shards, and this test's own

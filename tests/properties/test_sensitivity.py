@@ -1,0 +1,218 @@
+"""No pair of neighbours moves what a mechanism measures by more than its noise was made for: every mechanism, both relations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import combinations_with_replacement, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdist import strategies
+from dpdist.domain import Attribute, Domain, Layout
+from dpdist.engine import inline
+from dpdist.long_formulas import long_characters
+from dpdist.long_root import long_square_root
+from dpdist.long_series import long_convolution
+from dpdist.measure import exact_measurement
+from dpdist.operators import Dense, ListedRanges
+from dpdist.privacy.accounting import Loss
+from dpdist.store import Store, StoredArray
+from dpdist.strategies import Strategy, grid
+from dpdist.strategies.base import Norm
+from dpdist.strategies.dawa import adaptive_lattice, best_tree, interval_costs, reduced
+from dpdist.strategies.grid import grid_of
+from dpdist.strategies.kernel import Kernel
+from dpdist.workloads import Workload, explicit, marginals, prefix, union
+from dpdist.workloads.dnf import dnf
+from dpdist.workloads.filters import filtered, running_sum, window
+from dpdist.workloads.ranges import cdf
+from tests.oracles import brute_force_sensitivity
+
+NEIGHBOURS: Any = ("add-remove", "replace-one")
+TABLES = marginals(Domain((Attribute("x", edges=(0, 1, 2, 3)), Attribute("y", categories=("a", "b")))), (1, 2))
+SERIES = filtered(5, "x0", [running_sum(5), window(2)])
+BINARY = Domain(tuple(Attribute(name, categories=("no", "yes")) for name in "abc"))
+FORMULAS = dnf(BINARY, [("a",), ("b", "c")])
+REAL = explicit(np.random.default_rng(3).standard_normal((4, 6)))
+
+
+def filter_strategy(taps: list[float], *, circular: bool) -> Strategy:
+    """A filter over five steps with these taps, of unit length."""
+    values = np.zeros(7 if circular else 5)
+    values[: len(taps)] = taps
+    kernel = Kernel(values / np.linalg.norm(values), circular, 5, 0, (0,))
+    return Strategy("convolution", Dense(np.eye(5)), kernel=kernel)
+
+
+Made = Callable[[Store, Any], Strategy]
+"""A strategy, given a store and the relation."""
+
+
+def plainly(build: Callable[[Workload], Strategy], workload: Workload) -> tuple[Workload, Made]:
+    return workload, lambda store, neighbours: build(workload)
+
+
+def stored(find: Callable[..., Strategy], workload: Workload) -> tuple[Workload, Made]:
+    def build(store: Store, neighbours: Any) -> Strategy:
+        return find(store, inline(), workload, f"numbers-{neighbours}", moves=neighbours == "replace-one")
+
+    return workload, build
+
+
+def every_l1(build: Callable[..., Strategy], workload: Workload) -> tuple[Workload, Made]:
+    norm: Norm = "l1"
+    return workload, lambda store, neighbours: build(workload, norm=norm)
+
+
+CASES: dict[str, tuple[Workload, Made]] = {
+    "coa": plainly(strategies.coa, prefix(6)),
+    "coa of tables": plainly(strategies.coa, TABLES),
+    "identity": plainly(lambda w: strategies.identity(6, w), prefix(6)),
+    "gaussian": plainly(strategies.gaussian, REAL),
+    "wavelet": plainly(lambda w: strategies.wavelet((6,), w), prefix(6)),
+    "hierarchical": plainly(lambda w: strategies.hierarchical((6,), w), prefix(6)),
+    "low-rank": plainly(strategies.low_rank, REAL),
+    "eigen": plainly(strategies.eigen_design, prefix(6)),
+    "fourier": plainly(strategies.fourier, TABLES),
+    "datacube": plainly(strategies.datacube, TABLES),
+    "marginals": plainly(strategies.marginal_optimum, TABLES),
+    "residual": plainly(strategies.residual_products, TABLES),
+    "kronecker": plainly(strategies.kronecker, cdf(TABLES.domain, "x", ("y",))),
+    "convolution": plainly(strategies.convolution, SERIES),
+    "square-root": plainly(strategies.square_root, filtered(5, "x0", [running_sum(5)])),
+    "characters": plainly(strategies.convolution, FORMULAS),
+    "past, taps of one sign": plainly(lambda w: filter_strategy([1.0, 0.9, 0.2], circular=False), SERIES),
+    "past, taps of both signs": plainly(lambda w: filter_strategy([1.0, -0.9], circular=False), SERIES),
+    "circle, taps of both signs": plainly(lambda w: filter_strategy([1.0, -0.9, 0.1], circular=True), SERIES),
+    "long convolution": stored(long_convolution, SERIES),
+    "long square root": stored(long_square_root, filtered(5, "x0", [running_sum(5)])),
+    "long characters": stored(long_characters, FORMULAS),
+    "laplace": plainly(strategies.laplace, REAL),
+    "identity, Laplace noise": every_l1(lambda w, norm: strategies.identity(6, w, norm=norm), prefix(6)),
+    "wavelet, Laplace noise": every_l1(lambda w, norm: strategies.wavelet((6,), w, norm=norm), prefix(6)),
+    "hierarchical, Laplace noise": every_l1(lambda w, norm: strategies.hierarchical((6,), w, norm=norm), prefix(6)),
+    "low-rank, Laplace noise": every_l1(strategies.low_rank, REAL),
+}
+
+
+def owned(cells: int, most: int) -> list[np.ndarray]:
+    """Everything that one person with up to ``most`` records may hold."""
+    picks = [p for k in range(most + 1) for p in combinations_with_replacement(range(cells), k)]
+    return [np.bincount(np.array(p, dtype=np.int64), minlength=cells) for p in picks]
+
+
+def farthest(moved: list[np.ndarray], neighbours: str, norm: str) -> int:
+    """The largest distance between neighbours: a person's records appear, or become any others."""
+    before = moved if neighbours == "replace-one" else moved[:1]
+    worst = 0
+    for one in before:
+        for other in moved:
+            away = np.abs(one - other).tolist()
+            worst = max(worst, sum(away) ** 2 if norm == "l1" else sum(value**2 for value in away))
+    return worst
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_noise_covers_every_pair_of_neighbours(case: str, tmp_path: Path) -> None:
+    """The exact integers of all neighbours of one histogram, through the pipeline's own measurement."""
+    workload, build = CASES[case]
+    store, engine = Store(tmp_path), inline()
+    cells, base = workload.domain.cells, np.random.default_rng(1).integers(0, 50, workload.domain.cells)
+
+    def integers(found: Any, x: np.ndarray, name: str) -> np.ndarray:
+        tables = () if not hasattr(found, "tables") else found.tables
+        layout = Layout(workload.domain.shape, () if any(len(t) == len(workload.domain.shape) for t in tables) else tables)
+        counts = np.zeros(layout.size, dtype=np.int64)
+        np.add.at(counts, layout.positions(np.repeat(np.arange(cells), x)), 1)
+        exact = exact_measurement(store, engine, found, store.put(name, counts), layout)
+        if isinstance(exact, StoredArray):
+            return np.asarray(store.read(exact))
+        return np.asarray(exact if isinstance(exact, np.ndarray) else exact.read(0, exact.shape[0]))
+
+    for neighbours in NEIGHBOURS:
+        strategy = build(store, neighbours)
+        any_grid = grid_of(strategy, workload, neighbours=neighbours, most_records=1)  # the bound changes no integer
+        held = owned(cells, 2)
+        moved = [integers(any_grid, base + one, f"{neighbours}-{i}") for i, one in enumerate(held[: 1 + cells])]
+        if hasattr(any_grid, "terms"):  # rounded after the product: every pair is measured
+            more = held[1 + cells :]
+            moved += [integers(any_grid, base + one, f"{neighbours}-{1 + cells + i}") for i, one in enumerate(more)]
+        else:
+            rows = np.array(moved[1:]) - moved[0]
+            moved += [moved[0] + one @ rows for one in held[1 + cells :]]
+            assert (integers(any_grid, base + held[-1], f"{neighbours}-last") == moved[-1]).all()
+        for most in (1, 2):
+            found = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+            worst = farthest(moved[: len(owned(cells, most))], neighbours, strategy.norm)
+            assert 0 < worst <= found.sensitivity_squared
+            if neighbours == "add-remove" and not hasattr(found, "terms"):
+                assert worst == found.sensitivity_squared  # neither more noise than is needed
+            budget = Loss.laplace(Fraction(1, 3)) if strategy.norm == "l1" else Loss.gaussian(Fraction(1, 9))
+            scale = found.noise(budget).scale
+            assert worst <= scale**2 * (Fraction(1, 9) if strategy.norm == "l1" else Fraction(2, 9))
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_the_bound_without_comparing_pairs_holds_too(norm: Norm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns that point away from each other are twice their length apart."""
+    mixing = np.array([[5, -5, 1], [3, -3, 0]])
+    base = Dense(np.eye(3))
+    worst = brute_force_sensitivity(mixing, "replace-one", 1, power=1 if norm == "l1" else 2)
+    measure = grid.l1_sensitivity if norm == "l1" else grid.sensitivity_squared
+    assert worst <= measure(mixing, base, "replace-one") <= worst + 1  # compared in floating point, rounded up
+    monkeypatch.setattr(grid, "PAIR_CELLS", 1)
+    monkeypatch.setattr(grid, "L1_PAIR_WORK", 1)
+    assert measure(mixing, base, "replace-one") >= worst
+    assert measure(mixing, base, "add-remove") == brute_force_sensitivity(
+        mixing, "add-remove", 1, power=1 if norm == "l1" else 2
+    )
+
+
+def all_partitions(first: int, cells: int) -> list[list[int]]:
+    """Stops of every partition of the cells into intervals."""
+    if first == cells:
+        return [[]]
+    return [[stop, *rest] for stop in range(first + 1, cells + 1) for rest in all_partitions(stop, cells)]
+
+
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+@pytest.mark.parametrize("most", [1, 2])
+def test_both_parts_of_dawa_keep_their_share(neighbours: Any, most: int) -> None:
+    """Whatever partition is chosen, the totals move by no more than their noise hides; so do the costs that choose it."""
+    cells, workload, epsilon = 4, prefix(4), Fraction(1)
+    lattice, budget = adaptive_lattice(workload, neighbours, most), Loss.laplace(epsilon)
+    assert lattice.loss(budget, lattice.noise(budget)) == budget
+    worst_total = 0
+    for stops in all_partitions(0, cells):
+        bounds = [0, *stops]
+        member = np.zeros((len(stops), cells), dtype=np.int64)
+        for bucket, (start, stop) in enumerate(pairwise(bounds)):
+            member[bucket, start:stop] = 1
+        ends, weights = best_tree(reduced(workload, np.array(stops)).gram())
+        rows = weights[:, None] * ListedRanges(len(stops), ends).dense().astype(np.int64) @ member
+        worst_total = max(worst_total, brute_force_sensitivity(rows, neighbours, most, power=1))
+    histograms = [np.array(h) for h in ((0, 0, 0, 0), (3, 0, 0, 0), (1, 4, 1, 2), (2, 0, 0, 9))]
+    worst_cost, held = 0, owned(cells, most)
+    for x in histograms:
+        costs = [np.concatenate(interval_costs(x + one)) for one in held]
+        for one in costs if neighbours == "replace-one" else costs[:1]:
+            worst_cost = max(worst_cost, *(int(np.abs(one - other).max()) for other in costs))
+    totals, partition = Fraction(lattice.noise(budget).scale), Fraction(lattice.partition_noise(budget).scale)
+    assert worst_total**2 <= lattice.sensitivity_squared
+    assert worst_total / totals + 2 * worst_cost / partition <= epsilon
+
+
+def test_a_union_is_covered_in_every_order() -> None:
+    """The strategy of a union of blocks is measured on the grid whatever block comes first."""
+    blocks = [marginals(TABLES.domain, 1), filtered(TABLES.domain, "x", [window(2)], by=("y",))]
+    for order in (blocks, blocks[::-1]):
+        workload = union(*order)
+        strategy = strategies.coa(workload)
+        for neighbours in NEIGHBOURS:
+            found: Any = grid_of(strategy, workload, neighbours=neighbours, most_records=1)
+            rows = np.concatenate(list(found.row_blocks()))
+            assert brute_force_sensitivity(rows, neighbours, 1, power=2) <= found.sensitivity_squared
