@@ -99,7 +99,7 @@ def records() -> pa.Table:
 @pytest.mark.parametrize("case", CASES)
 def test_a_release_draws_every_address_once(case: str, home: Path, drawn: list[Draw]) -> None:
     """One key; addresses that never meet; together one whole draw; and nothing else is in the measurement but exact integers."""
-    mechanism = case.split(",")[0].split(" ")[0]
+    mechanism = case.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0]
     path = small.write(home.parent / "data", table=records(), mechanism=mechanism, **CASES[case])
     done, handed = run(path, home)
     assert done.plan.strategy.name == mechanism
