@@ -173,10 +173,7 @@ def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours) 
     triangle inequality is used instead.
     """
     if mixing.ndim == 1 and isinstance(base, Identity):
-        mixing = mixing[:2] if mixing.strides == (0,) else mixing
-        top = sorted((int(value) ** 2 for value in np.unique(np.abs(mixing))), reverse=True)[:2]
-        several = base.n > 1
-        return top[0] if neighbours == "add-remove" or not several else top[0] + (top[-1] if len(top) > 1 else top[0])
+        return sum(value**2 for value in _largest(mixing, neighbours))
     cells = base.shape[1]
     pairs = neighbours == "replace-one" and cells <= PAIR_CELLS
     products = np.zeros((cells, cells)) if pairs else None
@@ -204,9 +201,7 @@ def l1_sensitivity(mixing: Matrix, base: Operator, neighbours: Neighbours) -> in
     triangle inequality bounds the distance by twice the largest column.
     """
     if mixing.ndim == 1 and isinstance(base, Identity):
-        mixing = mixing[:2] if mixing.strides == (0,) else mixing
-        top = np.sort(np.abs(mixing))[::-1]
-        return int(top[0]) if neighbours == "add-remove" or top.size == 1 else int(top[0]) + int(top[1])
+        return sum(_largest(mixing, neighbours))
     cells = base.shape[1]
     pairs = neighbours == "replace-one" and cells**2 * mixing.shape[0] <= L1_PAIR_WORK
     columns = np.zeros(cells, dtype=np.int64)
@@ -222,6 +217,12 @@ def l1_sensitivity(mixing: Matrix, base: Operator, neighbours: Neighbours) -> in
     if neighbours == "add-remove":
         return largest
     return 2 * largest if distances is None else max(largest, int(distances.max()))
+
+
+def _largest(diagonal: Matrix, neighbours: Neighbours) -> list[int]:
+    """The largest entry of a diagonal, or with ``replace-one`` the two largest ones (of two cells, which may be equal), without signs."""
+    some = diagonal[:2] if diagonal.strides == (0,) else diagonal
+    return sorted((abs(int(v)) for v in np.sort(np.abs(some))[-2:]), reverse=True)[: 1 if neighbours == "add-remove" else 2]
 
 
 def _row_blocks(mixing: Matrix, base: Operator) -> Iterator[Matrix]:

@@ -1,0 +1,230 @@
+"""Every sensitivity of every grid against the list of all moves of a person's records: both relations, k = 1 to 3, L1 and L2."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpdist.domain import Attribute, Domain
+from dpdist.engine import inline
+from dpdist.long_series import _farthest
+from dpdist.operators import Dense, Hadamard, Identity, ListedRanges, Matrix, Operator, Prefix
+from dpdist.privacy.protection import Neighbours
+from dpdist.store import Store
+from dpdist.strategies import Strategy, convolution, hierarchical, identity, laplace, low_rank, marginal_optimum, square_root
+from dpdist.strategies.dawa import adaptive_lattice, best_tree, greedy_tree
+from dpdist.strategies.grid import grid_of, l1_sensitivity, sensitivity_squared
+from dpdist.strategies.kernel import Kernel, LongKernel
+from dpdist.strategies.kernel_grid import KernelGrid, kernel_grid, long_grid, square_of
+from dpdist.strategies.lattice import GRID_BITS
+from dpdist.strategies.term_grid import TermGrid
+from dpdist.workloads import Workload, all_ranges, dnf, filtered, marginals, predicates, prefix
+from dpdist.workloads.filters import exponential, running_sum
+from tests.oracles import brute_force_sensitivity
+
+BOTH: tuple[Neighbours, ...] = ("add-remove", "replace-one")
+EVERY = [(neighbours, most) for neighbours in BOTH for most in (1, 2, 3)]
+
+DIAGONALS = {
+    "one cell": [5],
+    "twice the largest": [5, 5, 1],
+    "twice the largest, signs": [-5, 5, 1],
+    "twice the second": [5, 1, 1],
+    "all alike": [3, 3, 3],
+    "zeros": [4, 0, 0],
+    "negative": [-7, -2, 6],
+}
+
+
+def dense(mixing: Matrix, base: Operator) -> Matrix:
+    rows = base.dense().astype(np.int64)
+    return mixing[:, None] * rows if mixing.ndim == 1 else mixing @ rows
+
+
+def close(found: int, truth: int, most: int) -> bool:
+    """Never below, and above by no more than rounding one record's distance up."""
+    return truth <= found <= truth * (1 + Fraction(1, 10**12)) + most**2
+
+
+@pytest.mark.parametrize("name", DIAGONALS)
+@pytest.mark.parametrize("base", [Identity, Prefix])
+def test_diagonals_with_equal_entries(name: str, base: type[Identity | Prefix]) -> None:
+    mixing = np.array(DIAGONALS[name], dtype=np.int64)
+    rows = dense(mixing, base(mixing.size))
+    for neighbours, most in EVERY:
+        squared = sensitivity_squared(mixing, base(mixing.size), neighbours) * most**2
+        truth = brute_force_sensitivity(rows, neighbours, most, power=2)
+        assert squared == truth or (base is Prefix and neighbours == "replace-one" and close(squared, truth, most))
+        length = l1_sensitivity(mixing, base(mixing.size), neighbours) * most
+        assert length == brute_force_sensitivity(rows, neighbours, most, power=1)
+
+
+def test_a_diagonal_that_takes_no_memory() -> None:
+    for cells, neighbours in product((1, 2, 9), BOTH):
+        alike = np.broadcast_to(np.int64(-6), (cells,))
+        several = neighbours == "replace-one" and cells > 1
+        assert sensitivity_squared(alike, Identity(cells), neighbours) == (72 if several else 36)
+        assert l1_sensitivity(alike, Identity(cells), neighbours) == (12 if several else 6)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_rows_of_both_signs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly while pairs of cells are compared, from above beyond that; the limit itself still compares."""
+    state = np.random.default_rng(seed)
+    cells, rows = int(state.integers(1, 5)), int(state.integers(1, 5))
+    mixing = state.integers(-9, 10, (rows, cells))
+    mixing[:, state.integers(cells)] = mixing[:, 0]  # equal columns
+    base: Operator = Identity(cells) if seed % 2 else Dense(state.integers(-3, 4, (cells, cells)).astype(np.float64))
+    for neighbours, most in EVERY:
+        truths = [brute_force_sensitivity(dense(mixing, base), neighbours, most, power=power) for power in (1, 2)]
+        for limit in (cells, cells - 1):
+            monkeypatch.setattr("dpdist.strategies.grid.PAIR_CELLS", limit)
+            monkeypatch.setattr("dpdist.strategies.grid.L1_PAIR_WORK", limit**2 * rows)
+            squared = sensitivity_squared(mixing, base, neighbours) * most**2
+            length = l1_sensitivity(mixing, base, neighbours) * most
+            if neighbours == "add-remove" or limit == cells:
+                assert close(squared, truths[1], most)
+                assert length == truths[0]
+                assert neighbours == "replace-one" or squared == truths[1]
+            else:
+                assert truths[1] <= squared == 4 * brute_force_sensitivity(dense(mixing, base), "add-remove", most, power=2)
+                assert truths[0] <= length == 2 * brute_force_sensitivity(dense(mixing, base), "add-remove", most, power=1)
+
+
+LATTICES: dict[str, tuple[Strategy, Workload]] = {
+    "identity": (identity(3), prefix(3)),
+    "identity, L1": (identity(3, norm="l1"), prefix(3)),
+    "laplace": (laplace(prefix(3)), prefix(3)),
+    "hierarchical, L1": (hierarchical((4,), prefix(4), branching=2, norm="l1"), prefix(4)),
+    "low rank, L1": (low_rank(prefix(3), norm="l1"), prefix(3)),
+}
+
+
+@pytest.mark.parametrize("name", LATTICES)
+def test_grids_carry_the_sensitivity_of_their_rows(name: str) -> None:
+    strategy, workload = LATTICES[name]
+    for neighbours, most in EVERY:
+        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+        rows = np.concatenate(list(grid.row_blocks()))  # type: ignore[union-attr]
+        if grid.norm == "l1":
+            assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=1) ** 2
+        else:
+            assert close(grid.sensitivity_squared, brute_force_sensitivity(rows, neighbours, most, power=2), most)
+
+
+def unit_rows(grid: KernelGrid) -> Matrix:
+    cells = int(np.prod(grid.shape))
+    return np.stack([grid.measure(unit.reshape(grid.shape)) for unit in np.eye(cells, dtype=np.int64)], axis=1)
+
+
+CIRCLE = Kernel(np.array([0.8, 0.0, 0.6, 0.0]), True, 3, 0, (0,))
+KERNELS = {
+    "taps of one sign": Kernel(np.array([0.8, 0.5, 0.3]), False, 3, 0, (0,)),
+    "taps of both signs": Kernel(np.array([1.0, -0.9, 0.1]), False, 3, 0, (0,)),
+    "a circle": CIRCLE,
+    "a circle, both signs": Kernel(np.array([0.7, -0.7, 0.1, 0.0]), True, 4, 0, (0,)),
+    "a circle of one step": Kernel(np.array([1.0]), True, 1, 0, (0,)),
+    "series side by side": Kernel(np.array([0.9, -0.4, 0.0, 0.1]), True, 2, 1, (0, 1)),
+    "series of one sign": Kernel(np.array([0.9, 0.4, 0.2, 0.1]), True, 2, 1, (0, 1)),
+    "series of the past": Kernel(np.array([0.9, -0.4]), False, 2, 1, (0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_filters(name: str) -> None:
+    """Exactly for add-remove and for replace-one around a circle; a bound for filters of the past."""
+    kernel = KERNELS[name]
+    shape = (2, kernel.steps) if len(kernel.axes) == 2 else (kernel.steps,)
+    strategy = Strategy("filter", Identity(int(np.prod(shape))), kernel=kernel)
+    for neighbours, most in EVERY:
+        grid = kernel_grid(strategy, shape, neighbours=neighbours, most_records=most)
+        truth = brute_force_sensitivity(unit_rows(grid), neighbours, most, power=2)
+        if neighbours == "add-remove" or (kernel.circular and (kernel.steps > 1 or len(kernel.axes) == 2)):
+            assert grid.sensitivity_squared == truth
+        else:
+            assert truth <= grid.sensitivity_squared <= 4 * truth
+
+
+@pytest.mark.parametrize("name", ["a circle", "a circle, both signs", "series side by side", "series of one sign"])
+def test_filters_in_the_store(name: str, tmp_path: Path) -> None:
+    kernel, store = KERNELS[name], Store(tmp_path)
+    taps = np.rint(kernel.values * 2.0**GRID_BITS).astype(np.int64)
+    series = len(kernel.axes)
+    shape = (2, kernel.steps) if series == 2 else (kernel.steps,)
+    square = square_of(taps)
+    far = _farthest(store, inline(), store.put("taps", taps), square, kernel.steps, None)
+    small = KernelGrid(taps, True, shape, series - 1, kernel.axes, 1.0, 0)
+    for farthest in (far, None):
+        long = LongKernel("filter", "taps", "", taps.size, 1.0, square, farthest, kernel.axes, shape, series - 1, ())
+        for neighbours, most in EVERY:
+            truth = brute_force_sensitivity(unit_rows(small), neighbours, most, power=2)
+            found = long_grid(long, neighbours=neighbours, most_records=most).sensitivity_squared
+            if farthest is None and neighbours == "replace-one":
+                assert truth <= found == 4 * square * most**2
+            else:
+                assert found == truth
+
+
+def test_characters() -> None:
+    workload = dnf(2, [["x0"], ["x0", "x1"]])
+    strategy = convolution(workload)
+    assert strategy.characters is not None
+    for neighbours, most in EVERY:
+        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+        rows = grid.weights[:, None] * Hadamard(len(grid.axes)).dense()[grid.characters]  # type: ignore[union-attr]
+        assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=2)
+
+
+def test_terms_with_their_rounding() -> None:
+    """Tables of any records and all their neighbours: what is rounded moves by up to a unit a value more."""
+    domain = Domain((Attribute("a", edges=(0, 1, 2)), Attribute("b", categories=("x", "y"))))
+    workload = marginals(domain, (1, 2))
+    state = np.random.default_rng(2)
+    for neighbours, most in EVERY:
+        grid = grid_of(marginal_optimum(workload), workload, neighbours=neighbours, most_records=most)
+        assert isinstance(grid, TermGrid)
+
+        def measure(x: Matrix, grid: TermGrid = grid) -> list[int]:
+            tables = (x.sum(axis=tuple(a for a in (0, 1) if a not in term.axes)) for term in grid.terms)
+            return [int(v) for term, t in zip(grid.terms, tables, strict=True) for v in term.measure(t)]
+
+        owned = [np.reshape(c, (2, 2)) for c in product(range(most + 1), repeat=4) if sum(c) <= most]
+        before = owned if neighbours == "replace-one" else [np.zeros((2, 2), dtype=np.int64)]
+        rest = state.integers(0, 40, (2, 2))
+        sides = [[measure(rest + own) for own in some] for some in (before, owned)]
+        worst = max(sum((u - v) ** 2 for u, v in zip(a, b, strict=True)) for a, b in product(*sides))
+        assert 0.4 * grid.sensitivity_squared < worst <= grid.sensitivity_squared
+
+
+def test_dawa_totals() -> None:
+    """Every tree that DAWA may choose: its rows move by no more than the lattice says, for any buckets of the records."""
+    workload = all_ranges(4)
+    for neighbours, most in EVERY:
+        lattice = adaptive_lattice(workload, neighbours, most)
+        for ends, weights in (greedy_tree(workload.gram()), best_tree(workload.gram())):
+            rows = weights[:, None] * ListedRanges(4, ends).dense().astype(np.int64)
+            assert brute_force_sensitivity(rows, neighbours, most, power=1) ** 2 <= lattice.sensitivity_squared
+
+
+@pytest.mark.parametrize("make", [convolution, square_root])
+def test_real_filters(make: object) -> None:
+    workload = filtered(3, "x0", [running_sum(3) if make is convolution else exponential(0.7, 3)])
+    strategy = make(workload)  # type: ignore[operator]
+    for neighbours, most in EVERY:
+        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+        assert isinstance(grid, KernelGrid)
+        assert brute_force_sensitivity(unit_rows(grid), neighbours, most, power=2) <= grid.sensitivity_squared
+
+
+def test_weighted_predicates() -> None:
+    """A direct strategy whose diagonal of weights has equal entries, over rows that are no identity."""
+    workload = predicates(Domain((Attribute("a", edges=(0, 1, 2, 3)),)), ["a == 0", "a == 1", "a >= 1"])
+    strategy = Strategy("direct", workload.unweighted, norm="l1", direct=True)
+    for neighbours, most in EVERY:
+        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+        rows = np.concatenate(list(grid.row_blocks()))  # type: ignore[union-attr]
+        assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=1) ** 2
