@@ -9,9 +9,8 @@ import importlib.resources
 import json
 import math
 import platform
-import shutil
+import re
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,12 +31,15 @@ import pyarrow.parquet
 from dpdist import charts, store
 from dpdist.columns import Column, batches, least_positive
 from dpdist.domain import Domain
+from dpdist.drafts import could_not_write, draft_of
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.operators import Identity, Matrix, Prefix, Toeplitz
 from dpdist.threads import in_order
 from dpdist.workloads import Block, Workload
 
 CERTIFICATE = "release.json"
+RELEASE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}"
+"""What a spec allows as a release's id: a name that leads nowhere else as a path or a link."""
 PAGE_ROWS = 100_000
 """Answers in the page's table; the files hold all of them."""
 FIRST_ROWS = 50
@@ -103,22 +105,16 @@ def write(content: Content, folder: Path | str) -> Path | str:
     if isinstance(folder, str):
         return _upload(content, folder)
     if folder.exists():
-        if _holds(folder, content):
-            return folder
-        raise StoreError(f"{folder} exists and is not a whole copy of this release; move it away and run again")
-    draft = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:12]}")
+        _check_same(folder, content, folder)
+        return folder
     try:
-        draft.mkdir(parents=True)
-        _write_files(content, draft)
-        draft.replace(folder)
+        with draft_of(folder) as draft:
+            _write_files(content, draft)
+            draft.replace(folder)
     except OSError as error:
-        if folder.exists() and _holds(folder, content):
-            return folder  # another run of the same release was faster
-        raise StoreError(
-            f"{folder} could not be written: {error.strerror}; the release is measured and charged: make room and run again"
-        ) from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        if not folder.exists():
+            raise could_not_write(folder, error, "the release is measured and charged") from None
+        _check_same(folder, content, folder)  # another run of the same release was faster
     return folder
 
 
@@ -127,13 +123,56 @@ def _upload(content: Content, url: str) -> str:
         local = Path(scratch) / "release"
         if store.exists_at(url, CERTIFICATE):
             store.download(url, local)
-            if not _holds(local, content):
-                raise StoreError(f"{url} exists and is not a whole copy of this release; move it away and run again")
+            _check_same(local, content, url)
             return url
         local.mkdir()
         _write_files(content, local)
         store.upload(local, url, last=CERTIFICATE)
     return url
+
+
+def _check_same(folder: Path, content: Content, where: Path | str) -> None:
+    """Accept a folder that is a whole copy of this release. Raises: StoreError when it is not."""
+    try:
+        certificate = certificate_of(folder)
+    except StoreError:
+        raise StoreError(f"{where} exists and is not a whole copy of this release; move it away and run again") from None
+    check_same_release(certificate, content.certificate, where)
+    if "measurements" not in certificate and not _same_tables(folder, content):
+        raise StoreError(
+            f"{where} was published by an earlier version and its answers are not those of this release's measurement; move it "
+            "away and run again: nothing is charged twice"
+        )
+
+
+def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: Path | str) -> None:
+    """Refuse a published certificate of another release, or of another measurement under the same id.
+
+    Args:
+        found: of the published release.
+        expected: what is known of this one: ``release``, ``measurements`` and what else decides its answers.
+    Raises: StoreError.
+    """
+    if found.get("release") != expected["release"]:
+        raise StoreError(
+            f"{where} exists and is not a whole copy of this release: it holds {found.get('release')!r}; move it away and run again"
+        )
+    if "measurements" in found and found["measurements"] != expected["measurements"]:
+        raise StoreError(
+            f"{where} holds {found['release']!r} of another measurement (from other records, or of another ledger); move it away, "
+            "or choose a new release id, and run again"
+        )
+    same = ("spec_digest", "strategy_digest", "post_processing")
+    if any(found.get(key) != expected[key] for key in same if key in expected):
+        raise StoreError(f"{where} exists and is not a whole copy of this release; move it away and run again")
+
+
+def _same_tables(folder: Path, content: Content) -> bool:
+    """Whether the folder's answers are the content's: for releases of version 0.1.0, which do not say what was measured."""
+    with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
+        _write_files(content, Path(scratch))
+        found, expected = (_digests(place) for place in (folder, Path(scratch)))
+    return all(found.get(name) == digest for name, digest in expected.items() if name != "index.html")
 
 
 @contextmanager
@@ -195,13 +234,28 @@ def _tables_in(folder: Path) -> Path:
 def certificate_of(folder: Path) -> dict[str, Any]:
     """The certificate, all files checked against it. Raises: StoreError when a file was altered or is missing."""
     try:
-        certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+        text = (folder / CERTIFICATE).read_text(encoding="utf-8")
     except (OSError, ValueError):
         raise StoreError(f"{folder} holds no published release (release.json is missing or unreadable)") from None
-    assert isinstance(certificate, dict)
+    certificate = read_certificate(text, folder)
     if certificate["files"] != _digests(folder):
         raise StoreError(f"{folder}: published files were altered; move the folder away and run the release again")
     return certificate
+
+
+def read_certificate(text: str | bytes, where: Path | str) -> dict[str, Any]:
+    """The content of a ``release.json``. Its release id is safe as the name of a folder and as a link.
+
+    Raises: StoreError when it is not one that dpdist wrote.
+    """
+    try:
+        certificate = json.loads(text)
+    except (ValueError, RecursionError):
+        certificate = None
+    whole = isinstance(certificate, dict) and isinstance(certificate.get("files"), dict)
+    if not whole or not re.fullmatch(RELEASE_ID, str(certificate.get("release"))):
+        raise StoreError(f"{where} holds no published release (release.json is missing or unreadable)")
+    return dict(certificate)
 
 
 def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dict[str, Any]], int]:
@@ -463,17 +517,16 @@ def _write_all(tables: Iterator[pa.Table], opened: Callable[..., Any]) -> None:
             writer.write_table(table)
 
 
-def _holds(folder: Path, content: Content) -> bool:
-    try:
-        certificate = certificate_of(folder)
-    except StoreError:
-        return False
-    same = ("release", "spec_digest", "strategy_digest", "post_processing")
-    return all(certificate.get(key) == content.certificate[key] for key in same)
-
-
 def _digests(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CERTIFICATE)
+    """SHA-256 of every file but the certificate. Raises: StoreError for links and pipes: they lead out of the folder."""
+    files = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise StoreError(
+                f"{folder}: {path.relative_to(folder)} is no file of its own; a published release holds no links"
+            )
+        if path.is_file() and path.name != CERTIFICATE:
+            files.append(path)
     return {str(path.relative_to(folder)): digest for path, digest in zip(files, in_order(_digest, files), strict=True)}
 
 

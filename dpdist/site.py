@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dpdist import charts, report
+from dpdist import charts, drafts, report
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.privacy.ledger import Budget
 
@@ -39,7 +40,9 @@ def releases_in(folder: Path, dataset: str) -> list[Published]:
     Raises: InvalidInput when there are none.
     """
     found, others = [], set()
-    for path in sorted(folder.rglob("release.json")):
+    for path in sorted(folder.rglob(report.CERTIFICATE)):
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue  # drafts
         try:
             certificate = report.certificate_of(path.parent)
         except StoreError:
@@ -55,22 +58,39 @@ def releases_in(folder: Path, dataset: str) -> list[Published]:
 
 
 def write(dataset: str, found: Sequence[Published], budgets: Sequence[Budget], target: Path) -> Path:
-    """The site: an index and a copy of every release's page and files. An existing site is replaced in one step.
+    """The site: an index and a copy of every release's page and files. An existing site is replaced as ``drafts`` says.
 
-    Raises: InvalidInput when the target holds something that is no site.
+    Raises: InvalidInput when the target holds something that is no site, or two folders hold one release.
     """
-    if target.exists() and not (target / MARK).exists():
+    if os.path.lexists(target) and not (target / MARK).is_file():
         raise InvalidInput(f"{target} exists and is no site of dpdist; move it away or choose another folder")
-    draft = target.with_name(f".{target.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    (draft / MARK).write_text(dataset + "\n", encoding="utf-8")
-    for one in found:
-        shutil.copytree(one.folder, draft / one.certificate["release"])
-    (draft / "index.html").write_text(index(dataset, found, budgets), encoding="utf-8")
-    shutil.rmtree(target, ignore_errors=True)
-    draft.replace(target)
+    _check_distinct(found)
+    try:
+        with drafts.draft_of(target) as draft:
+            (draft / MARK).write_text(dataset + "\n", encoding="utf-8")
+            for one in found:
+                _copy(one, draft / one.certificate["release"])
+            (draft / "index.html").write_text(index(dataset, found, budgets), encoding="utf-8")
+            drafts.replace(target, draft)
+    except OSError as error:
+        raise drafts.could_not_write(target, error, "an older site there is unchanged") from None
     return target
+
+
+def _check_distinct(found: Sequence[Published]) -> None:
+    seen: dict[str, Path] = {}
+    for one in found:
+        release = one.certificate["release"]
+        if release in seen:
+            raise InvalidInput(f"{seen[release]} and {one.folder} both hold release {release!r}; move one of them away")
+        seen[release] = one.folder
+
+
+def _copy(one: Published, place: Path) -> None:
+    """The files that a certificate names, and no others."""
+    for name in (*one.certificate["files"], report.CERTIFICATE):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(one.folder / name, place / name)
 
 
 MARK = ".dpdist-site"

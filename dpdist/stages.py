@@ -267,7 +267,8 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     measured, charged = step("measure", lambda: measure(context, planned, counts))
     answers = step("answer", lambda: answer(context, planned, measured, others))
     budget = budget_until(context, spec)
-    folder = step("publish", lambda: publish(context, planned, answers, budget))
+    measurements = {spec.release: measured.digest, **{other.spec.release: stored.digest for other, stored in others}}
+    folder = step("publish", lambda: publish(context, planned, answers, budget, measurements))
     return Release(spec, planned, answers, folder, charged, tally, budget)
 
 
@@ -1024,11 +1025,19 @@ def _answer_shard(
     return [store.write_shard(target, shard, column) for target, column in zip(plans, columns, strict=True)]
 
 
-def publish(context: Context, planned: Plan, answers: Answers, budget: Budget) -> Path | str:
-    """The files a reader gets; a finished folder is left as it is."""
-    spec = planned.spec
+def output_of(spec: ReleaseSpec) -> Path | str:
+    """Where a release is published: a folder, or an object store URL."""
     asked = spec.output.folder
-    folder: Path | str = asked if asked and "://" in asked else Path.cwd() / (asked or f"releases/{spec.release}")
+    return asked if asked and "://" in asked else Path.cwd() / (asked or f"releases/{spec.release}")
+
+
+def publish(context: Context, planned: Plan, answers: Answers, budget: Budget, measurements: dict[str, str]) -> Path | str:
+    """The files a reader gets; a finished folder is left as it is.
+
+    Args:
+        measurements: digest of the noisy integers of this release and of those that join its estimate, by release.
+    """
+    spec = planned.spec
     content = report.Content(
         release=spec.release,
         title=spec.title or spec.release,
@@ -1036,10 +1045,10 @@ def publish(context: Context, planned: Plan, answers: Answers, budget: Budget) -
         answer=answers.answer,
         error=answers.error,
         half_width=answers.half_width,
-        certificate=certificate(planned, budget),
+        certificate={**certificate(planned, budget), "measurements": measurements},
         formats=spec.output.formats,
     )
-    return report.write(content, folder)
+    return report.write(content, output_of(spec))
 
 
 def certificate(planned: Plan, budget: Budget | None = None) -> dict[str, Any]:

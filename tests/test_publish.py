@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import zarr
 
 from dpdist import report, stages
 from dpdist.errors import InvalidInput, InvalidSpec, OutOfMemory, StoreError
+from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from dpdist.spec import load
 from dpdist.strategies import eigen_design
@@ -209,3 +212,55 @@ def test_the_same_records_twice_are_refused(home: Path) -> None:
     shutil.copy(data / "records.parquet", data / "copy.parquet")
     with pytest.raises(InvalidSpec, match="copy.parquet and records.parquet hold the same records"):
         run(path, home)
+
+
+def test_a_folder_is_bound_to_its_measurement(home: Path) -> None:
+    """The same id from another home and other records must not be told as published while the folder holds old answers."""
+    folder = run(small.write(home.parent / "data"), home).folder
+    before = small.tree(Path(folder))
+    other = home.parent / "another"
+    keys.initialise(other)
+    path = small.write(home.parent / "records", table=small.records(seed=1))
+    with pytest.raises(StoreError, match="holds 'small-1' of another measurement"):
+        run(path, other)
+    assert small.tree(Path(folder)) == before
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_folders_of_version_0_1_0_are_compared_by_their_answers(home: Path) -> None:
+    """They do not say which measurement they hold."""
+    path = small.write(home.parent / "data")
+    folder = Path(run(path, home).folder)
+    certificate = report.certificate_of(folder)
+    del certificate["measurements"]
+    (folder / "release.json").write_text(json.dumps(certificate))
+    assert run(path, home).charged is False
+    table = folder / "answers.csv"
+    table.write_text(table.read_text().replace("0", "1"))
+    certificate["files"]["answers.csv"] = hashlib.sha256(table.read_bytes()).hexdigest()
+    (folder / "release.json").write_text(json.dumps(certificate))
+    with pytest.raises(StoreError, match="its answers are not those of this release's measurement"):
+        run(path, home)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "{}", '{"release": "../x", "files": {}}', '{"release": "a/b", "files": {}}', "[" * 100_000],
+)
+def test_a_forged_certificate_is_no_release(tmp_path: Path, content: str) -> None:
+    (tmp_path / "release.json").write_text(content)
+    with pytest.raises(StoreError, match="holds no published release"):
+        report.certificate_of(tmp_path)
+
+
+def test_a_release_holds_no_links(tmp_path: Path) -> None:
+    """A linked folder would be copied into the site; a pipe would block every reader."""
+    (tmp_path / "outside").mkdir()
+    for name, make in {"linked": lambda p: p.symlink_to(tmp_path / "outside"), "pipe": os.mkfifo}.items():
+        folder = tmp_path / f"release-{name}"
+        folder.mkdir()
+        (folder / "release.json").write_text('{"release": "x", "files": {}}')
+        report.certificate_of(folder)
+        make(folder / name)
+        with pytest.raises(StoreError, match=f"{name} is no file of its own"):
+            report.certificate_of(folder)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,29 @@ def test_site_in_a_browser_of_its_own_folder_only(three: Path) -> None:
         site.write("weekly", site.releases_in(Path("releases"), "weekly"), (), Path("mine"))
     (Path("releases") / "w1" / "answers.csv").write_text("altered")
     assert [one.certificate["release"] for one in site.releases_in(Path("releases"), "weekly")] == ["w2", "w2-revised"]
+
+
+def test_site_takes_no_drafts_and_follows_no_forged_id(home: Path) -> None:
+    """A draft of a killed run, an id that leads out of the target, a link to a folder outside, one release twice."""
+    run(small.write(home.parent / "data"), home)
+    whole = Path("releases/small-1")
+    shutil.copytree(whole, "releases/.small-1.0123456789ab")
+    for name, release in (("forged", "../../escaped"), ("linking", "linking")):
+        shutil.copytree(whole, f"releases/{name}")
+        facts = json.loads((whole / "release.json").read_text())
+        Path(f"releases/{name}/release.json").write_text(json.dumps({**facts, "release": release}))
+    Path("private").mkdir()
+    Path("private/root.key").write_text("secret")
+    Path("releases/linking/extra").symlink_to(Path("private").resolve())
+    found = site.releases_in(Path("releases"), "small")
+    assert [one.folder for one in found] == [whole]
+    site.write("small", found, (), Path("out/site"))
+    assert sorted(path.name for path in Path("out").iterdir()) == ["site"]
+    assert not Path("escaped").exists()
+    assert not list(Path("out").rglob("root.key"))
+    shutil.copytree(whole, "releases/copy")
+    with pytest.raises(InvalidInput, match="both hold release 'small-1'; move one of them away"):
+        site.write("small", site.releases_in(Path("releases"), "small"), (), Path("out/site"))
 
 
 def test_answers_in_every_form(home: Path) -> None:

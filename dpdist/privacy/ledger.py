@@ -15,7 +15,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -169,6 +169,10 @@ class Audit:
     running: int
 
 
+class _Rehearsed(Exception):
+    """Ends a transaction that must change nothing."""
+
+
 class Ledger:
     """A ledger at a SQLAlchemy URL, ``sqlite:////path`` or ``postgresql+psycopg://...``."""
 
@@ -198,34 +202,17 @@ class Ledger:
         Raises: BudgetExceeded; ReleaseConflict when the id is bound to another spec, histogram, data set or amount;
             LedgerError when the data set was declared with another cap.
         """
-        period = charge.period_key
+        return self._transaction(lambda connection: self._reserve(connection, charge))
 
-        def work(connection: Connection) -> Receipt:
-            known = self._receipt(connection, charge.release)
-            if known is not None and known.state != "aborted":
-                _same(known, charge)
-                return known
-            self._declare(connection, charge.dataset, charge.cap)
-            budget = Budget(charge.dataset, period, charge.cap, self._charges(connection, charge.dataset, period))
-            loss = charge.loss if charge.part is None else self._due(connection, charge, charge.part)
-            if not charge.cap.allows(budget.spent + loss):
-                asked = charge.cap.amount(loss)
-                raise BudgetExceeded(charge.dataset, float(asked), float(budget.left), charge.cap.unit)
-            attempt = self._attempts(connection, charge.release) + 1
-            facts = {
-                "period": period,
-                "loss": _loss_facts(loss),
-                "spec_digest": charge.spec_digest,
-                "histogram_digest": charge.histogram_digest,
-                **({} if charge.part is None else {"part": asdict(charge.part)}),
-            }
-            self._append(connection, "reserved", charge.dataset, charge.release, attempt, facts)
-            connection.execute(_salts.insert().values(release=charge.release, salt=_new_salt()))
-            receipt = self._receipt(connection, charge.release)
-            assert receipt is not None
-            return receipt
+    def rehearse(self, charge: Charge) -> None:
+        """Reserve and take it back in one transaction: raises what ``reserve`` would raise, and changes nothing."""
 
-        return self._transaction(work)
+        def work(connection: Connection) -> None:
+            self._reserve(connection, charge)
+            raise _Rehearsed
+
+        with suppress(_Rehearsed):
+            self._transaction(work)
 
     def begin_drawing(self, release: str) -> Receipt:
         """Record that a draw may begin from now on: the charge can no longer be given back. Idempotent.
@@ -339,6 +326,32 @@ class Ledger:
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+    def _reserve(self, connection: Connection, charge: Charge) -> Receipt:
+        period = charge.period_key
+        known = self._receipt(connection, charge.release)
+        if known is not None and known.state != "aborted":
+            _same(known, charge)
+            return known
+        self._declare(connection, charge.dataset, charge.cap)
+        budget = Budget(charge.dataset, period, charge.cap, self._charges(connection, charge.dataset, period))
+        loss = charge.loss if charge.part is None else self._due(connection, charge, charge.part)
+        if not charge.cap.allows(budget.spent + loss):
+            asked = charge.cap.amount(loss)
+            raise BudgetExceeded(charge.dataset, float(asked), float(budget.left), charge.cap.unit)
+        attempt = self._attempts(connection, charge.release) + 1
+        facts = {
+            "period": period,
+            "loss": _loss_facts(loss),
+            "spec_digest": charge.spec_digest,
+            "histogram_digest": charge.histogram_digest,
+            **({} if charge.part is None else {"part": asdict(charge.part)}),
+        }
+        self._append(connection, "reserved", charge.dataset, charge.release, attempt, facts)
+        connection.execute(_salts.insert().values(release=charge.release, salt=_new_salt()))
+        receipt = self._receipt(connection, charge.release)
+        assert receipt is not None
+        return receipt
 
     def _parts(self, connection: Connection, dataset: str, name: str) -> list[tuple[Receipt, str]]:
         """Releases of a stream with the budget period that each was charged to, in the order of their steps."""

@@ -75,6 +75,25 @@ def test_life_of_a_release(ledger: Ledger) -> None:
     assert str(receipt.salt) not in repr(receipt)
 
 
+def test_a_rehearsal_refuses_as_a_charge_does_and_changes_nothing(ledger: Ledger) -> None:
+    ledger.rehearse(charge("r"))
+    assert ledger.entries() == []
+    assert ledger.receipt("r") is None
+    ledger.reserve(charge("r", rho=Fraction(1, 4)))
+    before = ledger.entries()
+    for asked, expected in (
+        (charge("s"), BudgetExceeded),
+        (charge("r", rho=Fraction(1, 4), spec_digest="other"), ReleaseConflict),
+        (charge("s", cap=Cap(rho=Fraction(1))), LedgerError),
+    ):
+        with pytest.raises(expected):
+            ledger.rehearse(asked)
+    ledger.rehearse(charge("r", rho=Fraction(1, 4)))
+    ledger.rehearse(charge("s", rho=Fraction(1, 20)))
+    assert ledger.entries() == before
+    ledger.verify()
+
+
 def test_erased_salts_are_in_no_file_of_the_database(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> None:
     """Heap, free pages and journal. PostgreSQL's write-ahead log keeps them until its segments are recycled."""
     book = Ledger(url)
