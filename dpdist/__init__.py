@@ -22,7 +22,7 @@ def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None 
 
     Args:
         spec: a path to YAML, a dictionary, or a ReleaseSpec.
-        engine: ``tcp://host:port``, ``"inline"``, or None for processes on this machine.
+        engine: ``tls://host:port``, ``"inline"``, or None for processes on this machine.
     Raises: InvalidSpec, OutOfMemory.
     """
     from dpdist import engine as engines

@@ -1,4 +1,4 @@
-"""Where tasks run: in this process, on a local Dask cluster, or on an existing one. The only place that imports distributed.
+"""Where tasks run: in this process, on a local Dask cluster, or on an existing one. This and ``local_cluster`` import distributed.
 
 Tasks take references and write their results to the store; what they return is small. They may run twice.
 """
@@ -11,7 +11,7 @@ import pickle
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property, lru_cache, partial
 from typing import Any, Protocol, TypeVar, cast
 
@@ -267,16 +267,14 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
     """An engine for the duration of a block.
 
     Args:
-        address: ``tcp://host:port`` of a Dask scheduler; None starts one process a core on this machine;
-            ``inline`` starts nothing. Without one the environment variable DPDIST_ENGINE is asked first.
+        address: ``tls://host:port`` of a Dask scheduler, with certificates from Dask's configuration; None starts one process a
+            core on this machine; ``inline`` starts nothing. Without one the environment variable DPDIST_ENGINE is asked first.
         workers: number of local worker processes; each gets cores / workers BLAS threads.
     """
     address = address or os.environ.get("DPDIST_ENGINE") or None
     if address == "inline":
         yield inline()
         return
-    from distributed import Client
-
     _quiet()
     with ExitStack() as stack:
         if address is not None:
@@ -292,7 +290,7 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
             workers=processes,
             memory_bytes=limit,
             threads=cores(),
-            connect=lambda: stack.enter_context(Client(stack.enter_context(_local_cluster(processes, limit)))),
+            connect=lambda: stack.enter_context(_local(processes, limit)),
             local=True,
         )
 
@@ -315,15 +313,52 @@ def _losses_told() -> Iterator[None]:
         ) from None
 
 
+def _local(processes: int, memory_bytes: int) -> AbstractContextManager[Any]:
+    from dpdist.local_cluster import local_client  # imports distributed, which takes a second
+
+    return local_client(processes, memory_bytes)
+
+
+WITHOUT_TLS = "DPDIST_ENGINE_WITHOUT_TLS"
+"""Set to 1, lets a release use a scheduler that runs the code of whoever reaches its port."""
+CERTIFICATES = "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ..._TLS__CLIENT__CERT and ..._TLS__CLIENT__KEY"
+
+
 def _reached(address: str) -> Any:
+    """A client of a running scheduler. Raises: EngineError when none answers, or its connections are not encrypted."""
     from distributed import Client
 
+    if address.startswith("tls://"):
+        security = _certificates()
+    elif address.startswith("inproc://") or os.environ.get(WITHOUT_TLS) == "1":
+        security = None
+    else:
+        raise EngineError(
+            f"the Dask scheduler at {address!r} is not reached by TLS: whoever reaches its port could run code as your user and read "
+            f"records and root key; give tls://host:port and certificates ({CERTIFICATES}), or accept it with {WITHOUT_TLS}=1"
+        )
     try:
-        return Client(address, timeout="20s")
+        return Client(address, timeout="20s", security=security)
     except (OSError, ValueError) as error:
         raise EngineError(
-            f"no Dask scheduler answers at {address!r} ({type(error).__name__}); give tcp://host:port of a running one"
+            f"no Dask scheduler answers at {address!r} ({type(error).__name__}); give tls://host:port of a running one"
         ) from None
+
+
+def _certificates() -> Any:
+    """The certificates of Dask's own configuration. Raises: EngineError when they are missing or unreadable."""
+    from distributed import Security
+
+    found = Security(require_encryption=True)
+    try:
+        context = found.get_connection_args("client")["ssl_context"]
+    except OSError as error:
+        raise EngineError(
+            f"the certificates for a tls:// scheduler cannot be read ({error.strerror or type(error).__name__}); check {CERTIFICATES}"
+        ) from None
+    if context is None:
+        raise EngineError(f"a tls:// scheduler asks for certificates; name their files in {CERTIFICATES}")
+    return found
 
 
 def _quiet() -> None:
@@ -331,29 +366,6 @@ def _quiet() -> None:
     names = ["distributed", *(name for name in logging.root.manager.loggerDict if name.startswith("distributed."))]
     for name in names:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-def _local_cluster(processes: int, memory_bytes: int) -> Any:
-    """Worker processes with cores / processes BLAS threads each."""
-    import dask
-    from distributed import LocalCluster
-
-    threads = str(max(1, cores() // processes))
-    options = {
-        "distributed.nanny.pre-spawn-environ": dict.fromkeys(
-            ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), threads
-        ),
-        "distributed.admin.tick.limit": "60s",
-        "distributed.comm.timeouts.connect": "60s",
-    }
-    with dask.config.set(options):
-        return LocalCluster(
-            n_workers=processes,
-            threads_per_worker=1,
-            memory_limit=memory_bytes,
-            dashboard_address=None,
-            silence_logs=logging.ERROR,
-        )
 
 
 def _memory_bytes() -> int:

@@ -44,7 +44,7 @@ err = Console(stderr=True, highlight=False)
 
 SpecPath = Annotated[Path, typer.Argument(help="release spec, YAML")]
 EngineAddress = Annotated[
-    str | None, typer.Option("--engine", help="tcp://host:port of a Dask scheduler; default: this machine")
+    str | None, typer.Option("--engine", help="tls://host:port of a Dask scheduler; default: this machine")
 ]
 Period = Annotated[
     datetime.datetime | None, typer.Option(formats=["%Y-%m-%d"], help="the day that stands for {period} in the spec")

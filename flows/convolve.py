@@ -42,7 +42,7 @@ def convolve(
         first: number of the first step.
         circular: the step after the last is the first.
         most_records: the most events of one person.
-        engine_address: ``tcp://host:port`` of a Dask scheduler; default: processes on this machine.
+        engine_address: ``tls://host:port`` of a Dask scheduler; default: processes on this machine.
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     """
     content = {

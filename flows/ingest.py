@@ -19,7 +19,7 @@ def ingest(
     Args:
         spec_path: the release spec, YAML.
         period: the period, where the spec is for many.
-        engine_address: ``tcp://host:port`` of a Dask scheduler; default: processes on this machine.
+        engine_address: ``tls://host:port`` of a Dask scheduler; default: processes on this machine.
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: the name of the histogram in the store.
     """

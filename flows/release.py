@@ -98,7 +98,7 @@ def release(
         every: how long periods are; without it the spec is for one release.
         catch_up: also release so many periods before it, if they are missing and have records.
         timezone: where days begin and end.
-        engine_address: ``tcp://host:port`` of a Dask scheduler; default: processes on this machine.
+        engine_address: ``tls://host:port`` of a Dask scheduler; default: processes on this machine.
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: where the releases are.
     """
@@ -122,7 +122,7 @@ def backfill(
         first: a day of the first period.
         last: a day of the last period.
         every: how long periods are.
-        engine_address: ``tcp://host:port`` of a Dask scheduler; default: processes on this machine.
+        engine_address: ``tls://host:port`` of a Dask scheduler; default: processes on this machine.
         home: state folder; default ``DPDIST_HOME`` or the platform's user data folder.
     Returns: where the releases are.
     """

@@ -44,7 +44,7 @@ def scaling(
         rows: m of a generated W, the last one also for the other experiments.
         columns: n, the last one also for the other experiments.
         cells: N of noisy histograms.
-        engine_address: ``tcp://host:port`` of a Dask scheduler; default: processes on this machine.
+        engine_address: ``tls://host:port`` of a Dask scheduler; default: processes on this machine.
     Returns: the path of the table.
     """
     target = Path(folder).expanduser().resolve()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from moto.server import ThreadedMotoServer
 
+from dpdist import engine
 from dpdist.privacy import keys
 from dpdist.threads import cores
 from tests.postgres import Server
@@ -29,6 +30,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     work.mkdir()
     monkeypatch.chdir(work)
     return folder
+
+
+@pytest.fixture
+def without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters of the test's own, whose connections are in the clear, may be used."""
+    monkeypatch.setenv(engine.WITHOUT_TLS, "1")
 
 
 @pytest.fixture

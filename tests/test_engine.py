@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 import threadpoolctl
@@ -24,19 +25,35 @@ from dpdist import engine, stages
 from dpdist.errors import EngineError, OutOfMemory
 from dpdist.spec import load
 from dpdist.store import Store
-from tests import small
+from tests import certificates, small
 
 SCHEDULER = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
 WORKER = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-dashboard", "--nthreads"]
 
 
 class Processes:
-    """A scheduler and workers as processes of their own."""
+    """A scheduler and workers as processes of their own, with TLS.
+
+    Attributes:
+        environment, settings: Dask's variables and settings for processes that are to reach them.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.running = folder, []  # type: ignore[var-annotated]
         self.file = folder / "scheduler.json"
-        self.scheduler = self._start([*SCHEDULER, "--scheduler-file", str(self.file)])
+        certificate, key = certificates.written(folder / "certificates")
+        self.environment, self.settings = certificates.environment(certificate, key), certificates.settings(certificate, key)
+        self._tls = [
+            "--protocol",
+            "tls",
+            "--tls-ca-file",
+            str(certificate),
+            "--tls-cert",
+            str(certificate),
+            "--tls-key",
+            str(key),
+        ]
+        self.scheduler = self._start([*SCHEDULER, *self._tls, "--scheduler-file", str(self.file)])
         deadline = time.monotonic() + 60
         while not self.file.exists() or not self.file.read_text():
             assert time.monotonic() < deadline, "the scheduler did not start"
@@ -44,7 +61,7 @@ class Processes:
         self.address = json.loads(self.file.read_text())["address"]
 
     def worker(self, threads: int, *options: str) -> subprocess.Popen[bytes]:
-        return self._start([*WORKER, str(threads), "--no-nanny", *options, self.address])
+        return self._start([*WORKER, str(threads), "--no-nanny", *self._tls, *options, self.address])
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}  # workers import this module
@@ -63,7 +80,8 @@ class Processes:
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
     found = Processes(tmp_path)
-    yield found
+    with dask.config.set(found.settings):  # as in a process that has the variables from the start
+        yield found
     found.stop()
 
 
@@ -127,6 +145,7 @@ def large_sum(array: np.ndarray, item: int) -> np.ndarray:
     return array + item
 
 
+@pytest.mark.usefixtures("without_tls")
 def test_large_things_pass_by_the_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions and results of 4 MB travel through the store, and are gone from it afterwards."""
     array = np.arange(2**19, dtype=np.float64)
@@ -166,6 +185,7 @@ def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: py
             started.map(abs, list(range(-100, 0)), on_done=told)
 
 
+@pytest.mark.usefixtures("without_tls")
 def test_a_cluster_hands_out_some_tasks_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """10^4 tasks never stand in the scheduler together, and come back in order."""
     most = 0

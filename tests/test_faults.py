@@ -189,6 +189,7 @@ def kill_a_worker(cluster: LocalCluster) -> None:
     os.kill(next(iter(pids.values())), signal.SIGKILL)
 
 
+@pytest.mark.usefixtures("without_tls")
 @pytest.mark.parametrize(
     "moment", ["amid the count", "before the draw", "amid the draw", "before the answers", "amid the answers"]
 )
@@ -232,6 +233,7 @@ def test_a_worker_killed(home: Path, cluster: LocalCluster, moment: str, monkeyp
     finishes_with(expected, path, home)
 
 
+@pytest.mark.usefixtures("without_tls")
 def test_a_scheduler_killed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One clear error, nothing published; another cluster, or none, finishes with the same bytes."""
     path = small.write(home.parent / "data")
@@ -272,7 +274,7 @@ def test_a_scheduler_killed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_cluster_that_is_not_there(home: Path) -> None:
-    with pytest.raises(EngineError, match="no Dask scheduler answers at 'nonsense'"), engine.started("nonsense"):
+    with pytest.raises(EngineError, match="at 'nonsense' is not reached by TLS"), engine.started("nonsense"):
         pass
 
 

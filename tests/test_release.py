@@ -674,6 +674,7 @@ def test_a_store_and_a_ledger_that_disagree_stop_the_release(home: Path) -> None
 MIXED = [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}]
 
 
+@pytest.mark.usefixtures("without_tls")
 @pytest.mark.parametrize(
     ("mechanism", "changes"),
     [

@@ -113,6 +113,7 @@ def test_a_real_run_leaves_no_secret(home: Path, broken: bool) -> None:
         assert searched(Path("releases"), secrets) == {}
 
 
+@pytest.mark.usefixtures("without_tls")
 def test_no_task_and_no_repr_holds_a_secret(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that is sent to Dask workers, and every object a user can print."""
     path = small.write(home.parent / "data")

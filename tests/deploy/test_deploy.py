@@ -79,6 +79,11 @@ def test_compose_fits_the_image_and_itself() -> None:
     assert all(service["read_only"] and service["cap_drop"] == ["ALL"] for service in ours)
     keyed = [name for name, service in services.items() if "root-key" in service.get("secrets", [])]
     assert keyed == ["worker"]  # the only place that draws
+    for name in ("scheduler", "dask-worker", "dask-optimiser", "worker"):
+        environment = services[name]["environment"]
+        assert environment["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] == "true"
+        assert {"dask-certificate", "dask-key"} <= set(services[name]["secrets"])
+    assert not re.search("tcp://", yaml.safe_dump(services))
     ports = [port for service in services.values() for port in service.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in ports)
 

@@ -64,6 +64,7 @@ class Installation:
             "DPDIST_HOME": str(home),
             "DPDIST_STORE": f"{s3}/store",
             "DPDIST_ENGINE": self.dask.address,
+            **self.dask.environment,
             "DPDIST_LEDGER_FILE": str(folder / "ledger-url"),
             "DPDIST_NOTIFY_URL": hook,
             "DPDIST_DIRECTORY": str(ROOT),

@@ -22,6 +22,7 @@ BASE: dict[str, Any] = {
     "ledger": {"existingSecret": "dpdist-ledger"},
     "store": {"url": "s3://bucket/dpdist", "existingSecret": "dpdist-store"},
     "shared": {"existingClaim": "dpdist-shared"},
+    "dask": {"tls": {"existingSecret": "dpdist-dask"}},
     "prefect": {"apiUrl": "http://prefect-server:4200/api"},
 }
 
@@ -42,6 +43,7 @@ MATRIX = {
     "trial": merged(
         BASE,
         {
+            "dask": {"tls": {"existingSecret": "", "disabled": True}},
             "ledger": {"embedded": {"enabled": True}},
             "store": {"endpoint": "http://minio:9000", "allowHttp": True},
             "networkPolicy": {"egressPorts": [9000]},
@@ -136,7 +138,7 @@ def test_policies(case: str) -> None:
             for variable in container.get("env", []):
                 secret = any(word in variable["name"] for word in ("KEY", "PASSWORD", "SECRET", "TOKEN", "LEDGER", "NOTIFY"))
                 if secret and not variable["name"].endswith("_FILE"):
-                    assert "value" not in variable, variable["name"]
+                    assert variable.get("value", "/run/dpdist/").startswith("/run/dpdist/"), variable["name"]
     assert not any(d["kind"] in ("Secret", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding") for d in documents)
     selected = [d for d in documents if d["kind"] in ("Deployment", "StatefulSet")]
     for document in selected:
@@ -149,6 +151,26 @@ def test_only_the_flow_s_pods_see_the_key() -> None:
     assert seeing == {"weekly-dpdist-worker", "weekly-dpdist-test"}
 
 
+def test_dask_listens_to_certificates_only() -> None:
+    """Scheduler, workers and flow mount the certificate and require it; without TLS only the named switch lets the flow connect."""
+    parts = ("scheduler", "dask-worker", "dask-optimiser", "worker", "test")
+    for case, switched in (("default", False), ("operator", False), ("trial", True)):
+        found = [(name, pod) for name, pod in pods(rendered(MATRIX[case])) if name.removeprefix("weekly-dpdist-") in parts]
+        assert len(found) >= 4
+        for name, pod in found:
+            container = pod["containers"][0]
+            environment = {variable["name"]: variable.get("value") for variable in container["env"]}
+            mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+            assert ("/run/dpdist/tls" in mounted) != switched, name
+            assert ("DPDIST_ENGINE_WITHOUT_TLS" in environment) == switched
+            assert (environment.get("DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION") == "true") != switched
+            files = [value for key, value in environment.items() if key.startswith("DASK_DISTRIBUTED__COMM__TLS__")]
+            assert len(files) == (0 if switched else 7)
+            assert all(str(file).startswith("/run/dpdist/tls/") for file in files)
+            if name.endswith("scheduler"):
+                assert container["args"][2:4] == ["--protocol", "tcp" if switched else "tls"]
+
+
 def test_names_fit_together() -> None:
     """Services select their pods, workers call the scheduler's service, the optimiser's group has its resource."""
     documents = rendered(BASE)
@@ -158,7 +180,7 @@ def test_names_fit_together() -> None:
         assert sum(service["spec"]["selector"].items() <= has.items() for has in labels) == 1
     found = dict(pods(documents))
     arguments = found["weekly-dpdist-dask-optimiser"]["containers"][0]["args"]
-    assert arguments[2] == "tcp://weekly-dpdist-scheduler:8786"
+    assert arguments[2] == "tls://weekly-dpdist-scheduler:8786"
     assert "weekly-dpdist-scheduler" in services
     assert arguments[-2:] == ["--resources", "optimiser=1"]
     assert "--resources" not in found["weekly-dpdist-dask-worker"]["containers"][0]["args"]
@@ -175,6 +197,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no server": ({"prefect": {"apiUrl": ""}}, "prefect.apiUrl is empty"),
     "dask without store": ({"store": {"url": ""}}, "dask.enabled needs store.url"),
     "dask without volume": ({"shared": {"existingClaim": ""}}, "dask.enabled needs shared.existingClaim"),
+    "dask without TLS": ({"dask": {"tls": {"existingSecret": ""}}}, "whoever reached the scheduler's port could run code"),
+    "TLS and none": ({"dask": {"tls": {"disabled": True}}}, "exclude each other"),
     "no URL": ({"store": {"url": "bucket/prefix"}}, "is no object store URL"),
     "plain http": ({"store": {"allowHttp": True}}, "set store.endpoint, too"),
     "two scalers": (

@@ -9,8 +9,10 @@ containers:
   - name: scheduler
     image: {{ include "dpdist.image" . }}
     imagePullPolicy: {{ .Values.image.pullPolicy }}
-    args: [dask, scheduler, --port, "8786", --dashboard-address, ":8787"]
-    env: {{ include "dpdist.storeEnv" . | nindent 6 }}
+    args: [dask, scheduler, --protocol, {{ ternary "tcp" "tls" .Values.dask.tls.disabled }}, --port, "8786", --no-dashboard, --dashboard-address, ":8787"]
+    env:
+      {{- include "dpdist.storeEnv" . | nindent 6 }}
+      {{- include "dpdist.daskEnv" . | nindent 6 }}
     ports:
       - {name: tcp-comm, containerPort: 8786}
       - {name: http-dashboard, containerPort: 8787}
@@ -23,8 +25,12 @@ containers:
       initialDelaySeconds: 15
     securityContext: {{ include "dpdist.containerSecurity" . | nindent 6 }}
     resources: {{ toYaml .Values.dask.scheduler.resources | nindent 6 }}
-    volumeMounts: [{name: tmp, mountPath: /tmp}]
-volumes: [{name: tmp, emptyDir: {}}]
+    volumeMounts:
+      - {name: tmp, mountPath: /tmp}
+      {{- include "dpdist.daskMount" . | trim | nindent 6 }}
+volumes:
+  - {name: tmp, emptyDir: {}}
+  {{- include "dpdist.daskVolume" . | trim | nindent 2 }}
 {{- end -}}
 
 {{/* Pod of a Dask worker: (dict "root" . "group" <values of workers or optimiser> "optimiser" bool). It sees no key and no ledger. */}}
@@ -49,13 +55,16 @@ containers:
       - $(MEMORY_LIMIT)
       - --local-directory
       - /tmp
+      - --no-dashboard
       - --dashboard-address
       - ":8788"
       {{- if .optimiser }}
       - --resources
       - optimiser=1
       {{- end }}
-    env: {{ include "dpdist.storeEnv" .root | nindent 6 }}
+    env:
+      {{- include "dpdist.storeEnv" .root | nindent 6 }}
+      {{- include "dpdist.daskEnv" .root | nindent 6 }}
       - name: MEMORY_LIMIT
         valueFrom: {resourceFieldRef: {containerName: worker, resource: limits.memory}}
     ports: [{name: http-dashboard, containerPort: 8788}]
@@ -68,8 +77,10 @@ containers:
     volumeMounts:
       - {name: tmp, mountPath: /tmp}
       - {name: shared, mountPath: {{ .root.Values.shared.mountPath }}}
+      {{- include "dpdist.daskMount" .root | trim | nindent 6 }}
 volumes:
   - {name: tmp, emptyDir: {}}
+  {{- include "dpdist.daskVolume" .root | trim | nindent 2 }}
   - name: shared
     persistentVolumeClaim: {claimName: {{ .root.Values.shared.existingClaim }}}
 {{- end -}}

@@ -29,10 +29,11 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
 {{- define "dpdist.scheduler" -}}
+{{- $protocol := ternary "tcp" "tls" .Values.dask.tls.disabled -}}
 {{- if .Values.dask.operator -}}
-tcp://{{ include "dpdist.name" . }}-scheduler.{{ .Release.Namespace }}.svc:8786
+{{ $protocol }}://{{ include "dpdist.name" . }}-scheduler.{{ .Release.Namespace }}.svc:8786
 {{- else -}}
-tcp://{{ include "dpdist.name" . }}-scheduler:8786
+{{ $protocol }}://{{ include "dpdist.name" . }}-scheduler:8786
 {{- end -}}
 {{- end -}}
 
@@ -73,6 +74,35 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end -}}
 
+{{/* Dask: connections by TLS in both directions, one certificate for all roles; HTTP answers probes and nothing else. */}}
+{{- define "dpdist.daskEnv" -}}
+- {name: DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES, value: '["distributed.http.health"]'}
+- {name: DASK_DISTRIBUTED__WORKER__HTTP__ROUTES, value: '["distributed.http.health"]'}
+{{- if .Values.dask.tls.disabled }}
+- {name: DPDIST_ENGINE_WITHOUT_TLS, value: "1"}
+{{- else }}
+- {name: DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION, value: "true"}
+- {name: DASK_DISTRIBUTED__COMM__TLS__CA_FILE, value: /run/dpdist/tls/ca.crt}
+{{- range list "SCHEDULER" "WORKER" "CLIENT" }}
+- {name: DASK_DISTRIBUTED__COMM__TLS__{{ . }}__CERT, value: /run/dpdist/tls/tls.crt}
+- {name: DASK_DISTRIBUTED__COMM__TLS__{{ . }}__KEY, value: /run/dpdist/tls/tls.key}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "dpdist.daskMount" -}}
+{{- if .Values.dask.tls.existingSecret }}
+- {name: tls, mountPath: /run/dpdist/tls, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "dpdist.daskVolume" -}}
+{{- if .Values.dask.tls.existingSecret }}
+- name: tls
+  secret: {secretName: {{ .Values.dask.tls.existingSecret }}, defaultMode: 0440}
+{{- end }}
+{{- end -}}
+
 {{/* What the flow's pod sees besides: the key and the ledger's URL as files. */}}
 {{- define "dpdist.flowEnv" -}}
 {{ include "dpdist.storeEnv" . }}
@@ -83,6 +113,7 @@ capabilities: {drop: [ALL]}
 - {name: PREFECT_HOME, value: /tmp/prefect}
 {{- if .Values.dask.enabled }}
 - {name: DPDIST_ENGINE, value: {{ include "dpdist.scheduler" . | quote }}}
+{{ include "dpdist.daskEnv" . }}
 {{- end }}
 {{- if .Values.notify.existingSecret }}
 - name: DPDIST_NOTIFY_URL
@@ -94,6 +125,9 @@ capabilities: {drop: [ALL]}
 - {name: tmp, mountPath: /tmp}
 - {name: key, mountPath: /run/dpdist/key, readOnly: true}
 - {name: ledger, mountPath: /run/dpdist/ledger, readOnly: true}
+{{- if .Values.dask.enabled }}
+{{- include "dpdist.daskMount" . }}
+{{- end }}
 {{- if .Values.shared.existingClaim }}
 - {name: shared, mountPath: {{ .Values.shared.mountPath }}}
 {{- end }}
@@ -105,6 +139,9 @@ capabilities: {drop: [ALL]}
   secret: {secretName: {{ .Values.rootKey.existingSecret }}, defaultMode: 0400}
 - name: ledger
   secret: {secretName: {{ .Values.ledger.existingSecret }}, defaultMode: 0440}
+{{- if .Values.dask.enabled }}
+{{- include "dpdist.daskVolume" . }}
+{{- end }}
 {{- if .Values.shared.existingClaim }}
 - name: shared
   persistentVolumeClaim: {claimName: {{ .Values.shared.existingClaim }}}

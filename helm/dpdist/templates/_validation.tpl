@@ -21,6 +21,12 @@
 {{- if and .Values.store.allowHttp (not .Values.store.endpoint) -}}
 {{- fail "store.allowHttp is for an S3-compatible store inside the cluster: set store.endpoint, too" -}}
 {{- end -}}
+{{- if and .Values.dask.enabled (not .Values.dask.tls.existingSecret) (not .Values.dask.tls.disabled) -}}
+{{- fail "dask.tls.existingSecret is empty: whoever reached the scheduler's port could run code on the workers; name a Secret with ca.crt, tls.crt and tls.key (docs/operations.md says how to make one), or accept it with dask.tls.disabled=true" -}}
+{{- end -}}
+{{- if and .Values.dask.tls.existingSecret .Values.dask.tls.disabled -}}
+{{- fail "dask.tls.existingSecret and dask.tls.disabled exclude each other: leave one out" -}}
+{{- end -}}
 {{- if and .Values.dask.operator .Values.dask.workers.autoscaling.enabled -}}
 {{- fail "dask.operator and dask.workers.autoscaling exclude each other: the operator scales its own workers; disable one" -}}
 {{- end -}}

@@ -1,0 +1,180 @@
+"""The scheduler of a release is no door: who has not its certificate cannot talk to it, and nothing else listens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import dask
+import pytest
+from distributed import LocalCluster
+
+from dpdist import engine
+from dpdist.errors import EngineError
+from tests import certificates
+from tests.test_engine import Processes, processes
+
+__all__ = ["processes"]
+
+NOBODY = 65534
+INTRUDER = """
+import json, os, pathlib, sys
+import cryptography.x509, distributed.client, distributed.comm.tcp
+from distributed import Client, Security
+address, secret, user = sys.argv[1:]
+certificate, key = json.load(sys.stdin)
+if os.geteuid() == 0:  # after the imports: the interpreter itself may be private
+    os.setgroups([])
+    os.setgid(int(user))
+    os.setuid(int(user))
+    try:
+        open(secret)
+        sys.exit("the secret is not private")
+    except PermissionError:
+        pass
+port = address.rsplit(":", 1)[1]
+own = dict(tls_ca_file=certificate, tls_client_cert=certificate, tls_client_key=key)
+tried = {
+    "in the clear": (f"tcp://127.0.0.1:{port}", None),
+    "its own certificate": (f"tls://127.0.0.1:{port}", Security(require_encryption=True, **own)),
+}
+found = {}
+for name, (where, security) in tried.items():
+    try:
+        with Client(where, timeout="3s", security=security) as client:
+            found[name] = client.run_on_scheduler(lambda: pathlib.Path(secret).read_text())
+    except Exception as error:
+        found[name] = None
+print(json.dumps(found))
+"""
+
+
+def intrusion(address: str, folder: Path) -> dict[str, str | None]:
+    """What another user's process (the same user's, where this one may not change users) reads through a scheduler."""
+    secret = folder / "root.key"
+    secret.write_text("the key")
+    secret.chmod(0o600)
+    pair = certificates.written(folder / "intruder")
+    done = subprocess.run(
+        [sys.executable, "-c", INTRUDER, address, str(secret), str(NOBODY)],
+        input=json.dumps([file.read_text() for file in pair]),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def ports_of(pids: set[int]) -> dict[int, int]:
+    """TCP ports that processes listen on, with the process."""
+    inodes = {}
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                inodes[descriptor.readlink().name] = pid
+    found = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:  # LISTEN
+                found[int(fields[1].rsplit(":", 1)[1], 16)] = inodes[f"socket:[{fields[9]}]"]
+    return found
+
+
+def own_processes() -> set[int]:
+    """This process and its descendants."""
+    parents = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                text = (folder / "stat").read_text()
+                parents[int(folder.name)] = int(text.rsplit(")", 1)[1].split()[1])
+    mine = {int(Path("/proc/self").readlink().name)}
+    while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
+        mine |= more
+    return mine
+
+
+def speaks_tls(port: int) -> bool:
+    """Whether a port wants a certificate before it says a word."""
+    text = subprocess.run(
+        [sys.executable, "-c", TALK, str(port)], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.strip()
+    return text == "encrypted"
+
+
+TALK = """
+import socket, ssl, sys
+context = ssl.create_default_context()
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+try:
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=10) as plain, context.wrap_socket(plain):
+        print("encrypted")
+except ssl.SSLError:
+    print("clear")
+"""
+
+
+def test_another_user_cannot_run_code(tmp_path: Path) -> None:
+    """Who has not the certificate reads nothing, and every port of the cluster asks for it."""
+    before = set(ports_of(own_processes()))
+    with engine.started(workers=2) as started:
+        assert started.map(abs, [-1, -2]) == [1, 2]
+        ports = set(ports_of(own_processes())) - before
+        assert len(ports) == 5  # scheduler, two nannies, two workers
+        assert all(speaks_tls(port) for port in ports)
+        found = intrusion(started.client.scheduler.address, tmp_path)
+    assert found == {"in the clear": None, "its own certificate": None}
+
+
+def test_the_intruder_would_read_through_a_cluster_in_the_clear(tmp_path: Path) -> None:
+    """What dpdist started before it had certificates."""
+    with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
+        assert not speaks_tls(int(cluster.scheduler_address.rsplit(":", 1)[1]))
+        assert intrusion(cluster.scheduler_address, tmp_path)["in the clear"] == "the key"
+
+
+def test_a_remote_scheduler_asks_for_certificates(processes: Processes, tmp_path: Path) -> None:
+    processes.worker(1)
+    with engine.started(processes.address) as started:
+        assert processes.address.startswith("tls://")
+        assert started.map(abs, [-3]) == [3]
+    for changed, match in (
+        (
+            dict.fromkeys(processes.settings),
+            "asks for certificates; name their files in DASK_DISTRIBUTED__COMM__TLS__CA_FILE",
+        ),
+        (
+            {"distributed.comm.tls.client.cert": str(tmp_path / "no.pem")},
+            "cannot be read .No such file or directory.; check DASK_",
+        ),
+    ):
+        with dask.config.set(changed), pytest.raises(EngineError, match=match):
+            started_at(processes.address)
+    with pytest.raises(EngineError, match="no Dask scheduler answers at 'tls://127.0.0.1:1'"):
+        started_at("tls://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1:1", "ws://127.0.0.1:1", "nonsense"])
+def test_plain_connections_are_refused_unless_accepted(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EngineError, match="is not reached by TLS: whoever .* or accept it with DPDIST_ENGINE_WITHOUT_TLS=1"):
+        started_at(address)
+    monkeypatch.setenv("DPDIST_ENGINE", address)
+    with pytest.raises(EngineError, match="is not reached by TLS"):
+        started_at(None)
+    monkeypatch.setenv(engine.WITHOUT_TLS, "0")
+    with pytest.raises(EngineError, match="is not reached by TLS"):
+        started_at(None)
+
+
+def started_at(address: str | None) -> None:
+    with engine.started(address):
+        raise AssertionError(f"{address} was accepted")
