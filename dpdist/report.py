@@ -150,19 +150,20 @@ def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: P
 
     Args:
         found: of the published release.
-        expected: what is known of this one: ``release``, ``measurements`` and what else decides its answers.
+        expected: ``release``, ``measurements`` and, where they are known, ``strategy_digest`` and ``post_processing``.
     Raises: StoreError.
     """
     if found.get("release") != expected["release"]:
         raise StoreError(
             f"{where} exists and is not a whole copy of this release: it holds {found.get('release')!r}; move it away and run again"
         )
-    if "measurements" in found and found["measurements"] != expected["measurements"]:
+    measured = found.get("measurements")
+    if measured is not None and any(measured.get(name) != digest for name, digest in expected["measurements"].items()):
         raise StoreError(
             f"{where} holds {found['release']!r} of another measurement (from other records, or of another ledger); move it away, "
             "or choose a new release id, and run again"
         )
-    same = ("spec_digest", "strategy_digest", "post_processing")
+    same = ("strategy_digest", "post_processing")
     if any(found.get(key) != expected[key] for key in same if key in expected):
         raise StoreError(f"{where} exists and is not a whole copy of this release; move it away and run again")
 
@@ -229,6 +230,14 @@ def _tables_in(folder: Path) -> Path:
     if not (folder / "answers.parquet").exists():
         raise StoreError(f"{folder} has no table (output.formats left it out); read its answers.zarr")
     return folder / "answers.parquet"
+
+
+def published_certificate(folder: Path) -> bytes | None:
+    """The bytes of a folder's certificate, if it has one."""
+    try:
+        return (folder / CERTIFICATE).read_bytes()
+    except OSError:
+        return None
 
 
 def certificate_of(folder: Path) -> dict[str, Any]:

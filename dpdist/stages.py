@@ -17,11 +17,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import platformdirs
 
-from dpdist import earlier_identities, histogram, memory, report
+from dpdist import earlier_identities, histogram, memory, refusals, report
 from dpdist.columns import BlocksColumn, Column, Constant, StoredColumn
 from dpdist.domain import Layout
 from dpdist.engine import Engine
-from dpdist.errors import InvalidInput, LedgerError, OutOfMemory, StoreError
+from dpdist.errors import DpdistError, InvalidInput, LedgerError, OutOfMemory, StoreError
 from dpdist.gram import gram as gram_of_workload
 from dpdist.identities import digest_of
 from dpdist.long_formulas import long_characters, long_formula_answers
@@ -262,6 +262,8 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     planned = step("plan", lambda: plan(context, spec))
     if spec.stream is not None:
         planned = _as_begun(context, planned)
+    for refusal in refused_by(context, planned):
+        raise refusal
     others = companions(context, spec)
     counts, tally = step("count", lambda: count(context, spec, planned.layout))
     measured, charged = step("measure", lambda: measure(context, planned, counts))
@@ -270,6 +272,53 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     measurements = {spec.release: measured.digest, **{other.spec.release: stored.digest for other, stored in others}}
     folder = step("publish", lambda: publish(context, planned, answers, budget, measurements))
     return Release(spec, planned, answers, folder, charged, tally, budget)
+
+
+def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
+    """Why a planned release would be refused, as far as that can be known without its records. Nothing is changed."""
+    spec = planned.spec
+
+    def receipt() -> Receipt | None:
+        with opened(context.home) as ledger:
+            return ledger.receipt(spec.release)
+
+    return refusals.collected(
+        (
+            lambda: keys.load(context.home),
+            lambda: refusals.check_store(context.store),
+            lambda: _check_charge(context, planned),
+            lambda: refusals.check_formats(spec.output.formats, planned.workload.shape[0]),
+            lambda: refusals.check_output(output_of(spec), spec.release, receipt),
+        )
+    )
+
+
+def _check_charge(context: Context, planned: Plan) -> None:
+    """Ask the ledger whether it would charge the release, or has. Raises: LedgerError, InvalidInput, StoreError."""
+    spec = planned.spec
+    with opened(context.home) as ledger:
+        known = ledger.receipt(spec.release)
+        whole = context.store.exists(_measurement_name(spec.release))
+        if whole or (known is not None and known.state != "aborted"):
+            _consistent(known is not None and known.state, whole, spec.release)
+        begun = planned if spec.stream is None else _as_begun(context, planned)
+        ledger.rehearse(_charge(ledger, begun, "" if known is None else known.histogram_digest))
+
+
+def _charge(ledger: Ledger, planned: Plan, histogram_digest: str) -> Charge:
+    """What a release asks the ledger for."""
+    spec = planned.spec
+    part = None if spec.stream is None else _next_part(ledger, planned)
+    return Charge(
+        release=spec.release,
+        dataset=spec.ledger.dataset,
+        loss=planned.loss,
+        cap=spec.ledger.cap.cap,
+        spec_digest=_binding(planned, part, ledger.receipt(spec.release)),
+        histogram_digest=histogram_digest,
+        period=spec.period.isoformat() if spec.period else None,
+        part=part,
+    )
 
 
 def budget_until(context: Context, spec: ReleaseSpec) -> Budget:
@@ -616,18 +665,8 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
 
     name = _measurement_name(spec.release)
     with opened(context.home) as ledger:
-        part = None if spec.stream is None else _next_part(ledger, planned)
-        binding = _binding(planned, part, ledger.receipt(spec.release))
-        charge = Charge(
-            release=spec.release,
-            dataset=spec.ledger.dataset,
-            loss=planned.loss,
-            cap=spec.ledger.cap.cap,
-            spec_digest=binding,
-            histogram_digest=counts.digest,
-            period=spec.period.isoformat() if spec.period else None,
-            part=part,
-        )
+        charge = _charge(ledger, planned, counts.digest)
+        part = charge.part
         before = ledger.receipt(spec.release)
         charged = before is None or before.state == "aborted"
         if not charged or context.store.exists(name):
@@ -653,7 +692,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
                 keys.load(context.home),
                 salt=receipt.salt,
                 release=spec.release,
-                spec_digest=binding,
+                spec_digest=charge.spec_digest,
                 histogram_digest=counts.digest,
             )
             facts = {"grid": planned.grid.digest, **({} if part is None else {"private_counts": counts.name})}

@@ -396,6 +396,38 @@ def download(url: str, folder: Path) -> None:
                 file.write(bytes(part))
 
 
+def first_at(url: str) -> str | None:
+    """The name of some object below a URL, None where there is none. Raises: StoreError when it cannot be listed."""
+    place = _reached(url)
+    try:
+        found = next(iter(obstore.list(place, chunk_size=1)), [])
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _unusable(url, "listed", error) from None
+    return str(found[0]["path"]) if found else None
+
+
+def read_at(url: str, name: str) -> bytes:
+    """The content of an object. Raises: StoreError when it cannot be read."""
+    try:
+        return bytes(obstore.get(_reached(url), name).bytes())
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _unusable(url, "read", error) from None
+
+
+def check_writable_at(url: str) -> None:
+    """Write an object and remove it. Raises: StoreError when that is not possible."""
+    place, name = _reached(url), f".dpdist-probe-{uuid.uuid4().hex[:12]}"
+    try:
+        obstore.put(place, name, b"\n")
+        obstore.delete(place, name)
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _unusable(url, "written", error) from None
+
+
+def _unusable(url: str, what: str, error: Exception) -> StoreError:
+    return StoreError(f"{url} cannot be {what} ({type(error).__name__}); check the bucket, its credentials and rights")
+
+
 def exists_at(url: str, name: str) -> bool:
     """Whether an object is there."""
     try:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -65,7 +66,10 @@ def common(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks 
 
 @app.command()
 def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = None, as_json: Json = False) -> None:
-    """What a release would cost and how accurate it would be. Touches no data and no budget."""
+    """What a release would cost and how accurate it would be, and whether 'run' would be refused (exit code 1).
+
+    Touches no data and no budget.
+    """
     checked = load(spec, period=_day(period))
     home = stages.state_folder()
     norm: Norm = "l1" if checked.budget.pure else "l2"
@@ -81,13 +85,15 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
                 f"(rank {needs.rank:,}); a strategy solved before is read back"
             )
     with _progress() as tell, engine.started(engine_address) as started:
-        planned = stages.plan(stages.Context(home, stages.store_of(home), started, tell), checked)
+        context = stages.Context(home, stages.store_of(home), started, tell)
+        planned = stages.plan(context, checked)
         takes = stages.stage_memory(planned, started)
+        refused = [str(refusal) for refusal in stages.refused_by(context, planned)]
     certificate = stages.certificate(planned)
     if as_json:
-        out.print_json(
-            json.dumps({**certificate, "memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes]})
-        )
+        told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes], "refusals": refused}
+        out.print_json(json.dumps({**certificate, **told}))
+        _exit_if_refused(refused)
         return
     _print_mechanisms(certificate, {row.mechanism: _effort_text(checked.queries, row.mechanism) for row in planned.table})
     if checked.mechanism == "auto":
@@ -97,6 +103,7 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
     _print_privacy(certificate)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
     _print_left(checked, planned.loss, home)
+    _exit_if_refused(refused)
 
 
 @app.command()
@@ -318,6 +325,14 @@ def _progress() -> Iterator[stages.Progress]:
                 bar.update(known[stage], line=line, completed=done, total=total)
 
         yield tell
+
+
+def _exit_if_refused(refused: list[str]) -> None:
+    """End with exit code 1 and the reasons why 'dpdist run' would be refused now."""
+    for reason in refused:
+        err.print(f"[bold red]'dpdist run' would be refused:[/] {escape(reason)}", soft_wrap=True)
+    if refused:
+        raise typer.Exit(1)
 
 
 def _print_mechanisms(certificate: dict[str, Any], efforts: dict[str, str] | None = None) -> None:

@@ -221,6 +221,14 @@ def test_a_folder_is_bound_to_its_measurement(home: Path) -> None:
     other = home.parent / "another"
     keys.initialise(other)
     path = small.write(home.parent / "records", table=small.records(seed=1))
+    with pytest.raises(StoreError, match="holds a published 'small-1' that this ledger has not released"):
+        run(path, other)
+    with opened(other) as ledger:
+        assert ledger.entries() == []  # refused before the charge
+    shutil.move(folder, home.parent / "away")
+    assert run(path, other).charged
+    shutil.rmtree(folder)
+    shutil.copytree(home.parent / "away", folder)
     with pytest.raises(StoreError, match="holds 'small-1' of another measurement"):
         run(path, other)
     assert small.tree(Path(folder)) == before

@@ -1,0 +1,91 @@
+"""What would refuse a release, asked before anything is counted or charged."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from dpdist import drafts, report, store
+from dpdist.errors import DpdistError, InvalidInput, StoreError
+from dpdist.privacy.ledger import Receipt
+from dpdist.store import Store
+
+
+def collected(checks: Iterable[Callable[[], object]]) -> list[DpdistError]:
+    """The errors of the checks that fail."""
+    found = []
+    for check in checks:
+        try:
+            check()
+        except DpdistError as error:
+            found.append(error)
+    return found
+
+
+def check_store(place: Store) -> None:
+    """Write a document twice and remove it: the second must not be written, or two runs could both draw a release's noise.
+
+    Raises: StoreError when the store cannot be written, or overwrites.
+    """
+    name = f"scratch/probe-{uuid.uuid4().hex[:16]}.json"
+    try:
+        first, second = (place.create_document(name, {"written": number}) for number in (1, 2))
+    finally:
+        if place.has_document(name):
+            place.delete(name)
+    if not first or second:
+        raise StoreError(
+            f"the store {place.location} overwrites what must be written once (its server ignores If-None-Match); use a server with "
+            "conditional writes, such as AWS S3, MinIO or Ceph, or a folder"
+        )
+
+
+def check_output(output: Path | str, release: str, receipt: Callable[[], Receipt | None]) -> None:
+    """Accept a place that can be written, or that holds this very release.
+
+    Args:
+        receipt: asks the ledger, after the place was looked at: a run that publishes meanwhile has committed before.
+    Raises: StoreError.
+    """
+    if isinstance(output, Path):
+        if not os.path.lexists(output):
+            drafts.check_writable(output)
+            return
+        _check_holds(report.published_certificate(output), output, release, receipt())
+        return
+    other = store.first_at(output)
+    if other is not None and store.exists_at(output, report.CERTIFICATE):
+        _check_holds(store.read_at(output, report.CERTIFICATE), output, release, receipt())
+        return
+    known = receipt() if other is not None else None
+    if other is not None and (known is None or known.state != "committed"):
+        raise StoreError(f"{output} holds something else ({other}); move it away, or set another 'output.folder'")
+    store.check_writable_at(output)
+
+
+def _check_holds(content: bytes | None, output: Path | str, release: str, receipt: Receipt | None) -> None:
+    """Accept a certificate of the measurement that the ledger has committed. Raises: StoreError for another."""
+    try:
+        certificate = report.read_certificate(content or b"", output)
+    except StoreError:
+        raise StoreError(f"{output} exists and is not a whole copy of this release; move it away and run again") from None
+    committed = receipt is not None and receipt.state == "committed"
+    if not committed and certificate["release"] == release:
+        raise StoreError(
+            f"{output} holds a published {release!r} that this ledger has not released; use the ledger it was made with, move "
+            "the folder away, or choose a new release id"
+        )
+    measured = receipt.measurement_digest if receipt is not None else None
+    report.check_same_release(certificate, {"release": release, "measurements": {release: measured}}, output)
+
+
+def check_formats(formats: tuple[report.Format, ...] | None, answers: int) -> None:
+    """Refuse tables of more answers than have names. Raises: InvalidInput."""
+    tables = [name for name in formats or () if name != "zarr"]
+    if tables and answers > report.PARQUET_ROWS:
+        raise InvalidInput(
+            f"{answers:,} answers are not written as {' and '.join(tables)} (up to {report.PARQUET_ROWS:,} are); set "
+            "'output.formats' to [zarr]"
+        )
