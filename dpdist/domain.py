@@ -13,15 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.errors import InvalidInput
+from dpdist.sizes import SIZES, Sizes
 
 Outside = Literal["clip", "drop", "error"]
 
 OUTSIDE = -1
 """Code of a value that lies outside its attribute's declared domain."""
-
-
-MANY = 2**20
-"""Beyond so many bins, values or taps, what follows a rule is computed where it is needed and never written down."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +51,9 @@ class EvenEdges(Sequence[float]):
         return (self.first + self.width * np.arange(len(self))).astype(dtype or np.float64)
 
 
-def even_edges(first: int, width: int, bins: int) -> Sequence[float]:
+def even_edges(first: int, width: int, bins: int, sizes: Sizes = SIZES) -> Sequence[float]:
     """Edges of bins of the same whole width: a tuple, or computed when there are many."""
-    if bins > MANY:
+    if bins > sizes.listed:
         return EvenEdges(first, width, bins)
     return tuple(float(first + i * width) for i in range(bins + 1))
 
@@ -207,9 +204,13 @@ class Domain:
 
     >>> Domain((Attribute("a", categories=("x", "y")), Attribute("b", edges=(0, 1, 2, 3)))).shape
     (2, 3)
+
+    Attributes:
+        sizes: from which other paths are taken, for all that is computed over the domain.
     """
 
     attributes: tuple[Attribute, ...]
+    sizes: Sizes = field(default=SIZES, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         names = [a.name for a in self.attributes]
@@ -217,11 +218,11 @@ class Domain:
             raise InvalidInput(f"a domain needs at least one attribute and distinct names, found {names}")
 
     @staticmethod
-    def of_shape(shape: tuple[int, ...]) -> Domain:
+    def of_shape(shape: tuple[int, ...], sizes: Sizes = SIZES) -> Domain:
         """An anonymous domain x0, x1, ... of the given sizes, for workloads without records."""
         if not shape or any(int(size) != size or size < 1 for size in shape):
             raise InvalidInput(f"a shape needs positive whole sizes, found {shape}")
-        return Domain(tuple(Attribute(f"x{i}", edges=even_edges(0, 1, int(size))) for i, size in enumerate(shape)))
+        return Domain(tuple(Attribute(f"x{i}", edges=even_edges(0, 1, int(n), sizes)) for i, n in enumerate(shape)), sizes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -250,7 +251,7 @@ class Domain:
 
     def project(self, names: tuple[str, ...]) -> Domain:
         """The domain of some of the attributes, in the given order."""
-        return Domain(tuple(self.attribute(name) for name in names))
+        return Domain(tuple(self.attribute(name) for name in names), self.sizes)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,6 @@ ENTRY_BYTES = 8 + 4 + 8 + 8
 """An entry of V in double and single precision, in the block that is added, and in the row of blocks that is put together."""
 FEWEST_COLUMNS = 256
 """Blocks of fewer columns are not worth a task."""
-DENSE_ROWS = 2**23
-"""Entries up to here are summed in this process: that is faster than writing them down."""
 
 
 def gram(store: Store, engine: Engine, workload: Workload, *, on_done: OnDone | None = None) -> Matrix:
@@ -76,7 +74,7 @@ def row_source(store: Store, block: Block, cells: int) -> RowSource | None:
     if isinstance(factor, Tall):
         (scales,) = block.scales or (None,)
         return factor.source if scales is None else RowsScaled(factor.source, scales)
-    if not isinstance(factor, Dense | Sparse) or factor.shape[0] * cells <= DENSE_ROWS:
+    if not isinstance(factor, Dense | Sparse) or factor.shape[0] * cells <= store.sizes.gram_entries:
         return None
     (scaled,) = block.scaled(block.factors)
     return StoredRows(store, store.put(f"rows/{scaled.fingerprint[:32]}", scaled.dense()))
@@ -109,7 +107,7 @@ def _summed(store: Store, engine: Engine, source: RowSource, name: str, on_done:
     width = block_columns(n, engine.memory_bytes)
     edges = [(first, min(first + width, n)) for first in range(0, n, width)]
     pairs = [(left, right) for i, left in enumerate(edges) for right in edges[: i + 1]]
-    parts = max(1, min(engine.workers * RANGES_A_WORKER, m * n // DENSE_ROWS))
+    parts = max(1, min(engine.workers * RANGES_A_WORKER, m * n // store.sizes.gram_entries))
     cuts = [m * part // parts for part in range(parts + 1)]
     work = f"scratch/{name}-{width}-{parts}"  # a killed sum goes on with the parts that were written
     tasks = [

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from dpdist.domain import OUTSIDE, Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
-from dpdist.store import SHARD_BYTES, ArrayPlan, Store, StoredArray
+from dpdist.sizes import SIZES
+from dpdist.store import ArrayPlan, Store, StoredArray
 from dpdist.threads import in_order
 
 BATCH_ROWS = 250_000
@@ -160,8 +161,6 @@ def count(
 
 DENSE_COPIES = 3
 """Arrays of all counts that a task holds at once when it counts densely."""
-PENDING_PAIRS = 2**22
-"""Positions that a sparse count keeps in memory before it writes them."""
 
 
 def task_bytes(layout: Layout, engine: Engine) -> int:
@@ -169,7 +168,7 @@ def task_bytes(layout: Layout, engine: Engine) -> int:
     batch = 2 * BATCH_ROWS * 64
     if not _sparse(layout, engine):
         return DENSE_COPIES * 8 * layout.size + batch
-    return max(PAIR_COPIES * 16 * PENDING_PAIRS, engine.memory_bytes // 4 + 2 * SHARD_BYTES) + batch
+    return max(PAIR_COPIES * 16 * SIZES.pending_pairs, engine.memory_bytes // 4 + 2 * SIZES.shard_bytes) + batch
 
 
 PAIR_COPIES = 6
@@ -219,7 +218,7 @@ class Counter:
             weights = np.concatenate([number, np.ones(more.size, dtype=np.int64)])
             number = np.zeros(position.size, dtype=np.int64)
             np.add.at(number, place, weights)
-            if position.size > PENDING_PAIRS:
+            if position.size > self.store.sizes.pending_pairs:
                 self._write_pairs(task, flushed, position, number)
                 position, number, flushed = position[:0], number[:0], flushed + 1
         self._write_pairs(task, flushed, position, number)

@@ -38,7 +38,7 @@ def long_characters(
     cells = 2 ** len(axes)
     weights = found_once(store, name, lambda: _find_weights(store, engine, workload, name, on_done))
     facts = weights.facts
-    square = sum(engine.map(partial(squares_in, store, weights), parts_of(cells)))
+    square = sum(engine.map(partial(squares_in, store, weights), parts_of(store, cells)))
     farthest = _farthest(store, engine, weights, square, on_done) if moves else None
     deviations = tuple(facts["deviations"])
     kernel = LongKernel(
@@ -75,9 +75,9 @@ def _find_weights(store: Store, engine: Engine, workload: Workload, name: str, o
     cells, work = 2 ** len(workload.blocks[0].axes), store.scratch()
     spectra = _spectra(store, engine, workload, work, on_done)
     factors = [block.weight for block in workload.blocks]
-    largest = max(engine.map(partial(_largest, store, factors, spectra), parts_of(cells)))
+    largest = max(engine.map(partial(_largest, store, factors, spectra), parts_of(store, cells)))
     least = NEGLIGIBLE * largest
-    sums = engine.map(partial(_root_sums, store, factors, spectra, least), parts_of(cells))
+    sums = engine.map(partial(_root_sums, store, factors, spectra, least), parts_of(store, cells))
     total = math.fsum(part[0] for part in sums)
     deviations = [math.sqrt(math.fsum(part[1 + i] for part in sums) * total) / cells for i in range(len(spectra))]
     whole = partial(_whole_weights, factors, least, total)
@@ -119,7 +119,7 @@ def _farthest(store: Store, engine: Engine, weights: StoredArray, square: int, o
     cells, work = size_of(weights), store.scratch()
     squares = Derived(cells, (weights,), _squared, 24, "squares")
     turned = _hadamard(store, engine, squares, f"{work}/turned", on_done)
-    parts = [(max(1, start), stop) for start, stop in parts_of(cells)]
+    parts = [(max(1, start), stop) for start, stop in parts_of(store, cells)]
     least = min(engine.map(partial(least_in, store, turned), parts))
     store.delete(work)
     return max(square, 2 * (square - least))
@@ -162,7 +162,7 @@ def long_formula_answers(
     weights = taps_of(store, grid.kernel)
     read, errors = [], []
     for number, asked in enumerate(_spectra(store, engine, workload, work, on_done)):
-        squares = engine.map(partial(_reading_squares, store, asked, weights, cells), parts_of(cells))
+        squares = engine.map(partial(_reading_squares, store, asked, weights, cells), parts_of(store, cells))
         errors.append(math.sqrt(math.fsum(squares)) * noise.deviation)
         parts = Derived(cells, (asked, weights, measured), partial(_read, cells), 64, "reading")
         read.append([_hadamard(store, engine, parts, f"{work}/answers-{number}", on_done, kind=np.float64)])

@@ -67,13 +67,13 @@ def long_square_root(
     axis, axes, (each,) = line_of(workload)
     table = tuple(workload.domain.shape[a] for a in axes)
     n, weight = each.n, workload.blocks[0].weight * abs(float(each.taps.read(0, 1)[0]))
-    sums = engine.map(partial(_sums, n), parts_of(n))
+    sums = engine.map(partial(_sums, n), parts_of(store, n))
     length = math.sqrt(math.fsum(part[0] for part in sums))
     root = Derived(n, (), partial(_whole_taps, length), 40, "root")
     taps = found_once(store, name, lambda: mapped(store, engine, root, name, np.int64))
     reading = f"{name}-reading"
     found_once(store, reading, lambda: _find_reading(store, engine, taps, length, reading, on_done))
-    square = sum(engine.map(partial(squares_in, store, taps), parts_of(n)))
+    square = sum(engine.map(partial(squares_in, store, taps), parts_of(store, n)))
     place, spacing = axes.index(axis), 2.0**-GRID_BITS
     kernel = LongKernel("past", name, taps.digest, n, spacing, square, None, axes, table, place, (weight * length**2,))
     cost = weight**2 * kernel.series * length**2 * math.fsum(part[1] for part in sums)
@@ -161,10 +161,10 @@ def long_root_answers(
         turned = fourier(store, engine, seen, f"{work}/seen-{i}", on_done=tell)
         parts = Derived(size_of(turned), (turned, spectrum), partial(products, False), 16 * 5, "product", {"steps": points})
         read.append(inverse_fourier(store, engine, parts, f"{work}/answers-{i}", on_done=tell))
-    sums = engine.map(partial(_squared, store, reading), parts_of(n))
+    sums = engine.map(partial(_squared, store, reading), parts_of(store, n))
     before = np.concatenate([[0.0], np.cumsum(sums)])
     unit = abs(value) * noise.deviation * grid.spacing
-    spread = Derived(n, (reading,), partial(_deviations, parts_of(n), before, store, reading, unit), 40, "errors")
+    spread = Derived(n, (reading,), partial(_deviations, parts_of(store, n), before, store, reading, unit), 40, "errors")
     mapped(store, engine, spread, f"{name}-errors", np.float64)
     after = math.prod(kernel.shape[kernel.place + 1 :])
     answers = gathered(store, engine, [read], n, after, name, {})

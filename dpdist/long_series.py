@@ -32,8 +32,6 @@ from dpdist.strategies.lattice import GRID_BITS
 from dpdist.stream import fourier, inverse_fourier, spectrum_shape
 from dpdist.workloads import Workload
 
-PART = 2**21
-"""Values that a task of a scan reads at a time."""
 TRUST = 0.25
 """How far a computed value may be from the whole number it stands for; the bound promises half of that."""
 
@@ -59,7 +57,7 @@ def long_convolution(
     table = tuple(workload.domain.shape[a] for a in axes)
     taps = found_once(store, name, lambda: _find_taps(store, engine, workload, filters, name, on_done))
     facts = taps.facts
-    square = sum(engine.map(partial(squares_in, store, taps), parts_of(size_of(taps))))
+    square = sum(engine.map(partial(squares_in, store, taps), parts_of(store, size_of(taps))))
     farthest = _farthest(store, engine, taps, square, filters[0].n, on_done) if moves else None
     deviations = tuple(facts["deviations"])
     place = axes.index(axis)
@@ -86,7 +84,8 @@ def _farthest(store: Store, engine: Engine, taps: StoredArray, square: int, step
     around = _exact_around(store, engine, taps, None, size_of(taps), on_done)
     points = size_of(taps)
     ranges = [(1, steps), (points - steps + 1, points)]
-    parts = [(low, min(low + PART, stop)) for start, stop in ranges for low in range(start, stop, PART)]
+    step = store.sizes.part_values
+    parts = [(low, min(low + step, stop)) for start, stop in ranges for low in range(start, stop, step)]
     least = min(engine.map(partial(least_in, store, around), parts), default=0)
     store.delete(around.name)
     return max(square, 2 * square - 2 * least)
@@ -110,7 +109,7 @@ def _find_taps(
     tell = Steps(on_done, len(filters) + 1)
     spectra = [_spectrum(store, engine, each, points, f"{work}/asked-{i}", tell) for i, each in enumerate(filters)]
     scales = [Scale(weight, spectrum) for weight, spectrum in zip(weights, spectra, strict=True)]
-    ranges = parts_of(size_of(spectra[0]))
+    ranges = parts_of(store, size_of(spectra[0]))
     largest = max(engine.map(partial(_largest, store, scales), ranges))
     sums = engine.map(partial(_root_sums, store, scales, points, NEGLIGIBLE * largest), ranges)
     total = math.fsum(part[0] for part in sums)
@@ -185,9 +184,9 @@ def _whole_taps(start: int, count: int, values: Matrix) -> Matrix:
     return np.rint(values * 2.0**GRID_BITS).astype(np.int64)
 
 
-def parts_of(size: int) -> list[tuple[int, int]]:
+def parts_of(store: Store, size: int) -> list[tuple[int, int]]:
     """Ranges of a stored vector, one a task of a scan."""
-    return list(batches(size, PART))
+    return list(batches(size, store.sizes.part_values))
 
 
 def squares_in(store: Store, taps: StoredArray, bounds: tuple[int, int]) -> int:
@@ -286,7 +285,7 @@ class _Facts:
 
 
 def _facts_of(store: Store, engine: Engine, source: Part) -> _Facts:
-    parts = engine.map(partial(_facts_in, store, source), parts_of(size_of(source)))
+    parts = engine.map(partial(_facts_in, store, source), parts_of(store, size_of(source)))
     return _Facts(max(part.bits for part in parts), sum(part.total for part in parts))
 
 
@@ -299,7 +298,7 @@ def _facts_in(store: Store, source: Part, bounds: tuple[int, int]) -> _Facts:
 
 def _limb_squares(store: Store, engine: Engine, source: Part, width: int) -> list[float]:
     """Squared L2 norm of every limb."""
-    parts = engine.map(partial(_limb_squares_in, store, source, width), parts_of(size_of(source)))
+    parts = engine.map(partial(_limb_squares_in, store, source, width), parts_of(store, size_of(source)))
     longest = max(len(part) for part in parts)
     return [sum(part[i] for part in parts if i < len(part)) for i in range(longest)]
 
@@ -369,7 +368,7 @@ def long_answers(
     errors = []
     for i, each in enumerate(filters):
         asked = _spectrum(store, engine, each, points, f"{work}/asked", tell)
-        ranges = parts_of(size_of(asked))
+        ranges = parts_of(store, size_of(asked))
         largest = max(engine.map(partial(_largest, store, [Scale(1.0, asked)]), ranges))
         least = NEGLIGIBLE * largest
         squares = engine.map(partial(_reading_squares, store, asked, given, points, least), ranges)

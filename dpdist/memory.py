@@ -13,8 +13,7 @@ from dpdist.operators import Identity, Tall
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.operators.tall import BLOCK_BYTES
 from dpdist.passes import MEMORY_SHARE, SLAB_BYTES
-from dpdist.report import TABLE_BATCH
-from dpdist.store import SHARD_BYTES
+from dpdist.sizes import SIZES
 from dpdist.strategies.dawa import AdaptiveLattice
 from dpdist.strategies.grid import Grid
 from dpdist.strategies.kernel_grid import LongGrid
@@ -81,7 +80,7 @@ def cell_by_cell(workload: Workload, grid: Lattice) -> bool:
 
 def measure_bytes(grid: Lattice, layout: Layout, workload: Workload) -> int:
     """What measuring takes, and reading what was measured."""
-    shards = (cores() + 1) * SHARD_COPIES * SHARD_BYTES
+    shards = (cores() + 1) * SHARD_COPIES * SIZES.shard_bytes
     if isinstance(grid, TableLattice):
         return HELD_COPIES * 8 * (layout.size + 6 * grid.rows)  # limbs and their spectra
     if isinstance(grid, LongGrid):
@@ -108,5 +107,5 @@ def answer_bytes(workload: Workload, grid: Lattice, worker_bytes: int) -> int:
 
 def publish_bytes(workload: Workload) -> int:
     """What publishing takes, whatever the number of answers: some batches of rows."""
-    batch = min(workload.shape[0], TABLE_BATCH) * TEXT_BYTES
+    batch = min(workload.shape[0], SIZES.batch_rows) * TEXT_BYTES
     return (cores() + 1) * (batch + 8 * 8 * min(workload.shape[0], COLUMN_BATCH))

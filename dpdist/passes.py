@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import OutOfMemory
-from dpdist.store import SHARD_BYTES, ArrayPlan, Store, StoredArray
+from dpdist.sizes import SIZES
+from dpdist.store import ArrayPlan, Store, StoredArray
 
 Array = NDArray[Any]
 
@@ -29,7 +30,7 @@ MEMORY_SHARE = 3
 """A task's slab with its copies is at most this part of a worker's memory: the rest is for reading and writing."""
 
 
-LARGEST_SHARD = 2 * SHARD_BYTES
+LARGEST_SHARD = 2 * SIZES.shard_bytes
 """A target's shard at most, if a line is no larger: who reads some rows reads their shards whole."""
 
 

@@ -34,6 +34,7 @@ from dpdist.domain import Domain
 from dpdist.drafts import could_not_write, draft_of
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.operators import Identity, Matrix, Prefix, Toeplitz
+from dpdist.sizes import SIZES, Sizes
 from dpdist.threads import in_order
 from dpdist.workloads import Block, Workload
 
@@ -49,7 +50,6 @@ MOST_POINTS = 2000
 """Steps of a series that a chart shows; of longer ones every k-th."""
 MOST_TILES = 2500
 """Cells of a heat map on the page; larger tables are in the files."""
-TABLE_BATCH = 100_000
 MOST_NAMED = 12
 """Groups that an error lists."""
 
@@ -59,14 +59,10 @@ CSV_ROWS = 5_000_000
 """Up to so many answers are written as CSV, too, if the spec does not say."""
 PARQUET_ROWS = 2**28
 """Up to so many have names and a table; beyond, the Zarr arrays are what is published."""
-PART_ROWS = 2**22
-"""Rows of a Parquet file: longer tables are a folder of such files."""
 MOST_MAPS = 12
 """Charts of one group of queries over three attributes or more."""
 MOST_CHARGES = 60
 """Releases whose charges are drawn on a page: the latest."""
-CHART_ROWS = 2**22
-"""Answers of a group that are read for its chart."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +83,7 @@ class Content:
     half_width: Column
     certificate: dict[str, Any]
     formats: tuple[Format, ...] | None = None
+    sizes: Sizes = SIZES
 
     def rounded(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:
         """Answers, standard errors and half widths of some rows, to as many digits as are published."""
@@ -216,6 +213,7 @@ def _write_arrays(content: Content, digits: int, draft: Path) -> None:
         dict.fromkeys(names, content.answer.size),
         lambda start, stop: dict(zip(names, content.rounded(start, stop, digits), strict=True)),
         {"release": content.release},
+        chunk_rows=content.sizes.export_rows,
     )
 
 
@@ -283,7 +281,8 @@ def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dic
             raise InvalidInput(f"no group {group!r}; there are {', '.join(known[:MOST_NAMED])}{more}")
     wanted = min(total, limit or total)
     rows: list[dict[str, Any]] = []
-    size = TABLE_BATCH if group is not None else min(TABLE_BATCH, max(wanted, 1))
+    most = SIZES.batch_rows
+    size = most if group is not None else min(most, max(wanted, 1))
     for batch in table.to_batches(batch_size=size):
         kept = batch if group is None else batch.filter(pc.equal(batch["group"], group))
         rows += kept.slice(0, wanted - len(rows)).to_pylist()
@@ -305,8 +304,8 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
         if low >= high:
             continue
         numbers = content.rounded(low, high, digits)  # at once: a stored column is read by whole shards
-        for position in range(low, high, TABLE_BATCH):
-            end = min(high, position + TABLE_BATCH)
+        for position in range(low, high, content.sizes.batch_rows):
+            end = min(high, position + content.sizes.batch_rows)
             answer, error, half = (column[position - low : end - low] for column in numbers)
             query, attributes = _texts(block, content.workload.domain.names, position - first, end - first)
             yield pa.table(
@@ -350,7 +349,7 @@ def page(content: Content, digits: int) -> str:
     rows = 0
     for first, block in content.workload.block_starts():
         chart, numbers = None, None
-        if block.queries <= CHART_ROWS:
+        if block.queries <= content.sizes.chart_rows:
             numbers = content.rounded(first, first + block.queries, digits)
             chart = _chart(block, content.workload.domain, numbers[0], numbers[2])
         else:
@@ -495,17 +494,17 @@ def _long_chart(content: Content, first: int, block: Block, digits: int) -> str 
 
 def _write_parquet(content: Content, digits: int, folder: Path) -> None:
     """One file, or a folder of files that are written side by side."""
-    size = content.answer.size
-    if size <= PART_ROWS:
+    size, step = content.answer.size, content.sizes.file_rows
+    if size <= step:
         _write_table(content, digits, 0, size, folder / "answers.parquet")
         return
     (folder / "answers.parquet").mkdir()
 
     def write(bounds: tuple[int, int]) -> None:
-        part = folder / "answers.parquet" / f"part-{bounds[0] // PART_ROWS:05d}.parquet"
+        part = folder / "answers.parquet" / f"part-{bounds[0] // step:05d}.parquet"
         _write_table(content, digits, *bounds, part)
 
-    list(in_order(write, batches(size, PART_ROWS)))
+    list(in_order(write, batches(size, step)))
 
 
 def _write_table(content: Content, digits: int, start: int, stop: int, path: Path) -> None:
@@ -513,7 +512,9 @@ def _write_table(content: Content, digits: int, start: int, stop: int, path: Pat
 
 
 def _write_csv(content: Content, digits: int, folder: Path) -> None:
-    tables = chain.from_iterable(table_of(content, *part, digits) for part in batches(content.answer.size, PART_ROWS))
+    tables = chain.from_iterable(
+        table_of(content, *part, digits) for part in batches(content.answer.size, content.sizes.file_rows)
+    )
     options = pyarrow.csv.WriteOptions(quoting_style="needed")
     _write_all(tables, partial(pyarrow.csv.CSVWriter, folder / "answers.csv", write_options=options))
 

@@ -23,6 +23,7 @@ from dpdist.identities import canonical, digest_of
 from dpdist.operators import Saved
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.privacy.protection import Neighbours, Protection
+from dpdist.sizes import SIZES, Sizes
 from dpdist.store import zarr_rows
 from dpdist.strategies.convolution import has_square_root
 from dpdist.strategies.dawa import dawa
@@ -109,7 +110,7 @@ class AttributeSpec(Part):
             raise ValueError("'from' and 'to' must both be given, with from <= to")
         return self
 
-    def attribute(self, name: str) -> Attribute:
+    def attribute(self, name: str, sizes: Sizes = SIZES) -> Attribute:
         """The domain's attribute."""
         if self.categories is not None:
             return Attribute(name, categories=self.categories, outside=self.outside, labels=self.labels)
@@ -118,7 +119,9 @@ class AttributeSpec(Part):
         assert self.first is not None
         assert self.last is not None
         bins = -(-(self.last - self.first + 1) // self.width)
-        return Attribute(name, edges=even_edges(self.first, self.width, bins), outside=self.outside, labels=self.labels)
+        return Attribute(
+            name, edges=even_edges(self.first, self.width, bins, sizes), outside=self.outside, labels=self.labels
+        )
 
 
 class MarginalsSpec(Part):
@@ -188,22 +191,22 @@ class FilterSpec(Part):
             raise ValueError("'width' belongs to 'band'")
         return self
 
-    def made(self, steps: int, folder: Path) -> Filter:
+    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
         """The filter for a series of so many steps."""
         kind = next(kind for kind in FILTER_KINDS if getattr(self, kind) is not None)
-        return _FILTERS[kind](self, steps, folder)
+        return _FILTERS[kind](self, steps, folder, sizes)
 
 
-_FILTERS: dict[str, Callable[[Any, int, Path], Filter]] = {
-    "running_sum": lambda spec, steps, folder: running_sum(steps),
-    "window": lambda spec, steps, folder: window(spec.window),
-    "mean": lambda spec, steps, folder: window(spec.mean, mean=True),
-    "exponential": lambda spec, steps, folder: exponential(spec.exponential, steps),
-    "polynomial": lambda spec, steps, folder: polynomial(spec.polynomial, steps),
-    "trend": lambda spec, steps, folder: hodrick_prescott(spec.trend, steps),
-    "cycle": lambda spec, steps, folder: hodrick_prescott(spec.cycle, steps, part="cycle"),
-    "band": lambda spec, steps, folder: baxter_king(spec.band[0], spec.band[1], spec.width),
-    "file": lambda spec, steps, folder: coefficients(_rows_file(folder / spec.file), spec.file),
+_FILTERS: dict[str, Callable[[Any, int, Path, Sizes], Filter]] = {
+    "running_sum": lambda spec, steps, folder, sizes: running_sum(steps, sizes),
+    "window": lambda spec, steps, folder, sizes: window(spec.window),
+    "mean": lambda spec, steps, folder, sizes: window(spec.mean, mean=True),
+    "exponential": lambda spec, steps, folder, sizes: exponential(spec.exponential, steps),
+    "polynomial": lambda spec, steps, folder, sizes: polynomial(spec.polynomial, steps, sizes),
+    "trend": lambda spec, steps, folder, sizes: hodrick_prescott(spec.trend, steps),
+    "cycle": lambda spec, steps, folder, sizes: hodrick_prescott(spec.cycle, steps, part="cycle"),
+    "band": lambda spec, steps, folder, sizes: baxter_king(spec.band[0], spec.band[1], spec.width),
+    "file": lambda spec, steps, folder, sizes: coefficients(_rows_file(folder / spec.file), spec.file),
 }
 FILTER_KINDS = tuple(_FILTERS)
 
@@ -429,11 +432,12 @@ class ReleaseSpec(Part):
     postprocess: PostprocessSpec = Field(default_factory=lambda: PostprocessSpec.model_validate({}))
     output: OutputSpec = Field(default_factory=lambda: OutputSpec.model_validate({}))
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
+    _sizes: Sizes = PrivateAttr(default=SIZES)
 
     @cached_property
     def attributes(self) -> Domain:
         """The declared domain."""
-        return Domain(tuple(spec.attribute(name) for name, spec in self.domain.items()))
+        return Domain(tuple(spec.attribute(name, self._sizes) for name, spec in self.domain.items()), self._sizes)
 
     @cached_property
     def queries(self) -> Workload:
@@ -476,8 +480,8 @@ class ReleaseSpec(Part):
         whole = self.attributes.attributes
         place = self.attributes.axis(entry.filters.of)
         begun = Attribute(entry.filters.of, edges=whole[place].edges[: steps + 1], labels=whole[place].labels[:steps])
-        domain = Domain((*whole[:place], begun, *whole[place + 1 :]))
-        (each,) = (each.made(whole[place].size, self._folder) for each in entry.filters.apply)
+        domain = Domain((*whole[:place], begun, *whole[place + 1 :]), self._sizes)
+        (each,) = (each.made(whole[place].size, self._folder, self._sizes) for each in entry.filters.apply)
         return union(filtered(domain, begun.name, [each], entry.filters.by), weights=(entry.weight,))
 
     @property
@@ -489,7 +493,9 @@ class ReleaseSpec(Part):
     @cached_property
     def companions(self) -> tuple[ReleaseSpec, ...]:
         """The specs of the releases that this one is made consistent with."""
-        found = tuple(load(self._folder / path, follow=False) for path in self.postprocess.consistent_with)
+        found = tuple(
+            load(self._folder / path, follow=False, sizes=self._sizes) for path in self.postprocess.consistent_with
+        )
         for other in found:
             if other.release == self.release or [o.release for o in found].count(other.release) > 1:
                 raise InvalidInput(f"release {other.release!r} is named twice; name other, earlier releases")
@@ -557,14 +563,14 @@ class ReleaseSpec(Part):
         path = self._folder / entry.file
         if entry.file.rstrip("/").endswith(".zarr"):
             return tall(zarr_rows(entry.file if remote else str(path.resolve())), self.attributes, **given)
-        if not remote and path.suffix == ".npy" and path.is_file() and path.stat().st_size > MAPPED_BYTES:
+        if not remote and path.suffix == ".npy" and path.is_file() and path.stat().st_size > self._sizes.mapped_bytes:
             return tall(Saved(str(path.resolve()), _rows_file(path, mapped=True).shape), self.attributes, **given)
         return explicit(_rows_file(path), self.attributes, **given)
 
     def _filters_of(self, entry: FiltersSpec) -> Workload:
         self._ordered(entry.of)
         steps = self.attributes.attribute(entry.of).size
-        made = [each.made(steps, self._folder) for each in entry.apply]
+        made = [each.made(steps, self._folder, self._sizes) for each in entry.apply]
         if entry.around is not None:
             made = [replace(each, name=f"{each.name}, of |count - {entry.around}|") for each in made]
         return filtered(self.attributes, entry.of, made, entry.by, circular=entry.circular)
@@ -618,7 +624,11 @@ class ReleaseSpec(Part):
 
 
 def load(
-    source: ReleaseSpec | dict[str, Any] | str | Path, *, period: datetime.date | None = None, follow: bool = True
+    source: ReleaseSpec | dict[str, Any] | str | Path,
+    *,
+    period: datetime.date | None = None,
+    follow: bool = True,
+    sizes: Sizes = SIZES,
 ) -> ReleaseSpec:
     """A checked spec from a YAML file, a dictionary, or a spec.
 
@@ -626,12 +636,13 @@ def load(
         period: the day that the release stands for: it takes the place of ``{period}`` wherever the spec says so, and is part of
             the release's id in any case.
         follow: check the specs under ``consistent_with``, too.
+        sizes: from which other paths are taken.
     Raises: InvalidSpec naming file, line, what was found and what to do.
     """
     if isinstance(source, ReleaseSpec):
         return source
     if isinstance(source, dict):
-        return _checked(_dated(source, period, "spec"), {}, "spec", Path.cwd(), follow=follow)
+        return _checked(_dated(source, period, "spec"), {}, "spec", Path.cwd(), follow=follow, sizes=sizes)
     path = Path(source)
     try:
         text = path.read_text(encoding="utf-8")
@@ -647,7 +658,7 @@ def load(
     content = _with_lines(node, (), lines, path) if node is not None else None
     if not isinstance(content, dict):
         raise InvalidSpec(f"{path}: a release spec is a mapping of keys, found {type(content).__name__}")
-    return _checked(_dated(content, period, str(path)), lines, str(path), path.resolve().parent, follow=follow)
+    return _checked(_dated(content, period, str(path)), lines, str(path), path.resolve().parent, follow=follow, sizes=sizes)
 
 
 def _dated(content: dict[str, Any], period: datetime.date | None, name: str) -> dict[str, Any]:
@@ -684,13 +695,19 @@ def json_schema() -> dict[str, Any]:
 
 
 def _checked(
-    content: dict[str, Any], lines: dict[tuple[str | int, ...], int], name: str, folder: Path, *, follow: bool
+    content: dict[str, Any],
+    lines: dict[tuple[str | int, ...], int],
+    name: str,
+    folder: Path,
+    *,
+    follow: bool,
+    sizes: Sizes,
 ) -> ReleaseSpec:
     try:
         spec = ReleaseSpec.model_validate(content)
     except ValidationError as error:
         raise InvalidSpec("\n".join(_explain(problem, lines, name) for problem in error.errors())) from None
-    spec._folder = folder
+    spec._folder, spec._sizes = folder, sizes
     for attribute, part in spec.domain.items():
         _located(lambda part=part, attribute=attribute: part.attribute(attribute), ("domain", attribute), lines, name)
     unknown = sorted(set(spec.records.columns) - set(spec.domain))
@@ -865,10 +882,6 @@ def _with_lines(node: yaml.Node, place: tuple[str | int, ...], lines: dict[tuple
         return loader.construct_object(node)
     finally:
         loader.dispose()
-
-
-MAPPED_BYTES = 2**28
-"""Files of rows beyond this are read in blocks, where they lie."""
 
 
 def _rows_file(path: Path, *, mapped: bool = False) -> Any:

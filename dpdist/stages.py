@@ -76,7 +76,6 @@ from dpdist.strategies.dawa import measured as measured_by_dawa
 from dpdist.strategies.dawa import read as read_dawa
 from dpdist.strategies.grid import Grid, grid_of
 from dpdist.strategies.hadamard_grid import HadamardGrid
-from dpdist.strategies.kernel import LONG_STEPS
 from dpdist.strategies.kernel_grid import KernelGrid, LongGrid
 from dpdist.strategies.lattice import TableLattice
 from dpdist.strategies.planner import (
@@ -400,9 +399,10 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     norm: Norm = "l1" if spec.budget.pure else "l2"
     cells = workload.shape[1]
     names = considered(spec.chosen, norm, workload, spec.limits.limits)
+    long = spec.attributes.sizes.long_steps
     if is_long(workload) and not set(names) <= {"convolution", "square-root"}:
         raise InvalidInput(
-            f"filters and formulas over more than {LONG_STEPS:,} steps or cells are answered by mechanism 'convolution' or "
+            f"filters and formulas over more than {long:,} steps or cells are answered by mechanism 'convolution' or "
             f"'square-root' with Gaussian noise, found {names[0]!r}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
     needs = planned_effort(workload, names)
@@ -1086,6 +1086,7 @@ def publish(context: Context, planned: Plan, answers: Answers, budget: Budget, m
         half_width=answers.half_width,
         certificate={**certificate(planned, budget), "measurements": measurements},
         formats=spec.output.formats,
+        sizes=context.store.sizes,
     )
     return report.write(content, output_of(spec))
 

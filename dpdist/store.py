@@ -30,10 +30,10 @@ import zarr.storage
 from numpy.typing import NDArray
 
 from dpdist.errors import StoreError
+from dpdist.sizes import SIZES, Sizes
 from dpdist.threads import in_order
 
 Array = NDArray[Any]
-SHARD_BYTES = 32 * 2**20
 MOST_CODED = 2**31 - 2**20
 """Bytes that the codec takes at once."""
 _CODEC = zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")  # noise at three times zstd's rate, a tenth larger
@@ -92,10 +92,11 @@ class Store:
 
     Args:
         location: a folder, or an object store URL such as ``s3://bucket/prefix`` (credentials from the environment).
+        sizes: of shards, and of what is done at once with stored arrays.
     """
 
-    def __init__(self, location: str | Path) -> None:
-        self.location = str(location)
+    def __init__(self, location: str | Path, sizes: Sizes = SIZES) -> None:
+        self.location, self.sizes = str(location), sizes
         if "://" in self.location:
             self._objects = _reached(self.location)
         else:
@@ -104,16 +105,16 @@ class Store:
             self.location = str(path)
             self._objects = obstore.store.LocalStore(path)
 
-    def __reduce__(self) -> tuple[type[Store], tuple[str]]:
-        return Store, (self.location,)
+    def __reduce__(self) -> tuple[type[Store], tuple[str, Sizes]]:
+        return Store, (self.location, self.sizes)
 
     def plan(
         self, name: str, shape: Sequence[int], dtype: Any, *, shard_rows: int | None = None, compressed: bool = True
     ) -> ArrayPlan:
-        """A plan whose shards hold about ``SHARD_BYTES``."""
+        """A plan whose shards hold about ``sizes.shard_bytes``."""
         kind = np.dtype(dtype)
         row_bytes = kind.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-        rows = shard_rows or max(1, SHARD_BYTES // max(1, row_bytes))
+        rows = shard_rows or max(1, self.sizes.shard_bytes // max(1, row_bytes))
         return ArrayPlan(
             name, tuple(int(s) for s in shape), kind.str, min(rows, max(1, int(shape[0]))), uuid.uuid4().hex[:12], compressed
         )
@@ -447,18 +448,26 @@ def _reached(url: str) -> Any:
         ) from None
 
 
-def export(folder: Path, sizes: dict[str, int], rows: Callable[[int, int], dict[str, Array]], facts: dict[str, Any]) -> None:
+def export(
+    folder: Path,
+    sizes: dict[str, int],
+    rows: Callable[[int, int], dict[str, Array]],
+    facts: dict[str, Any],
+    *,
+    chunk_rows: int,
+) -> None:
     """Write columns as a plain Zarr v3 group that any Zarr reader opens; the same columns give the same bytes.
 
     Args:
         sizes: name -> number of rows, all float64.
         rows: the values of some rows of all columns; called for whole chunks, a few at once.
+        chunk_rows: rows of a chunk; each is written by one writer.
     """
     group = zarr.create_group(zarr.storage.LocalStore(folder), attributes=facts)
     size = max(sizes.values())
-    step = min(EXPORT_ROWS, size)
+    step = min(chunk_rows, size)
     for name, length in sizes.items():
-        codec = zarr.codecs.ZstdCodec(level=3 if size <= EXPORT_ROWS else 1)
+        codec = zarr.codecs.ZstdCodec(level=3 if size <= chunk_rows else 1)
         group.create_array(name, shape=(length,), chunks=(step,), dtype="float64", compressors=codec)
 
     def write(start: int) -> None:
@@ -467,10 +476,6 @@ def export(folder: Path, sizes: dict[str, int], rows: Callable[[int, int], dict[
             zarr.open_array(zarr.storage.LocalStore(folder / name), mode="r+")[start:stop] = values
 
     list(in_order(write, range(0, size, step)))
-
-
-EXPORT_ROWS = 2**22
-"""Rows of a published chunk; each is written by one writer."""
 
 
 @dataclass(frozen=True)

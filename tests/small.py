@@ -15,6 +15,7 @@ import yaml
 
 from dpdist import engine, stages
 from dpdist.privacy.ledger import Ledger
+from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.store import Store
 
@@ -61,28 +62,28 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def run(path: Path, home: Path, progress: stages.Progress = stages.silent) -> stages.Release:
+def run(path: Path, home: Path, progress: stages.Progress = stages.silent, *, sizes: Sizes = SIZES) -> stages.Release:
     """The release, all in this process."""
-    context = stages.Context(home, Store(home / "store"), engine.inline(), progress)
-    return stages.release(context, load(path))
+    context = stages.Context(home, Store(home / "store", sizes), engine.inline(), progress)
+    return stages.release(context, load(path, sizes=sizes))
 
 
-def reserved(path: Path, home: Path) -> None:
+def reserved(path: Path, home: Path, *, sizes: Sizes = SIZES) -> None:
     """Bring a release to where its budget is charged and nothing is drawn: from here on its bytes are determined."""
     with mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt):
         try:
-            run(path, home)
+            run(path, home, sizes=sizes)
         except KeyboardInterrupt:
             return
     raise AssertionError("the release was not stopped")
 
 
-def undisturbed(path: Path, home: Path) -> dict[str, bytes]:
+def undisturbed(path: Path, home: Path, *, sizes: Sizes = SIZES) -> dict[str, bytes]:
     """Reserve the release in ``home``; the files that an undisturbed run publishes from there, made in a copy."""
-    reserved(path, home)
+    reserved(path, home, sizes=sizes)
     copy = home.parent / f"undisturbed-{home.name}"
     shutil.copytree(home, copy)
-    folder = run(path, copy).folder
+    folder = run(path, copy, sizes=sizes).folder
     files = tree(folder)
     shutil.rmtree(folder)
     return files

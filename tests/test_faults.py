@@ -22,6 +22,7 @@ from dpdist import engine, stages
 from dpdist.errors import DpdistError, EngineError, LedgerError, StoreError
 from dpdist.privacy.ledger import opened
 from dpdist.reconstruct import Reader
+from dpdist.sizes import Sizes
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small
@@ -104,7 +105,7 @@ def test_the_command_killed_amid_its_answers_is_finished_by_the_command(home: Pa
 
 def test_a_draw_killed_between_shards_is_finished_the_same(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small.write(home.parent / "data", mechanism="identity")
-    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 16)
+    sizes = Sizes(shard_bytes=8 * 16)
     written: list[int] = []
     original = Store.write_shard
 
@@ -117,14 +118,14 @@ def test_a_draw_killed_between_shards_is_finished_the_same(home: Path, monkeypat
 
     monkeypatch.setattr(Store, "write_shard", failing)
     with pytest.raises(KeyboardInterrupt):
-        run(path, home)
+        run(path, home, sizes=sizes)
     assert len(written) == 2
     halfway = home.parent / "halfway"
     shutil.copytree(home, halfway)
     monkeypatch.setattr(Store, "write_shard", original)
-    first = small.tree(run(path, home).folder)
+    first = small.tree(run(path, home, sizes=sizes).folder)
     shutil.rmtree("releases")
-    assert small.tree(run(path, halfway).folder) == first
+    assert small.tree(run(path, halfway, sizes=sizes).folder) == first
 
 
 def _racer(path: str, home: str, folder: str, results: Any) -> None:

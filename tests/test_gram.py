@@ -19,6 +19,7 @@ from dpdist.errors import InvalidInput, OutOfMemory, StoreError
 from dpdist.gram import block_columns, gram, stored_gram, task_bytes
 from dpdist.operators import Generated, Tall
 from dpdist.operators.tall import row_gram
+from dpdist.sizes import Sizes
 from dpdist.store import Store, zarr_rows
 
 STATE = np.random.default_rng(11)
@@ -104,14 +105,13 @@ def test_stored_grams_are_the_same_for_every_cut(
 ) -> None:
     """Several blocks of V and several ranges of rows, however the memory of a worker cuts them."""
     monkeypatch.setattr("dpdist.gram.BLOCK_BYTES", 1)
-    monkeypatch.setattr("dpdist.gram.DENSE_ROWS", 5000)
     monkeypatch.setattr("dpdist.gram.FEWEST_COLUMNS", 16)
     if memory < 2**30:
         monkeypatch.setattr("dpdist.gram.WORKER_SHARE", memory // (28 * 16**2))
         assert block_columns(60, memory) == 16
     some = engine.Engine(workers=3, memory_bytes=memory, threads=1, connect=None, local=True)
     source = Generated(KINDS[kind].shape, partial(made, kind))
-    stored = stored_gram(Store(tmp_path), some, source, "gram")
+    stored = stored_gram(Store(tmp_path, Sizes(gram_entries=5000)), some, source, "gram")
     expected = truth(KINDS[kind])
     tolerance = 0 if kind == "signs" else 1e-12
     np.testing.assert_allclose(Store(tmp_path).read(stored), expected, rtol=tolerance, atol=tolerance)
@@ -120,10 +120,9 @@ def test_stored_grams_are_the_same_for_every_cut(
 
 def test_on_workers_and_resumed(tmp_path: Path, cluster: engine.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in Zarr, tasks on processes; parts that a killed sum wrote are not summed again."""
-    monkeypatch.setattr("dpdist.gram.DENSE_ROWS", 5000)
     zarr.save_array(tmp_path / "w.zarr", KINDS["signs"])
     source = zarr_rows(str(tmp_path / "w.zarr"))
-    store = Store(tmp_path / "store")
+    store = Store(tmp_path / "store", Sizes(gram_entries=5000))
     inline = engine.Engine(workers=2, memory_bytes=2**30, threads=1, connect=None, local=True)
     calls: list[int] = []
 

@@ -12,6 +12,7 @@ from dpdist import engine, histogram
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidSpec, UnknownValue
 from dpdist.histogram import Tally, count, source_of
+from dpdist.sizes import Sizes
 from dpdist.store import Store
 from tests import small
 
@@ -157,17 +158,13 @@ def test_missing_and_strange_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("person", [None, "person"])
 @pytest.mark.parametrize("tables", [(), ((0, 2), (1,))])
-def test_counts_beyond_memory_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: tuple[tuple[int, ...], ...], person: str | None
-) -> None:
+def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[int, ...], ...], person: str | None) -> None:
     """Sparse pairs by ranges of positions, several files a task, give the bytes of the dense count."""
     small.write(tmp_path)
     source = source_of(tmp_path / "records.parquet", columns={}, person=person)
-    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 16)
     found = []
     for memory in (2**33, 10**6):
-        store = Store(tmp_path / f"store-{memory}")
-        monkeypatch.setattr(histogram, "PENDING_PAIRS", 20)
+        store = Store(tmp_path / f"store-{memory}", Sizes(shard_bytes=8 * 16, pending_pairs=20))
         some = engine.Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True)
         stored, tally = count(source, DOMAIN, store, some, scratch=tmp_path / "scratch", tables=tables)
         found.append((store.read(stored), tally, stored.digest))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +10,13 @@ import pyarrow as pa
 import pytest
 
 from dpdist import report
+from dpdist.domain import Domain
 from dpdist.engine import Engine
 from dpdist.long_formulas import formula_measurement, long_characters, long_formula_answers
 from dpdist.operators.base import Listed
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruct import formula_answers
+from dpdist.sizes import Sizes
 from dpdist.store import Store
 from dpdist.strategies import convolution, singular_value_bound
 from dpdist.strategies.convolution import is_long
@@ -26,27 +27,23 @@ from dpdist.strategies.planner import considered, why_not
 from dpdist.workloads import dnf, union
 from tests import small
 
-CONVOLUTION = sys.modules["dpdist.strategies.convolution"]
+SMALL = Sizes(long_steps=100, part_values=77, shard_bytes=8 * 90, listed=100)
+"""What happens beyond millions of cells happens beyond a hundred."""
+BITS = Domain.of_shape((2,) * 9, SMALL)
 TERMS = [["x0", "x1", "x4"], ["x2", "x3"], ["x5", "x6", "x7", "x8"]]
 ASKED = {
-    "one conjunction": lambda: dnf(9, [[f"x{i}" for i in range(9)]]),
-    "three terms": lambda: dnf(9, TERMS),
-    "two formulas": lambda: union(dnf(9, TERMS), dnf(9, [["x0", "x8"], [f"x{i}" for i in range(1, 8)]]), weights=(1.0, 2.0)),
+    "one conjunction": lambda: dnf(BITS, [[f"x{i}" for i in range(9)]]),
+    "three terms": lambda: dnf(BITS, TERMS),
+    "two formulas": lambda: union(
+        dnf(BITS, TERMS), dnf(BITS, [["x0", "x8"], [f"x{i}" for i in range(1, 8)]]), weights=(1.0, 2.0)
+    ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _small_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CONVOLUTION, "LONG_STEPS", 100)
-    monkeypatch.setattr("dpdist.long_series.PART", 77)
-    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 90)
-    monkeypatch.setattr(sys.modules["dpdist.workloads.dnf"], "MANY", 100)
 
 
 @pytest.mark.parametrize("memory", [2**14, 2**30])
 @pytest.mark.parametrize("name", ASKED)
 def test_strategy_measurement_and_answers_are_those_in_memory(name: str, memory: int, tmp_path: Path) -> None:
-    workload, store = ASKED[name](), Store(tmp_path)
+    workload, store = ASKED[name](), Store(tmp_path, SMALL)
     engine = Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True)
     assert is_long(workload)
     assert considered("auto", "l2", workload) == ("convolution",)
@@ -88,7 +85,7 @@ def test_strategy_measurement_and_answers_are_those_in_memory(name: str, memory:
 
 
 def test_tables_of_truth_are_computed() -> None:
-    lazy, listed = dnf(9, TERMS), dnf(6, [["x0", "x1"], ["x2", "x5"]])
+    lazy, listed = dnf(BITS, TERMS), dnf(Domain.of_shape((2,) * 6, SMALL), [["x0", "x1"], ["x2", "x5"]])
     assert not isinstance(lazy.blocks[0].factors[0].entries, Listed)  # type: ignore[attr-defined]
     assert isinstance(listed.blocks[0].factors[0].entries, Listed)  # type: ignore[attr-defined]
     function = lazy.blocks[0].factors[0]
@@ -116,7 +113,7 @@ def test_a_release(home: Path, neighbours: str) -> None:
         budget={"epsilon": 1.0, "delta": 1e-6},
         ledger={"dataset": "formulas", "cap": {"epsilon": 3.0, "delta": 1e-5}},
     )
-    done = small.run(path, home)
+    done = small.run(path, home, sizes=SMALL)
     assert isinstance(done.plan.grid, LongGrid)
     found = report.load(Path(done.folder))[0].to_pandas()
     yes = {name: values == "yes" for name, values in columns.items()}
@@ -129,6 +126,6 @@ def test_a_release(home: Path, neighbours: str) -> None:
     assert done.certificate["mechanism"]["rmse"] == pytest.approx(found["standard_error"][0], rel=1e-4)
     assert done.certificate["mechanism"]["certified_gap"] < 1e-9
     first = small.tree(Path(done.folder))
-    again = small.run(path, home)
+    again = small.run(path, home, sizes=SMALL)
     assert not again.charged
     assert small.tree(Path(again.folder)) == first

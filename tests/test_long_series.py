@@ -26,6 +26,7 @@ from dpdist.operators import Circulant, Toeplitz
 from dpdist.operators.toeplitz import PowerTaps
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruct import filtered_answers
+from dpdist.sizes import SIZES, Sizes
 from dpdist.store import Store
 from dpdist.strategies import convolution, singular_value_bound, square_root
 from dpdist.strategies.convolution import is_long, line_of, pinched_bound
@@ -38,19 +39,23 @@ from tests import small
 
 CONVOLUTION = sys.modules["dpdist.strategies.convolution"]  # the package gives its function that name
 STEPS = 3000
+SMALL = Sizes(long_steps=1000, part_values=777, chart_rows=1000, shard_bytes=8 * 901, listed=100)
+"""Everything that happens beyond millions of steps happens beyond a thousand."""
+LISTED = replace(SMALL, listed=SIZES.listed)
 
 
-def asked(steps: int) -> dict[str, Workload]:
+def asked(steps: int, sizes: Sizes = LISTED) -> dict[str, Workload]:
+    line = Domain.of_shape((steps,), sizes)
     return {
-        "running sum": filtered(steps, "x0", [running_sum(steps)]),
-        "window": filtered(steps, "x0", [window(24)]),
-        "decay": filtered(steps, "x0", [exponential(0.97, steps)]),
-        "power": filtered(steps, "x0", [polynomial(0.7, steps)]),
-        "trend": filtered(steps, "x0", [hodrick_prescott(1600.0, steps)]),
-        "band": filtered(steps, "x0", [baxter_king(6, 32, 12)]),
+        "running sum": filtered(line, "x0", [running_sum(steps)]),
+        "window": filtered(line, "x0", [window(24)]),
+        "decay": filtered(line, "x0", [exponential(0.97, steps)]),
+        "power": filtered(line, "x0", [polynomial(0.7, steps)]),
+        "trend": filtered(line, "x0", [hodrick_prescott(1600.0, steps)]),
+        "band": filtered(line, "x0", [baxter_king(6, 32, 12)]),
         "three together": union(
-            filtered(steps, "x0", [window(24), exponential(0.9, steps)]),
-            filtered(steps, "x0", [window(500)]),
+            filtered(line, "x0", [window(24), exponential(0.9, steps)]),
+            filtered(line, "x0", [window(500)]),
             weights=(1.0, 0.3),
         ),
     }
@@ -60,28 +65,17 @@ def by(*others: str, place: int) -> Workload:
     """Windows and decays of a series for every value of other attributes, which stand before and after it in the table."""
     attributes = [Attribute(name, categories=tuple(name + str(i) for i in range(size))) for name, size in OTHERS.items()]
     attributes.insert(place, Attribute("t", edges=EvenEdges(0, 1, 1500)))
-    return filtered(Domain(tuple(attributes)), "t", [window(24), exponential(0.9, 1500)], by=others)
+    return filtered(Domain(tuple(attributes), LISTED), "t", [window(24), exponential(0.9, 1500)], by=others)
 
 
 OTHERS = {"sex": 2, "work": 3, "not asked for": 2}
 ASKED = {
     **asked(STEPS),
-    "circular mean": filtered(4096, "x0", [window(7, mean=True)], circular=True),
+    "circular mean": filtered(Domain.of_shape((4096,), LISTED), "x0", [window(7, mean=True)], circular=True),
     "by what follows": by("sex", place=0),
     "by what precedes": by("work", place=3),
     "by both": by("sex", "work", place=1),
 }
-
-
-@pytest.fixture(autouse=True)
-def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that happens beyond millions of steps happens beyond a thousand."""
-    monkeypatch.setattr(CONVOLUTION, "LONG_STEPS", 1000)
-    monkeypatch.setattr("dpdist.long_series.PART", 777)
-    monkeypatch.setattr("dpdist.report.CHART_ROWS", 1000)
-    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 901)
-    for module in ("domain", "operators.base", "workloads.filters"):
-        monkeypatch.setattr(f"dpdist.{module}.MANY", 100)
 
 
 def engine_of(memory: int = 2**30) -> Engine:
@@ -99,7 +93,7 @@ def in_memory(workload: Workload, monkeypatch: pytest.MonkeyPatch, points: int) 
 def test_strategy_measurement_and_answers_are_those_in_memory(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workload, store, engine = ASKED[name], Store(tmp_path), engine_of(2**20)
+    workload, store, engine = ASKED[name], Store(tmp_path, SMALL), engine_of(2**20)
     axis, axes, filters = line_of(workload)
     steps, table = filters[0].n, tuple(workload.domain.shape[a] for a in axes)
     series = math.prod(table) // steps
@@ -167,8 +161,8 @@ def test_strategy_measurement_and_answers_are_those_in_memory(
 
 
 SUMS = {
-    "one": lambda: filtered(STEPS, "x0", [running_sum(STEPS)]),
-    "weighted": lambda: union(filtered(STEPS, "x0", [running_sum(STEPS)]), weights=(3.0,)),
+    "one": lambda: filtered(Domain.of_shape((6000,), SMALL), "x0", [running_sum(6000, SMALL)]),  # also by their series
+    "weighted": lambda: union(asked(STEPS)["running sum"], weights=(3.0,)),
     "by both": lambda: filtered(by("sex", place=1).domain, "t", [running_sum(1500)], by=("sex", "work")),
 }
 
@@ -177,8 +171,7 @@ SUMS = {
 def test_square_roots_of_running_sums_are_those_in_memory(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpdist.long_root.LISTED", 64)  # most coefficients come from their series
-    workload, store, engine = SUMS[name](), Store(tmp_path), engine_of(2**20)
+    workload, store, engine = SUMS[name](), Store(tmp_path, SMALL), engine_of(2**20)
     axis, axes, filters = line_of(workload)
     steps, table = filters[0].n, tuple(workload.domain.shape[a] for a in axes)
     series = math.prod(table) // steps
@@ -233,8 +226,7 @@ def test_same_bytes_for_every_slab_and_part(tmp_path: Path, monkeypatch: pytest.
     counts = np.random.default_rng(2).poisson(5, STEPS).astype(np.int64)
     seen = set()
     for number, (memory, part) in enumerate([(2**30, 10**6), (2**18, 1000), (2**19, 64)]):
-        monkeypatch.setattr("dpdist.long_series.PART", part)
-        store, engine = Store(tmp_path / str(number)), engine_of(memory)
+        store, engine = Store(tmp_path / str(number), replace(SMALL, part_values=part)), engine_of(memory)
         strategy = long_convolution(store, engine, workload, "taps")
         grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
         assert isinstance(grid, LongGrid)
@@ -244,7 +236,7 @@ def test_same_bytes_for_every_slab_and_part(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_of_strategies_found_at_once_the_first_is_kept(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = Store(tmp_path, SMALL)
 
     def late() -> None:
         store.put("taps", np.arange(5))  # another process was faster
@@ -257,7 +249,7 @@ def test_of_strategies_found_at_once_the_first_is_kept(tmp_path: Path) -> None:
 
 def test_a_wrong_convolution_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transform off by 1e-3 of a count in one value, or limbs that are too wide, stop the measurement."""
-    workload, store, engine = ASKED["window"], Store(tmp_path), engine_of()
+    workload, store, engine = ASKED["window"], Store(tmp_path, SMALL), engine_of()
     strategy = long_convolution(store, engine, workload, "taps")
     grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, LongGrid)
@@ -279,11 +271,8 @@ def test_a_wrong_convolution_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
         "three together": 0.2,
     }.items(),
 )
-def test_the_bound_of_blocks_is_below_that_of_all_singular_values(
-    name: str, least: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workload = asked(1100)[name]
-    monkeypatch.setattr(CONVOLUTION, "PINCHED_STEPS", 250)
+def test_the_bound_of_blocks_is_below_that_of_all_singular_values(name: str, least: float) -> None:
+    workload = asked(1100, replace(LISTED, pinched_steps=250))[name]
     exact = singular_value_bound(workload)
     assert least * exact <= pinched_bound(workload) <= exact * (1 + 1e-9)
 
@@ -306,7 +295,7 @@ def release(folder: Path, **changes: Any) -> Path:
 def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     """Published answers are within their error bars, predicted errors are those published, and a second run changes nothing."""
     path = release(home.parent / "data", **changes)
-    done = small.run(path, home)
+    done = small.run(path, home, sizes=SMALL)
     assert isinstance(done.plan.grid, LongGrid)
     table = report.load(Path(done.folder))[0].to_pandas()
     counts = np.bincount(pa.parquet.read_table(path.parent / "records.parquet")["t"].to_numpy(), minlength=STEPS)
@@ -323,7 +312,7 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     page = (Path(done.folder) / "index.html").read_text()
     assert page.count("<svg") == 3
     first = small.tree(Path(done.folder))
-    again = small.run(path, home)
+    again = small.run(path, home, sizes=SMALL)
     assert not again.charged
     assert small.tree(Path(again.folder)) == first
 
@@ -334,11 +323,11 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
 def test_an_interrupted_release_goes_on_with_the_same_bytes(home: Path, broken: str) -> None:
     """Stopped while it measures, draws or answers: one charge, and the bytes of an undisturbed run."""
     path = release(home.parent / "data")
-    small.reserved(path, home)
-    expected = small.undisturbed(path, home)
+    small.reserved(path, home, sizes=SMALL)
+    expected = small.undisturbed(path, home, sizes=SMALL)
     with mock.patch(broken, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
-    done = small.run(path, home)
+        small.run(path, home, sizes=SMALL)
+    done = small.run(path, home, sizes=SMALL)
     assert not done.charged
     assert small.tree(Path(done.folder)) == expected
 
@@ -356,7 +345,7 @@ def test_a_release_of_several_series(home: Path) -> None:
         budget={"rho": 0.1},
         ledger={"dataset": "several", "cap": {"rho": 0.1}},
     )
-    done = small.run(path, home)
+    done = small.run(path, home, sizes=SMALL)
     assert isinstance(done.plan.grid, LongGrid)
     found = report.load(Path(done.folder))[0].to_pandas()
     assert found["query"].tolist()[:3] == ["t at 0, sex f", "t at 0, sex m", "t at 1, sex f"]
@@ -378,7 +367,7 @@ def test_a_release_of_running_sums(home: Path, integer: bool) -> None:
         workload=[{"filters": {"of": "t", "apply": [{"running_sum": True}]}}],
         postprocess={"integer": integer},
     )
-    done = small.run(path, home)
+    done = small.run(path, home, sizes=SMALL)
     assert done.plan.strategy.name == "square-root"
     assert [row["mechanism"] for row in done.certificate["mechanism"]["compared"]] == ["convolution", "square-root"]
     found = report.load(Path(done.folder))[0].to_pandas()
@@ -393,7 +382,7 @@ def test_a_release_of_running_sums(home: Path, integer: bool) -> None:
     half = (found["high_95"] - found["low_95"]).to_numpy() / 2
     np.testing.assert_allclose(half, 1.959964 * errors + (0.5 if integer else 0.0), atol=1e-4)
     first = small.tree(Path(done.folder))
-    again = small.run(path, home)
+    again = small.run(path, home, sizes=SMALL)
     assert small.tree(Path(again.folder)) == first
 
 
@@ -407,7 +396,7 @@ def test_a_release_of_running_sums(home: Path, integer: bool) -> None:
 )
 def test_what_would_never_end_is_refused(home: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="with Gaussian noise, found '(gaussian|identity)'; set 'mechanism: auto'"):
-        small.run(release(home.parent / "data", **changes), home)
+        small.run(release(home.parent / "data", **changes), home, sizes=SMALL)
 
 
 def test_what_the_planner_says() -> None:
@@ -416,13 +405,13 @@ def test_what_the_planner_says() -> None:
     reasons = why_not("l2", workload)
     assert "streamed" in reasons["identity"]
     assert "pure" not in reasons["identity"]
-    assert not is_long(filtered(3001, "x0", [window(3)], circular=True))
+    assert not is_long(filtered(Domain.of_shape((3001,), LISTED), "x0", [window(3)], circular=True))
 
 
 @pytest.mark.parametrize("bits", [2, 3, 9, 10, 11, 19, 20, 21, 30])
 def test_whole_convolutions_are_exact_for_every_width(bits: int, tmp_path: Path) -> None:
     """Also where the largest values need one limb more than their bits say."""
-    store, state, largest = Store(tmp_path), np.random.default_rng(bits), 2 ** (bits - 1) - 1
+    store, state, largest = Store(tmp_path, SMALL), np.random.default_rng(bits), 2 ** (bits - 1) - 1
     left, right = (state.integers(-largest, largest + 1, 64) for _ in range(2))
     left[:4], right[:3] = (largest, -largest, largest, largest), (largest, -largest, largest)
     found = _exact_around(store, engine_of(), store.put("left", left), store.put("right", right), 64, None)
@@ -476,7 +465,7 @@ def test_names_are_made_when_asked_for() -> None:
     labels = ASKED["window"].blocks[0].labels[0]
     assert isinstance(labels, tuple)
     lazy = RowNames(ASKED["window"].blocks[0].factors[0], labels)
-    made = filtered(STEPS, "x0", [window(24)]).blocks[0].labels[0]
+    made = asked(STEPS, SMALL)["window"].blocks[0].labels[0]
     assert isinstance(made, RowNames)
     assert made[5] == "at 5"
     assert list(made[10:13]) == ["at 10", "at 11", "at 12"]

@@ -12,6 +12,7 @@ from dpdist import engine
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import AllRanges, Dense, Hadamard, Identity, Kronecker, Prefix, Total
 from dpdist.passes import Side, Target, passes
+from dpdist.sizes import Sizes
 from dpdist.store import Store
 from dpdist.stream import fourier, fourier_error, inverse_fourier, kronecker_matvec, roots, spectrum_shape
 
@@ -38,9 +39,8 @@ def some_engine(memory: int) -> engine.Engine:
 
 
 @pytest.mark.parametrize("slabs", [1, 2, 5, 100])
-def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 20)  # slabs cut across the shards of the source
-    store = Store(tmp_path)
+def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int) -> None:
+    store = Store(tmp_path, Sizes(shard_bytes=8 * 20))  # slabs cut across the shards of the source
     source = store.put("source", SOURCE.ravel())
     told: list[tuple[int, int]] = []
     out = passes(
@@ -80,9 +80,8 @@ def test_a_row_that_does_not_fit_is_refused_with_numbers(tmp_path: Path) -> None
     ],
     ids=lambda operator: str(operator.shape),
 )
-def test_streamed_products(tmp_path: Path, operator: Kronecker, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 7)
-    store = Store(tmp_path)
+def test_streamed_products(tmp_path: Path, operator: Kronecker, memory: int) -> None:
+    store = Store(tmp_path, Sizes(shard_bytes=8 * 7))
     x = STATE.integers(0, 2**45, operator.shape[1])
     found = store.read(kronecker_matvec(store, some_engine(memory), operator, store.put("x", x), "wx"))
     expected = operator.matvec(x)

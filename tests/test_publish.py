@@ -21,6 +21,7 @@ from dpdist import report, stages
 from dpdist.errors import InvalidInput, InvalidSpec, OutOfMemory, StoreError
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
+from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.strategies import eigen_design
 from tests import small
@@ -38,16 +39,13 @@ def columns(found: pa.Table) -> dict[str, list[Any]]:
 
 
 @pytest.mark.usefixtures("fixed_noise")
-def test_long_tables_are_written_in_parts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_tables_are_written_in_parts(home: Path) -> None:
     """The same rows in the same order as one file, CSV and Zarr; 'show' reads them."""
     path = small.write(home.parent / "data")
     whole = run(path, home).folder
     expected, zarr_before = table(whole), np.asarray(zarr.open_group(whole / "answers.zarr", mode="r")["answer"])
     shutil.rmtree(whole)
-    monkeypatch.setattr(report, "PART_ROWS", 25)
-    monkeypatch.setattr(report, "TABLE_BATCH", 10)
-    monkeypatch.setattr("dpdist.store.EXPORT_ROWS", 16)
-    folder = run(path, home).folder
+    folder = run(path, home, sizes=Sizes(file_rows=25, batch_rows=10, export_rows=16)).folder
     parts = sorted(file.name for file in (folder / "answers.parquet").iterdir())
     assert parts == [f"part-{i:05d}.parquet" for i in range(-(-expected.num_rows // 25))]
     assert columns(table(folder)) == columns(expected)
@@ -114,15 +112,12 @@ def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, 
         scipy.sparse.save_npz(data / "w.npz", matrix)
         name = "w.npz"
     else:
-        monkeypatch.setattr("dpdist.spec.MAPPED_BYTES", 1)
         np.save(data / "w.npy", rows)
         name = "w.npy"
-    monkeypatch.setattr("dpdist.gram.DENSE_ROWS", 1000)
+    sizes = Sizes(gram_entries=1000, mapped_bytes=1 if kind == "mapped npy" else SIZES.mapped_bytes)
     path = small.write(data, workload=[{"rows": {"file": name}}], mechanism="coa")
-    done = run(path, home)
+    done = run(path, home, sizes=sizes)
     found = table(done.folder)
-    if kind != "mapped npy":
-        monkeypatch.setattr("dpdist.spec.MAPPED_BYTES", 2**30)
     held = stages.plan(
         stages.Context(
             home,

@@ -22,6 +22,7 @@ import dpdist as dp
 from dpdist import engine, report, stages
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
 from dpdist.privacy.ledger import opened
+from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small
@@ -313,16 +314,16 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
     assert whole is not None
     expected = report.load(whole.folder)[0]
     shutil.rmtree(whole.folder)
-    monkeypatch.setattr("dpdist.strategies.term_grid.STREAMED_CELLS", 10)
-    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 50)
+    sizes = Sizes(streamed_cells=10, shard_bytes=8 * 50)
     found = []
     for memory in (2**30, 40_000):
         shutil.copytree(home, home.parent / f"home-{memory}")
         some = engine.Engine(workers=1, memory_bytes=memory, threads=1, connect=None, local=True)
-        store = Store(home.parent / f"home-{memory}" / "store")
+        store = Store(home.parent / f"home-{memory}" / "store", sizes)
         monkeypatch.setattr(stages, "_enough_memory", lambda *_, **__: None)
         monkeypatch.setattr("dpdist.memory.check", lambda *_: None)
-        done = stages.release(stages.Context(home.parent / f"home-{memory}", store, some, stages.silent), load(path))
+        context = stages.Context(home.parent / f"home-{memory}", store, some, stages.silent)
+        done = stages.release(context, load(path, sizes=sizes))
         assert done.plan.grid.streamed  # type: ignore[union-attr]
         found.append(small.tree(done.folder))
         table = report.load(done.folder)[0]
@@ -338,10 +339,9 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
 @pytest.mark.parametrize("stop_at", [1, 2, 3])
 def test_an_interrupted_release_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int) -> None:
     """Stopped at a write of the measurement: run again, the same noise meets the same integers."""
-    monkeypatch.setattr("dpdist.strategies.term_grid.STREAMED_CELLS", 10)
-    monkeypatch.setattr("dpdist.store.SHARD_BYTES", 8 * 30)
+    sizes = Sizes(streamed_cells=10, shard_bytes=8 * 30)
     path = small.write(home.parent / "data", workload=[{"ranges": {"of": ["age"], "by": ["sex", "work"]}}])
-    expected = small.undisturbed(path, home)
+    expected = small.undisturbed(path, home, sizes=sizes)
     writes = 0
     original = Store.write_shard
 
@@ -354,9 +354,9 @@ def test_an_interrupted_release_beyond_memory(home: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Store, "write_shard", failing)
     with pytest.raises(KeyboardInterrupt):
-        run(path, home)
+        small.run(path, home, sizes=sizes)
     monkeypatch.setattr(Store, "write_shard", original)
-    assert small.tree(run(path, home).folder) == expected
+    assert small.tree(small.run(path, home, sizes=sizes).folder) == expected
 
 
 @pytest.mark.usefixtures("fixed_noise")
@@ -697,16 +697,12 @@ MIXED = [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}, 
         ("identity", {"workload": [{"marginals": {"ways": [3]}}], "mechanism": "identity"}),
     ],
 )
-def test_a_release_on_dask_workers_has_the_same_bytes(
-    home: Path, mechanism: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_on_dask_workers_has_the_same_bytes(home: Path, mechanism: str, changes: dict[str, Any]) -> None:
     """Everything but the reservation is made anew: on 2 processes of our own, on an existing cluster of 4, and on 4 threads."""
-    if mechanism == "kronecker beyond memory":
-        monkeypatch.setattr("dpdist.strategies.term_grid.STREAMED_CELLS", 10)
-        mechanism = "kronecker"
+    sizes = Sizes(streamed_cells=10) if mechanism == "kronecker beyond memory" else SIZES
     person = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
     path = small.write(home.parent / "data", records=person, **changes)
-    expected = small.undisturbed(path, home)
+    expected = small.undisturbed(path, home, sizes=sizes)
     shutil.rmtree(home / "store" / "histograms")
     shutil.rmtree(home / "store" / "strategies", ignore_errors=True)
     clusters: dict[str, dict[str, Any]] = {
@@ -722,10 +718,10 @@ def test_a_release_on_dask_workers_has_the_same_bytes(
             LocalCluster(**{"threads_per_worker": 1, "dashboard_address": None, **options}) as cluster,
             engine.started(None if name == "our own" else cluster.scheduler_address, workers=2) as started,
         ):
-            context = stages.Context(where, Store(where / "store"), started, stages.silent)
-            done = stages.release(context, load(path))
+            context = stages.Context(where, Store(where / "store", sizes), started, stages.silent)
+            done = stages.release(context, load(path, sizes=sizes))
         assert small.tree(done.folder) == expected
-        assert done.plan.strategy.name == mechanism
+        assert done.plan.strategy.name == mechanism.partition(" ")[0]
 
 
 def test_python_interface(home: Path) -> None:
@@ -752,10 +748,14 @@ def test_explicit_rows_and_blockwise_gram(home: Path, monkeypatch: pytest.Monkey
     path = small.write(folder, workload=[{"rows": {"file": "rows.npy"}}, {"marginals": {"ways": [1]}}])
     spec = load(path)
     for shard_bytes in (8 * 72, 8 * 72 * 7, 2**20):
-        monkeypatch.setattr("dpdist.store.SHARD_BYTES", shard_bytes)
         for workers in (1, 3):
             where = engine.Engine(workers=workers, memory_bytes=2**30, threads=1, connect=None, local=True)
-            context = stages.Context(home, Store(home.parent / f"store-{shard_bytes}-{workers}"), where, stages.silent)
+            context = stages.Context(
+                home,
+                Store(home.parent / f"store-{shard_bytes}-{workers}", Sizes(shard_bytes=shard_bytes)),
+                where,
+                stages.silent,
+            )
             np.testing.assert_array_equal(stages.gram(context, spec.queries), spec.queries.gram())
     done = run(path, home)
     table, _ = report.load(done.folder)

@@ -9,6 +9,7 @@ from scipy import stats
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Permuted, Total
+from dpdist.sizes import Sizes
 from dpdist.workloads import (
     all_ranges,
     boxes,
@@ -256,13 +257,12 @@ def test_equal_columns_are_found_block_by_block() -> None:
     assert column_codes(Total(3)).tolist() == [0, 0, 0]
 
 
-def test_factors_too_large_to_write_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factors_too_large_to_write_down() -> None:
     """All ranges of one attribute beside another attribute: the basis keeps them as an operator, with the same rows."""
-    domain = Domain((Attribute("a", edges=tuple(range(13))), Attribute("b", categories=("x", "y", "z"))))
-    workload = union(ranges_of(domain, ("a",)), listed_marginals(domain, [("b",)]))
-    small = integer_basis(workload)
-    monkeypatch.setattr("dpdist.workloads.basis.LARGE", 10)
-    large = integer_basis(workload)
+    attributes = (Attribute("a", edges=tuple(range(13))), Attribute("b", categories=("x", "y", "z")))
+    domains = [Domain(attributes), Domain(attributes, Sizes(factor_entries=10))]
+    workload, same = (union(ranges_of(d, ("a",)), listed_marginals(d, [("b",)])) for d in domains)
+    small, large = integer_basis(workload), integer_basis(same)
     m = workload.shape[0]
     np.testing.assert_array_equal(large.coordinates(0, m, weighted=True), small.coordinates(0, m, weighted=True))
     np.testing.assert_allclose(large.gram(), small.gram())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.domain import MANY
+from dpdist.sizes import SIZES
 
 Matrix = NDArray[Any]
 
@@ -164,8 +164,8 @@ class Entries(ABC):
     def feed(self, digest: Any) -> None:
         """The content into a digest, the same however it is held."""
         digest.update(repr((np.dtype(np.float64).str, (self.size,))).encode())
-        for start in range(0, self.size, MANY):
-            digest.update(self.read(start, min(start + MANY, self.size)).tobytes())
+        for start in range(0, self.size, SIZES.listed):
+            digest.update(self.read(start, min(start + SIZES.listed, self.size)).tobytes())
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,7 @@ from dpdist.operators import (
 )
 from dpdist.privacy.accounting import laplace_composition_epsilon
 from dpdist.strategies.base import CLOSED_FORM, Strategy
-from dpdist.strategies.kernel import LONG_STEPS, Kernel
+from dpdist.strategies.kernel import Kernel
 from dpdist.workloads import Workload
 
 NEGLIGIBLE = 1e-24
@@ -81,11 +81,11 @@ def is_long(workload: Workload) -> bool:
     A long circle is a power of two.
     """
     if is_dyadic(workload):
-        return workload.blocks[0].queries > LONG_STEPS
+        return workload.blocks[0].queries > workload.domain.sizes.long_steps
     if not is_filters(workload):
         return False
     first = line_of(workload)[2][0]
-    return first.n > LONG_STEPS and not (first.circular and first.n & (first.n - 1))
+    return first.n > workload.domain.sizes.long_steps and not (first.circular and first.n & (first.n - 1))
 
 
 def is_dyadic(workload: Workload) -> bool:
@@ -155,10 +155,6 @@ def _bound_of_ends(workload: Workload, filters: list[Toeplitz]) -> float:
     return max(alone, _nuclear_norm(filters, weights) ** 2) / filters[0].n
 
 
-PINCHED_STEPS = 2**20
-"""Most steps of the blocks along the diagonal that bound a long series."""
-
-
 def pinched_bound(workload: Workload) -> float:
     """What no strategy can beat for one long series that ends: its blocks of steps along the diagonal alone cost as much.
 
@@ -166,11 +162,11 @@ def pinched_bound(workload: Workload) -> float:
     many steps of one filter is the same. Those of a running sum are known for all steps.
     """
     _, _, filters = line_of(workload)
-    n, first = filters[0].n, filters[0]
+    n, first, most = filters[0].n, filters[0], workload.domain.sizes.pinched_steps
     if len(filters) == 1 and _is_running_sum(first):
-        parts = (_running_sum_norm(n, start, min(start + PINCHED_STEPS, n)) for start in range(0, n, PINCHED_STEPS))
+        parts = (_running_sum_norm(n, start, min(start + most, n)) for start in range(0, n, most))
         return (workload.blocks[0].weight * abs(float(first.taps.read(0, 1)[0])) * math.fsum(parts)) ** 2 / n * (1 - 1e-12)
-    count = -(-n // PINCHED_STEPS)
+    count = -(-n // most)
     size = n // count  # few steps are left over
     blocks = []
     for each in filters:  # the lags that reach within a block

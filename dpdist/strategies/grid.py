@@ -19,6 +19,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.protection import Neighbours
+from dpdist.sizes import SIZES, Sizes
 from dpdist.strategies.base import Norm, Strategy
 from dpdist.strategies.hadamard_grid import hadamard_grid
 from dpdist.strategies.kernel_grid import LongGrid, kernel_grid, long_grid
@@ -32,8 +33,6 @@ COMPLETION_L1 = 2.0**-20
 """The same for Laplace noise, where it costs about 2e-6 of the error; full-rank strategies need none."""
 DIGEST_BYTES = 2**29
 """Grids that measure more cells alike are named by their number and not by all of them."""
-PAIR_CELLS = 16384
-L1_PAIR_WORK = 2**33
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,8 @@ def grid_of(
     if strategy.characters is not None:
         return hadamard_grid(strategy, neighbours=neighbours, most_records=most_records)
     if strategy.terms:
-        return term_grid(strategy.terms, workload.domain.shape, neighbours=neighbours, most_records=most_records)
+        domain = workload.domain
+        return term_grid(strategy.terms, domain.shape, neighbours=neighbours, most_records=most_records, sizes=domain.sizes)
     base, real = _integer_base(strategy, workload)
     unit = strategy.sensitivity
     spacing = unit * 2.0**-GRID_BITS
@@ -117,9 +117,9 @@ def grid_of(
     else:
         mixing = np.rint(real / spacing).astype(np.int64)
     exact = (
-        sensitivity_squared(mixing, base, neighbours)
+        sensitivity_squared(mixing, base, neighbours, workload.domain.sizes)
         if strategy.norm == "l2"
-        else l1_sensitivity(mixing, base, neighbours) ** 2
+        else l1_sensitivity(mixing, base, neighbours, workload.domain.sizes) ** 2
     )
     return Grid(mixing, base, spacing, exact * most_records**2, strategy.norm)
 
@@ -165,17 +165,17 @@ def completed(mixing: Matrix, norm: Norm = "l2") -> Matrix:
     return np.vstack([mixing, COMPLETION * largest * right[rank:]])
 
 
-def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours) -> int:
+def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours, sizes: Sizes = SIZES) -> int:
     """A Python integer that no neighbour's squared distance in z = M B x exceeds; exact for add-remove.
 
     Replacing a record moves z by the difference of two columns, or by one column when it enters or leaves the domain.
-    Differences are compared in float64 with a proven error bound and rounded up; beyond ``PAIR_CELLS`` cells the
+    Differences are compared in float64 with a proven error bound and rounded up; beyond ``sizes.pair_cells`` cells the
     triangle inequality is used instead.
     """
     if mixing.ndim == 1 and isinstance(base, Identity):
         return sum(value**2 for value in _largest(mixing, neighbours))
     cells = base.shape[1]
-    pairs = neighbours == "replace-one" and cells <= PAIR_CELLS
+    pairs = neighbours == "replace-one" and cells <= sizes.pair_cells
     products = np.zeros((cells, cells)) if pairs else None
     norms = np.zeros(cells, dtype=object)
     for block in _row_blocks(mixing, base):
@@ -194,16 +194,16 @@ def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours) 
     return max(largest, int(np.ceil(farthest + slack)))
 
 
-def l1_sensitivity(mixing: Matrix, base: Operator, neighbours: Neighbours) -> int:
+def l1_sensitivity(mixing: Matrix, base: Operator, neighbours: Neighbours, sizes: Sizes = SIZES) -> int:
     """The largest L1 distance in z = M B x between neighbours, in exact integers.
 
-    With ``replace-one`` every pair of columns is compared while that takes up to ``L1_PAIR_WORK`` operations; beyond, the
+    With ``replace-one`` every pair of columns is compared while that takes up to ``sizes.pair_work`` operations; beyond, the
     triangle inequality bounds the distance by twice the largest column.
     """
     if mixing.ndim == 1 and isinstance(base, Identity):
         return sum(_largest(mixing, neighbours))
     cells = base.shape[1]
-    pairs = neighbours == "replace-one" and cells**2 * mixing.shape[0] <= L1_PAIR_WORK
+    pairs = neighbours == "replace-one" and cells**2 * mixing.shape[0] <= sizes.pair_work
     columns = np.zeros(cells, dtype=np.int64)
     distances = np.zeros((cells, cells), dtype=np.int64) if pairs else None
     for block in _row_blocks(mixing, base):

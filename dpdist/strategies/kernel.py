@@ -8,6 +8,7 @@ from typing import Literal
 
 from dpdist.errors import OutOfMemory
 from dpdist.operators import Matrix, Operator
+from dpdist.sizes import SIZES
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,6 @@ class Kernel:
     def points(self) -> int:
         """Length of the circle, or number of steps."""
         return int(self.values.size)
-
-
-LONG_STEPS = 2**22
-"""Longer series, and formulas over more cells, go through the store."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ class StoredRows(Operator):
 
     def _too_long(self) -> OutOfMemory:
         cure = "measure and read it through the store (dpdist.long_series, dpdist.long_formulas)"
-        return OutOfMemory("a strategy in the store", 8 * self.long.points, 8 * LONG_STEPS, cure)
+        return OutOfMemory("a strategy in the store", 8 * self.long.points, 8 * SIZES.long_steps, cure)
 
     def description(self) -> tuple[object, ...]:
         return ("stored rows", self.long.kind, self.long.digest, self.long.spacing, self.long.shape, self.long.place)

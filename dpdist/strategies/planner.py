@@ -22,7 +22,6 @@ from dpdist.strategies.convolution import (
     is_filters,
     is_long,
 )
-from dpdist.strategies.kernel import LONG_STEPS
 from dpdist.strategies.kronecker import is_product
 from dpdist.strategies.marginals import is_marginals, marginal_deviation, marginal_weights
 from dpdist.strategies.residual import is_separable
@@ -290,7 +289,7 @@ def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> dict[
     """Mechanisms that ``auto`` does not compare for a workload, with the reason."""
     names = considered("auto", norm, workload, limits)
     if is_long(workload) and norm == "l2":
-        beyond = f"is not streamed beyond {LONG_STEPS:,} steps or cells"
+        beyond = f"is not streamed beyond {workload.domain.sizes.long_steps:,} steps or cells"
         return {name: beyond for name in MECHANISMS if name not in (*names, *LAPLACE_ONLY)}
     return {name: _reason(name, names[0], norm, workload, limits) for name in MECHANISMS if name not in names}
 

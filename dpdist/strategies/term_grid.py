@@ -14,6 +14,7 @@ import numpy as np
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.privacy.protection import Neighbours
+from dpdist.sizes import SIZES, Sizes
 from dpdist.strategies.lattice import GRID_BITS, Lattice
 from dpdist.strategies.terms import Term
 
@@ -23,9 +24,6 @@ SMALL_PRODUCT = 2**12
 """Values below which integers are multiplied directly."""
 PRODUCT_BITS = 66
 """Bits that the integer factors of a term have together: their products with up to 2^32 records stay below 2^100."""
-
-STREAMED_CELLS = 2**25
-"""Tables beyond this are measured and read slab by slab, on every machine alike: it decides the order of what is measured."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +105,16 @@ class TermGrid(Lattice):
     spacing: float
     sensitivity_squared: int
     norm: Literal["l2"] = "l2"
+    sizes: Sizes = SIZES
 
     @property
     def streamed(self) -> bool:
         """Whether the one table is too large to be held: it is measured in two passes, first attribute last."""
-        return len(self.terms) == 1 and len(self.terms[0].axes) > 1 and math.prod(self.terms[0].shape) > STREAMED_CELLS
+        return (
+            len(self.terms) == 1
+            and len(self.terms[0].axes) > 1
+            and math.prod(self.terms[0].shape) > self.sizes.streamed_cells
+        )
 
     @property
     def rows(self) -> int:
@@ -147,7 +150,9 @@ class TermGrid(Lattice):
             start += term.rows
 
 
-def term_grid(terms: Sequence[Term], shape: tuple[int, ...], *, neighbours: Neighbours, most_records: int) -> TermGrid:
+def term_grid(
+    terms: Sequence[Term], shape: tuple[int, ...], *, neighbours: Neighbours, most_records: int, sizes: Sizes = SIZES
+) -> TermGrid:
     """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
 
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
@@ -161,7 +166,7 @@ def term_grid(terms: Sequence[Term], shape: tuple[int, ...], *, neighbours: Neig
         squares += -(-distance // 4**term.shift)
         rounded_rows += term.rows if term.shift else 0
     reach = (math.isqrt(squares * most_records**2 - 1) + 1) + (math.isqrt(rounded_rows - 1) + 1 if rounded_rows else 0)
-    return TermGrid(whole, shape, spacing, reach**2)
+    return TermGrid(whole, shape, spacing, reach**2, sizes=sizes)
 
 
 def _rounded(term: Term, spacing: float) -> IntegerTerm:

@@ -32,6 +32,7 @@ from dpdist.operators import (
     Total,
 )
 from dpdist.operators.base import ROW_BLOCK_BYTES
+from dpdist.sizes import Sizes
 from dpdist.workloads.base import Block, Workload
 
 Subset = tuple[int, ...]
@@ -157,7 +158,7 @@ class Basis:
         merged = all(self._constant_where_merged(block, axis) for axis in block.axes)
         if axes not in self.operator.family or not merged:
             raise InvalidInput(f"{block.name!r} is no combination of the workload's queries; ask for it, too")
-        factors, place = _local(block, self.operator)
+        factors, place = _local(block, self.operator, self.workload.domain.sizes)
         out = np.zeros((block.queries, self.rank))
         out[:, place] = _kronecker(factors).dense()
         return out
@@ -195,7 +196,7 @@ def integer_basis(workload: Workload) -> Basis:
     operator = SubsetBasis(sizes, codes, family)
     if operator.shape[0] == workload.domain.cells:
         return Basis(workload, None, ())
-    return Basis(workload, operator, tuple(_local(block, operator) for block in workload.blocks))
+    return Basis(workload, operator, tuple(_local(block, operator, workload.domain.sizes) for block in workload.blocks))
 
 
 def _merged_codes(workload: Workload, axis: int) -> Matrix:
@@ -239,13 +240,14 @@ def column_codes(operator: Operator, block_bytes: int = ROW_BLOCK_BYTES) -> Matr
     return np.asarray(codes)
 
 
-def _local(block: Block, operator: SubsetBasis) -> tuple[tuple[Operator, ...], Matrix]:
+def _local(block: Block, operator: SubsetBasis, limits: Sizes) -> tuple[tuple[Operator, ...], Matrix]:
     """The block's rows in local coordinates, and where those stand in B."""
     keep = [axis for axis in block.axes if operator.sizes[axis] > 1]
     sizes = tuple(operator.sizes[axis] for axis in keep)
     if block.separable:
         factors: tuple[Operator, ...] = tuple(
-            _in_coordinates(factor, operator.codes[axis]) for axis, factor in zip(block.axes, block.factors, strict=True)
+            _in_coordinates(factor, operator.codes[axis], limits)
+            for axis, factor in zip(block.axes, block.factors, strict=True)
         )
     else:
         shape = tuple(operator.domain_shape[axis] for axis in block.axes)
@@ -267,13 +269,9 @@ def _local(block: Block, operator: SubsetBasis) -> tuple[tuple[Operator, ...], M
     return factors, place
 
 
-LARGE = 2**22
-"""Entries beyond which a factor's coordinates are not written down."""
-
-
-def _in_coordinates(factor: Operator, codes: Matrix) -> Operator:
+def _in_coordinates(factor: Operator, codes: Matrix, sizes: Sizes) -> Operator:
     """A factor's rows in the coordinates of ``_differences``; large ones by a product that picks and subtracts columns."""
-    if factor.shape[0] * factor.shape[1] <= LARGE:
+    if factor.shape[0] * factor.shape[1] <= sizes.factor_entries:
         return Dense(_differences(factor.dense(), codes))
     _, first = np.unique(codes, return_index=True)
     place = np.arange(1, first.size)

@@ -11,7 +11,7 @@ from typing import overload
 
 import numpy as np
 
-from dpdist.domain import MANY, Attribute, Domain
+from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dyadic, Matrix
 from dpdist.operators.base import Entries
@@ -92,6 +92,6 @@ def dnf(domain: Domain | int, terms: Sequence[Sequence[str]], *, name: str | Non
         raise InvalidInput(f"a formula takes up to {MOST_BITS} attributes, found {len(axes)}")
     places = tuple(tuple(sorted(axes.index(whole.axis(attribute)) for attribute in term)) for term in terms)
     table = TruthTable(len(axes), tuple(sum(1 << (len(axes) - 1 - place) for place in term) for term in places))
-    function = Dyadic(table if table.size > MANY else table.values)
+    function = Dyadic(table if table.size > whole.sizes.listed else table.values)
     title = name or " or ".join(" and ".join(term) for term in terms)
     return Workload(whole, (Block(title, axes, (function,), (Negations(places, attributes),)),))

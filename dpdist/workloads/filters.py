@@ -10,11 +10,12 @@ from typing import overload
 import numpy as np
 import scipy.fft
 
-from dpdist.domain import MANY, Domain
+from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Circulant, Identity, Matrix, Operator, Toeplitz
 from dpdist.operators.base import Entries
 from dpdist.operators.toeplitz import PowerTaps
+from dpdist.sizes import SIZES, Sizes
 from dpdist.workloads.base import Block, Workload
 
 NEGLIGIBLE = 1e-12
@@ -36,9 +37,9 @@ class Filter:
     first_lag: int = 0
 
 
-def running_sum(n: int) -> Filter:
+def running_sum(n: int, sizes: Sizes = SIZES) -> Filter:
     """The sum of all steps so far."""
-    return Filter("running sum", PowerTaps(n, 0.0) if n > MANY else np.ones(n))
+    return Filter("running sum", PowerTaps(n, 0.0) if n > sizes.listed else np.ones(n))
 
 
 def window(width: int, *, mean: bool = False) -> Filter:
@@ -56,12 +57,12 @@ def exponential(rate: float, n: int) -> Filter:
     return Filter(f"exponential decay {rate:g}", rate ** np.arange(taps))
 
 
-def polynomial(power: float, n: int) -> Filter:
+def polynomial(power: float, n: int, sizes: Sizes = SIZES) -> Filter:
     """sum of (k + 1)^-power x_{t-k}, power > 0."""
     if not (power > 0 and math.isfinite(power)):
         raise InvalidInput(f"the power of a polynomial decay is positive, found {power:g}")
     taps = PowerTaps(n, power)
-    return Filter(f"polynomial decay {power:g}", taps if n > MANY else taps.values)
+    return Filter(f"polynomial decay {power:g}", taps if n > sizes.listed else taps.values)
 
 
 def hodrick_prescott(smoothing: float, n: int, *, part: str = "trend") -> Filter:
@@ -76,7 +77,7 @@ def hodrick_prescott(smoothing: float, n: int, *, part: str = "trend") -> Filter
             f"a Hodrick-Prescott filter needs a positive lambda and 'trend' or 'cycle', found {smoothing:g}, {part!r}"
         )
     reach = 64 * math.ceil(smoothing**0.25)  # taps fall below 1e-12 of the largest well before
-    points = scipy.fft.next_fast_len(max(4 * min(n, max(MANY, reach)), reach))
+    points = scipy.fft.next_fast_len(max(4 * min(n, max(SIZES.listed, reach)), reach))
     weight = 4.0 * smoothing * (1.0 - np.cos(2.0 * np.pi * np.arange(points // 2 + 1) / points)) ** 2
     response = weight / (1.0 + weight) if part == "cycle" else 1.0 / (1.0 + weight)
     around = scipy.fft.irfft(response, points)[: points // 2]
@@ -132,7 +133,7 @@ def filtered(
         parts += [(whole.axis(name), Identity(whole.attribute(name).size)) for name in by]
         parts.sort(key=lambda part: part[0])
         axes, factors = tuple(axis for axis, _ in parts), tuple(factor for _, factor in parts)
-        texts = (_names(f, whole.attributes[axis].labels) for axis, f in zip(axes, factors, strict=True))
+        texts = (_names(f, whole.attributes[axis].labels, whole.sizes) for axis, f in zip(axes, factors, strict=True))
         title = each.name + (" by " + ", ".join(by) if by else "")
         blocks.append(Block(title, axes, factors, tuple(texts)))
     return Workload(whole, tuple(blocks))
@@ -163,9 +164,9 @@ class RowNames(Sequence[str]):
         return [self[i] for i in picked]
 
 
-def _names(operator: Operator, cells: Sequence[str]) -> Sequence[str]:
+def _names(operator: Operator, cells: Sequence[str], sizes: Sizes) -> Sequence[str]:
     names = RowNames(operator, cells)
-    return names if len(names) > MANY else tuple(names)
+    return names if len(names) > sizes.listed else tuple(names)
 
 
 def _at_least(what: str, found: int, least: int) -> None:

@@ -19,6 +19,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruct import reader_of
 from dpdist.report import decimals_of
+from dpdist.sizes import Sizes
 from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, low_rank, wavelet
 from dpdist.strategies.grid import Grid, grid_of, l1_sensitivity, sensitivity_squared
 from dpdist.workloads import Workload, explicit, marginals, predicates, prefix, union
@@ -102,12 +103,11 @@ def test_sensitivity_against_every_pair_of_neighbours(neighbours: str, most: int
             assert truth <= grid.sensitivity_squared <= truth * (1 + 1e-9)
 
 
-def test_l1_sensitivity_beyond_pairs_is_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_l1_sensitivity_beyond_pairs_is_an_upper_bound() -> None:
     mixing = np.array([[3, -1, 2], [0, 2, 2]], dtype=np.int64)
     exact = l1_sensitivity(mixing, Identity(3), "replace-one")
     assert exact == 6  # columns (3, 0) and (-1, 2)
-    monkeypatch.setattr("dpdist.strategies.grid.L1_PAIR_WORK", 1)
-    assert l1_sensitivity(mixing, Identity(3), "replace-one") == 8
+    assert l1_sensitivity(mixing, Identity(3), "replace-one", Sizes(pair_work=1)) == 8
     assert l1_sensitivity(np.array([5, -7, 2]), Identity(3), "replace-one") == 12
     with pytest.raises(InvalidInput, match="too large"):
         l1_sensitivity(np.array([[2**61]], dtype=np.int64), Identity(1), "add-remove")
