@@ -20,8 +20,8 @@ from dpdist.long_series import long_convolution
 from dpdist.measure import exact_measurement
 from dpdist.operators import Dense, ListedRanges
 from dpdist.privacy.accounting import Loss
-from dpdist.store import Store, StoredArray
 from dpdist.sizes import Sizes
+from dpdist.store import Store, StoredArray
 from dpdist.strategies import Strategy, grid
 from dpdist.strategies.base import Norm
 from dpdist.strategies.dawa import adaptive_lattice, best_tree, interval_costs, reduced
