@@ -617,7 +617,7 @@ def notebook(certificate: dict[str, Any], table: pa.Table | None) -> str:
     head = (
         f"<p><b>{escape(certificate['release'])}</b>: {certificate['queries']:,} answers over {certificate['cells']:,} cells; "
         f"{escape(facts['name'])}{rmse}, {gap}; &epsilon; = {privacy['epsilon']:.4g}"
-        f"{' at &delta; = ' + format(privacy['delta'], '.1e') if privacy['delta'] else ''}</p>"
+        f"{' at &delta; = ' + format(privacy['delta'], '.1e') if privacy['delta'] else ''}, protects {escape(privacy['unit'])}</p>"
     )
     return head if table is None else head + _html_rows(table)
 

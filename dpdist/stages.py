@@ -33,6 +33,7 @@ from dpdist.passes import Derived
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Budget, Charge, Ledger, Part, Receipt, opened
+from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
 from dpdist.reconstruct import (
     JOINT_CELLS,
@@ -1098,6 +1099,7 @@ def certificate(planned: Plan, budget: Budget | None = None) -> dict[str, Any]:
         budget: what the data set had been charged when the release was, unless it is only planned.
     """
     spec = planned.spec
+    protection = spec.protection
     loss = planned.loss
     strategy = planned.strategy
     lower = max((c.cost / (1 + c.gap) for c in planned.table if c.cost is not None and c.gap is not None), default=None)
@@ -1113,9 +1115,13 @@ def certificate(planned: Plan, budget: Budget | None = None) -> dict[str, Any]:
         "privacy": {
             "definition": "pure differential privacy (epsilon-DP)" if spec.budget.pure else zcdp,
             "noise": "Laplace" if planned.noise.kind == "laplace" else "Gaussian",
-            "neighbours": spec.neighbours,
-            "most_records_of_one_person": spec.records.person.most_records,
-            "bound_enforced_while_counting": spec.records.person.column is not None,
+            "unit": protection.unit,
+            "neighbours": protection.neighbours,
+            "one_change": protection.sentence,
+            "most_records_of_one_person": protection.most_records,
+            "bound_enforced_while_counting": protection.enforced,
+            "bound": protection.bound,
+            "meaning": meaning(loss, protection),
             "rho": str(loss.zcdp),
             "rho_decimal": float(loss.zcdp),
             "delta": delta,

@@ -371,8 +371,12 @@ def _print_privacy(certificate: dict[str, Any]) -> None:
         guarantee = f"rho={facts['rho_decimal']:.6g} zCDP = (epsilon={facts['epsilon']:.4g}, delta={facts['delta']:.1e})"
     else:
         guarantee = f"epsilon={facts['epsilon']:.6g}, pure differential privacy"
-    bound = f"at most {facts['most_records_of_one_person']} record(s) a person"
-    out.print(f"{guarantee}, neighbours: {facts['neighbours']}, {bound}")
+    out.print(guarantee)
+    if "unit" not in facts:
+        out.print("what is protected: not said by the version that published this")
+        return
+    out.print(escape(f"protected: {facts['unit']}. {facts['one_change']} {facts['bound']}"), soft_wrap=True)
+    out.print(f"{facts['meaning']['headline']} {facts['meaning']['guess']}", soft_wrap=True)
 
 
 def _print_answers(folder: Path, *, group: str | None, limit: int) -> None:

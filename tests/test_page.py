@@ -202,8 +202,12 @@ def report_certificate(queries: int) -> dict[str, Any]:
         "delta": 0.0,
         "epsilon": 1.0,
         "rho_decimal": 0.5,
+        "unit": "records",
         "neighbours": "add-remove",
-        "most_records_of_one_person": 1,
+        "one_change": "One record is added or removed.",
+        "bound": "Nobody checked it.",
+        "bound_enforced_while_counting": False,
+        "meaning": {"headline": "Noise was added.", "guess": "Blind guessing finds 5."},
         "noise": "Laplace",
     }
     mechanism = {

@@ -82,8 +82,11 @@ class Protection:
         """What the bound on records does and who keeps it, in one sentence."""
         some = f"{self.most_records} record{'' if self.most_records == 1 else 's'}"
         if self.person is not None:
-            return f"Counting enforced it: of each person at most {some} count, the first in the order of files and rows."
-        return f"Nobody checked it: whoever has at most {some} is covered in full, whoever has more is covered less."
+            count = "counts" if self.most_records == 1 else "count"
+            return (
+                f"Enforced while counting: of each person at most {some} {count}, the first in the order of files and rows."
+            )
+        return f"Nobody checked that a person has at most {some}: whoever has more is covered less."
 
     def facts(self) -> dict[str, Any]:
         """What ledgers and certificates keep; ``from_facts`` reads it back."""

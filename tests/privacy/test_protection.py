@@ -93,7 +93,7 @@ def test_facts_are_read_back() -> None:
 def test_what_is_said_depends_on_unit_relation_and_bound() -> None:
     said = {(p.sentence, p.bound if p.enforced else "") for p in PROTECTIONS}
     assert len(said) == len(PROTECTIONS)
-    assert all(("Counting enforced it" in p.bound) == p.enforced == (p.person is not None) for p in PROTECTIONS)
+    assert all(("Enforced while counting" in p.bound) == p.enforced == (p.person is not None) for p in PROTECTIONS)
     assert Protection("add-remove", 1, None).unit == "records"
     assert Protection("add-remove", 1, "e-mail").unit == "persons by column 'e-mail'"
 
