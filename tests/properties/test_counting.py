@@ -1,0 +1,115 @@
+"""What was counted once is used again only for the very same question: every part of it, in both orders, in one store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpdist import report
+from dpdist.histogram import Source
+from tests import small
+
+STATE = np.random.default_rng(8)
+ROWS = 240
+TABLE = pa.table(
+    {
+        "age": STATE.integers(0, 6, ROWS),
+        "years": STATE.integers(0, 6, ROWS),
+        "person": STATE.integers(0, 40, ROWS),
+        "household": STATE.integers(0, 12, ROWS),
+    }
+)
+OTHER = TABLE.set_column(0, "age", pa.array(STATE.integers(0, 6, ROWS)))
+
+
+def counted(table: pa.Table, column: str = "age", person: str | None = None, most: int = 1) -> list[int]:
+    """How often each age is there, of the first ``most`` records of each person; one row after the other."""
+    out, seen = [0] * 6, Counter[Any]()
+    for row in table.to_pylist():
+        seen[row.get(person)] += 1
+        if person is None or seen[row[person]] <= most:
+            out[row[column]] += 1
+    return out
+
+
+def asked(table: pa.Table = TABLE, *, csv: bool = False, **records: Any) -> Callable[[Path, Path, str], list[int]]:
+    """A question: publishes it without visible noise, and says what came out."""
+
+    def publish(folder: Path, home: Path, release: str) -> list[int]:
+        folder.mkdir(exist_ok=True)
+        if csv:
+            (folder / "records.csv").write_text("".join(f"{a},{y}\n" for a, y in zip(*table.columns[:2], strict=True)))
+        path = small.write(
+            folder,
+            table=table,
+            release=release,
+            records={"path": "records.csv" if csv else "records.parquet", **records},
+            domain={"age": {"from": 0, "to": 5}},
+            workload=[{"marginals": {"ways": [1]}}],
+            mechanism="identity",
+            budget={"rho": 10**7},
+            ledger={"dataset": release, "cap": {"rho": 10**7}},
+        )
+        return [round(value) for value in report.load(small.run(path, home).folder)[0]["answer"].to_pylist()]
+
+    return publish
+
+
+Question = tuple[Callable[[Path, Path, str], list[int]], list[int]]
+"""A question and its answer."""
+
+PAIRS: dict[str, tuple[Question, Question]] = {
+    "files": ((asked(), counted(TABLE)), (asked(OTHER), counted(OTHER))),
+    "columns": ((asked(), counted(TABLE)), (asked(columns={"age": "years"}), counted(TABLE, "years"))),
+    "header": (
+        (asked(csv=True, header=["age", "years"]), counted(TABLE)),
+        (asked(csv=True, header=["years", "age"]), counted(TABLE, "years")),
+    ),
+    "person": (
+        (asked(person={"column": "person"}), counted(TABLE, person="person")),
+        (asked(person={"column": "household"}), counted(TABLE, person="household")),
+    ),
+    "most_records": (
+        (asked(person={"column": "person", "most_records": 5}), counted(TABLE, person="person", most=5)),
+        (asked(person={"column": "person", "most_records": 1}), counted(TABLE, person="person", most=1)),
+    ),
+}
+
+
+def test_every_part_of_a_source_has_a_pair() -> None:
+    assert {field.name for field in fields(Source)} == set(PAIRS), "a new part of Source needs a pair of questions here"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("part", PAIRS)
+def test_a_count_is_not_taken_for_another(part: str, turned: bool, home: Path) -> None:
+    pair = PAIRS[part][:: -1 if turned else 1]
+    assert pair[0][1] != pair[1][1]
+    for number, (publish, truth) in enumerate(pair):
+        assert publish(home.parent / f"data-{number}", home, f"release-{number}") == truth
+
+
+def test_a_count_is_not_taken_for_that_of_another_domain(home: Path) -> None:
+    """Values outside the domain, clipped and then dropped."""
+    found = []
+    for number, outside in enumerate(("clip", "drop")):
+        path = small.write(
+            home.parent / "data",
+            table=TABLE,
+            release=f"release-{number}",
+            domain={"age": {"from": 1, "to": 4, "outside": outside}},
+            workload=[{"marginals": {"ways": [1]}}],
+            mechanism="identity",
+            budget={"rho": 10**7},
+            ledger={"dataset": "small", "cap": {"rho": 2 * 10**7}},
+        )
+        found.append([round(v) for v in report.load(small.run(path, home).folder)[0]["answer"].to_pylist()])
+    ages = counted(TABLE)
+    assert found == [[ages[0] + ages[1], ages[2], ages[3], ages[4] + ages[5]], ages[1:5]]

@@ -1,0 +1,165 @@
+"""Intervals that are published as 95 % intervals are those of the noise, for every mechanism and every option."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.stats import norm
+
+from dpdist import engine, report, stages
+from dpdist.spec import PostprocessSpec, load
+from dpdist.store import Store
+from tests import small
+
+NORMAL = float(norm.ppf(0.975))
+LAPLACE = math.log(20) / math.sqrt(2)
+"""Half widths of 95 % intervals in standard errors: of a normal, and of one Laplace draw."""
+
+PURE: dict[str, Any] = {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
+AGES: dict[str, Any] = {"domain": {"age": {"from": 0, "to": 11}}, "workload": [{"cdf": {"of": "age"}}]}
+WAYS: dict[str, Any] = {"workload": [{"marginals": {"ways": [1, 2]}}]}
+SERIES: dict[str, Any] = {"workload": [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}]}
+FORMULAS: dict[str, Any] = {
+    "domain": {name: {"categories": ["no", "yes"]} for name in ("p", "q", "r")},
+    "workload": [{"dnf": {"terms": [["p"], ["q", "r"]]}}],
+}
+CASES: dict[str, dict[str, Any]] = {
+    "coa": {},
+    "identity": {},
+    "identity of all cells": {"workload": [{"marginals": {"ways": [3]}}]},
+    "gaussian": {},
+    "eigen": AGES,
+    "wavelet": AGES,
+    "marginals": WAYS,
+    "residual": WAYS,
+    "kronecker": {"workload": [{"cdf": {"of": "age", "by": ["sex"]}}]},
+    "convolution": SERIES,
+    "square-root": SERIES,
+    "convolution of formulas": FORMULAS,
+    "laplace": {**PURE, **AGES},
+    "identity, Laplace noise": PURE,
+    "identity of all cells, Laplace noise": {**PURE, "workload": [{"marginals": {"ways": [3]}}]},
+    "hierarchical, Laplace noise": {**PURE, **AGES},
+    "dawa": {**PURE, **AGES},
+}
+ONE_DRAW = {"laplace", "identity of all cells, Laplace noise"}
+"""Releases whose every answer has one Laplace draw in it."""
+FITTED = {"coa", "identity", "eigen", "wavelet", "marginals", "residual", "kronecker", "identity, Laplace noise"}
+"""Releases with an estimate of the cells that can be fitted."""
+
+
+def records() -> pa.Table:
+    table, state = small.records(60), np.random.default_rng(4)  # so few that non-negative cells are far from unbiased ones
+    for name in ("p", "q", "r"):
+        table = table.append_column(name, pa.array(state.choice(["no", "yes"], 60)))
+    return table
+
+
+def columns(answers: stages.Answers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    every = (answers.answer, answers.error, answers.half_width)
+    return tuple(column.read(0, column.size) for column in every)  # type: ignore[return-value]
+
+
+def in_standard_errors(half: np.ndarray, error: np.ndarray, case: str) -> None:
+    """Half widths are those of the noise: exact for normal sums and single draws, between both for sums of Laplace draws."""
+    ratio = half / error
+    if "Laplace" not in case and case != "laplace":
+        np.testing.assert_allclose(ratio, NORMAL, rtol=1e-9)
+    elif case in ONE_DRAW:
+        np.testing.assert_allclose(ratio, LAPLACE, rtol=1e-9)
+    else:
+        assert (ratio > NORMAL - 1e-9).all()
+        assert (ratio < LAPLACE + 1e-9).all()
+        assert ratio.max() > NORMAL + 1e-4
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("case", CASES)
+def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
+    mechanism = case.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0]
+    path = small.write(home.parent / "data", table=records(), mechanism=mechanism, **CASES[case])
+    context = stages.Context(home, Store(home / "store"), engine.inline(), stages.silent)
+    handed: dict[str, Any] = {}
+
+    def step(name: str, work: Any) -> Any:
+        handed[name] = work()
+        return handed[name]
+
+    done = stages.release(context, load(path), step=step)
+    answer, error, half = columns(done.columns)
+    table = report.load(done.folder)[0]
+    low, high = (table[name].to_numpy(zero_copy_only=False) for name in ("low_95", "high_95"))
+    digit = 10.0 ** -report.decimals_of(done.columns.error)
+    if mechanism == "dawa":
+        assert np.isnan(half).all()
+        assert np.isnan(low.astype(float)).all()
+        return
+    in_standard_errors(half, error, case)
+    np.testing.assert_allclose(table["standard_error"].to_numpy(), error, atol=digit / 100)
+    np.testing.assert_allclose((high - low) / 2, half, atol=digit / 100)
+    np.testing.assert_allclose((high + low) / 2, table["answer"].to_numpy(), atol=digit / 100)
+
+    def answered(**options: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same measurement, processed in another way."""
+        spec = done.spec.model_copy(update={"postprocess": PostprocessSpec.model_validate(options)})
+        spec.__dict__.pop("known", None)
+        return columns(stages.answer(context, replace(done.plan, spec=spec), handed["measure"][0]))
+
+    whole, same, wider = answered(integer=True)
+    np.testing.assert_array_equal(whole, np.rint(answer))
+    np.testing.assert_allclose(same, error, rtol=1e-12)
+    np.testing.assert_allclose(wider, half + 0.5, rtol=1e-12)
+    if case not in FITTED:
+        return
+    fitted, same, wider = answered(non_negative=True)
+    moved = np.abs(fitted - answer)
+    assert moved.max() > 0.5
+    np.testing.assert_allclose(same, error, rtol=1e-6)
+    np.testing.assert_allclose(wider, half + moved, rtol=1e-6, atol=1e-6)
+    both, same, wider = answered(non_negative=True, integer=True)
+    np.testing.assert_array_equal(both, np.rint(fitted))
+    np.testing.assert_allclose(wider, half + moved + 0.5, rtol=1e-6, atol=1e-6)
+    _, less, narrower = answered(known=[{"count": 60}])
+    assert (less <= error * (1 + 1e-6)).all()
+    if case in FITTED - {"identity, Laplace noise"}:
+        np.testing.assert_allclose(narrower, NORMAL * less, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("rounded", [False, True])
+def test_half_widths_of_what_is_read_slab_by_slab(rounded: bool, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that are never held whole: the same intervals."""
+    monkeypatch.setattr("dpdist.strategies.term_grid.STREAMED_CELLS", 10)
+    changes = {"workload": [{"cdf": {"of": "age", "by": ["sex"]}}], "postprocess": {"integer": rounded}}
+    done = small.run(small.write(home.parent / "data", mechanism="kronecker", **changes), home)
+    _, error, half = columns(done.columns)
+    np.testing.assert_allclose(half, NORMAL * error + (0.5 if rounded else 0.0), rtol=1e-9)
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("rounded", [False, True])
+@pytest.mark.parametrize("kind", ["running_sum", "window", "formulas"])
+def test_half_widths_of_long_series_and_formulas(
+    kind: str, rounded: bool, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("dpdist.strategies.convolution"), "LONG_STEPS", 5)
+    changes: dict[str, Any] = dict(FORMULAS)
+    if kind != "formulas":
+        entry = {"running_sum": True} if kind == "running_sum" else {"window": 3}
+        changes = {"workload": [{"filters": {"of": "age", "apply": [entry]}}]}
+    mechanism = "square-root" if kind == "running_sum" else "convolution"
+    path = small.write(
+        home.parent / "data", table=records(), mechanism=mechanism, postprocess={"integer": rounded}, **changes
+    )
+    done = small.run(path, home)
+    answer, error, half = columns(done.columns)
+    np.testing.assert_allclose(half, NORMAL * error + (0.5 if rounded else 0.0), rtol=1e-9)
+    if rounded:
+        np.testing.assert_array_equal(answer, np.rint(answer))
