@@ -18,8 +18,9 @@ from dpdist.store import Store
 from dpdist.workloads import Workload
 from tests import small
 from tests.small import Held
-from tests.test_page import browser as browser
-from tests.test_page import page as page
+from tests.test_page import browser, page
+
+__all__ = ["browser", "page"]  # fixtures
 
 MARK = "<img src=x onerror=alert({})>"
 TITLE, LABEL, GROUP, RELEASE, COLUMN = (MARK.format(place) for place in ("1", "2", "3", "4", "5"))
