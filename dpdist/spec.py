@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -13,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import scipy.sparse
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
+from dpdist import spec_text
 from dpdist.domain import Attribute, Domain, even_edges
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.histogram import Source, source_of
@@ -24,6 +25,7 @@ from dpdist.operators import Saved
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.privacy.protection import Neighbours, Protection
 from dpdist.sizes import SIZES, Sizes
+from dpdist.spec_text import Lines, Place
 from dpdist.store import zarr_rows
 from dpdist.strategies.convolution import has_square_root
 from dpdist.strategies.dawa import dawa
@@ -49,10 +51,16 @@ def _exact(value: Any) -> Any:
     """Numbers as they are written: 0.1 is one tenth."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("a number is needed")
+    if (isinstance(value, int) and value.bit_length() > 300) or not _NUMBER.fullmatch(text := str(value).strip()):
+        raise ValueError("a number is needed, written with at most 90 digits and a power of ten from -99 to 99")
     try:
-        return Fraction(str(value))
+        return Fraction(text)
     except (ValueError, ZeroDivisionError):
-        raise ValueError(f"a number is needed, found {value!r}") from None
+        raise ValueError("a number is needed") from None
+
+
+_NUMBER = re.compile(r"[-+]?[0-9_.]{1,92}([eE][-+]?[0-9]{1,2})?|[-+]?[0-9]{1,45}/[0-9]{1,45}")
+"""Fraction would compute all digits of 1e-99999999."""
 
 
 def _text(value: Any) -> Any:
@@ -90,6 +98,12 @@ class Records(Part):
     person: Person = Field(default_factory=lambda: Person.model_validate({}))
 
 
+WRITTEN_VALUES = 2**22
+"""Values of an attribute that intervals and predicates write down."""
+WHOLE = 2**53
+"""Whole numbers beyond are not exact as floating-point numbers."""
+
+
 class AttributeSpec(Part):
     """The public, declared values of one attribute: ``categories``, ``edges``, or whole numbers ``from``..``to``."""
 
@@ -108,6 +122,10 @@ class AttributeSpec(Part):
             raise ValueError("give exactly one of 'categories', 'edges', or 'from' with 'to'")
         if forms[2] and (self.first is None or self.last is None or self.last < self.first):
             raise ValueError("'from' and 'to' must both be given, with from <= to")
+        if any(abs(value) > WHOLE for value in (self.first or 0, self.last or 0, self.width)):
+            raise ValueError(
+                f"whole numbers lie between -{WHOLE:,} and {WHOLE:,}: beyond, neighbours look alike to a computer"
+            )
         return self
 
     def attribute(self, name: str, sizes: Sizes = SIZES) -> Attribute:
@@ -544,6 +562,10 @@ class ReleaseSpec(Part):
 
     def _queries_of(self, entry: QuerySpec) -> Workload:
         domain = self.attributes
+        if entry.filters is not None:
+            return self._filters_of(entry.filters)
+        if entry.marginals is None or entry.marginals.ranges:
+            self._check_listable()
         if entry.marginals is not None:
             return self._marginals_of(entry.marginals)
         if entry.cdf is not None:
@@ -551,11 +573,18 @@ class ReleaseSpec(Part):
             return cdf(domain, entry.cdf.of, entry.cdf.by)
         if entry.ranges is not None:
             return self._ranges_of(entry.ranges)
-        if entry.filters is not None:
-            return self._filters_of(entry.filters)
-        if entry.rows is not None:
-            return self._rows_of(entry.rows)
-        return dnf(domain, entry.dnf.terms) if entry.dnf is not None else predicates(domain, entry.predicates or ())
+        if entry.dnf is not None:
+            return dnf(domain, entry.dnf.terms)
+        return self._rows_of(entry.rows) if entry.rows is not None else predicates(domain, entry.predicates or ())
+
+    def _check_listable(self) -> None:
+        """Raises: InvalidInput when an attribute has more values than can be written down, as these queries do."""
+        for attribute in self.attributes.attributes:
+            if attribute.size > WRITTEN_VALUES:
+                raise InvalidInput(
+                    f"{attribute.name!r} has {attribute.size:,} values; beyond {WRITTEN_VALUES:,} only marginals and filters are "
+                    "answered: give its bins a 'width'"
+                )
 
     def _rows_of(self, entry: RowsSpec) -> Workload:
         given: Any = {"names": entry.names, "title": entry.file}
@@ -644,21 +673,30 @@ def load(
     if isinstance(source, dict):
         return _checked(_dated(source, period, "spec"), {}, "spec", Path.cwd(), follow=follow, sizes=sizes)
     path = Path(source)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidSpec(f"{path}: {error.strerror}; give the path of a release spec in YAML") from None
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark is not None else ""
-        raise InvalidSpec(f"{path}:{line} is not YAML: {getattr(error, 'problem', error)}") from None
-    lines: dict[tuple[str | int, ...], int] = {}
-    content = _with_lines(node, (), lines, path) if node is not None else None
-    if not isinstance(content, dict):
-        raise InvalidSpec(f"{path}: a release spec is a mapping of keys, found {type(content).__name__}")
+    content, lines = _mapping(path)
     return _checked(_dated(content, period, str(path)), lines, str(path), path.resolve().parent, follow=follow, sizes=sizes)
+
+
+def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
+    content, lines = spec_text.read(path)
+    if not isinstance(content, dict):
+        raise InvalidSpec(f"{path}: a release spec is a mapping of keys, found {_short(content)}; write 'key: value' lines")
+    return content, lines
+
+
+def check_many_periods(path: Path) -> None:
+    """Refuse a spec that reads the same records in every period: each release of them would be charged anew.
+
+    Raises: InvalidSpec.
+    """
+    content, lines = _mapping(path)
+    records = content.get("records")
+    if isinstance(records, dict) and PERIOD not in str(records.get("path")):
+        where = _where(("records", "path"), lines, str(path))
+        raise InvalidSpec(
+            f"{where}: every period would read and charge the same records; name each period's file with {PERIOD}, "
+            f"for example 'path: records-{PERIOD}.parquet'"
+        )
 
 
 def _dated(content: dict[str, Any], period: datetime.date | None, name: str) -> dict[str, Any]:
@@ -694,19 +732,11 @@ def json_schema() -> dict[str, Any]:
     return ReleaseSpec.model_json_schema(by_alias=True)
 
 
-def _checked(
-    content: dict[str, Any],
-    lines: dict[tuple[str | int, ...], int],
-    name: str,
-    folder: Path,
-    *,
-    follow: bool,
-    sizes: Sizes,
-) -> ReleaseSpec:
+def _checked(content: dict[str, Any], lines: Lines, name: str, folder: Path, *, follow: bool, sizes: Sizes) -> ReleaseSpec:
     try:
         spec = ReleaseSpec.model_validate(content)
     except ValidationError as error:
-        raise InvalidSpec("\n".join(_explain(problem, lines, name) for problem in error.errors())) from None
+        raise InvalidSpec(_explained(error, lines, name)) from None
     spec._folder, spec._sizes = folder, sizes
     for attribute, part in spec.domain.items():
         _located(lambda part=part, attribute=attribute: part.attribute(attribute), ("domain", attribute), lines, name)
@@ -810,14 +840,30 @@ def _check_budget(spec: ReleaseSpec) -> None:
         )
 
 
-def _located(work: Any, place: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], name: str) -> None:
+def _located(work: Any, place: Place, lines: Lines, name: str) -> None:
     try:
         work()
     except DpdistError as error:
         raise InvalidSpec(f"{_where(place, lines, name)}: {error}") from None
+    except (MemoryError, OverflowError, RecursionError):
+        where = _where(place, lines, name)
+        raise InvalidSpec(
+            f"{where}: this is too large or nested too deeply to be worked with; ask for less, or merge values"
+        ) from None
 
 
-def _explain(problem: Any, lines: dict[tuple[str | int, ...], int], name: str) -> str:
+SHOWN_PROBLEMS = 3
+
+
+def _explained(error: ValidationError, lines: Lines, name: str) -> str:
+    """The first problems in one line, and how many more there are."""
+    problems = error.errors(include_url=False)
+    told = [_explain(problem, lines, name) for problem in problems[:SHOWN_PROBLEMS]]
+    more = len(problems) - len(told)
+    return "; ".join(told) + (f"; and {more} more of this kind" if more else "")
+
+
+def _explain(problem: Any, lines: Lines, name: str) -> str:
     place = tuple(problem["loc"])
     key = ".".join(str(part) for part in place)
     where = _where(place, lines, name)
@@ -826,11 +872,26 @@ def _explain(problem: Any, lines: dict[tuple[str | int, ...], int], name: str) -
         return f"{where}: unknown key {key!r}; allowed here are {', '.join(_allowed_keys(place[:-1]))}"
     if kind == "missing":
         return f"{where}: {key!r} is missing; add it"
-    found = "" if isinstance(problem["input"], dict | list) else f" (found {problem['input']!r})"
-    return f"{where}: {key}: {problem['msg'].removeprefix('Value error, ')}{found}"
+    given = problem["input"]
+    if kind == "string_type" and isinstance(given, bool | datetime.date):
+        shown = "a date" if isinstance(given, datetime.date) else "yes or no"
+        return f"{where}: {key}: text is needed, but YAML reads this value as {shown}; put it in quotes"
+    if kind == "string_type" and isinstance(given, dict | list | None):
+        shown = "nothing" if given is None else "a mapping" if isinstance(given, dict) else "a list"
+        return f"{where}: {key}: text is needed, found {shown}; write one value"
+    found = "" if isinstance(given, dict | list) else f" (found {_short(given)})"
+    return f"{where}: {key}: {' '.join(problem['msg'].removeprefix('Value error, ').split())}{found}"
 
 
-def _allowed_keys(place: tuple[str | int, ...]) -> list[str]:
+def _short(value: object) -> str:
+    shown = " ".join(repr(value).split())
+    return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[:SHOWN_CHARACTERS]}..."
+
+
+SHOWN_CHARACTERS = 60
+
+
+def _allowed_keys(place: Place) -> list[str]:
     """Keys of the model at a place of the spec, found in its JSON schema."""
     schema = json_schema()
     node: dict[str, Any] = schema
@@ -855,33 +916,10 @@ def _resolve(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _where(place: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], name: str) -> str:
+def _where(place: Place, lines: Lines, name: str) -> str:
     while place and place not in lines:
         place = place[:-1]
     return f"{name}, line {lines[place]}" if place in lines else name
-
-
-def _with_lines(node: yaml.Node, place: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], path: Path) -> Any:
-    """The node's content; ``lines`` learns the line of every key."""
-    lines.setdefault(place, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode):
-        out: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            key = str(key_node.value)
-            if key in out:
-                raise InvalidSpec(f"{path}, line {key_node.start_mark.line + 1}: key {key!r} appears twice; keep one")
-            lines[(*place, key)] = key_node.start_mark.line + 1
-            out[key] = _with_lines(value_node, (*place, key), lines, path)
-        return out
-    if isinstance(node, yaml.SequenceNode):
-        return [_with_lines(item, (*place, i), lines, path) for i, item in enumerate(node.value)]
-    if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:float":
-        return node.value  # exact decimals: 0.1 stays one tenth
-    loader = yaml.SafeLoader("")
-    try:
-        return loader.construct_object(node)
-    finally:
-        loader.dispose()
 
 
 def _rows_file(path: Path, *, mapped: bool = False) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,7 +32,10 @@ _MIRROR: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.Lt,
     ast.GtE: ast.LtE,
 }
-_NOTHING = "predicate {0!r} holds for no declared value: its count is always zero; correct it or leave it out"
+_NOTHING = "predicate {0} holds for no declared value: its count is always zero; correct it or leave it out"
+DEPTH = 100
+"""Levels of a predicate: what is deeper ends in Python's own limits."""
+SHOWN_CHARACTERS = 80
 _ALLOWED = "allowed are attribute names, numbers, texts, == != < <= > >=, in [...], and, or, not, parentheses"
 
 
@@ -50,23 +54,46 @@ def predicates(domain: Domain, expressions: Sequence[str], *, names: Sequence[st
 
 def _block(domain: Domain, text: str, title: str) -> Block:
     try:
-        tree = ast.parse(text, mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # such as '1 is 1': refused below
+            tree = ast.parse(text.strip(), mode="eval").body
+        depth = _depth(tree)
     except (SyntaxError, ValueError) as error:
-        raise InvalidInput(f"predicate {text!r} cannot be read: {error}; {_ALLOWED}") from None
+        problem = getattr(error, "msg", "it holds a character that is not text")
+        raise InvalidInput(f"predicate {_short(text)} cannot be read: {problem}; {_ALLOWED}") from None
+    except (RecursionError, MemoryError):
+        depth = DEPTH + 1
+    if depth > DEPTH:
+        raise InvalidInput(
+            f"predicate {_short(text)} is nested more than {DEPTH} levels deep; write it flatter, for example with 'in'"
+        )
     factors: dict[int, NDArray[np.bool_]] = {}
     if _conjunction(domain, tree, text, factors):
         axes = tuple(sorted(factors))
         if not all(factors[axis].any() for axis in axes):
-            raise InvalidInput(_NOTHING.format(text))
+            raise InvalidInput(_NOTHING.format(_short(text)))
         rows: tuple[Operator, ...] = tuple(Dense(factors[axis][None, :].astype(np.int64)) for axis in axes)
         return Block(title, axes, rows, ((title,), *((("",),) * (len(axes) - 1))))
     axes = tuple(sorted({domain.axis(node.id) for node in ast.walk(tree) if isinstance(node, ast.Name)}))
     if not axes:
-        raise InvalidInput(f"predicate {text!r} names no attribute; {_ALLOWED}")
+        raise InvalidInput(f"predicate {_short(text)} names no attribute; {_ALLOWED}")
     mask = np.broadcast_to(_evaluate(domain, tree, text, axes), tuple(domain.shape[axis] for axis in axes))
     if not mask.any():
-        raise InvalidInput(_NOTHING.format(text))
+        raise InvalidInput(_NOTHING.format(_short(text)))
     return Block(title, axes, (Dense(mask.reshape(1, -1).astype(np.int64)),), ((title,),))
+
+
+def _depth(tree: ast.AST) -> int:
+    """Levels of a tree, without recursion."""
+    level, depth = [tree], 0
+    while level:
+        level, depth = [child for node in level for child in ast.iter_child_nodes(node)], depth + 1
+    return depth
+
+
+def _short(text: str) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[:SHOWN_CHARACTERS]}...'"
 
 
 def _conjunction(domain: Domain, node: ast.expr, text: str, factors: dict[int, NDArray[np.bool_]]) -> bool:
@@ -103,7 +130,9 @@ def _evaluate(domain: Domain, node: ast.expr, text: str, axes: tuple[int, ...]) 
             left = right
         assert mask is not None
         return mask
-    raise InvalidInput(f"predicate {text!r} holds {type(node).__name__}, which is not part of the language; {_ALLOWED}")
+    raise InvalidInput(
+        f"predicate {_short(text)} holds {type(node).__name__}, which is not part of the language; {_ALLOWED}"
+    )
 
 
 def _compare(
@@ -112,13 +141,13 @@ def _compare(
     if not isinstance(left, ast.Name) and isinstance(right, ast.Name) and type(comparison) in _MIRROR:
         left, right, comparison = right, left, _MIRROR[type(comparison)]()
     if not isinstance(left, ast.Name):
-        raise InvalidInput(f"predicate {text!r}: one side of a comparison must be an attribute; {_ALLOWED}")
+        raise InvalidInput(f"predicate {_short(text)}: one side of a comparison must be an attribute; {_ALLOWED}")
     axis = domain.axis(left.id)
     attribute = domain.attributes[axis]
     try:
         value = ast.literal_eval(right)
-    except ValueError:
-        raise InvalidInput(f"predicate {text!r}: {left.id!r} must be compared with a value; {_ALLOWED}") from None
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        raise InvalidInput(f"predicate {_short(text)}: {left.id!r} must be compared with a value; {_ALLOWED}") from None
     mask = _mask(attribute, comparison, value, text)
     shape = [1] * len(axes)
     shape[axes.index(axis)] = attribute.size
@@ -128,16 +157,18 @@ def _compare(
 def _mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) -> NDArray[np.bool_]:
     if isinstance(comparison, ast.In | ast.NotIn):
         if not isinstance(value, list | tuple | set) or not value:
-            raise InvalidInput(f"predicate {text!r}: 'in' needs a list of values")
+            raise InvalidInput(f"predicate {_short(text)}: 'in' needs a list of values")
         mask = np.any([_mask(attribute, ast.Eq(), item, text) for item in value], axis=0)
         return np.asarray(~mask if isinstance(comparison, ast.NotIn) else mask, dtype=bool)
     if type(comparison) not in _COMPARE:
-        raise InvalidInput(f"predicate {text!r} uses {type(comparison).__name__}; {_ALLOWED}")
+        raise InvalidInput(f"predicate {_short(text)} uses {type(comparison).__name__}; {_ALLOWED}")
     if attribute.categories:
         if not isinstance(comparison, ast.Eq | ast.NotEq):
-            raise InvalidInput(f"predicate {text!r}: the categories of {attribute.name!r} have no order; use == != or in")
+            raise InvalidInput(
+                f"predicate {_short(text)}: the categories of {attribute.name!r} have no order; use == != or in"
+            )
         if str(value) not in attribute.categories:
-            raise InvalidInput(f"predicate {text!r}: {value!r} is not a declared category of {attribute.name!r}")
+            raise InvalidInput(f"predicate {_short(text)}: {value!r} is not a declared category of {attribute.name!r}")
         same = np.array([category == str(value) for category in attribute.categories])
         return same if isinstance(comparison, ast.Eq) else ~same
     return _bin_mask(attribute, comparison, value, text)
@@ -145,7 +176,7 @@ def _mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) ->
 
 def _bin_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) -> NDArray[np.bool_]:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidInput(f"predicate {text!r}: {attribute.name!r} is numeric and cannot be compared with {value!r}")
+        raise InvalidInput(f"predicate {_short(text)}: {attribute.name!r} is numeric and cannot be compared with {value!r}")
     edges = np.asarray(attribute.edges, dtype=np.float64)
     low, high = edges[:-1], edges[1:]
     unit = bool(np.all(np.diff(edges) == 1) and np.all(edges == np.rint(edges)))
@@ -155,6 +186,6 @@ def _bin_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str
         below = high <= value
         return below if isinstance(comparison, ast.Lt) else ~below
     raise InvalidInput(
-        f"predicate {text!r} cuts through a bin of {attribute.name!r}: compare with < or >= at one of its edges, "
+        f"predicate {_short(text)} cuts through a bin of {attribute.name!r}: compare with < or >= at one of its edges, "
         f"{', '.join(f'{e:g}' for e in edges[:12])}{' ...' if edges.size > 12 else ''}"
     )

@@ -1,0 +1,149 @@
+"""Whatever a spec holds: one clear line, at once, in little memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpdist.errors import InvalidSpec
+from dpdist.spec import load
+from tests import small
+
+ROOT = Path(__file__).parent.parent
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{here}: &{here} [{', '.join([f'*{before}'] * 9)}]\n" for before, here in zip("abcdefgh", "bcdefghi", strict=True)
+)
+TEXTS = {
+    "aliases nine levels deep": (LAUGHS, "aliases repeat more than"),
+    "recursive anchor": ("a: &a [*a]\n", "line 1: an anchor holds itself"),
+    "recursive mapping": ("a: &a\n  b: *a\n", "an anchor holds itself"),
+    "brackets": ("[" * 100_000, "more than 40 levels deep"),
+    "mappings": ("{a: " * 3000, "more than 40 levels deep"),
+    "blocks": ("".join(" " * i + "a:\n" for i in range(300)), "more than 40 levels deep"),
+    "dashes": ("- " * 20_000, "more than 40 levels deep"),
+    "NUL": ("a: \0", "is not YAML: special characters are not allowed"),
+    "unknown tag": ("a: !!python/object:os.system x", "line 1: 'x' cannot be read as os.system"),
+    "no date": ("a: 2026-13-45", "'2026-13-45' cannot be read as timestamp; put text in quotes"),
+    "5,000 digits": ("a: " + "9" * 5000, "cannot be read as int"),
+    "empty": ("", "the file is empty"),
+    "comment": ("# nothing\n", "the file is empty"),
+    "two documents": ("a: 1\n---\nb: 2", "line 2, is not YAML"),
+    "list as key": ("? [a, b]\n: 1", "a key is a word, found a sequence"),
+    "undefined alias": ("a: *b", "undefined alias"),
+    "tab": ("a:\n\t- b", "is not YAML"),
+    "number": ("17", "is a mapping of keys, found 17"),
+}
+CHANGES = {
+    "rho with a huge power": ("rho: 0.1", "rho: 1e-99999999", "with at most 90 digits and a power of ten"),
+    "rho with 5,000 digits": ("rho: 0.1", f"rho: '{'9' * 5000}'", "with at most 90 digits"),
+    "rho divided by zero": ("rho: 0.1", "rho: 1/0", "a number is needed"),
+    "rho not a number": ("rho: 0.1", "rho: .nan", "a number is needed"),
+    "rho a list": ("rho: 0.1", "rho: [1]", "a number is needed"),
+    "to beyond 2^64": ("to: 11", "to: 99999999999999999999", "whole numbers lie between"),
+    "to 2^53": ("to: 11", "to: 9007199254740992", "only marginals and filters are answered"),
+    "to 2^27": ("to: 11", "to: 134217728", "only marginals and filters are answered"),
+    "huge width": ("to: 11", "to: 11\n    width: 99999999999999999999", "whole numbers lie between"),
+    "a yes for a text": ("- f\n", "- yes\n", "line 10: domain.sex.categories.0: text is needed, but YAML reads this value as yes or no"),
+    "a date for a text": ("- f\n", "- 2026-01-05\n", "as a date; put it in quotes"),
+    "a mapping for a text": ("- f\n", "- {a: 1}\n", "text is needed, found a mapping"),
+    "nothing for a text": ("- f\n", "- ~\n", "text is needed, found nothing"),
+    "5,000 nots": ("workload:\n", f"workload:\n- predicates: ['{'not ' * 5000}age < 3']\n", "nested more than 100 levels deep"),
+    "5,000 brackets": ("workload:\n", f"workload:\n- predicates: ['{'(' * 5000}age < 3{')' * 5000}']\n", "cannot be read"),
+    "5,000 signs": ("workload:\n", f"workload:\n- predicates: ['age < {'-' * 5000}3']\n", "nested more than 100 levels deep"),
+    "a list compared": ("workload:\n", "workload:\n- predicates: ['age < [{[1]: 2}]']\n", "must be compared with a value"),
+    "many ways": ("- 1\n", "- 999999999999\n", "are not possible among 3"),
+}  # fmt: skip
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(InvalidSpec) as refused:
+        load(path)
+    text = str(refused.value)
+    assert "\n" not in text
+    assert len(text) < 1000
+    assert str(path) in text
+    assert "Traceback" not in text
+    return text
+
+
+@pytest.mark.parametrize("name", list(TEXTS))
+def test_texts_that_are_no_specs(tmp_path: Path, name: str) -> None:
+    text, message = TEXTS[name]
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    assert message in refusal(path)
+
+
+@pytest.mark.parametrize("name", list(CHANGES))
+def test_values_that_no_spec_can_have(tmp_path: Path, name: str) -> None:
+    found, replacement, message = CHANGES[name]
+    path = small.write(tmp_path)
+    text = path.read_text()
+    assert found in text
+    path.write_text(text.replace(found, replacement, 1))
+    assert message in refusal(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_other_encodings_are_named(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_bytes("release: x\ntitle: Größe\n".encode(encoding))
+    assert "the text is not UTF-8; save the file as UTF-8" in refusal(path)
+
+
+def test_many_mistakes_are_one_line_with_the_first_of_them(tmp_path: Path) -> None:
+    days = "".join(f"    - 2026-02-{day:02d}\n" for day in range(1, 29))
+    path = small.write(tmp_path)
+    path.write_text(path.read_text().replace("    - f\n", days))
+    text = refusal(path)
+    assert text.count("put it in quotes") == 3
+    assert text.endswith("; and 25 more of this kind")
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "link.yaml").symlink_to("nothing")
+    (tmp_path / "long.yaml").write_bytes(b"a" * (2**22 + 1))
+    assert "is not a file" in refusal(tmp_path / "pipe.yaml")
+    assert "No such file" in refusal(tmp_path / "link.yaml")
+    assert "Is a directory" in refusal(tmp_path)
+    assert "4,194,305 bytes, at most 4,194,304" in refusal(tmp_path / "long.yaml")
+
+
+LIMITED = """
+import resource, sys, time
+from dpdist.errors import InvalidSpec
+from dpdist.spec import load
+before = resource.getrusage(resource.RUSAGE_SELF)
+for path in sys.argv[1:]:
+    try:
+        load(path)
+    except InvalidSpec:
+        continue
+    raise SystemExit(f"{path} was not refused")
+after = resource.getrusage(resource.RUSAGE_SELF)
+print(after.ru_utime - before.ru_utime, (after.ru_maxrss - before.ru_maxrss) / 1024)
+"""
+
+
+def test_refusals_take_little_time_and_memory(tmp_path: Path) -> None:
+    """All of them together in one process: at most a CPU second for each of the worst, and 200 MB."""
+    paths = []
+    base = small.write(tmp_path).read_text()
+    for number, text in enumerate(
+        [text for text, _ in TEXTS.values()] + [base.replace(a, b, 1) for a, b, _ in CHANGES.values()]
+    ):
+        paths.append(tmp_path / f"{number}.yaml")
+        paths[-1].write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, *map(str, paths)], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    seconds, megabytes = map(float, done.stdout.split())
+    assert megabytes < 200
+    assert seconds < len(paths)
