@@ -76,6 +76,7 @@ def found_once(store: Store, name: str, find: Callable[[], object]) -> StoredArr
         except StoreError:
             if not store.exists(name):
                 raise
+        store.sync(name)
     return store.open(name)
 
 

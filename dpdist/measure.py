@@ -183,6 +183,7 @@ def draw(
         return store.write_shard(target, shard, drawn)
 
     digests = list(in_order(write, range(target.shards)))
+    store.sync(name)  # a record that survives a power loss never stands for blocks that did not
     return store.finish(target, digests, {"noise": noise.kind, "scale": noise.scale, **facts})
 
 

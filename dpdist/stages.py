@@ -6,7 +6,6 @@ publish. ``step`` wraps each stage: the flow makes it a Prefect task, plain call
 
 from __future__ import annotations
 
-import datetime
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -109,8 +108,6 @@ class StepRunner(Protocol):
         """work(), watched and recorded under the name."""
 
 
-SCRATCH_KEPT = datetime.timedelta(days=7)
-"""Scratch arrays of killed runs are deleted after this long."""
 Progress = Callable[[str, str], None]
 """Called with a stage's name and a line about how it goes."""
 
@@ -258,7 +255,7 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     Running it again after it has finished, or after it was killed anywhere, publishes the same bytes for one charge.
     """
     keys.load(context.home)  # before anything is charged: no key, no release
-    context.store.sweep(SCRATCH_KEPT)
+    context.store.sweep()
     planned = step("plan", lambda: plan(context, spec))
     if spec.stream is not None:
         planned = _as_begun(context, planned)
@@ -706,7 +703,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
         if isinstance(exact, StoredArray):
             context.store.delete(exact.name)
         stored = context.store.open(name)
-        _whole_before_commit(context.store, stored)
+        _safe_before_commit(context.store, stored, *([] if part is None else [counts]))
         ledger.commit(spec.release, stored.digest)
         return stored, charged
 
@@ -856,16 +853,31 @@ def _measurement_name(release_id: str) -> str:
 
 def _committed_measurement(store: Store, receipt: Receipt) -> StoredArray:
     """The measurement of a committed release. Raises: StoreError when it is missing, or not the one the ledger knows."""
-    stored = store.open(_measurement_name(receipt.release))
+    name = _measurement_name(receipt.release)
+    try:
+        stored = store.open(name)
+    except StoreError as error:
+        raise StoreError(f"{error}. {_lost(receipt.release)}") from None
     if stored.digest != receipt.measurement_digest:
-        raise StoreError(
-            f"the measurement of {receipt.release!r} is not the one the ledger knows; restore the store's backup"
-        )
+        raise StoreError(f"{name!r} in the store is not what the ledger knows. {_lost(receipt.release)}")
     return stored
 
 
-def _whole_before_commit(store: Store, stored: StoredArray) -> None:
-    """Until the commit erases the key, a damaged measurement can be drawn again, bit for bit."""
+def _lost(release_id: str) -> str:
+    """What to do without the measurement of a committed release."""
+    return (
+        f"Release {release_id!r} is committed: its noise cannot be drawn again and its charge stays. Restore 'measurements/{release_id}' "
+        "from the store's backup, or choose a new release id (it is a new charge)"
+    )
+
+
+def _safe_before_commit(store: Store, stored: StoredArray, *also: StoredArray) -> None:
+    """Until the commit erases the key, a damaged measurement can be drawn again, bit for bit; after it, a power loss must not take it.
+
+    Args:
+        also: what later releases need as it is now.
+    Raises: StoreError, nothing is committed then.
+    """
     try:
         store.check(stored)
     except StoreError as error:
@@ -873,6 +885,12 @@ def _whole_before_commit(store: Store, stored: StoredArray) -> None:
             f"{error}. The release is not committed: delete {stored.name!r} from the store {store.location} and run again, "
             "the same noise is drawn"
         ) from None
+    try:
+        for array in (stored, *also):
+            store.sync(array.name)
+    except StoreError:
+        store.delete(stored.name)  # the system may now take for written what the disk refused: it is drawn again
+        raise
 
 
 def _consistent(state: str | bool, whole: bool, release_id: str) -> None:
@@ -883,10 +901,7 @@ def _consistent(state: str | bool, whole: bool, release_id: str) -> None:
             "with, or choose a new release id"
         )
     if state == "committed" and not whole:
-        raise StoreError(
-            f"release {release_id!r} is committed but its measurement is not in the store; its noise cannot be drawn again: "
-            "restore the store's backup, or choose a new release id (it is a new charge)"
-        )
+        raise StoreError(f"the measurement is not in the store. {_lost(release_id)}")
 
 
 def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple[Companion, ...] = ()) -> Answers:

@@ -7,14 +7,14 @@ last: a half-written array is never taken for a whole one, and a block that was 
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 import os
+import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,15 +29,18 @@ import zarr.codecs
 import zarr.storage
 from numpy.typing import NDArray
 
+from dpdist import leases
+from dpdist.documents import Documents, reached, reason
 from dpdist.errors import StoreError
+from dpdist.leases import RECORD, Lease
 from dpdist.sizes import SIZES, Sizes
 from dpdist.threads import in_order
 
 Array = NDArray[Any]
+_REMEDY = "restore it from a backup or, unless it is the measurement of a committed release, delete the array and run again"
 MOST_CODED = 2**31 - 2**20
 """Bytes that the codec takes at once."""
 _CODEC = zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")  # noise at three times zstd's rate, a tenth larger
-_RECORD = "whole.json"
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class ArrayPlan:
 
     Attributes:
         shard_rows: rows (first axis) in each shard but the last.
-        attempt: names the folder of this writer: writers that race for one name never touch each other's shards.
+        attempt: names the folder of this writer, and the lease of its run: writers that race for one name never touch each
+            other's shards, and those of a run that died are deleted.
         compressed: whether blocks are compressed; scratch that is read back once is not.
     """
 
@@ -81,32 +85,46 @@ class StoredArray:
         return self.plan.name
 
     @property
-    def digest(self) -> str:
-        """SHA-256 over shape, type and shard digests: equal content, equal digest, wherever it is stored."""
+    def content_digest(self) -> str:
+        """SHA-256 over shape, type and shard digests: equal values, equal digest, wherever they are stored."""
         head = json.dumps([self.plan.shape, self.plan.dtype, self.plan.shard_rows])
         return hashlib.sha256((head + "".join(self.shard_digests)).encode()).hexdigest()
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the values and the facts: all that is used of the array."""
+        return hashlib.sha256((self.content_digest + json.dumps(self.facts, sort_keys=True)).encode()).hexdigest()
 
-class Store:
+
+class Store(Documents):
     """Arrays and small documents under one root.
 
     Args:
         location: a folder, or an object store URL such as ``s3://bucket/prefix`` (credentials from the environment).
         sizes: of shards, and of what is done at once with stored arrays.
+        lease: of the run that sent this handle to a worker; default: this handle takes one of its own when it writes.
     """
 
-    def __init__(self, location: str | Path, sizes: Sizes = SIZES) -> None:
-        self.location, self.sizes = str(location), sizes
-        if "://" in self.location:
-            self._objects = _reached(self.location)
-        else:
-            path = Path(location).expanduser().resolve()
-            path.mkdir(parents=True, exist_ok=True)
-            self.location = str(path)
-            self._objects = obstore.store.LocalStore(path)
+    def __init__(self, location: str | Path, sizes: Sizes = SIZES, *, lease: str | None = None) -> None:
+        super().__init__(location)
+        self.sizes = sizes
+        self._given = lease
+        self._own: Lease | None = None
+        self._taking = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[Store], tuple[str, Sizes]]:
-        return Store, (self.location, self.sizes)
+    def __reduce__(self) -> tuple[Callable[[str, Sizes, str | None], Store], tuple[str, Sizes, str | None]]:
+        return _sent, (self.location, self.sizes, self._given or (self._own.id if self._own else None))
+
+    @property
+    def lease(self) -> str:
+        """The lease that names this run's scratch and attempts; taken when it is first asked for, ended with this handle."""
+        if self._given is not None:
+            return self._given
+        with self._taking:
+            if self._own is None or self._own.pid != os.getpid():
+                self._own = Lease(self.location)
+                weakref.finalize(self, self._own.end)
+            return self._own.id
 
     def plan(
         self, name: str, shape: Sequence[int], dtype: Any, *, shard_rows: int | None = None, compressed: bool = True
@@ -116,12 +134,19 @@ class Store:
         row_bytes = kind.itemsize * int(np.prod(shape[1:], dtype=np.int64))
         rows = shard_rows or max(1, self.sizes.shard_bytes // max(1, row_bytes))
         return ArrayPlan(
-            name, tuple(int(s) for s in shape), kind.str, min(rows, max(1, int(shape[0]))), uuid.uuid4().hex[:12], compressed
+            name,
+            tuple(int(s) for s in shape),
+            kind.str,
+            min(rows, max(1, int(shape[0]))),
+            f"{self.lease}-{uuid.uuid4().hex[:12]}",
+            compressed,
         )
 
     def begin(self, plan: ArrayPlan) -> None:
         """Make room for an array, in a folder of its own: whether it becomes the array is decided by ``finish``."""
         shard_bytes = np.dtype(plan.dtype).itemsize * plan.shard_rows * int(np.prod(plan.shape[1:], dtype=np.int64))
+        if not _is_scratch(plan):
+            leases.mark(self, plan.attempt, plan.name)
         try:
             zarr.create_array(
                 self._zarr(plan),
@@ -131,8 +156,8 @@ class Store:
                 compressors=_CODEC if plan.compressed and shard_bytes < MOST_CODED else None,
                 fill_value=0,
             )
-        except OSError as error:
-            raise StoreError(f"array {plan.name!r} could not be begun: {error.strerror}") from None
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise StoreError(f"array {plan.name!r} could not be begun: {reason(error)}") from None
 
     def write_shard(self, plan: ArrayPlan, shard: int, block: Array) -> str:
         """Write one whole shard; returns its digest.
@@ -148,8 +173,8 @@ class Store:
             )
         try:
             zarr.open_array(self._zarr(plan), mode="r+")[start:stop] = block
-        except OSError as error:
-            raise StoreError(f"array {plan.name!r}: shard {shard} could not be written: {error}") from None
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise StoreError(f"array {plan.name!r}: shard {shard} could not be written: {reason(error)}") from None
         return _sha256(block)
 
     def finish(self, plan: ArrayPlan, shard_digests: Sequence[str], facts: dict[str, Any] | None = None) -> StoredArray:
@@ -159,23 +184,29 @@ class Store:
         """
         if len(shard_digests) != plan.shards:
             raise StoreError(f"array {plan.name!r} has {plan.shards} shards, digests of {len(shard_digests)} were given")
-        stored = StoredArray(plan, tuple(shard_digests), dict(facts or {}))
-        record = {
-            "name": plan.name,
-            "shape": plan.shape,
-            "dtype": plan.dtype,
-            "shard_rows": plan.shard_rows,
-            "attempt": plan.attempt,
-            "shard_digests": stored.shard_digests,
-            "facts": stored.facts,
-            "digest": stored.digest,
-        }
-        if not self.create_document(f"{plan.name}/{_RECORD}", record):
+        stored = StoredArray(plan, tuple(shard_digests), json.loads(json.dumps(facts or {})))
+        record = {**asdict(plan), "shard_digests": stored.shard_digests, "facts": stored.facts}
+        if not self.create_document(f"{plan.name}/{RECORD}", record):
             winner = self.open(plan.name)
-            if winner.digest != stored.digest:
+            if winner.plan.attempt != plan.attempt:
+                self.delete(f"{plan.name}/{plan.attempt}")
+                leases.unmark(self, plan.attempt)
+            if winner.content_digest != stored.content_digest:
                 raise StoreError(f"array {plan.name!r} is already whole with other content; arrays are written once")
             return winner
+        if not _is_scratch(plan):
+            self._confirm(plan)
         return stored
+
+    def _confirm(self, plan: ArrayPlan) -> None:
+        """Nobody swept the blocks before the record was there; nobody does after. Raises: StoreError when somebody did."""
+        if not leases.held(self, plan.attempt.partition("-")[0]):
+            self.delete(plan.name, first=RECORD)
+            raise StoreError(
+                f"array {plan.name!r}: another run took this one for dead, since it stood still for {leases.STRETCH_SECONDS:g} seconds, "
+                "and deleted what it was writing; run again"
+            )
+        leases.unmark(self, plan.attempt)
 
     def put(self, name: str, array: Array, facts: dict[str, Any] | None = None) -> StoredArray:
         """Store an array that fits in memory; if the same content is already whole under this name, that is returned."""
@@ -195,34 +226,42 @@ class Store:
         For results that may differ in their last bits between equally good computations: the first is the one.
         """
         try:
-            return self.put(name, array, facts)
+            stored = self.open(name) if self.exists(name) else self.put(name, array, facts)
         except StoreError:
-            return self.open(name)
+            if not self.exists(name):
+                raise
+            stored = self.open(name)
+        self.sync(name)
+        return stored
 
     def exists(self, name: str) -> bool:
         """Whether the array is whole."""
-        return self.has_document(f"{name}/{_RECORD}")
+        return self.has_document(f"{name}/{RECORD}")
 
     def open(self, name: str) -> StoredArray:
         """The reference to a whole array. Raises: StoreError when it is missing, half-written or its record altered."""
-        record = self.read_document(f"{name}/{_RECORD}")
-        plan = ArrayPlan(record["name"], tuple(record["shape"]), record["dtype"], record["shard_rows"], record["attempt"])
-        stored = StoredArray(plan, tuple(record["shard_digests"]), record["facts"])
-        if stored.digest != record["digest"]:
-            raise StoreError(f"array {name!r}: its record was altered; delete the array and run the stage again")
-        return stored
+        record = self.read_document(f"{name}/{RECORD}")
+        try:
+            facts, digests = record.pop("facts"), tuple(record.pop("shard_digests"))
+            plan = ArrayPlan(**{**record, "shape": tuple(record["shape"])})
+        except (KeyError, TypeError):
+            plan = None
+        if plan is None or plan.name != name or len(digests) != plan.shards:
+            raise StoreError(f"array {name!r}: its record was altered; {_REMEDY}")
+        return StoredArray(plan, digests, facts)
 
     def read_shard(self, stored: StoredArray, shard: int) -> Array:
         """One shard, checked against its digest."""
         start, stop = stored.plan.bounds(shard)
         try:
-            block = np.ascontiguousarray(zarr.open_array(self._zarr(stored.plan), mode="r")[start:stop])
+            block: Array = np.ascontiguousarray(zarr.open_array(self._zarr(stored.plan), mode="r")[start:stop])
         except Exception as error:  # noqa: BLE001 - codecs raise many types for a damaged block
-            raise StoreError(f"array {stored.name!r}: shard {shard} cannot be read ({type(error).__name__})") from None
-        if _sha256(block) != stored.shard_digests[shard]:
             raise StoreError(
-                f"array {stored.name!r}: shard {shard} was truncated or altered; delete the array and run again"
-            )
+                f"array {stored.name!r}: shard {shard} cannot be read ({type(error).__name__}); {_REMEDY}"
+            ) from None
+        right = block.shape == (stop - start, *stored.plan.shape[1:]) and block.dtype.str == stored.plan.dtype
+        if not right or _sha256(block) != stored.shard_digests[shard]:
+            raise StoreError(f"array {stored.name!r}: shard {shard} was truncated or altered; {_REMEDY}")
         return block
 
     def read(self, stored: StoredArray) -> Array:
@@ -247,10 +286,7 @@ class Store:
     def put_block(self, name: str, block: Array) -> str:
         """Write raw values as one object, for scratch that is read back soon; returns their digest."""
         data = np.ascontiguousarray(block)
-        try:
-            obstore.put(self._objects, name, data.reshape(-1).view(np.uint8).data)
-        except OSError as error:
-            raise StoreError(f"{name!r} could not be written: {error}") from None
+        self._put(name, data.reshape(-1).view(np.uint8).data)
         return _sha256(data)
 
     def get_block(self, name: str, shape: Sequence[int], dtype: Any, digest: str) -> Array:
@@ -259,6 +295,8 @@ class Store:
             data: Any = obstore.get(self._objects, name).bytes()
         except FileNotFoundError:
             raise StoreError(f"{name!r} is not in the store {self.location}; run again") from None
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise StoreError(f"{name!r} could not be read from the store {self.location}: {reason(error)}") from None
         block: Array = np.frombuffer(data, dtype=dtype)
         if block.size != int(np.prod(shape, dtype=np.int64)) or _sha256(block) != digest:
             raise StoreError(f"{name!r} in the store {self.location} was truncated or altered; run again")
@@ -274,96 +312,33 @@ class Store:
         for shard in range(stored.plan.shards):
             yield stored.plan.bounds(shard)[0], self.read_shard(stored, shard)
 
-    def write_document(self, name: str, content: dict[str, Any]) -> None:
-        """Write a small JSON document in one step: readers see the old one or the new one, never half."""
-        if self._is_local:
-            with _durable(Path(self.location, name), _encoded(content)) as temporary:
-                temporary.replace(Path(self.location, name))
-        else:
-            obstore.put(self._objects, name, _encoded(content))
-
-    def create_document(self, name: str, content: dict[str, Any]) -> bool:
-        """Write a document unless there is one; whether this call wrote it. Atomic between processes."""
-        try:
-            if self._is_local:
-                with _durable(Path(self.location, name), _encoded(content)) as temporary:
-                    os.link(temporary, Path(self.location, name))
-            else:
-                obstore.put(self._objects, name, _encoded(content), mode="create")
-        except (FileExistsError, obstore.exceptions.AlreadyExistsError):
-            return False
-        return True
-
-    def read_document(self, name: str) -> dict[str, Any]:
-        """A JSON document. Raises: StoreError when it is missing."""
-        try:
-            loaded = json.loads(bytes(obstore.get(self._objects, name).bytes()))
-        except FileNotFoundError:
-            raise StoreError(f"{name!r} is not in the store {self.location}: missing or not whole") from None
-        except ValueError:
-            raise StoreError(f"{name!r} in the store {self.location} is not readable JSON: it was altered") from None
-        assert isinstance(loaded, dict)
-        return loaded
-
-    def has_document(self, name: str) -> bool:
-        """Whether the document is there."""
-        try:
-            obstore.head(self._objects, name)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, first: str = RECORD) -> None:
         """Remove a document, or everything below a folder: the records of arrays first."""
-        if self.has_document(name):
-            obstore.delete(self._objects, name)
-            return
-        paths = [entry["path"] for page in obstore.list(self._objects, prefix=name) for entry in page]
-        for path in sorted(paths, key=lambda p: not p.endswith(_RECORD)):
-            obstore.delete(self._objects, path)
+        super().delete(name, first=first)
 
     def scratch(self) -> str:
         """A folder name of this caller's own, for arrays that it deletes when it is done."""
-        return f"scratch/{uuid.uuid4().hex[:16]}"
+        return f"scratch/{self.lease}/{uuid.uuid4().hex[:16]}"
 
-    def sweep(self, older_than: datetime.timedelta) -> int:
-        """Delete scratch files that were last written longer ago: those of runs that were killed. Returns how many."""
-        before = datetime.datetime.now(datetime.UTC) - older_than
-        entries = [entry for page in obstore.list(self._objects, prefix="scratch") for entry in page]
-        old = [entry["path"] for entry in entries if entry["last_modified"] < before]
-        for path in old:
-            obstore.delete(self._objects, path)
-        return len(old)
+    def sweep(self) -> int:
+        """Delete the scratch and the half-written arrays of runs that died. Returns how many runs that were."""
+        return leases.sweep(self, self.lease)
 
-    @property
-    def _is_local(self) -> bool:
-        return "://" not in self.location
+    def still_held(self) -> None:
+        """Raises: StoreError when another run took this one for dead: what it kept as scratch may be gone."""
+        if not leases.held(self, self.lease):
+            raise StoreError(f"the scratch of this run below {self.location} was swept by another run; run again")
 
     def _zarr(self, plan: ArrayPlan) -> Any:
         return _zarr_at(f"{self.location.rstrip('/')}/{plan.name}/{plan.attempt}")
 
 
-@contextmanager
-def _durable(path: Path, data: bytes) -> Iterator[Path]:
-    """A temporary file beside ``path`` that holds the data, synced to disk; gone afterwards."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        yield temporary
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise StoreError(f"{path} could not be written: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+def _sent(location: str, sizes: Sizes, lease: str | None) -> Store:
+    return Store(location, sizes, lease=lease)
 
 
-def _encoded(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True, indent=1).encode()
+def _is_scratch(plan: ArrayPlan) -> bool:
+    return plan.name.startswith("scratch/")
 
 
 def _sha256(block: Array) -> str:
@@ -372,7 +347,7 @@ def _sha256(block: Array) -> str:
 
 def upload(folder: Path, url: str, *, last: str) -> None:
     """Copy a folder's files to an object store, the named one after all others. Raises: StoreError when it cannot be written."""
-    target = _reached(url)
+    target = reached(url)
     files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: (path.name == last, path))
     try:
         for path in files:
@@ -385,7 +360,7 @@ def upload(folder: Path, url: str, *, last: str) -> None:
 
 def download(url: str, folder: Path) -> None:
     """Copy everything below a URL into a new folder. Raises: StoreError when there is nothing."""
-    source = _reached(url)
+    source = reached(url)
     folder.mkdir(parents=True)
     paths = [entry["path"] for page in obstore.list(source) for entry in page]
     if not paths:
@@ -399,7 +374,7 @@ def download(url: str, folder: Path) -> None:
 
 def first_at(url: str) -> str | None:
     """The name of some object below a URL, None where there is none. Raises: StoreError when it cannot be listed."""
-    place = _reached(url)
+    place = reached(url)
     try:
         found = next(iter(obstore.list(place, chunk_size=1)), [])
     except (OSError, obstore.exceptions.BaseError) as error:
@@ -410,14 +385,14 @@ def first_at(url: str) -> str | None:
 def read_at(url: str, name: str) -> bytes:
     """The content of an object. Raises: StoreError when it cannot be read."""
     try:
-        return bytes(obstore.get(_reached(url), name).bytes())
+        return bytes(obstore.get(reached(url), name).bytes())
     except (OSError, obstore.exceptions.BaseError) as error:
         raise _unusable(url, "read", error) from None
 
 
 def check_writable_at(url: str) -> None:
     """Write an object and remove it. Raises: StoreError when that is not possible."""
-    place, name = _reached(url), f".dpdist-probe-{uuid.uuid4().hex[:12]}"
+    place, name = reached(url), f".dpdist-probe-{uuid.uuid4().hex[:12]}"
     try:
         obstore.put(place, name, b"\n")
         obstore.delete(place, name)
@@ -432,20 +407,10 @@ def _unusable(url: str, what: str, error: Exception) -> StoreError:
 def exists_at(url: str, name: str) -> bool:
     """Whether an object is there."""
     try:
-        obstore.head(_reached(url), name)
+        obstore.head(reached(url), name)
     except FileNotFoundError:
         return False
     return True
-
-
-def _reached(url: str) -> Any:
-    """The object store at a URL; credentials come from the environment. Raises: StoreError for no URL of one."""
-    try:
-        return obstore.store.from_url(url)
-    except Exception as error:  # noqa: BLE001 - obstore raises many types for a URL it does not know
-        raise StoreError(
-            f"{url!r} is no object store URL ({type(error).__name__}); give s3://bucket/prefix or a folder"
-        ) from None
 
 
 def export(

@@ -47,7 +47,7 @@ KILL_POINTS: dict[str, tuple[str, str]] = {
     "after the charge": ("dpdist.privacy.ledger.Ledger", "begin_drawing"),
     "before the draw": ("dpdist.stages", "draw"),
     "amid the draw": ("dpdist.privacy.noise.Noise", "draw"),
-    "before the check": ("dpdist.stages", "_whole_before_commit"),
+    "before the check": ("dpdist.stages", "_safe_before_commit"),
     "before the commit": ("dpdist.privacy.ledger.Ledger", "commit"),
     "after the commit": ("dpdist.privacy.ledger.Ledger", "_forget_deleted_rows"),
     "before the answers": ("dpdist.stages", "answer"),

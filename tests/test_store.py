@@ -1,7 +1,10 @@
 from __future__ import annotations
 
-import datetime
+import errno
 import pickle
+import shutil
+import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -138,10 +141,89 @@ def test_delete(store: Store) -> None:
     assert store.exists("a1")
 
 
-def test_scratch_of_killed_runs_is_swept(store: Store) -> None:
-    store.put(f"{store.scratch()}/left-behind", np.arange(10))
-    kept = store.put("kept", np.arange(10))
-    assert store.sweep(datetime.timedelta(days=1)) == 0
-    assert store.sweep(datetime.timedelta(seconds=-5)) >= 2
-    assert store.sweep(datetime.timedelta(seconds=-5)) == 0
-    np.testing.assert_array_equal(store.read(kept), np.arange(10))
+def test_a_failed_write_is_told_as_what_it_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "zarr.create_array", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))
+    )
+    with pytest.raises(StoreError, match="No space left on device"):
+        store.put_first("a", np.arange(3))
+
+
+def test_facts_are_part_of_the_digest(store: Store) -> None:
+    first = store.put("a", np.arange(5), {"scale": 3})
+    other = store.put("b", np.arange(5), {"scale": 4})
+    assert first.content_digest == other.content_digest
+    assert first.digest != other.digest
+    assert store.open("a").digest == first.digest
+
+
+def test_any_altered_bit_of_a_record_is_found(store: Store) -> None:
+    """A bit of every byte of a record, in turn: it is a StoreError or the very array (white space says nothing)."""
+    folder_only(store)
+    stored = store.put("a", np.arange(5), {"scale": 3})
+    path = Path(store.location, "a", "whole.json")
+    whole = path.read_bytes()
+    found = 0
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            assert store.open("a") == stored
+        except StoreError:
+            found += 1
+    assert found > 0.8 * len(whole)
+    for content in (b"", b"[]", b"{}", b"null", b"[" * 100_000, whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        with pytest.raises(StoreError):
+            store.open("a")
+
+
+def test_records_of_the_version_without_seals_are_refused_in_one_line(store: Store) -> None:
+    folder_only(store)
+    path = Path(store.location, "a", "whole.json")
+    path.parent.mkdir()
+    path.write_text(
+        '{"attempt": "5f", "digest": "00", "dtype": "<i8", "facts": {}, "name": "a", "shape": [1], "shard_digests": ["00"], '
+        '"shard_rows": 1}'
+    )
+    with pytest.raises(StoreError, match=r"written by dpdist 0.1.0.*restore it from a backup, or delete"):
+        store.open("a")
+
+
+@pytest.fixture
+def vfat(tmp_path: Path) -> Iterator[Path]:
+    """A file system without hard links."""
+    image, folder = tmp_path / "image", tmp_path / "vfat"
+    folder.mkdir()
+    image.write_bytes(bytes(8 * 2**20))
+    made = subprocess.run(["mkfs.vfat", str(image)], capture_output=True, check=False) if shutil.which("mkfs.vfat") else None
+    if (
+        made is None
+        or subprocess.run(["mount", "-o", "loop", str(image), str(folder)], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("needs mkfs.vfat and the right to mount")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def raced_documents(folder: Path) -> list[bool]:
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(lambda i: Store(folder).create_document("only", {"by": i}), range(32)))
+
+
+def test_one_of_many_writers_is_the_first_on_a_file_system_without_hard_links(vfat: Path) -> None:
+    assert sum(raced_documents(vfat)) == 1
+    stored = Store(vfat).put("a", np.arange(9))
+    np.testing.assert_array_equal(Store(vfat).read(stored), np.arange(9))
+
+
+def test_one_of_many_writers_is_the_first_where_links_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refused)
+    assert sum(raced_documents(tmp_path)) == 1
+    monkeypatch.setattr("fcntl.flock", refused)
+    with pytest.raises(StoreError, match="neither hard links nor locks"):
+        Store(tmp_path).create_document("another", {})

@@ -1,0 +1,259 @@
+"""Small JSON documents and raw blocks under one root: a local folder or an object store.
+
+A document holds the digest of its own content, so one that was altered is refused and never used. It is written in one step:
+readers see the old one, the new one or none, never half of one.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import obstore
+import obstore.exceptions
+import obstore.store
+
+from dpdist.errors import StoreError
+from dpdist.threads import in_order
+
+SEAL = "digest"
+"""The key of a document's own digest."""
+FLEETING = ("scratch/", "leases/")
+"""Folders that nothing promised rests on: they need not survive a power loss."""
+_BRIEFLY: Any = {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=5)}
+
+
+class Documents:
+    """Documents and blocks under one root.
+
+    Args:
+        location: a folder, or an object store URL such as ``s3://bucket/prefix`` (credentials from the environment).
+        briefly: give up soon when an object store does not answer.
+    """
+
+    def __init__(self, location: str | Path, *, briefly: bool = False) -> None:
+        self.location = str(location)
+        self.is_local = "://" not in self.location
+        if self.is_local:
+            path = Path(location).expanduser().resolve()
+            path.mkdir(parents=True, exist_ok=True)
+            self.location = str(path)
+            self._objects: Any = obstore.store.LocalStore(path)
+        else:
+            self._objects = reached(self.location, briefly=briefly)
+
+    def write_document(self, name: str, content: dict[str, Any]) -> None:
+        """Write a small JSON document in one step. Raises: StoreError when it cannot be written."""
+        if not self.is_local:
+            self._put(name, _encoded(content))
+            return
+        path = Path(self.location, name)
+        with _draft(path, _encoded(content), lasting=not name.startswith(FLEETING)) as draft:
+            draft.replace(path)
+
+    def create_document(self, name: str, content: dict[str, Any]) -> bool:
+        """Write a document unless there is one; whether this call wrote it. Atomic between processes.
+
+        Raises: StoreError when it cannot be written.
+        """
+        try:
+            if self.is_local:
+                path = Path(self.location, name)
+                with _draft(path, _encoded(content), lasting=not name.startswith(FLEETING)) as draft:
+                    _place_once(draft, path)
+            else:
+                self._put(name, _encoded(content), mode="create")
+        except (FileExistsError, obstore.exceptions.AlreadyExistsError):
+            return False
+        return True
+
+    def read_document(self, name: str) -> dict[str, Any]:
+        """A JSON document. Raises: StoreError when it is missing, cannot be read or is not what was written."""
+        try:
+            loaded = json.loads(bytes(obstore.get(self._objects, name).bytes()))
+        except FileNotFoundError:
+            raise StoreError(f"{name!r} is not in the store {self.location}: missing or not whole") from None
+        except (ValueError, RecursionError):
+            raise StoreError(f"{name!r} in the store {self.location} is not readable JSON: it was altered") from None
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise StoreError(f"{name!r} in the store {self.location} could not be read: {reason(error)}") from None
+        if not isinstance(loaded, dict) or loaded.pop(SEAL, None) != _seal(loaded):
+            raise StoreError(
+                f"{name!r} in the store {self.location} was altered, or written by dpdist 0.1.0, which did not seal it; "
+                "restore it from a backup, or delete what it describes and run again"
+            )
+        return loaded
+
+    def has_document(self, name: str) -> bool:
+        """Whether the document is there. Raises: StoreError when the store cannot be asked."""
+        try:
+            obstore.head(self._objects, name)
+        except FileNotFoundError:
+            return False
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise StoreError(f"the store {self.location} could not be asked for {name!r}: {reason(error)}") from None
+        return True
+
+    def delete(self, name: str, *, first: str = "") -> None:
+        """Remove a document, or everything below a folder: what is named ``first`` before all else."""
+        if self.is_local:
+            _remove(Path(self.location, name), first)
+            return
+        paths = [name] if self.has_document(name) else [path for path, _, _ in self.listed(name)]
+        for path in sorted(paths, key=lambda p: p.rpartition("/")[2] != first):
+            with suppress(FileNotFoundError):
+                obstore.delete(self._objects, path)
+
+    def folders(self, name: str) -> list[str]:
+        """Names of the folders directly below a folder."""
+        found = obstore.list_with_delimiter(self._objects, prefix=name)["common_prefixes"]
+        return sorted(str(prefix).rstrip("/").rpartition("/")[2] for prefix in found)
+
+    def listed(self, name: str) -> list[tuple[str, int, str]]:
+        """Path, size and time of every object below a folder."""
+        pages: Iterable[Any] = obstore.list(self._objects, prefix=name)
+        return [(entry["path"], entry["size"], str(entry["last_modified"])) for page in pages for entry in page]
+
+    def sync(self, name: str) -> None:
+        """Put everything below a folder on the disk, and every folder on the way to it: it is there after a power loss.
+
+        An object store confirms each write when it is durable.
+        Raises: StoreError when the disk refuses; what was written may then be lost.
+        """
+        if not self.is_local:
+            return
+        root, top = Path(self.location), Path(self.location, name)
+        try:
+            found = list(top.rglob("*"))
+            for _ in in_order(_sync_path, [path for path in found if path.is_file()]):
+                pass
+            folders = [path for path in found if path.is_dir()] + [top]
+            for folder in sorted(folders, key=lambda path: -len(path.parts)):
+                _sync_path(folder)
+            for folder in [each for each in top.parents if each.is_relative_to(root)]:
+                _sync_path(folder)
+            for folder in root.parents:
+                with suppress(PermissionError):  # what others own was there before
+                    _sync_path(folder)
+        except OSError as error:
+            raise StoreError(f"{name!r} could not be synced to the disk of {self.location}: {error.strerror}") from None
+
+    def _put(self, name: str, data: Any, **options: Any) -> None:
+        try:
+            obstore.put(self._objects, name, data, **options)
+        except (FileExistsError, obstore.exceptions.AlreadyExistsError):
+            raise
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise StoreError(f"{name!r} could not be written to the store {self.location}: {reason(error)}") from None
+
+
+def reached(url: str, *, briefly: bool = False) -> Any:
+    """The object store at a URL; credentials come from the environment. Raises: StoreError for no URL of one."""
+    try:
+        return obstore.store.from_url(url, **({"retry_config": _BRIEFLY} if briefly else {}))
+    except Exception as error:  # noqa: BLE001 - obstore raises many types for a URL it does not know
+        raise StoreError(
+            f"{url!r} is no object store URL ({type(error).__name__}); give s3://bucket/prefix or a folder"
+        ) from None
+
+
+@contextmanager
+def _draft(path: Path, data: bytes, *, lasting: bool) -> Iterator[Path]:
+    """A temporary file beside ``path`` that holds the data, synced to disk if it has to last; gone afterwards."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            if lasting:
+                os.fsync(file.fileno())
+        yield draft
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise StoreError(f"{path} could not be written: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+"""What file systems without hard links answer."""
+
+
+def _place_once(draft: Path, path: Path) -> None:
+    """Give a finished draft its name unless something has it. Raises: FileExistsError."""
+    try:
+        os.link(draft, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _rename_once(draft, path)
+
+
+def _rename_once(draft: Path, path: Path) -> None:
+    """The same for file systems without hard links: renamed under a lock, which ends with the process that holds it."""
+    with path.with_name(".lock").open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:
+            raise StoreError(
+                f"the file system of {path.parent} has neither hard links nor locks, so of two writers none would be the first; "
+                "put the store on another file system or in an object store"
+            ) from None
+        if path.exists():
+            raise FileExistsError(path)
+        draft.rename(path)
+
+
+def _remove(path: Path, first: str) -> None:
+    """Remove a file or a folder. A straggling writer may keep a folder alive: the sweep removes it later."""
+    try:
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
+            return
+        if first:
+            for each in path.rglob(first):
+                each.unlink(missing_ok=True)
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise StoreError(f"{path} could not be removed: {error.strerror}") from None
+
+
+def _sync_path(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not path.is_dir():  # some file systems do not sync folders
+            raise
+    finally:
+        os.close(opened)
+
+
+def reason(error: Exception) -> str:
+    """What the operating system said, else the kind of error: object stores quote whole requests."""
+    return str(getattr(error, "strerror", None) or type(error).__name__)
+
+
+def _seal(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _encoded(content: dict[str, Any]) -> bytes:
+    plain = json.loads(json.dumps(content))  # as it will be read: tuples are lists, keys are text
+    return json.dumps({**plain, SEAL: _seal(plain)}, sort_keys=True, indent=1).encode()
