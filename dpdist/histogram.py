@@ -14,10 +14,11 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from dpdist.domain import OUTSIDE, Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
+from dpdist.records import HashedFile, Tags, hashed
 from dpdist.sizes import SIZES
 from dpdist.store import ArrayPlan, Store, StoredArray
 from dpdist.threads import in_order
@@ -43,6 +45,7 @@ class Source:
 
     Attributes:
         files: data files in order, with the SHA-256 of their bytes.
+        tags: for each file, what its blocks must be when they are read.
         columns: attribute name -> column name, where they differ.
         header: column names of CSV files without a header row; empty when there is one.
         person: column that identifies the person behind a record; None when bounds are declared, not enforced.
@@ -54,6 +57,7 @@ class Source:
     header: tuple[str, ...] = ()
     person: str | None = None
     most_records: int = 1
+    tags: tuple[Tags, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def digest(self) -> str:
@@ -101,7 +105,8 @@ def source_of(
     strange = [path.name for path in paths if _kind(path) is None]
     if strange:
         raise InvalidSpec(f"records in {strange[0]!r} cannot be read: allowed are .parquet, .csv and .csv.gz")
-    files = tuple((str(path), digest) for path, digest in zip(paths, in_order(_file_digest, paths), strict=True))
+    found = list(in_order(hashed, paths))
+    files = tuple((str(path), digest) for path, (digest, _) in zip(paths, found, strict=True))
     seen: dict[str, str] = {}
     for path, digest in files:
         if digest in seen:
@@ -110,7 +115,7 @@ def source_of(
                 "remove one of them"
             )
         seen[digest] = path
-    return Source(files, columns, header, person, most_records)
+    return Source(files, columns, header, person, most_records, tuple(tags for _, tags in found))
 
 
 def count(
@@ -149,8 +154,8 @@ def count(
         if source.person is not None:
             tasks, tally = parts, _count_by_person(source, domain, counter, engine, parts, on_done)
         else:
-            groups = list(enumerate(_grouped(_partitions(source), parts)))
-            counted = engine.map(partial(_count_partitions, source, domain, counter), groups, on_done=on_done)
+            bare, groups = _without_files(source), list(enumerate(_grouped(_partitions(source), parts)))
+            counted = engine.map(partial(_count_partitions, bare, domain, counter), groups, on_done=on_done)
             tasks, tally = len(groups), sum(counted, Tally())
         stored = _summed(counter, plan, engine, tally, tasks)
     finally:
@@ -267,18 +272,29 @@ def _count_digest(source: Source, domain: Domain, tables: tuple[tuple[int, ...],
     return hashlib.sha256(f"{source.digest}{json.dumps([facts, tables])}".encode()).hexdigest()[:32]
 
 
-Partition = tuple[str, int | None]
-"""A file and, for Parquet, one of its row groups."""
+class Partition(NamedTuple):
+    """A file and, for Parquet, one of its row groups."""
+
+    path: str
+    group: int | None
+    tags: Tags
 
 
 def _partitions(source: Source) -> list[Partition]:
     out: list[Partition] = []
-    for path, _ in source.files:
+    for (path, _), tags in zip(source.files, source.tags, strict=True):
         if _kind(Path(path)) == "parquet":
-            out += [(path, group) for group in range(pyarrow.parquet.ParquetFile(path).num_row_groups)]
+            with HashedFile(path, tags) as file:
+                groups = pyarrow.parquet.ParquetFile(file).num_row_groups
+            out += [Partition(path, group, tags) for group in range(groups)]
         else:
-            out.append((path, None))
+            out.append(Partition(path, None, tags))
     return out
+
+
+def _without_files(source: Source) -> Source:
+    """How records are read, for tasks that are told which files are theirs."""
+    return replace(source, files=(), tags=())
 
 
 def _grouped(items: list[Partition], groups: int) -> list[list[Partition]]:
@@ -316,8 +332,8 @@ def _sum_range(counter: Counter, plan: ArrayPlan, tasks: int, shards: range) -> 
 def _count_by_person(
     source: Source, domain: Domain, counter: Counter, engine: Engine, buckets: int, on_done: OnDone | None
 ) -> Tally:
-    partitions = list(enumerate(_partitions(source)))
-    dealt = engine.map(partial(_deal_partition, source, domain, counter.folder, buckets), partitions, on_done=on_done)
+    bare, partitions = _without_files(source), list(enumerate(_partitions(source)))
+    dealt = engine.map(partial(_deal_partition, bare, domain, counter.folder, buckets), partitions, on_done=on_done)
     counted = engine.map(partial(_count_bucket, source.most_records, counter), list(range(buckets)), on_done=on_done)
     return sum(dealt + counted, Tally())
 
@@ -376,22 +392,32 @@ def _person_digests(table: pa.Table, source: Source, path: str) -> NDArray[np.ui
 
 def _tables(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
     """The needed columns of a partition, in bounded batches."""
-    path, group = partition
     wanted = [source.columns.get(a.name, a.name) for a in domain.attributes] + ([source.person] if source.person else [])
-    if group is not None:
-        file = pyarrow.parquet.ParquetFile(path)
-        for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=wanted):
-            yield pa.Table.from_batches([batch])
+    if partition.group is not None:
+        with HashedFile(partition.path, partition.tags) as file:
+            parquet = pyarrow.parquet.ParquetFile(file)
+            for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[partition.group], columns=wanted):
+                yield pa.Table.from_batches([batch])
         return
     texts = [source.columns.get(a.name, a.name) for a in domain.attributes if a.categories]
     types = dict.fromkeys(texts + ([source.person] if source.person else []), pa.string())
-    with pyarrow.csv.open_csv(
-        path,
-        read_options=pyarrow.csv.ReadOptions(column_names=list(source.header) or None, block_size=16 * 2**20),
-        convert_options=pyarrow.csv.ConvertOptions(include_columns=wanted, column_types=types, strings_can_be_null=False),
-    ) as reader:
+    with (
+        HashedFile(partition.path, partition.tags) as file,
+        pyarrow.csv.open_csv(
+            _unpacked(file, partition.path),
+            read_options=pyarrow.csv.ReadOptions(column_names=list(source.header) or None, block_size=16 * 2**20),
+            convert_options=pyarrow.csv.ConvertOptions(
+                include_columns=wanted, column_types=types, strings_can_be_null=False
+            ),
+        ) as reader,
+    ):
         for batch in reader:
             yield pa.Table.from_batches([batch])
+
+
+def _unpacked(file: HashedFile, path: str) -> pa.NativeFile:
+    plain = pa.PythonFile(file, mode="r")
+    return pa.CompressedInputStream(plain, "gzip") if path.lower().endswith(".gz") else plain
 
 
 def _cells(table: pa.Table, source: Source, domain: Domain, path: str) -> tuple[NDArray[np.int64], Tally]:
@@ -431,13 +457,14 @@ def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[ND
 
 def _check_columns(source: Source, domain: Domain) -> None:
     path = source.files[0][0]
-    if _kind(Path(path)) == "parquet":
-        found = pyarrow.parquet.read_schema(path).names
-    elif source.header:
-        found = list(source.header)
-    else:
-        with pyarrow.csv.open_csv(path) as reader:
-            found = reader.schema.names
+    with HashedFile(path, source.tags[0]) as file:
+        if _kind(Path(path)) == "parquet":
+            found = pyarrow.parquet.read_schema(file).names
+        elif source.header:
+            found = list(source.header)
+        else:
+            with pyarrow.csv.open_csv(_unpacked(file, path)) as reader:
+                found = reader.schema.names
     wanted = [source.columns.get(a.name, a.name) for a in domain.attributes] + ([source.person] if source.person else [])
     missing = [column for column in wanted if column not in found]
     if missing:
@@ -449,11 +476,6 @@ def _kind(path: Path) -> str | None:
     if name.endswith(".parquet"):
         return "parquet"
     return "csv" if name.endswith((".csv", ".csv.gz")) else None
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_records(table: pa.Table, folder: Path) -> Path:

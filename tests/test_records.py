@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from dpdist import engine, histogram, records
+from dpdist.errors import InvalidInput
+from dpdist.histogram import source_of
+from dpdist.privacy.ledger import opened
+from dpdist.records import BLOCK_BYTES, HashedFile, hashed
+from dpdist.store import Store
+from tests import small
+from tests.test_histogram import DOMAIN, truth
+
+
+def test_any_part_of_a_file_comes_back(tmp_path: Path) -> None:
+    path, state = tmp_path / "x", np.random.default_rng(0)
+    for size in (0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, 2 * BLOCK_BYTES + 17):
+        data = state.bytes(size)
+        path.write_bytes(data)
+        file, plain = HashedFile(str(path), hashed(path)[1]), io.BytesIO(data)
+        for _ in range(30):
+            start, length = int(state.integers(0, size + 2)), int(state.integers(0, size + 2))
+            assert file.seek(start) == plain.seek(start)
+            assert file.read(length) == plain.read(length)
+        file.seek(-size // 2, os.SEEK_END)
+        plain.seek(-size // 2, os.SEEK_END)
+        assert file.read() == plain.read()
+
+
+def test_no_altered_bit_is_ever_read(tmp_path: Path) -> None:
+    path, state = tmp_path / "x", np.random.default_rng(1)
+    data = state.bytes(2 * BLOCK_BYTES + 5)
+    path.write_bytes(data)
+    _, tags = hashed(path)
+    for place in (0, BLOCK_BYTES - 1, BLOCK_BYTES, 2 * BLOCK_BYTES, len(data) - 1):
+        altered = bytearray(data)
+        altered[place] ^= 1 << int(state.integers(8))
+        path.write_bytes(altered)
+        with HashedFile(str(path), tags) as file:
+            file.seek(place)
+            with pytest.raises(InvalidInput, match="x was changed or replaced"):
+                file.read(1)
+    swapped = data[BLOCK_BYTES : 2 * BLOCK_BYTES] + data[:BLOCK_BYTES] + data[2 * BLOCK_BYTES :]
+    for other in (swapped, data[:-1], b"", data + b"x"):
+        path.write_bytes(other)
+        with HashedFile(str(path), tags) as file, pytest.raises(InvalidInput, match="was changed or replaced"):
+            file.read()
+
+
+def written(table: pa.Table, path: Path) -> None:
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path, row_group_size=500)
+    else:
+        plain = io.BytesIO()
+        pyarrow.csv.write_csv(table, plain)
+        path.write_bytes(gzip.compress(plain.getvalue()) if path.suffix == ".gz" else plain.getvalue())
+
+
+def replaced_whole(path: Path, other: Path) -> None:
+    other.replace(path)
+
+
+def rewritten_in_place(path: Path, other: Path) -> None:
+    path.write_bytes(other.read_bytes())
+
+
+def removed(path: Path, other: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("form", ["x.parquet", "x.csv", "x.csv.gz"])
+@pytest.mark.parametrize("change", [replaced_whole, rewritten_in_place, removed])
+@pytest.mark.parametrize("person", [None, "person"])
+def test_records_replaced_after_they_were_hashed_are_not_counted(
+    tmp_path: Path, form: str, change: Callable[[Path, Path], None], person: str | None
+) -> None:
+    """Nothing is kept under the name of the first content, which is then counted as it is."""
+    path, other, saved = tmp_path / form, tmp_path / "other", tmp_path / "saved"
+    table = small.records()
+    written(table, path)
+    shutil.copy(path, saved)
+    source = source_of(path, columns={}, person=person, most_records=9)
+    written(table[:300], tmp_path / f"small-{form}")
+    (tmp_path / f"small-{form}").rename(other)
+    change(path, other)
+    store = Store(tmp_path / "store")
+    with pytest.raises(InvalidInput, match="was changed or replaced since this run hashed it; the run charged nothing"):
+        histogram.count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch")
+    assert not store.folders("histograms")
+    saved.replace(path)
+    stored, _ = histogram.count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch")
+    np.testing.assert_array_equal(store.read(stored), truth(table))
+
+
+def test_a_release_of_replaced_records_charges_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file changes between two tasks of the count, and comes back before anybody could look again."""
+    path = small.write(home.parent / "data")
+    data = home.parent / "data" / "records.parquet"
+    original, table = data.read_bytes(), small.records()
+    pyarrow.parquet.write_table(table.slice(0, 300), home.parent / "few.parquet")
+    reading = histogram._tables
+
+    def swapped(source: object, domain: object, partition: histogram.Partition) -> object:
+        data.write_bytes((home.parent / "few.parquet").read_bytes() if partition.group == 1 else original)
+        try:
+            return iter(list(reading(source, domain, partition)))  # type: ignore[arg-type]
+        finally:
+            data.write_bytes(original)
+
+    monkeypatch.setattr("dpdist.histogram._tables", swapped)
+    with pytest.raises(InvalidInput, match="was changed or replaced"):
+        small.run(path, home)
+    with opened(home) as ledger:
+        assert not ledger.budgets()
+    monkeypatch.setattr("dpdist.histogram._tables", reading)
+    assert small.run(path, home).tally.read == table.num_rows
+
+
+def test_tags_show_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"records")
+    _, tags = hashed(path)
+    assert tags.key.hex() not in repr(tags)
+    assert repr(tags.key) not in repr(tags)
+    assert hashed(path)[1].tags != tags.tags
+    assert len(tags.tags) == records.TAG_BYTES
