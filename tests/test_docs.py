@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "guides").glob("*.md")])
+HANGS = 1800
+"""Seconds after which a command is taken to hang."""
 BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -40,7 +42,7 @@ def test_blocks_run(page: Path, tmp_path: Path) -> None:
         elif kind in ("sh", "python"):
             command = ["bash", "-euc", text] if kind == "sh" else [sys.executable, "-c", text]
             done = subprocess.run(
-                command, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=200
+                command, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=HANGS
             )
             assert (done.returncode != 0) == (options == "fails"), f"{text}\n{done.stdout}\n{done.stderr}"
             if options == "fails":
@@ -49,12 +51,17 @@ def test_blocks_run(page: Path, tmp_path: Path) -> None:
             assert kind == "text", kind
 
 
+def built(folder: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    """The strict build of a folder's documentation. Not quiet: then it would hear no warning, and never fail."""
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=HANGS)
+
+
 def test_the_site_builds(tmp_path: Path) -> None:
     """Strictly: a broken link, an unknown page or a name that the reference does not find fails."""
     pytest.importorskip("mkdocs", reason="needs the PyPI packages mkdocs-material and mkdocstrings[python]")
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=200)
+    done = built(ROOT, tmp_path / "site")
     assert done.returncode == 0, done.stdout + done.stderr
     reference = (tmp_path / "site" / "reference" / "index.html").read_text()
     for name in ("dpdist.run", "dpdist.strategies.coa.coa", "dpdist.workloads.tall", "dpdist.errors.BudgetExceeded"):
@@ -64,3 +71,22 @@ def test_the_site_builds(tmp_path: Path) -> None:
     for page in pages:
         text = page.read_text()
         assert "fonts.googleapis.com" not in text, page
+
+
+def test_the_strict_build_hears_of_broken_links_and_anchors(tmp_path: Path) -> None:
+    """With the site's own settings, over two pages that link to what is not there."""
+    pytest.importorskip("mkdocs", reason="needs the PyPI packages mkdocs-material and mkdocstrings[python]")
+    whole = re.sub(r"^(plugins|nav):\n(?:[ -].*\n)*", "", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    (tmp_path / "mkdocs.yml").write_text(whole)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# Start\n\n[there](other.md#here)\n")
+    (tmp_path / "docs" / "other.md").write_text("# Here\n\n[back](index.md)\n")
+    assert built(tmp_path, tmp_path / "site").returncode == 0
+    (tmp_path / "docs" / "index.md").write_text(
+        "# Start\n\n[there](other.md#nowhere)\n\n[gone](gone.md)\n\n[out](../out.md)\n"
+    )
+    done = built(tmp_path, tmp_path / "site")
+    assert done.returncode == 1
+    assert "does not contain an anchor '#nowhere'" in done.stderr
+    assert "'gone.md'" in done.stderr
+    assert "'../out.md'" in done.stderr

@@ -286,7 +286,8 @@ def discrete_gaussian(key: bytes, scale: Fraction | int, *, start: int = 0, coun
     Args:
         key: 32 secret bytes; one key for one release, never for two.
         scale: the exact rational parameter, in (0, 2^50], numerator and denominator at most 2^57.
-        start, count: addresses of the wanted samples.
+        start: address of the first wanted sample.
+        count: how many are wanted.
         threads: for large counts; does not change a single sample.
     Returns: (count,) int64.
     Source: Canonne, Kamath, Steinke 2020 (definition and rho = Delta^2 / (2 scale^2)); Karney 2016 (decomposition).

@@ -237,20 +237,24 @@ def reduced(workload: Workload, stops: Matrix) -> Workload:
 def measured(x: Matrix, workload: Workload, lattice: AdaptiveLattice, budget: Loss, key: bytes) -> Matrix:
     """Everything that is measured as one int64 vector: the buckets' number k and stops, the number p of the tree's rows, their
     first and last buckets and weights, the noisy totals."""
-    noise = lattice.partition_noise(budget)
-    costs = interval_costs(x)
-    drawn = noise.draw(key, count=sum(c.size for c in costs))
-    each = bucket_price(lattice, budget)
-    noisy, start = [], 0
-    for exact in costs:
-        noisy.append(exact + drawn[start : start + exact.size] + each)
-        start += exact.size
-    stops = partition(noisy)
+    stops = noisy_partition(x, lattice, budget, key)
     ends, weights = best_tree(reduced(workload, stops).gram())
     totals = np.diff(np.concatenate([[0], np.cumsum(x.astype(np.int64))])[np.concatenate([[0], stops])])
     exact = weights * ListedRanges(stops.size, ends).matvec(totals)
     added = lattice.noise(budget).draw(key, start=TOTALS_FROM, count=exact.size)
     return np.concatenate([[stops.size], stops, [weights.size], *ends.T, weights, exact + added]).astype(np.int64)
+
+
+def noisy_partition(x: Matrix, lattice: AdaptiveLattice, budget: Loss, key: bytes) -> Matrix:
+    """Ends of the buckets, (k,): the partition of least noisy cost."""
+    costs = interval_costs(x)
+    drawn = lattice.partition_noise(budget).draw(key, count=sum(c.size for c in costs))
+    each = bucket_price(lattice, budget)
+    noisy, start = [], 0
+    for exact in costs:
+        noisy.append(exact + drawn[start : start + exact.size] + each)
+        start += exact.size
+    return partition(noisy)
 
 
 def bucket_price(lattice: AdaptiveLattice, budget: Loss) -> int:

@@ -62,7 +62,8 @@ def tall(
     Args:
         source: says its ``shape`` (m, n) and gives rows by ``read(start, stop)``: ``dpdist.store.zarr_rows(location)``, or
             ``dpdist.operators.Generated(shape, function)`` for rows that are never stored.
-        domain, names: as in ``explicit``.
+        domain: as in ``explicit``.
+        names: as in ``explicit``.
     Raises: InvalidInput for entries that are no finite numbers.
     """
     return _workload(Tall(source), domain, names, title)

@@ -23,6 +23,7 @@ from dpdist.strategies.dawa import (
     interval_costs,
     longest,
     measured,
+    noisy_partition,
     partition,
     read,
     reduced,
@@ -106,7 +107,7 @@ def test_the_partition_keeps_its_share_of_epsilon() -> None:
                 tightest = max(tightest, ratio)
     assert 0.1 * share < tightest <= share
     for x in ((0, 0), (5, 1), (11, 0)):
-        made = [int(measured(np.array(x), workload, lattice, budget, key(i))[0]) == 1 for i in range(1500)]
+        made = [noisy_partition(np.array(x), lattice, budget, key(i)).size == 1 for i in range(1500)]
         chance = chances[x]
         assert abs(np.mean(made) - chance) < 5 * math.sqrt(chance * (1 - chance) / 1500) + 1e-3  # fails once in 1e6
 
@@ -170,14 +171,14 @@ def error(x: np.ndarray, epsilon: Fraction, draws: int) -> float:
 def test_plateaus_are_found_and_cost_less_than_any_fixed_strategy() -> None:
     x = np.repeat([400, 0, 900, 30], 32)
     epsilon = Fraction(1, 20)
-    found = error(x, epsilon, 12)
+    found = error(x, epsilon, 5)
     workload = all_ranges(x.size)
     trees = hierarchical((128,), workload, branching=None, norm="l1")
     fixed = [s.workload_cost for s in (identity(128, workload, norm="l1"), trees)]
     others = min(fixed) / workload.shape[0] / float(epsilon) ** 2
     assert found < 0.6 * others
     rough = np.tile([0, 2000], 64)
-    assert error(rough, epsilon, 4) > 0.5 * others  # where no two neighbours are alike, it does not help
+    assert error(rough, epsilon, 2) > 0.5 * others  # where no two neighbours are alike, it does not help
 
 
 def test_much_budget_gives_the_truth() -> None:

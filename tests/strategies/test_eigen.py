@@ -100,16 +100,35 @@ def test_progress_is_told() -> None:
     assert seen[-1].gap <= 1e-6
 
 
+def compared_with_full(name: str, cells: int, shape: tuple[int, ...]) -> list[float]:
+    """By how much separation and 6 % principal vectors raise the RMSE, and the full design's over the bound."""
+    gram = all_ranges(cells).gram() if name == "ranges" else marginals(shape, 2).gram()
+    full = eigen_design(gram)
+    others = (eigen_design(gram, group_size=16), eigen_design(gram, principal=round(0.06 * cells)))
+    costs = [np.sqrt(other.workload_cost / full.workload_cost) - 1 for other in others]
+    return [*costs, np.sqrt(full.workload_cost / full.lower_bound) - 1]
+
+
+def test_figures_of_the_paper_at_256_cells() -> None:
+    """The small form of 2,048 cells; 6 % of few principal vectors cost a little more."""
+    separated, leading, above = compared_with_full("ranges", 256, ())
+    assert separated < 0.05
+    assert leading == pytest.approx(0.134, abs=0.01)
+    assert -1e-9 <= above < 0.3
+    separated, leading, above = compared_with_full("marginals", 256, (8, 8, 4))
+    assert 0.02 < separated < 0.12
+    assert leading == pytest.approx(0.016, abs=0.015)
+    assert -1e-9 <= above < 0.3
+
+
+@pytest.mark.slow
 def test_figures_of_the_paper_at_2048_cells() -> None:
     """Section 5.2 and Table 2, as ratios of RMSE: 1.3 of the bound; separation by 16: +5 % on ranges, +11 % on marginals;
     6 % principal vectors: +10 % on ranges, +0 % on marginals. Separation on 1-D ranges is better here (+0.1 %). Marginals have
     equal eigenvalues, whose eigenvectors are LAPACK's choice: separation costs 11 to 15 % on the processors seen."""
-    results = {}
-    for name, gram in (("ranges", all_ranges(2048).gram()), ("marginals", marginals((8, 16, 16), 2).gram())):
-        full = eigen_design(gram)
-        others = (eigen_design(gram, group_size=16), eigen_design(gram, principal=123))
-        results[name] = [np.sqrt(other.workload_cost / full.workload_cost) - 1 for other in others]
-        assert 1 - 1e-9 <= np.sqrt(full.workload_cost / full.lower_bound) < 1.3
+    results = {name: compared_with_full(name, 2048, (8, 16, 16)) for name in ("ranges", "marginals")}
+    for *_, above in results.values():
+        assert -1e-9 <= above < 0.3
     assert results["ranges"][0] < 0.05
     assert results["ranges"][1] == pytest.approx(0.10, abs=0.01)
     assert 0.08 < results["marginals"][0] < 0.18
