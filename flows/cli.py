@@ -1,4 +1,4 @@
-"""The command line. Exit codes: 0 done, 1 refused or failed (one clear line), 2 wrong usage, 130 interrupted."""
+"""The command line. Exit codes: 0 done, 1 refused or failed (one clear line), 2 wrong usage, 130 interrupted, 143 terminated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from dpdist.spec import ReleaseSpec, json_schema, load
 from dpdist.strategies.base import Norm
 from dpdist.strategies.planner import considered, planned_effort, why_not
 from dpdist.workloads import Workload
-from flows import pictures, settings
+from flows import children, pictures, settings
+from flows.entry import guarded
 from flows.periods import Every, periods
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help=__doc__)
@@ -57,7 +58,8 @@ Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
 def common(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks and Prefect's log")] = False) -> None:
     """Publish differentially private aggregates.
 
-    Exit codes: 0 done, 1 refused or failed (one clear line; --debug shows the traceback), 2 wrong usage, 130 interrupted.
+    Exit codes: 0 done, 1 refused or failed (one clear line; --debug shows the traceback), 2 wrong usage, 130 interrupted,
+    143 terminated.
     """
     settings.configure(stages.state_folder(), debug=debug)
     if debug:
@@ -115,6 +117,7 @@ def run(spec: SpecPath, period: Period = None, engine_address: EngineAddress = N
     started = time.monotonic()
     with _progress() as tell:
         tell("start", "starting the embedded flow server")
+        children.end_with_this_process()
         from flows.release import watched
 
         done = watched(tell, str(spec), _day(period), engine_address, home)
@@ -286,9 +289,6 @@ def main() -> None:
             raise
         err.print(f"[bold red]error:[/] {error}", soft_wrap=True, markup=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        err.print("interrupted; run the same command again to go on where it stopped")
-        sys.exit(130)
 
 
 COUNTED = re.compile(r"([\d,]+) of ([\d,]+) ")
@@ -502,4 +502,4 @@ def _shown(path: Path | str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    guarded(main)

@@ -1,0 +1,106 @@
+"""Every end of a run ends its processes and says how to go on. Real processes, small ones; the whole command in a slow test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dpdist.privacy import keys
+from flows import children
+from tests import small
+
+PARENT = """
+import os, subprocess, sys, time
+from flows import children
+children.end_with_this_process()
+quiet = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
+for program in ("import time; print(1, flush=True); time.sleep(600)", quiet):
+    child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True, stdout=subprocess.PIPE)
+    child.stdout.readline()
+print(os.environ[children.MARK], flush=True)
+sys.stdin.read()
+"""
+COMMAND = """
+import time
+from flows.entry import guarded
+guarded(lambda: (print("started", flush=True), time.sleep(600)))
+"""
+
+
+def gone(mark: str) -> bool:
+    """Whether no process of a run is left, within the time that ending them may take."""
+    for _ in range(600):
+        if not children.marked(mark):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
+def test_processes_end_with_their_parent(end: signal.Signals | None) -> None:
+    """A child of a session of its own, and one that ignores SIGTERM; the parent is killed, terminated, or ends by itself."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    mark = parent.stdout.readline().strip()
+    assert len(children.marked(mark)) == 3  # the two, and the program that watches
+    if end is not None:
+        parent.send_signal(end)
+    parent.communicate()
+    assert gone(mark)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
+)
+def test_a_signal_says_how_to_go_on(number: signal.Signals, code: int, word: str) -> None:
+    command = subprocess.Popen([sys.executable, "-c", COMMAND], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert command.stdout is not None
+    assert command.stdout.readline() == "started\n"
+    command.send_signal(number)
+    _, told = command.communicate()
+    assert (command.returncode, told) == (code, f"{word}; run the same command again to go on where it stopped\n")
+
+
+def test_an_interrupt_that_the_command_line_turned_into_an_exit_code_says_it_too() -> None:
+    program = "import sys\nfrom flows.entry import guarded\nguarded(lambda: sys.exit(130))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert "run the same command again" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_the_command_ends_prefect_and_dask(tmp_path: Path, number: signal.Signals) -> None:
+    """Amid the count, with the embedded server and the local cluster running."""
+    home = tmp_path / "home"
+    keys.initialise(home)
+    small.write(tmp_path / "data")
+    environment = {**os.environ, "DPDIST_HOME": str(home)}
+    command = [sys.executable, "-m", "flows.entry", "run", "data/release.yaml"]
+    run = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert run.stderr is not None
+    next(line for line in run.stderr if line.startswith("count:"))
+    run.send_signal(number)
+    _, told = run.communicate()
+    assert run.returncode == {signal.SIGTERM: 143, signal.SIGKILL: -9, signal.SIGINT: 130}[number]
+    assert number == signal.SIGKILL or "run the same command again" in told
+    of_home = f"DPDIST_HOME={home}".encode()
+    for _ in range(600):
+        left = [entry for entry in Path("/proc").glob("[0-9]*") if of_home in _environment(entry)]
+        if not left:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{len(left)} processes are left")
+
+
+def _environment(entry: Path) -> bytes:
+    try:
+        return (entry / "environ").read_bytes()
+    except OSError:
+        return b""
