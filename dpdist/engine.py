@@ -1,6 +1,7 @@
 """Where tasks run: in this process, on a local Dask cluster, or on an existing one. This and ``local_cluster`` import distributed.
 
-Tasks take references and write their results to the store; what they return is small. They may run twice.
+Tasks take references and write their results to the store; what they return is small, and goes through the store, too: the scheduler
+sees no count and no digest of one. They may run twice.
 """
 
 from __future__ import annotations
@@ -8,18 +9,20 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property, lru_cache, partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 import cloudpickle
 import numpy as np
 import threadpoolctl
 
-from dpdist.errors import EngineError, OutOfMemory
+from dpdist.errors import DpdistError, EngineError, OutOfMemory, TaskFailed
 from dpdist.threads import cores
 
 _T = TypeVar("_T")
@@ -52,7 +55,7 @@ class Engine:
         workers: how many tasks run at once.
         memory_bytes: what one task may use.
         threads: BLAS threads of a heavy task that runs in this process.
-        exchange: takes functions, arguments and results beyond ``LARGE_BYTES`` past the scheduler; None: they go through it.
+        exchange: takes results, and functions and arguments beyond ``LARGE_BYTES``, past the scheduler; None: they go through it.
     """
 
     def __init__(
@@ -111,9 +114,9 @@ class Engine:
 
     @contextmanager
     def _past_the_scheduler(self, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-        """The function, or a small one that fetches it where it runs and leaves large results behind."""
+        """A small function that fetches this one where it runs and leaves results behind, in the exchange."""
         if self.exchange is None:
-            yield function
+            yield partial(_without_data, function)
             return
         folder = self.exchange.scratch()
         try:
@@ -185,23 +188,28 @@ class Engine:
 
 
 LARGE_BYTES = 2**20
-"""Pickled functions, arguments and results beyond this go through the store."""
+"""Pickled functions and arguments beyond this go through the store."""
 TASKS_AHEAD = 8
 """Tasks that the scheduler holds for each worker: enough to keep it busy, few enough to lose nothing."""
 POLL_SECONDS = 5
 WITHOUT_WORKERS_SECONDS = 120
 
 
+SALT_BYTES = 16
+
+
 class _Kept:
     """A pickled object in the exchange, fetched once in a process."""
 
     def __init__(self, exchange: Exchange, folder: str, name: str, data: bytes) -> None:
+        data = os.urandom(SALT_BYTES) + data  # the digest travels: it must not tell what is kept
         self._exchange, self._name, self._size = exchange, f"{folder}/{name}", len(data)
         self._digest = exchange.put_block(self._name, np.frombuffer(data, dtype=np.uint8))
 
     def fetch(self) -> Any:
         """The object, from the exchange. The digest travelled apart: only what was put there is unpickled."""
-        return pickle.loads(self._exchange.get_block(self._name, (self._size,), np.uint8, self._digest).tobytes())
+        data = self._exchange.get_block(self._name, (self._size,), np.uint8, self._digest)
+        return pickle.loads(data[SALT_BYTES:].tobytes())
 
     def __hash__(self) -> int:
         return hash(self._name)
@@ -219,8 +227,35 @@ def _unpickled(kept: _Kept) -> Any:
 
 
 def _by_reference(exchange: Exchange, folder: str, function: Callable[[Any], Any], item: Any) -> Any:
-    """function(item) where it runs; a large result is left in the exchange."""
-    return _kept_if_large(exchange, folder, function(item))
+    """function(item) where it runs; its result, if it has one, is left in the exchange."""
+    found = _without_data(function, item)
+    return None if found is None else _Kept(exchange, folder, uuid.uuid4().hex, cloudpickle.dumps(found))
+
+
+def _without_data(function: Callable[[Any], _T], item: Any) -> _T:
+    """function(item). Raises: errors of dpdist as they are, TaskFailed for all others.
+
+    Workers log errors and the scheduler keeps them: what other libraries write into theirs may quote a record, and so may the
+    errors behind an error.
+    """
+    failure: DpdistError
+    try:
+        return function(item)
+    except DpdistError as error:
+        failure = error
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        failure = TaskFailed(failed_at(error))
+    failure.__context__ = failure.__cause__ = None
+    raise failure
+
+
+def failed_at(error: BaseException) -> str:
+    """The type of an error and the line of code that raised it: nothing of its text."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return (
+        f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}; its text is not shown, it may quote records: "
+        "run again with --debug, and report it"
+    )
 
 
 def _kept_if_large(exchange: Exchange, folder: str, item: Any) -> Any:

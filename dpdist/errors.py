@@ -22,13 +22,13 @@ class NotPositiveDefinite(InvalidInput):
 class UnknownValue(DpdistError):
     """A record holds a value outside its declared domain and the attribute says ``outside: error``."""
 
-    def __init__(self, attribute: str, rows: int, source: str) -> None:
-        super().__init__(attribute, rows, source)
-        self.attribute, self.rows, self.source = attribute, rows, source
+    def __init__(self, attribute: str, source: str) -> None:  # how many records it were is private
+        super().__init__(attribute, source)
+        self.attribute, self.source = attribute, source
 
     def __str__(self) -> str:
         return (
-            f"{self.source} holds values of {self.attribute!r} outside its declared domain; "  # how many is private
+            f"{self.source} holds values of {self.attribute!r} outside its declared domain; "
             f"declare the value, or set 'outside: clip' or 'outside: drop' for {self.attribute!r}"
         )
 
@@ -76,6 +76,10 @@ class ReleaseConflict(LedgerError):
 
 class EngineError(DpdistError):
     """The cluster that runs the tasks cannot be reached, or went away. Every stage can be run again."""
+
+
+class TaskFailed(DpdistError):
+    """Something raised an error that dpdist does not know. Its text is left out: it may quote records."""
 
 
 class OutOfMemory(DpdistError):

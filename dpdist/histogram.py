@@ -4,13 +4,14 @@ Sources are Parquet and CSV files (plain or gz) and folders of them. Each task c
 histogram; a second round sums the partials shard by shard. A histogram that does not fit in a worker's memory is counted
 sparsely: tasks write (position, count) pairs, dealt out by ranges of positions. When a person column bounds contributions,
 records are first dealt into buckets by a hash of the person, so that all records of one person meet in one task whatever
-file they are in.
+file they are in. The hash has a key of the run, which exists in memory only: what a killed run leaves names nobody.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from dpdist.domain import OUTSIDE, Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
+from dpdist.reading import reading
 from dpdist.records import HashedFile, Tags, hashed
 from dpdist.sizes import SIZES
 from dpdist.store import ArrayPlan, Store, StoredArray
@@ -37,6 +39,8 @@ from dpdist.threads import in_order
 
 BATCH_ROWS = 250_000
 PARTS_A_WORKER = 4
+PersonType = Literal["text", "integer"]
+"""How persons are told apart: by their text as it is, or as whole numbers (1 is 01)."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Source:
         header: column names of CSV files without a header row; empty when there is one.
         person: column that identifies the person behind a record; None when bounds are declared, not enforced.
         most_records: records kept of each person when ``person`` is set.
+        person_type: of the person column in all files; None takes that of the first file.
     """
 
     files: tuple[tuple[str, str], ...]
@@ -58,6 +63,7 @@ class Source:
     person: str | None = None
     most_records: int = 1
     tags: tuple[Tags, ...] = field(default=(), repr=False, compare=False)
+    person_type: PersonType | None = None
 
     @property
     def digest(self) -> str:
@@ -68,6 +74,7 @@ class Source:
             self.header,
             self.person,
             self.most_records,
+            *([self.person_type] if self.person_type else []),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
@@ -97,6 +104,7 @@ def source_of(
     header: tuple[str, ...] = (),
     person: str | None = None,
     most_records: int = 1,
+    person_type: PersonType | None = None,
 ) -> Source:
     """The files behind a path: one file, or every .parquet, .csv and .csv.gz file of a folder."""
     paths = sorted(p for p in location.rglob("*") if _kind(p) is not None) if location.is_dir() else [location]
@@ -115,7 +123,7 @@ def source_of(
                 "remove one of them"
             )
         seen[digest] = path
-    return Source(files, columns, header, person, most_records, tuple(tags for _, tags in found))
+    return Source(files, columns, header, person, most_records, tuple(tags for _, tags in found), person_type)
 
 
 def count(
@@ -142,6 +150,8 @@ def count(
         stored = store.open(name)
         return stored, Tally(**stored.facts["private_tally"])
     _check_columns(source, domain)
+    if source.person is not None and source.person_type is None:
+        source = replace(source, person_type=_first_person_type(source, source.person))
     if domain.cells >= 2**63:
         raise InvalidInput(f"a domain has up to 2^63 cells, found {float(domain.cells):.3g}; use fewer attributes")
     work = store.scratch()
@@ -284,7 +294,7 @@ def _partitions(source: Source) -> list[Partition]:
     out: list[Partition] = []
     for (path, _), tags in zip(source.files, source.tags, strict=True):
         if _kind(Path(path)) == "parquet":
-            with HashedFile(path, tags) as file:
+            with reading(path), HashedFile(path, tags) as file:
                 groups = pyarrow.parquet.ParquetFile(file).num_row_groups
             out += [Partition(path, group, tags) for group in range(groups)]
         else:
@@ -332,21 +342,38 @@ def _sum_range(counter: Counter, plan: ArrayPlan, tasks: int, shards: range) -> 
 def _count_by_person(
     source: Source, domain: Domain, counter: Counter, engine: Engine, buckets: int, on_done: OnDone | None
 ) -> Tally:
-    bare, partitions = _without_files(source), list(enumerate(_partitions(source)))
+    bare, key = _without_files(source), PersonKey(os.urandom(32))
+    partitions = [(number, partition, key) for number, partition in enumerate(_partitions(source))]
     dealt = engine.map(partial(_deal_partition, bare, domain, counter.folder, buckets), partitions, on_done=on_done)
     counted = engine.map(partial(_count_bucket, source.most_records, counter), list(range(buckets)), on_done=on_done)
     return sum(dealt + counted, Tally())
 
 
-def _deal_partition(source: Source, domain: Domain, folder: Path, buckets: int, task: tuple[int, Partition]) -> Tally:
-    """Write the records of one partition into one file a bucket: person digest and cell, in record order."""
-    position, partition = task
+@dataclass(frozen=True)
+class PersonKey:
+    """Makes hashes of persons that nobody can make without it: random for a run, and never written to a file.
+
+    It travels with every task, in the items that the engine gives to the scheduler: the function may be left in the store.
+    """
+
+    content: bytes = field(repr=False)
+
+    def hashed(self, person: str) -> bytes:
+        """128 bits of keyed BLAKE2b."""
+        return hashlib.blake2b(person.encode(), key=self.content, digest_size=16).digest()
+
+
+def _deal_partition(
+    source: Source, domain: Domain, folder: Path, buckets: int, task: tuple[int, Partition, PersonKey]
+) -> Tally:
+    """Write the records of one partition into one file a bucket: keyed hash of the person and cell, in record order."""
+    position, partition, key = task
     tally = Tally()
     dealt: list[list[pa.Table]] = [[] for _ in range(buckets)]
     for table in _tables(source, domain, partition):
         cells, part = _cells(table, source, domain, partition[0])
         tally = tally + part
-        persons = _person_digests(table, source, partition[0])
+        persons = _person_hashes(table, source, partition[0], key)
         bucket = persons[:, 0] % np.uint64(buckets)
         for b in range(buckets):
             mine = (bucket == b) & (cells >= 0)
@@ -377,30 +404,75 @@ def _count_bucket(most: int, counter: Counter, bucket: int) -> Tally:
     return Tally(beyond_bound=beyond)
 
 
-def _person_digests(table: pa.Table, source: Source, path: str) -> NDArray[np.uint64]:
-    """128 bits of SHA-256 of each person, (rows, 2) uint64."""
+def _person_hashes(table: pa.Table, source: Source, path: str, key: PersonKey) -> NDArray[np.uint64]:
+    """The keyed hash of each record's person, (rows, 2) uint64: equal for equal persons, whatever the file."""
     assert source.person is not None
     column = table[source.person]
-    if column.null_count:
+    found = _person_type(column.type)
+    if found != source.person_type:
+        raise InvalidSpec(
+            f"{Path(path).name}: the person column {source.person!r} holds {column.type}, expected is {source.person_type}: one person "
+            "would count as several; give all files the same type, or set 'records.person.type' to 'text' or 'integer' and convert"
+        )
+    with reading(path):
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+        persons = encoded.dictionary.to_pylist()
+    if column.null_count or "" in persons:
         raise InvalidSpec(
             f"{Path(path).name}: the person column {source.person!r} has missing values; remove those records first"
         )
-    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
-    digests = b"".join(hashlib.sha256(str(p).encode()).digest()[:16] for p in encoded.dictionary.to_pylist())
-    return np.asarray(np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)[encoded.indices.to_numpy()])
+    hashes = b"".join(map(key.hashed, persons))
+    return np.asarray(np.frombuffer(hashes, dtype=np.uint64).reshape(-1, 2)[encoded.indices.to_numpy()])
+
+
+def _person_type(found: pa.DataType) -> PersonType | None:
+    """How a column's values name persons, None when they should not: 1.0 and 1, or two NaN, are no two persons or one."""
+    kind = found.value_type if pa.types.is_dictionary(found) else found
+    if pa.types.is_integer(kind):
+        return "integer"
+    return "text" if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind) else None
+
+
+def _first_person_type(source: Source, person: str) -> PersonType:
+    """The type of the person column in the first file: text for CSV, which has no types."""
+    path = source.files[0][0]
+    if _kind(Path(path)) == "csv":
+        return "text"
+    with reading(path), HashedFile(path, source.tags[0]) as file:
+        column = pyarrow.parquet.read_schema(file).field(person).type
+    found = _person_type(column)
+    if found is None:
+        raise InvalidSpec(
+            f"{Path(path).name}: the person column {person!r} holds {column}; persons are named by text or whole numbers: convert it"
+        )
+    return found
 
 
 def _tables(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
     """The needed columns of a partition, in bounded batches."""
     wanted = [source.columns.get(a.name, a.name) for a in domain.attributes] + ([source.person] if source.person else [])
-    if partition.group is not None:
-        with HashedFile(partition.path, partition.tags) as file:
-            parquet = pyarrow.parquet.ParquetFile(file)
-            for batch in parquet.iter_batches(BATCH_ROWS, row_groups=[partition.group], columns=wanted):
-                yield pa.Table.from_batches([batch])
-        return
+    batches = (_csv_batches if partition.group is None else _parquet_batches)(source, domain, partition, wanted)
+    while True:
+        with reading(partition.path):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield pa.Table.from_batches([batch])
+
+
+def _parquet_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    del source, domain
+    with HashedFile(partition.path, partition.tags) as file:
+        yield from pyarrow.parquet.ParquetFile(file).iter_batches(BATCH_ROWS, row_groups=[partition.group], columns=wanted)
+
+
+def _csv_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
     texts = [source.columns.get(a.name, a.name) for a in domain.attributes if a.categories]
-    types = dict.fromkeys(texts + ([source.person] if source.person else []), pa.string())
+    types = dict.fromkeys(texts, pa.string())
+    if source.person is not None:
+        types[source.person] = pa.int64() if source.person_type == "integer" else pa.string()
     with (
         HashedFile(partition.path, partition.tags) as file,
         pyarrow.csv.open_csv(
@@ -411,8 +483,7 @@ def _tables(source: Source, domain: Domain, partition: Partition) -> Iterator[pa
             ),
         ) as reader,
     ):
-        for batch in reader:
-            yield pa.Table.from_batches([batch])
+        yield from reader
 
 
 def _unpacked(file: HashedFile, path: str) -> pa.NativeFile:
@@ -427,10 +498,11 @@ def _cells(table: pa.Table, source: Source, domain: Domain, path: str) -> tuple[
     lost = np.zeros(rows, dtype=bool)
     clipped = 0
     for attribute in domain.attributes:
-        codes, moved = _codes(table[source.columns.get(attribute.name, attribute.name)], attribute, path)
+        with reading(path):
+            codes, moved = _codes(table[source.columns.get(attribute.name, attribute.name)], attribute, path)
         outside = codes == OUTSIDE
         if attribute.outside == "error" and outside.any():
-            raise UnknownValue(attribute.name, int(outside.sum()), Path(path).name)
+            raise UnknownValue(attribute.name, Path(path).name)
         lost |= outside
         clipped += moved
         flat *= attribute.size
@@ -457,7 +529,7 @@ def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[ND
 
 def _check_columns(source: Source, domain: Domain) -> None:
     path = source.files[0][0]
-    with HashedFile(path, source.tags[0]) as file:
+    with reading(path), HashedFile(path, source.tags[0]) as file:
         if _kind(Path(path)) == "parquet":
             found = pyarrow.parquet.read_schema(file).names
         elif source.header:

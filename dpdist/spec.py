@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from dpdist import spec_text
 from dpdist.domain import Attribute, Domain, even_edges
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
-from dpdist.histogram import Source, source_of
+from dpdist.histogram import PersonType, Source, source_of
 from dpdist.identities import canonical, digest_of
 from dpdist.operators import Saved
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
@@ -86,6 +86,10 @@ class Person(Part):
         ge=1,
         le=10**6,
         description="records of one person that count; without a column: records that are protected together",
+    )
+    type: PersonType | None = Field(
+        None,
+        description="of the person column in all files: text as it is, or whole numbers; default: that of the first file",
     )
 
 
@@ -545,6 +549,7 @@ class ReleaseSpec(Part):
             header=self.records.header,
             person=person.column,
             most_records=person.most_records,
+            person_type=person.type,
         )
 
     @cached_property

@@ -108,6 +108,8 @@ class StepRunner(Protocol):
         """work(), watched and recorded under the name."""
 
 
+PRIVATE_STAGES = ("count",)
+"""Stages whose progress depends on the records, on how many row groups they have for example: for the operator's terminal only."""
 Progress = Callable[[str, str], None]
 """Called with a stage's name and a line about how it goes."""
 

@@ -43,7 +43,8 @@ def as_task(name: str, work: Callable[[], _T]) -> _T:
         retry_condition_fn=_cluster_went_away,
     )
     def stage() -> _T:
-        return work()
+        with told.without_data():
+            return work()
 
     return stage()
 
@@ -70,7 +71,8 @@ def _told_to(listener: stages.Progress) -> stages.Progress:
 
     def tell(stage: str, line: str) -> None:
         listener(stage, line)
-        logger.info("%s: %s", stage, line)
+        if stage not in stages.PRIVATE_STAGES:
+            logger.info("%s: %s", stage, line)
 
     return tell
 
@@ -171,7 +173,7 @@ def _released(
 
 def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str | None) -> stages.Release:
     """The release of a checked spec, one task a stage; call it inside a flow."""
-    with _alone(checked.ledger.dataset), running(engine_address, home) as context:
+    with told.without_data(), _alone(checked.ledger.dataset), running(engine_address, home) as context:
         done = stages.release(context, checked, step=as_task)
         told.artifacts(done, context.home)
     told.notify({"release": checked.release, "state": "published", "where": str(done.folder), "charged": done.charged})

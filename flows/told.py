@@ -4,18 +4,41 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-from dpdist import report, stages
+from dpdist import engine, report, stages
+from dpdist.errors import DpdistError, TaskFailed
 from dpdist.privacy.ledger import opened
 
 NOTIFY_URL = "DPDIST_NOTIFY_URL"
 """A webhook that gets a JSON document for every release that was published or failed."""
 SHOWN_ROWS = 50
+
+
+@contextmanager
+def without_data() -> Iterator[None]:
+    """Errors of the block as Prefect may keep them: those of dpdist as they are, TaskFailed for others, whose text may quote a record.
+
+    With ``--debug`` the traceback of such an error goes to the terminal.
+    """
+    failure: DpdistError
+    try:
+        yield
+        return
+    except DpdistError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        if os.environ.get("DPDIST_DEBUG"):
+            traceback.print_exc()
+        failure = TaskFailed(engine.failed_at(error))
+    raise failure from None
 
 
 def served() -> bool:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import hashlib
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 from dpdist import engine, histogram
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidSpec, UnknownValue
-from dpdist.histogram import Tally, count, source_of
+from dpdist.histogram import Partition, PersonKey, Tally, count, source_of
 from dpdist.sizes import Sizes
 from dpdist.store import Store
 from tests import small
@@ -173,3 +176,120 @@ def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[i
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert found[0][1:] == found[1][1:]
     assert found[0][0].sum() > 0
+
+
+MAILS = ["alice@example.org", "bob@example.org"]
+
+
+def test_hashes_of_persons_have_a_key_of_the_run(tmp_path: Path) -> None:
+    """What a run that was killed between dealing and counting leaves: no dictionary finds a person in it."""
+    table = pa.table({"age": [1, 2], "sex": ["f", "m"], "work": ["a", "b"], "mail": MAILS})
+    pyarrow.parquet.write_table(table, tmp_path / "x.parquet")
+    source = replace(source_of(tmp_path / "x.parquet", columns={}, person="mail"), person_type="text")
+    left = []
+    for run in range(2):
+        folder = tmp_path / f"scratch-{run}"
+        folder.mkdir()
+        key = PersonKey(os.urandom(32))
+        histogram._deal_partition(source, DOMAIN, folder, 1, (0, Partition(*source.files[0][:1], 0, source.tags[0]), key))
+        (file,) = folder.iterdir()
+        found = pyarrow.parquet.read_table(file)
+        left.append({(row["high"], row["low"]) for row in found.to_pylist()})
+        for mail in MAILS:
+            for digest in (hashlib.sha256, hashlib.blake2b, hashlib.md5):
+                pair = np.frombuffer(digest(mail.encode()).digest()[:16], dtype=np.uint64)
+                assert (int(pair[0]), int(pair[1])) not in left[-1]
+        assert key.content not in file.read_bytes()
+        assert repr(key) == "PersonKey()"
+    assert len(left[0]) == len(left[1]) == 2
+    assert not left[0] & left[1]
+
+
+def persons(folder: Path, *columns: object, **declared: object) -> int:
+    """Records kept of files with these persons, one of each person: .parquet for Arrow arrays, .csv for texts."""
+    for number, column in enumerate(columns):
+        if isinstance(column, str):
+            lines = "".join(f"1,f,a,{person}\n" for person in column.split("|"))
+            (folder / f"{number}.csv").write_text(f"age,sex,work,person\n{lines}")
+        else:
+            assert isinstance(column, pa.Array)
+            fixed = {name: [value] * len(column) for name, value in (("age", 1), ("sex", "f"), ("work", "a"))}
+            pyarrow.parquet.write_table(pa.table({**fixed, "person": column}), folder / f"{number}.parquet")
+    counts, _ = counted(folder / "out", folder, person="person", **declared)
+    return int(counts.sum())
+
+
+TEXTS = pa.array(["1", "01", "1.0"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "declared", "kept"),
+    [
+        ((pa.array([1, 1]), "1|01"), {}, 1),  # the first file's type: whole numbers
+        ((pa.array([1], pa.int8()), pa.array([1], pa.uint64())), {}, 1),
+        (("1|01", TEXTS), {}, 3),  # text is text
+        (("1|01", pa.array([1])), {"person_type": "integer"}, 1),
+        ((TEXTS, TEXTS.cast(pa.large_string()).slice(1), TEXTS.dictionary_encode().take(pa.array([0, 1]))), {}, 3),
+        ((TEXTS, pa.array(["1"]).cast(pa.string_view())), {}, 3),
+        ((pa.array([2, 1]).dictionary_encode(), pa.array([1])), {}, 2),
+        ((pa.array(["a", "A", "a "]),), {}, 3),
+    ],
+)
+def test_one_person_is_one_in_all_files(
+    tmp_path: Path, columns: tuple[object, ...], declared: dict[str, object], kept: int
+) -> None:
+    assert persons(tmp_path, *columns, **declared) == kept
+
+
+@pytest.mark.parametrize(
+    ("columns", "declared", "match"),
+    [
+        (
+            (pa.array([1]), TEXTS),
+            {},
+            "1.parquet: the person column 'person' holds string, expected is integer.*'records.person.type'",
+        ),
+        (("1", pa.array([1])), {}, "1.parquet: the person column 'person' holds int64, expected is text"),
+        ((pa.array([1]), "1.0"), {}, r"1.csv cannot be read: a value is no int64 \(.*what it holds is not shown"),
+        ((pa.array([1]), pa.array([1.0])), {}, "1.parquet: .* holds double, expected is integer"),
+        ((pa.array([1]), pa.array([1]).cast(pa.decimal128(30, 2))), {}, r"1.parquet: .* holds decimal128\(30, 2\)"),
+        ((pa.array([1.0, float("nan")]),), {}, "0.parquet: .* holds double; persons are named by text or whole numbers"),
+        ((pa.array([1.0]),), {"person_type": "text"}, "holds double, expected is text"),
+        ((pa.array(["a", ""]),), {}, "0.parquet: the person column 'person' has missing values"),
+        ((pa.array(["a", None]),), {}, "has missing values"),
+        (("a|",), {}, "0.csv: the person column 'person' has missing values"),
+        ((pa.array([1]), "1|"), {}, "1.csv: the person column 'person' has missing values"),
+    ],
+)
+def test_persons_of_another_type_are_refused(
+    tmp_path: Path, columns: tuple[object, ...], declared: dict[str, object], match: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=match) as found:
+        persons(tmp_path, *columns, **declared)
+    assert "\n" not in str(found.value)
+
+
+RAGGED = "age,sex,work\n1,f,a\n2,m,a,alice@example.org\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("x.csv", RAGGED.encode(), r"x.csv cannot be read: a row has not the 3 columns of the first one \(row 3\)"),
+        ("x.csv", "age,sex,work\n1,f,alic\u00e9".encode("latin-1"), "x.csv cannot be read: its text is not UTF-8"),
+        (
+            "x.csv",
+            ("age,sex,work\n" + "1,f,a\n" * 10**5 * 32 + "alice,f,a\n").encode(),
+            "x.csv cannot be read: a value is no int64",
+        ),
+        ("x.csv.gz", b"alice", "x.csv.gz cannot be read: the file is damaged or of another kind"),
+        ("x.parquet", b"PAR1alicePAR1", "x.parquet cannot be read: the file is damaged or of another kind"),
+    ],
+    ids=["ragged", "latin-1", "late text", "not gz", "not parquet"],
+)
+def test_errors_of_readers_quote_nothing(tmp_path: Path, name: str, content: bytes, match: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidSpec, match=match) as found:
+        counted(tmp_path / "out", tmp_path / name)
+    assert "alic" not in str(found.value)
+    assert found.value.__suppress_context__

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import hashlib
+import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -11,10 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
+import yaml
 from distributed import LocalCluster
 
 from dpdist import engine, stages
+from dpdist.errors import DpdistError, TaskFailed, UnknownValue
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.spec import load
@@ -148,3 +157,115 @@ def test_no_task_and_no_repr_holds_a_secret(home: Path, monkeypatch: pytest.Monk
     assert len(sent) >= 4
     for content in [*sent, *(text.encode() for text in shown)]:
         assert found_in(content, secrets) == []
+
+
+PERSON = "alice.lidell@example.org"
+ROWS = 1_306_927
+DROPPED = 294_871
+
+
+def private_records(folder: Path, fault: str) -> Path:
+    """Records with numbers that are easily found again, and a spec; with one fault."""
+    folder.mkdir(parents=True)
+    state = np.random.default_rng(5)
+    sex = np.where(np.arange(ROWS) < DROPPED, "x", state.choice(["f", "m"], ROWS))
+    outside = "error" if fault == "unknown value" else "drop"
+    content = small.spec(
+        domain={"sex": {"categories": ["f", "m"], "outside": outside}}, workload=[{"marginals": {"ways": [1]}}]
+    )
+    if fault == "ragged":
+        content["records"] = {"path": "records.csv"}
+        (folder / "records.csv").write_text(f"sex,mail\nf,b\nm,{PERSON},{PERSON}\n")
+    else:
+        pyarrow.parquet.write_table(pa.table({"sex": sex}), folder / "records.parquet")
+    path = folder / "release.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def told_of_records(content: bytes, home: Path, records: Path) -> list[str]:
+    """Rows, counts, tallies, and digests of counts and of records that occur in a content."""
+    numbers = [ROWS, DROPPED, ROWS - DROPPED]
+    texts = [PERSON, hashlib.sha256(PERSON.encode()).hexdigest(), *(str(n) for n in numbers), *(f"{n:,}" for n in numbers)]
+    files = [f for f in records.iterdir() if f.suffix in (".parquet", ".csv")]
+    texts += [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
+    for whole in (home / "store" / "histograms").rglob("whole.json"):
+        found = json.loads(whole.read_text())
+        texts += [found["digest"], *found["shard_digests"]]
+    return [text for text in texts if text.encode() in content]
+
+
+@pytest.mark.parametrize("fault", ["none", "ragged", "unknown value"])
+def test_prefect_is_told_nothing_of_the_records(home: Path, fault: str) -> None:
+    """Its database (states, logs, artifacts) and the terminal, after success and after failures of reading."""
+    path = private_records(home.parent / "data", fault)
+    environment = {**os.environ, "PREFECT_LOGGING_LEVEL": "DEBUG", "PREFECT_LOGGING_TO_API_ENABLED": "true"}
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.cli", "run", str(path)],
+        capture_output=True,
+        check=False,
+        env={**environment, "DPDIST_ENGINE": "inline"},
+    )
+    assert done.returncode == (fault != "none"), done.stderr
+    kept = b"".join(f.read_bytes() for f in (home / "prefect").rglob("*") if f.is_file())
+    assert b"count" in kept  # the stage's name: something was kept
+    assert told_of_records(kept, home, path.parent) == []
+    assert b"groups of partitions" not in kept  # how many row groups there are
+    told = done.stdout + done.stderr
+    if fault == "none":
+        assert f"{ROWS:,} records read, {DROPPED:,} dropped".encode() in done.stderr  # the operator's own line
+        told = done.stdout
+    assert told_of_records(told, home, path.parent) == []
+
+
+@pytest.mark.usefixtures("without_tls")
+@pytest.mark.parametrize("fault", ["none", "ragged", "unknown value"])
+def test_dask_is_told_nothing_of_the_records(
+    home: Path, fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Results of tasks, logs, events and errors of scheduler and workers."""
+    path = private_records(home.parent / "data", fault)
+    seen: list[Any] = []
+    original = engine._result
+
+    def result(future: Any) -> Any:
+        found = original(future)
+        seen.append(cloudpickle.dumps(found))
+        return found
+
+    monkeypatch.setattr(engine, "_result", result)
+    with (
+        caplog.at_level("DEBUG"),
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        engine.started(cluster.scheduler_address) as started,
+    ):
+        context = stages.Context(home, Store(home / "store"), started, stages.silent)
+        with contextlib.nullcontext() if fault == "none" else pytest.raises(DpdistError):
+            stages.release(context, load(path))
+        scheduler = cluster.scheduler
+        seen += [started.client.get_scheduler_logs(), started.client.get_worker_logs(), scheduler.transition_log]
+        seen += [dict(scheduler.events) if hasattr(scheduler, "events") else scheduler._broker._topics]
+        seen += [[(t.exception_text, t.traceback_text, repr(t.run_spec)) for t in scheduler.tasks.values()]]
+    assert fault != "none" or len(seen) > 5
+    content = caplog.text.encode() + b"".join(s if isinstance(s, bytes) else repr(s).encode() for s in seen)
+    assert told_of_records(content, home, path.parent) == []
+    assert b"Tally" not in content
+
+
+def test_an_unknown_value_keeps_no_count() -> None:
+    error = UnknownValue("sex", "records.parquet")
+    assert error.args == ("sex", "records.parquet")
+    assert pickle.loads(pickle.dumps(error)).args == error.args
+
+
+def fails(item: str) -> None:
+    raise ValueError(f"invalid literal: {item}")
+
+
+def test_a_task_s_error_quotes_nothing() -> None:
+    """Neither its own text nor that of the errors behind it."""
+    with pytest.raises(TaskFailed, match=r"^ValueError at test_secrets.py:\d+; its text is not shown") as found:
+        engine._without_data(fails, PERSON)
+    assert PERSON not in repr(found.value)
+    assert found.value.__context__ is None
+    assert found.value.__cause__ is None
