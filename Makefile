@@ -1,12 +1,14 @@
 # make demo: publish examples/census.   make test: the test suite.   make slow: the large statistical and scale runs.
+# make mutants: small faults planted in the code, which the tests have to catch (docs/mutants.md).
 # Tests run in one process a core; every file's tests run in one process, in order. PROCESSES=0: all in one.
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
 PROCESSES ?= auto
+SAMPLE ?= 150
 DEMO_HOME ?= build/demo
 
-.PHONY: demo test slow check clean
+.PHONY: demo test slow mutants check clean
 
 demo: $(VENV)/.installed
 	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys check 2>/dev/null || DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys init
@@ -17,6 +19,9 @@ test: $(VENV)/.installed-test
 
 slow: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -n $(PROCESSES) --dist loadfile -m slow $(TESTS)
+
+mutants: $(VENV)/.installed-test
+	$(VENV)/bin/python -m tests.mutants --sample $(SAMPLE)
 
 check: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .
