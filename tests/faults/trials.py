@@ -1,0 +1,150 @@
+"""Releases that are killed at the n-th thing they do to a file, or lose power there, and are run again. Started by ``harness``.
+
+Each trial is two processes, forked after the imports: one is killed, the other finishes. Prints a line of JSON for each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+from dpdist import engine, stages
+from dpdist.errors import DpdistError
+from dpdist.privacy.ledger import opened
+from dpdist.spec import load
+from dpdist.store import Store
+from tests import small
+
+ROOT_KEY = "5c" * 32 + "\n"
+
+
+def run(folder: Path, spec: Path) -> str:
+    """What the release published below the folder, as one digest-like text; or what it was told."""
+    home = folder / "home"
+    os.chdir(folder)
+    with mock.patch("dpdist.privacy.ledger._new_salt", return_value=bytes(range(32))):
+        try:
+            context = stages.Context(home, Store(home / "store"), engine.inline(), stages.silent)
+            published = stages.release(context, load(spec)).folder
+        except DpdistError as error:
+            return f"told: {error}"
+    with opened(home) as ledger:
+        audit, charges = ledger.verify(), [len(budget.charges) for budget in ledger.budgets()]
+    files = {name: data.hex() for name, data in small.tree(Path(published)).items()}
+    return json.dumps([audit.running, charges, files], sort_keys=True)
+
+
+def begin(folder: Path) -> None:
+    """A state folder with a key."""
+    for name in ("home", "kept"):
+        (folder / name).mkdir(parents=True)
+    key = folder / "home" / "root.key"
+    key.write_text(ROOT_KEY)
+    key.chmod(0o600)
+    (folder / "home").chmod(0o700)
+
+
+def in_child(work: object, *arguments: object) -> tuple[int, str]:
+    """A function in a forked child: its exit status, and the text it returned."""
+    with tempfile.TemporaryFile() as answer:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                answer.write(work(*arguments).encode())  # type: ignore[operator]
+                answer.flush()
+                status = 0
+            finally:
+                os._exit(status)
+        _, waited = os.waitpid(child, 0)
+        answer.seek(0)
+        return waited, answer.read().decode()
+
+
+def armed(folder: Path, spec: Path, at: int) -> str:
+    """The release, to be killed at its ``at``-th event; how many there were if it was not."""
+    shim = ctypes.CDLL(None)
+    paths = [str(folder), str(folder / "kept"), str(folder / "log")]
+    shim.fault_arm(*(path.encode() for path in paths), ctypes.c_long(at))
+    run(folder, spec)
+    return str(shim.fault_count())
+
+
+def lose_power(folder: Path, chance: random.Random) -> None:
+    """What was not synced may be lost: new contents of files, and new entries of folders; each is, with a chance of a half."""
+    contents: dict[int, bool] = {}
+    entries: dict[str, bool] = {}
+    for line in (folder / "log").read_text().splitlines():
+        what, number, path = line.split(" ", 2)
+        if what == "W":
+            contents[int(number)] = False
+            entries.setdefault(path, False)
+        elif what == "E":
+            entries[path] = False
+        else:
+            contents[int(number)] = True
+            if Path(path).is_dir():
+                entries.update({each: True for each in entries if str(Path(each).parent) == path})
+    for path in sorted(p for p in (folder / "home").rglob("*") if p.is_file()):
+        number = path.stat().st_ino
+        if contents.get(number, True) is False and chance.random() < 0.5:
+            kept = folder / "kept" / str(number)
+            path.write_bytes(kept.read_bytes() if kept.exists() else b"")
+    for name in [name for name, synced in entries.items() if not synced and chance.random() < 0.5]:
+        path = Path(name)
+        if path.is_relative_to(folder / "home" / "store"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def finished(folder: Path, spec: Path) -> str:
+    """What the second run publishes; what it tells to delete is deleted once."""
+    first = run(folder, spec)
+    if "told: " not in first or "delete" not in first:
+        return first
+    store = folder / "home" / "store"
+    for name in ("histograms", "strategies", "answers", *(["measurements"] if "not committed" in first else [])):
+        shutil.rmtree(store / name, ignore_errors=True)
+    return run(folder, spec)
+
+
+def trial(top: Path, spec: Path, seed: int, events: int, *, power: bool, expected: str) -> dict[str, object]:
+    """One kill at a random event, and the run after it."""
+    chance = random.Random(seed)
+    at = chance.randrange(1, events + 1)
+    folder = top / f"trial-{seed}"
+    begin(folder)
+    status, _ = in_child(armed, folder, spec, at)
+    if power:
+        lose_power(folder, chance)
+    _, second = in_child(finished, folder, spec)
+    outcome = "same bytes, one charge" if second == expected else second[:400] or "died"
+    shutil.rmtree(folder)
+    return {
+        "seed": seed,
+        "at": at,
+        "killed": os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL,
+        "outcome": outcome,
+    }
+
+
+def main(spec: str, top: str, power: str, first: str, trials: str) -> None:
+    folder = Path(top)
+    begin(folder / "whole")
+    _, events = in_child(armed, folder / "whole", Path(spec), -1)
+    _, expected = in_child(run, folder / "whole", Path(spec))
+    print(json.dumps({"events": int(events)}), flush=True)
+    for seed in range(int(first), int(first) + int(trials)):
+        done = trial(folder, Path(spec), seed, int(events), power=power == "power", expected=expected)
+        print(json.dumps(done), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
