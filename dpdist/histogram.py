@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 from dpdist.domain import OUTSIDE, Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
+from dpdist.privacy import keys
+from dpdist.privacy.keys import Secret
 from dpdist.reading import reading
 from dpdist.records import HashedFile, Tags, hashed
 from dpdist.sizes import SIZES
@@ -133,6 +135,7 @@ def count(
     engine: Engine,
     *,
     scratch: Path,
+    root: Secret,
     tables: tuple[tuple[int, ...], ...] = (),
     on_done: OnDone | None = None,
 ) -> tuple[StoredArray, Tally]:
@@ -141,11 +144,12 @@ def count(
     Args:
         tables: attribute sets whose marginal tables are counted instead of all cells, which may then be up to 2^63.
         scratch: folder that all workers reach, for records dealt out by person and for sparse counts.
-    Returns: (counts,) int64 in the order of ``Layout``, in the store under ``histograms/<digest of source and domain>``, and the tally.
+        root: the root key, under which histograms are named: a plain digest of records tells more than a name should.
+    Returns: (counts,) int64 in the order of ``Layout``, in the store under ``histograms/<commitment to source and domain>``, and the tally.
     Raises: UnknownValue, InvalidSpec (missing columns), InvalidInput (more than 2^63 cells).
     """
     layout = Layout(domain.shape, tables)
-    name = f"histograms/{_count_digest(source, domain, tables)}"
+    name = f"histograms/{keys.commitment(root, 'histogram', _count_digest(source, domain, tables))[:32]}"
     if store.exists(name):
         stored = store.open(name)
         return stored, Tally(**stored.facts["private_tally"])

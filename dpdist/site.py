@@ -149,7 +149,7 @@ def _burndown(budget: Budget) -> dict[str, Any]:
     return {
         "period": budget.period,
         "cap": str(budget.cap),
-        "releases": len(budget.charges),
+        "releases": budget.releases,
         "left": course[-1][1] if course else 1.0,
         "chart": report.burndown(course),
     }

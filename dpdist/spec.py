@@ -348,6 +348,11 @@ class LedgerSpec(Part):
 
     dataset: str = Field(min_length=1, max_length=150, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     cap: CapSpec
+    shared_records: bool = Field(
+        False,
+        description="these records may also be charged under another data set's name, or in another period of a cap per period; "
+        "otherwise the ledger refuses records that it has seen there",
+    )
 
 
 TableFormat = Literal["parquet", "csv", "zarr"]

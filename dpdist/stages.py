@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,9 +21,19 @@ from dpdist import earlier_identities, histogram, memory, refusals, report
 from dpdist.columns import BlocksColumn, Column, Constant, StoredColumn
 from dpdist.domain import Layout
 from dpdist.engine import Engine
-from dpdist.errors import DpdistError, InvalidInput, LedgerError, OutOfMemory, StoreError
+from dpdist.errors import DpdistError, InvalidInput, OutOfMemory, StoreError
 from dpdist.gram import gram as gram_of_workload
 from dpdist.identities import digest_of
+from dpdist.ledger_and_store import (
+    check_drawn_for,
+    check_measured,
+    check_older_guard,
+    check_pair,
+    committed_measurement,
+    drawn_for,
+    mark,
+    measurement_name,
+)
 from dpdist.long_formulas import long_characters, long_formula_answers
 from dpdist.long_root import errors_beside, long_root_answers, long_square_root
 from dpdist.long_series import found_once, long_answers, long_convolution, mapped
@@ -31,7 +42,8 @@ from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.passes import Derived
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.ledger import Budget, Charge, Ledger, Part, Receipt, opened
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.ledger import Budget, Charge, Ledger, Part, Receipt, Records, opened
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
 from dpdist.reconstruct import (
@@ -278,7 +290,7 @@ def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
     spec = planned.spec
 
     def receipt() -> Receipt | None:
-        with opened(context.home) as ledger:
+        with book(context) as ledger:
             return ledger.receipt(spec.release)
 
     return refusals.collected(
@@ -295,17 +307,15 @@ def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
 def _check_charge(context: Context, planned: Plan) -> None:
     """Ask the ledger whether it would charge the release, or has. Raises: LedgerError, InvalidInput, StoreError."""
     spec = planned.spec
-    with opened(context.home) as ledger:
-        known = ledger.receipt(spec.release)
-        whole = context.store.exists(_measurement_name(spec.release))
-        if whole or (known is not None and known.state != "aborted"):
-            _consistent(known is not None and known.state, whole, spec.release)
+    with book(context) as ledger:
+        check_pair(context.store, ledger)
+        check_measured(context.store, ledger.receipt(spec.release), spec.release)
         begun = planned if spec.stream is None else _as_begun(context, planned)
-        ledger.rehearse(_charge(ledger, begun, "" if known is None else known.histogram_digest))
+        ledger.rehearse(_charge(ledger, begun, None, None))
 
 
-def _charge(ledger: Ledger, planned: Plan, histogram_digest: str) -> Charge:
-    """What a release asks the ledger for."""
+def _charge(ledger: Ledger, planned: Plan, root: Secret | None, counts: StoredArray | None) -> Charge:
+    """What a release asks the ledger for; without its counts, what can be said before they are there."""
     spec = planned.spec
     part = None if spec.stream is None else _next_part(ledger, planned)
     return Charge(
@@ -313,19 +323,25 @@ def _charge(ledger: Ledger, planned: Plan, histogram_digest: str) -> Charge:
         dataset=spec.ledger.dataset,
         loss=planned.loss,
         cap=spec.ledger.cap.cap,
+        protection=spec.protection,
         spec_digest=_binding(planned, part, ledger.receipt(spec.release)),
-        histogram_digest=histogram_digest,
+        histogram=partial(_committed_counts, root, spec.release, counts.digest) if root and counts else None,
+        records=_records(root, spec, counts) if root and counts else None,
         period=spec.period.isoformat() if spec.period else None,
         part=part,
+        shared=spec.ledger.shared_records,
     )
 
 
 def budget_until(context: Context, spec: ReleaseSpec) -> Budget:
     """The budget that a release was charged to, with all charges up to its own: the same whenever it is asked for."""
-    with opened(context.home) as ledger:
-        (budget,) = (b for b in ledger.budgets() if b.dataset == spec.ledger.dataset and spec.release in b.charges)
-    last = list(budget.charges).index(spec.release) + 1
-    return replace(budget, charges=dict(list(budget.charges.items())[:last]))
+    with book(context) as ledger:
+        return ledger.budget_after(spec.release)
+
+
+def book(context: Context) -> AbstractContextManager[Ledger]:
+    """The ledger of a release's state folder; progress says when its database is away."""
+    return opened(context.home, partial(context.progress, "ledger"))
 
 
 def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, histogram.Tally]:
@@ -340,6 +356,7 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
         context.store,
         context.engine,
         scratch=context.home / "scratch",
+        root=keys.load(context.home),
         tables=layout.tables,
         on_done=tell,
     )
@@ -372,7 +389,7 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
         return ()
     out, records = [], spec.source.digest
     for other in spec.companions:
-        with opened(context.home) as ledger:
+        with book(context) as ledger:
             receipt = ledger.receipt(other.release)
         if receipt is None or receipt.state != "committed":
             raise InvalidInput(f"release {other.release!r} is not finished; publish it first, then combine")
@@ -381,11 +398,17 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
             raise InvalidInput(
                 f"release {other.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others"
             )
-        stored = _committed_measurement(context.store, receipt)
+        stored = committed_measurement(context.store, receipt)
         if stored.facts["grid"] != planned.grid.digest or stored.facts["scale"] != planned.noise.scale:
             raise InvalidInput(f"the spec of {other.release!r} was changed after its release; give the one it was made with")
         counts, _ = count(context, other, planned.layout)
-        if other.source.digest != records or counts.digest != receipt.histogram_digest:
+        same = receipt.is_of(_records(keys.load(context.home), other, counts))
+        if same is None:
+            raise InvalidInput(
+                f"release {other.release!r} was charged by an older version, and its ledger row no longer tells from which records it "
+                "was made; publish it under a new id, then combine"
+            )
+        if other.source.digest != records or not same:
             raise InvalidInput(
                 f"release {other.release!r} was made from other records; only releases of the same can be combined"
             )
@@ -663,39 +686,42 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
     def tell(done: int, total: int) -> None:
         context.progress("measure", f"{done} of {total} steps of the transforms")
 
-    name = _measurement_name(spec.release)
-    with opened(context.home) as ledger:
-        charge = _charge(ledger, planned, counts.digest)
-        part = charge.part
-        before = ledger.receipt(spec.release)
-        charged = before is None or before.state == "aborted"
-        if not charged or context.store.exists(name):
-            _consistent(before is not None and before.state, context.store.exists(name), spec.release)
-        _one_period(context.store, ledger, spec, charge, claim=False)
+    name, root = measurement_name(spec.release), keys.load(context.home)
+    with book(context) as ledger:
+        charge = _charge(ledger, planned, root, counts)
+        part, known = charge.part, ledger.receipt(spec.release)
+        fresh = known is None or known.state == "aborted"
+        check_measured(context.store, known, spec.release)
+        if fresh and charge.cap.per != "total" and part is None and not charge.shared:
+            check_older_guard(context.store, ledger, root, charge, charge.period_key)
         exact = None
-        if charged or not context.store.exists(name):
+        if fresh or not context.store.exists(name):
             if part is not None and part.start > 0:
                 _same_past(context, ledger, planned, counts, part)
             exact = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout, tell)
             if part is not None and isinstance(planned.grid, KernelGrid):
                 assert isinstance(exact, np.ndarray)
                 exact = exact[part.start * planned.grid.series : part.stop * planned.grid.series]
-        charged = ledger.reserve(charge).loss != Loss() and charged
-        _one_period(context.store, ledger, spec, charge, claim=True)
-        receipt = ledger.begin_drawing(spec.release)
+        reserved = ledger.reserve(charge)
+        receipt = ledger.begin_drawing(spec.release, reserved.attempt, reserved.binding)
         if receipt.state == "committed":
-            return _committed_measurement(context.store, receipt), False
+            return committed_measurement(context.store, receipt), reserved.charged
+        mark(context.store, ledger)
         if not context.store.exists(name):
             assert receipt.salt is not None
             assert exact is not None
             key = keys.release_key(
-                keys.load(context.home),
+                root,
                 salt=receipt.salt,
                 release=spec.release,
                 spec_digest=charge.spec_digest,
                 histogram_digest=counts.digest,
             )
-            facts = {"grid": planned.grid.digest, **({} if part is None else {"private_counts": counts.name})}
+            facts = {
+                "grid": planned.grid.digest,
+                **drawn_for(receipt),
+                **({} if part is None else {"private_counts": counts.name}),
+            }
             if isinstance(planned.grid, AdaptiveLattice):
                 assert isinstance(exact, np.ndarray)
                 values = measured_by_dawa(exact, spec.queries, planned.grid, spec.budget.loss, key.reveal())
@@ -705,37 +731,26 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
         if isinstance(exact, StoredArray):
             context.store.delete(exact.name)
         stored = context.store.open(name)
+        check_drawn_for(stored, receipt)
         _safe_before_commit(context.store, stored, *([] if part is None else [counts]))
-        ledger.commit(spec.release, stored.digest)
-        return stored, charged
+        ledger.commit(spec.release, receipt.attempt, receipt.binding, stored.digest)
+        mark(context.store, ledger)
+        return stored, reserved.charged
 
 
-def _one_period(store: Store, ledger: Ledger, spec: ReleaseSpec, charge: Charge, *, claim: bool) -> None:
-    """A budget per period is for records of that period: a file that was counted in one period is refused in another.
+def _committed_counts(root: Secret, release_id: str, histogram_digest: str, salt: bytes) -> str:
+    return keys.histogram_commitment(root, salt=salt, release=release_id, histogram_digest=histogram_digest)
 
-    A stream is charged in every period that it is released in, and may read its past.
-    Raises: InvalidInput when a file was counted in another period.
-    """
-    if charge.cap.per == "total" or spec.stream is not None:
-        return
-    for path, digest in spec.source.files:
-        name = f"periods/{charge.dataset}/{digest}.json"
-        mine = {"period": charge.period_key, "release": charge.release}
-        if claim and store.create_document(name, mine):
-            continue
-        if not store.has_document(name):
-            continue
-        other = store.read_document(name)
-        if other["period"] == mine["period"]:
-            continue
-        receipt = ledger.receipt(other["release"])
-        if receipt is not None and receipt.state != "aborted":
-            raise InvalidInput(
-                f"{Path(path).name} was counted in period {other['period']} by {other['release']!r}: a budget per {charge.cap.per} is "
-                f"for records of one {charge.cap.per} only; give the files of {mine['period']}"
-            )
-        if claim:
-            store.write_document(name, mine)
+
+def _records(root: Secret, spec: ReleaseSpec, counts: StoredArray) -> Records:
+    """What the ledger may know of a release's records when its salt is gone."""
+    source = spec.source
+    return Records(
+        keys.commitment(root, "records", spec.release, source.digest),
+        keys.file_commitments(root, (digest for _, digest in source.files)),
+        None if spec.ledger.cap.per == "total" else keys.counts_commitment(root, counts.digest),
+        tuple(Path(path).name for path, _ in source.files),
+    )
 
 
 def _as_begun(context: Context, planned: Plan) -> Plan:
@@ -745,14 +760,14 @@ def _as_begun(context: Context, planned: Plan) -> Plan:
     """
     spec = planned.spec
     assert spec.stream is not None
-    with opened(context.home) as ledger:
+    with book(context) as ledger:
         receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
     if not receipts or receipts[0].state != "committed":
         return planned
-    scale = int(_committed_measurement(context.store, receipts[0]).facts["scale"])
+    scale = int(committed_measurement(context.store, receipts[0]).facts["scale"])
     if abs(scale / planned.noise.scale - 1.0) > DRIFT:
         return planned  # another budget: the ledger refuses it, and says why
-    return replace(planned, noise=replace(planned.noise, scale=scale), loss=receipts[0].loss)
+    return replace(planned, noise=replace(planned.noise, scale=scale), loss=receipts[0].own or receipts[0].loss)
 
 
 DRIFT = 1e-6
@@ -820,7 +835,7 @@ def _same_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredAr
     before = next(receipt for receipt in receipts if receipt.part is not None and receipt.part.stop == part.start)
     if before.state != "committed":
         return  # the ledger refuses to go on, and says why
-    facts = _committed_measurement(context.store, before).facts
+    facts = committed_measurement(context.store, before).facts
     known = context.store.open(facts["private_counts"])
     tables = [planned.layout.table(context.store.read(stored), grid.axes) for stored in (known, counts)]
     released = [np.take(table.reshape(grid.shape), range(part.start), axis=grid.place) for table in tables]
@@ -836,41 +851,17 @@ def _streamed_steps(context: Context, planned: Plan, measured: StoredArray) -> t
     spec, grid = planned.spec, planned.grid
     assert spec.stream is not None
     assert isinstance(grid, KernelGrid)
-    with opened(context.home) as ledger:
+    with book(context) as ledger:
         receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
     parts = []
     for receipt in receipts:
-        stored = _committed_measurement(context.store, receipt)
+        stored = committed_measurement(context.store, receipt)
         parts.append(context.store.read(stored))
         if stored.digest == measured.digest:
             break
     shape = tuple(spec.steps if i == grid.place else size for i, size in enumerate(grid.shape))
     begun = replace(grid, taps=grid.taps[: spec.steps], shape=shape)
     return planned.workload, begun, np.concatenate(parts)
-
-
-def _measurement_name(release_id: str) -> str:
-    return f"measurements/{release_id}"
-
-
-def _committed_measurement(store: Store, receipt: Receipt) -> StoredArray:
-    """The measurement of a committed release. Raises: StoreError when it is missing, or not the one the ledger knows."""
-    name = _measurement_name(receipt.release)
-    try:
-        stored = store.open(name)
-    except StoreError as error:
-        raise StoreError(f"{error}. {_lost(receipt.release)}") from None
-    if stored.digest != receipt.measurement_digest:
-        raise StoreError(f"{name!r} in the store is not what the ledger knows. {_lost(receipt.release)}")
-    return stored
-
-
-def _lost(release_id: str) -> str:
-    """What to do without the measurement of a committed release."""
-    return (
-        f"Release {release_id!r} is committed: its noise cannot be drawn again and its charge stays. Restore 'measurements/{release_id}' "
-        "from the store's backup, or choose a new release id (it is a new charge)"
-    )
 
 
 def _safe_before_commit(store: Store, stored: StoredArray, *also: StoredArray) -> None:
@@ -893,17 +884,6 @@ def _safe_before_commit(store: Store, stored: StoredArray, *also: StoredArray) -
     except StoreError:
         store.delete(stored.name)  # the system may now take for written what the disk refused: it is drawn again
         raise
-
-
-def _consistent(state: str | bool, whole: bool, release_id: str) -> None:
-    """A measurement without its charge, or a committed charge without its measurement, must not be papered over."""
-    if whole and state not in ("drawing", "committed"):
-        raise LedgerError(
-            f"the store holds a measurement of {release_id!r} that this ledger has not charged; use the ledger it was made "
-            "with, or choose a new release id"
-        )
-    if state == "committed" and not whole:
-        raise StoreError(f"the measurement is not in the store. {_lost(release_id)}")
 
 
 def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple[Companion, ...] = ()) -> Answers:

@@ -316,6 +316,15 @@ class Store(Documents):
         """Remove a document, or everything below a folder: the records of arrays first."""
         super().delete(name, first=first)
 
+    def names(self, folder: str) -> list[str]:
+        """The names of all objects below a folder."""
+        return sorted(entry["path"] for page in obstore.list(self._objects, prefix=folder) for entry in page)
+
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders directly in a folder."""
+        found = obstore.list_with_delimiter(self._objects, prefix=folder)["common_prefixes"]
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+
     def scratch(self) -> str:
         """A folder name of this caller's own, for arrays that it deletes when it is done."""
         return f"scratch/{self.lease}/{uuid.uuid4().hex[:16]}"

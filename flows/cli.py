@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
@@ -20,13 +21,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dpdist import engine, report, stages
+from dpdist import engine, ledger_and_store, report, stages
 from dpdist import site as pages
-from dpdist.errors import DpdistError, InvalidInput
+from dpdist.errors import DpdistError, InvalidInput, KeyUnavailable, LedgerError
 from dpdist.memory import StageMemory
 from dpdist.privacy import keys
-from dpdist.privacy.accounting import Loss, pld_epsilon, zcdp_epsilon
+from dpdist.privacy.accounting import Cap, Loss, pld_epsilon, zcdp_epsilon
 from dpdist.privacy.ledger import Budget, Ledger, opened
+from dpdist.privacy.protection import Protection
 from dpdist.spec import ReleaseSpec, json_schema, load
 from dpdist.strategies.base import Norm
 from dpdist.strategies.planner import considered, planned_effort, why_not
@@ -200,7 +202,7 @@ def site(
     """A small static site over all releases of a data set: periods, revisions, the budget."""
     found = pages.releases_in(releases, dataset)
     with opened(stages.state_folder()) as book:
-        folder = pages.write(dataset, found, book.budgets(), target)
+        folder = pages.write(dataset, found, book.budgets(dataset, charges=True), target)
     out.print(f"{len(found)} releases of {dataset}: {_shown(folder)}/index.html")
 
 
@@ -225,7 +227,7 @@ def ledger_explain(
     with opened(stages.state_folder()) as book:
         if release is None:
             for budget in book.budgets():
-                _explain_budget(budget, float(budget.cap.delta) or delta)
+                _explain_budget(budget, book.charges(budget.dataset, budget.period), float(budget.cap.delta) or delta)
         else:
             _explain_release(book, release)
 
@@ -233,20 +235,29 @@ def ledger_explain(
 @ledger_app.command("verify")
 def ledger_verify(
     head: Annotated[str | None, typer.Option(help="digest of a row, noted at an earlier verify")] = None,
+    with_store: Annotated[bool, typer.Option("--store", help="also compare with the measurements in the store")] = False,
 ) -> None:
-    """Replay the ledger: hash chain, order of events, caps, erased salts. Note the head it prints somewhere else."""
-    with opened(stages.state_folder()) as book:
-        audit = book.verify(head)
+    """Replay the ledger: hash chain, order of events, caps, sums, erased salts. Note the head it prints somewhere else."""
+    home = stages.state_folder()
+    with opened(home) as book:
+        audit = book.verify(head, root=_root_key_if_there(home))
+        found = ledger_and_store.differences(stages.store_of(home), book) if with_store else []
     out.print(
         f"verified: {audit.rows} rows, {audit.releases} releases, {audit.running} of them not finished; hash chain, order of "
-        f"events, caps and erased salts are right\nhead {audit.head or '(empty)'}",
+        f"events, caps, running sums and erased salts are right\nhead {audit.head or '(empty)'}",
         soft_wrap=True,
     )
+    for line in found:
+        out.print(line, soft_wrap=True, markup=False)
+    if found:
+        raise LedgerError(f"ledger and store disagree in {len(found)} points, listed above")
+    if with_store:
+        out.print("the store holds exactly the measurements that the ledger knows")
 
 
 @ledger_app.command("export")
 def ledger_export() -> None:
-    """All rows and budgets as JSON. They hold digests and amounts, no secret and no count."""
+    """All rows and budgets as JSON. They hold amounts and commitments, no secret, no count and no plain digest of either."""
     with opened(stages.state_folder()) as book:
         content = {"budgets": [_budget_facts(budget) for budget in book.budgets()], "entries": book.entries()}
     sys.stdout.write(json.dumps(content, indent=1) + "\n")
@@ -254,10 +265,71 @@ def ledger_export() -> None:
 
 @ledger_app.command("abort")
 def ledger_abort(release: Annotated[str, typer.Argument(help="release id")]) -> None:
-    """Give the charge of a reserved release back. Refused once a draw may have begun."""
-    with opened(stages.state_folder()) as book:
-        book.abort(release)
+    """Give the charge of a reserved release back. Refused once a draw may have begun, or when the store holds its measurement."""
+    home = stages.state_folder()
+    with opened(home) as book:
+        ledger_and_store.give_back(stages.store_of(home), book, release)
     out.print(f"{release}: aborted, its charge is given back")
+
+
+@ledger_app.command("cap")
+def ledger_cap(
+    dataset: Annotated[str, typer.Argument(help="the data set")],
+    why: Annotated[str, typer.Option(help="the reason, kept in the ledger with your name")],
+    rho: Annotated[str | None, typer.Option(help="the new cap, zCDP")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="the new cap; with --delta, or pure")] = None,
+    delta: Annotated[str, typer.Option(help="delta of a cap in epsilon")] = "0",
+    neighbours: Annotated[str | None, typer.Option(help="what a cap of an older version protects")] = None,
+    most_records: Annotated[int, typer.Option(help="with --neighbours: records of one change")] = 1,
+    person: Annotated[str | None, typer.Option(help="with --neighbours: the column that tells persons apart")] = None,
+) -> None:
+    """Change the cap of a data set. The event stays in the ledger, with who and why.
+
+    A cap below what is spent gives nothing back: it stops new charges. The specs of later releases must state the new cap.
+    """
+    protection = None
+    if neighbours is not None:
+        protection = Protection.from_facts({"neighbours": neighbours, "most_records": most_records, "person": person})
+    with opened(stages.state_folder()) as book:
+        known = next((budget.cap for budget in book.budgets(dataset)), None)
+        new = None
+        if rho is not None or epsilon is not None:
+            amounts = {"rho": _exact(rho), "epsilon": _exact(epsilon), "delta": _exact(delta) or Fraction(0)}
+            new = Cap(**amounts, per="total" if known is None else known.per)  # type: ignore[arg-type]
+        book.set_cap(dataset, cap=new, protection=protection, why=why)
+        (budget, *_) = book.budgets(dataset)
+    protects = "" if budget.protection is None else f", protects {budget.protection.unit}: {budget.protection.sentence}"
+    out.print(f"{dataset}: cap {budget.cap}{protects}", soft_wrap=True, markup=False)
+
+
+@ledger_app.command("migrate")
+def ledger_migrate(
+    without_key: Annotated[
+        bool, typer.Option("--without-key", help="the root key is lost: forget what it would keep")
+    ] = False,
+) -> None:
+    """Bring a ledger of an older version to this one. Every command does, too; only a lost root key needs this one."""
+    book = Ledger.at(stages.state_folder(), blank=without_key)
+    try:
+        audit = book.verify()
+    finally:
+        book.close()
+    out.print(f"the ledger is of this version: {audit.rows} rows, head {audit.head or '(empty)'}", soft_wrap=True)
+
+
+def _exact(text: str | None) -> Fraction | None:
+    """A number of the command line, exactly as it is written. Raises: InvalidInput."""
+    try:
+        return None if text is None else Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise InvalidInput(f"a cap is a number such as 0.5 or 1/2, found {text!r}") from None
+
+
+def _root_key_if_there(home: Path) -> keys.Secret | None:
+    try:
+        return keys.load(home)
+    except KeyUnavailable:
+        return None
 
 
 @app.command()
@@ -408,12 +480,12 @@ def _print_ledger(book: Ledger) -> None:
         out.print(events)
 
 
-def _explain_budget(budget: Budget, delta: float) -> None:
+def _explain_budget(budget: Budget, charges: dict[str, Loss], delta: float) -> None:
     facts, spent = _budget_facts(budget), budget.spent
     out.print(f"[bold]{budget.dataset}[/], {budget.period}: cap {facts['cap']}, {facts['unit']}={facts['left']:.6g} is left")
-    for release, loss in budget.charges.items():
+    for release, loss in charges.items():
         out.print(f"  {release}: {_loss_text(loss)}")
-    if not budget.charges:
+    if not charges:
         out.print("  nothing was charged yet")
         return
     if spent.rho == 0:
@@ -423,7 +495,9 @@ def _explain_budget(budget: Budget, delta: float) -> None:
     )
     out.print(f"  together, best proven composition: epsilon={spent.epsilon(delta):.6g}, delta={delta:g}")
     try:
-        out.print(f"  together, privacy loss distributions: epsilon={pld_epsilon(spent, delta):.6g}, delta={delta:g}")
+        out.print(
+            f"  together, privacy loss distributions: epsilon={pld_epsilon(list(charges.values()), delta):.6g}, delta={delta:g}"
+        )
     except InvalidInput as missing:
         out.print(f"  [dim]{missing}[/]")
 
@@ -441,10 +515,9 @@ def _explain_release(book: Ledger, release: str) -> None:
     if receipt is None:
         raise DpdistError(f"the ledger knows no release {release!r}; 'dpdist ledger' lists them")
     out.print(f"[bold]{release}[/] of {receipt.dataset}: {_loss_text(receipt.loss)}")
-    for entry in book.entries():
-        if entry["release"] == release:
-            period = f", charged to period {entry['facts']['period']}" if entry["event"] == "reserved" else ""
-            out.print(f"  row {entry['sequence']}: {entry['event']} at {entry['written_at']}{period}")
+    for entry in book.entries(release):
+        period = f", charged to period {entry['facts']['period']}" if entry["event"] == "reserved" else ""
+        out.print(f"  row {entry['sequence']}: {entry['event']} at {entry['written_at']}{period}")
     out.print(f"  {receipt.state}: {_NEXT[receipt.state]}")
 
 
@@ -460,7 +533,7 @@ def _print_left(checked: ReleaseSpec, loss: Loss, home: Path) -> None:
     dataset = checked.ledger.dataset
     with opened(home) as book:
         paid = checked.stream is not None and bool(book.stream(dataset, checked.stream.name))
-        left = [f"{b.cap.unit}={float(b.left):.6g}" for b in book.budgets() if b.dataset == dataset]
+        left = [f"{b.cap.unit}={float(b.left):.6g}" for b in book.budgets(dataset)]
     text = f"{left[-1]} of {dataset!r} is left" if left else f"{dataset!r} has spent nothing yet"
     charge = "its stream was paid for before" if paid else f"the release would charge {_loss_text(loss)}"
     out.print(f"{charge}; {text}")
@@ -476,7 +549,8 @@ def _budget_facts(budget: Budget) -> dict[str, Any]:
         "spent": float(cap.amount(budget.spent)),
         "left": float(budget.left),
         "spent_epsilon": budget.spent.epsilon(float(cap.delta)) if cap.delta or cap.pure else None,
-        "releases": len(budget.charges),
+        "protects": None if budget.protection is None else budget.protection.facts(),
+        "releases": budget.releases,
     }
 
 

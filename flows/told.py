@@ -75,7 +75,7 @@ def _ledger_table(home: Path) -> str:
     with opened(home) as ledger:
         for budget in ledger.budgets():
             spent = float(budget.spent.zcdp)
-            rows.append(f"| {budget.dataset} | {budget.period} | {budget.cap} | {spent:.6g} | {len(budget.charges)} |")
+            rows.append(f"| {budget.dataset} | {budget.period} | {budget.cap} | {spent:.6g} | {budget.releases} |")
     return "\n".join(rows)
 
 

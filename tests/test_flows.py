@@ -95,7 +95,7 @@ def test_periods_through_the_flows(home: Path) -> None:
     ]
     assert "2026-10-19" in missing
     with opened(home) as ledger:
-        assert {budget.period: len(budget.charges) for budget in ledger.budgets()} == {
+        assert {budget.period: budget.releases for budget in ledger.budgets()} == {
             "2026-W44": 1,
             "2026-W45": 1,
             "2026-W46": 1,

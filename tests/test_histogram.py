@@ -15,6 +15,7 @@ from dpdist import engine, histogram
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidSpec, UnknownValue
 from dpdist.histogram import Partition, PersonKey, Tally, count, source_of
+from dpdist.privacy.keys import Secret
 from dpdist.sizes import Sizes
 from dpdist.store import Store
 from tests import small
@@ -28,6 +29,9 @@ DOMAIN = Domain(
 )
 
 
+ROOT = Secret(bytes(range(32)))
+
+
 def truth(table: pa.Table) -> np.ndarray:
     counts = np.zeros(DOMAIN.shape, dtype=np.int64)
     for row in table.to_pylist():
@@ -38,7 +42,7 @@ def truth(table: pa.Table) -> np.ndarray:
 def counted(tmp_path: Path, location: Path, domain: Domain = DOMAIN, **options: object) -> tuple[np.ndarray, Tally]:
     store = Store(tmp_path / "store")
     source = source_of(location, columns={}, **options)  # type: ignore[arg-type]
-    stored, tally = count(source, domain, store, engine.inline(), scratch=tmp_path / "scratch")
+    stored, tally = count(source, domain, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
     return store.read(stored), tally
 
 
@@ -169,7 +173,7 @@ def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[i
     for memory in (2**33, 10**6):
         store = Store(tmp_path / f"store-{memory}", Sizes(shard_bytes=8 * 16, pending_pairs=20))
         some = engine.Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True)
-        stored, tally = count(source, DOMAIN, store, some, scratch=tmp_path / "scratch", tables=tables)
+        stored, tally = count(source, DOMAIN, store, some, scratch=tmp_path / "scratch", root=ROOT, tables=tables)
         found.append((store.read(stored), tally, stored.digest))
         assert not list((tmp_path / "scratch").rglob("*.parquet"))
         assert not list(Path(store.location, "scratch").rglob("*.json"))

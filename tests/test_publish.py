@@ -18,7 +18,7 @@ import scipy.sparse
 import zarr
 
 from dpdist import report, stages
-from dpdist.errors import InvalidInput, InvalidSpec, OutOfMemory, StoreError
+from dpdist.errors import InvalidSpec, LedgerError, OutOfMemory, StoreError
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from dpdist.sizes import SIZES, Sizes
@@ -177,15 +177,20 @@ def test_a_file_belongs_to_one_budget_period(home: Path) -> None:
     for day, release in (("2026-11-23", "w2"), ("2026-11-30", "w3")):
         later = small.write(data, release=release, period=day, ledger=ledger_spec)
         with pytest.raises(
-            InvalidInput, match="records.parquet was counted in period 2026-W47 by 'w1': a budget per week is for"
+            LedgerError, match="records.parquet was counted in period 2026-W47 by 'w1': a budget per week is for"
         ):
             run(later, home)
     with opened(home) as ledger:
         assert len(ledger.entries()) == 4
     fresh = small.write(data, table=small.records(seed=1), release="w2", period="2026-11-23", ledger=ledger_spec)
     assert run(fresh, home).charged
-    total = small.write(data, release="again", period="2026-11-23")  # a total budget counts every release of a record
-    assert run(total, home).charged
+    other = small.write(data, release="again", period="2026-11-23")
+    with pytest.raises(
+        LedgerError, match=r"records.parquet was counted by 'w1' of data set 'weekly': .*shared_records: true"
+    ):
+        run(other, home)
+    meant = {**small.spec()["ledger"], "shared_records": True}
+    assert run(small.write(data, release="again", period="2026-11-23", ledger=meant), home).charged
 
 
 def test_an_aborted_release_frees_its_files(home: Path) -> None:
@@ -194,7 +199,7 @@ def test_an_aborted_release_frees_its_files(home: Path) -> None:
     wrong = small.write(data, release="typo", period="2026-11-16", ledger=ledger_spec)
     small.reserved(wrong, home)
     right = small.write(data, release="w2", period="2026-11-23", ledger=ledger_spec)
-    with pytest.raises(InvalidInput, match="by 'typo'"):
+    with pytest.raises(LedgerError, match="by 'typo'"):
         run(right, home)
     with opened(home) as ledger:
         ledger.abort("typo")

@@ -16,11 +16,14 @@ import pytest
 from dpdist import engine, histogram, records
 from dpdist.errors import InvalidInput
 from dpdist.histogram import source_of
+from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import BLOCK_BYTES, HashedFile, hashed
 from dpdist.store import Store
 from tests import small
 from tests.test_histogram import DOMAIN, truth
+
+ROOT = Secret(bytes(range(32)))
 
 
 def test_any_part_of_a_file_comes_back(tmp_path: Path) -> None:
@@ -96,10 +99,10 @@ def test_records_replaced_after_they_were_hashed_are_not_counted(
     change(path, other)
     store = Store(tmp_path / "store")
     with pytest.raises(InvalidInput, match="was changed or replaced since this run hashed it; the run charged nothing"):
-        histogram.count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch")
+        histogram.count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
     assert not store.folders("histograms")
     saved.replace(path)
-    stored, _ = histogram.count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch")
+    stored, _ = histogram.count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
     np.testing.assert_array_equal(store.read(stored), truth(table))
 
 

@@ -79,7 +79,7 @@ def soak(folder: Path, releases: int, seconds: float, seed: int) -> tuple[int, i
         for file in sorted(Path("releases").rglob("*"), reverse=True):
             file.unlink() if file.is_file() else file.rmdir()
         with opened(home) as ledger:
-            assert len(ledger.budgets()[0].charges) == 1
+            assert ledger.budgets()[0].releases == 1
             assert ledger.verify().rows == 4  # budget, reserved, drawing, committed
     return kills, runs
 

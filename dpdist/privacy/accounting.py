@@ -9,18 +9,22 @@ loss distributions.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtri_exp
 
 from dpdist.errors import InvalidInput
 
 Calibration = Literal["analytic", "zcdp", "classic"]
+Rule = Literal["gaussian", "zcdp"]
+"""How an account under a cap in (epsilon, delta) adds up: as Gaussians, exactly, or by the conversion of any zCDP."""
 
 RHO_DENOMINATOR = 10**12
 """Rho bought for an (epsilon, delta) is rounded down to a multiple of 1e-12."""
@@ -33,20 +37,24 @@ PLD_STEP = 1e-4
 
 @dataclass(frozen=True)
 class Loss:
-    """What releases may reveal together.
+    """What releases may reveal together: sums over releases, so that any number of them takes the same room.
 
     Attributes:
-        rho: sum over the Gaussian releases.
-        epsilons: of the pure (Laplace) releases, ascending.
+        rho: of the Gaussian releases.
+        pure: epsilons of the pure (Laplace) releases.
+        squares: squared epsilons of the pure releases.
+        as_gaussian: rho of Gaussian noise that reveals at least as much as each pure release, see ``gaussian_equivalent``.
         slack: by how much a Gaussian on the integer grid may exceed the continuous one: delta(epsilon) is at most
-            exp(slack) times the continuous Gaussian's delta(epsilon - slack). Sums up over releases.
+            exp(slack) times the continuous Gaussian's delta(epsilon - slack).
 
     >>> (Loss.gaussian(Fraction(1, 8)) + Loss.gaussian(Fraction(1, 8))).rho
     Fraction(1, 4)
     """
 
     rho: Fraction = Fraction(0)
-    epsilons: tuple[Fraction, ...] = ()
+    pure: Fraction = Fraction(0)
+    squares: Fraction = Fraction(0)
+    as_gaussian: Fraction = Fraction(0)
     slack: Fraction = Fraction(0)
 
     @staticmethod
@@ -59,25 +67,42 @@ class Loss:
     @staticmethod
     def laplace(epsilon: Fraction) -> Loss:
         """Loss of one epsilon-DP release, which is also epsilon^2/2-zCDP."""
-        return Loss(epsilons=(_positive("epsilon", epsilon),))
+        epsilon = _positive("epsilon", epsilon)
+        return Loss(pure=epsilon, squares=epsilon * epsilon, as_gaussian=gaussian_equivalent(epsilon))
 
     def __add__(self, other: Loss) -> Loss:
-        epsilons = tuple(sorted(self.epsilons + other.epsilons))
-        return Loss(self.rho + other.rho, epsilons, self.slack + other.slack)
+        return Loss(*(mine + theirs for mine, theirs in zip(self._sums, other._sums, strict=True)))
+
+    def __sub__(self, other: Loss) -> Loss:
+        return Loss(*(mine - theirs for mine, theirs in zip(self._sums, other._sums, strict=True)))
 
     @property
-    def pure(self) -> Fraction:
-        """Sum of the pure epsilons (basic composition)."""
-        return sum(self.epsilons, Fraction(0))
+    def _sums(self) -> tuple[Fraction, ...]:
+        return self.rho, self.pure, self.squares, self.as_gaussian, self.slack
+
+    def for_group(self, size: int) -> Loss:
+        """What one release reveals of ``size`` changes at once: ``size`` times a pure epsilon, its square times a rho.
+
+        Sources: Bun & Steinke 2016, Proposition 1.9 (zCDP), basic composition over the changes (pure). The slack of a grid grows
+        with the move, at most ``size`` times (docs/noise.md).
+        """
+        if self.rho and self.pure:
+            raise InvalidInput("the group rule is for one release: of Gaussian or of Laplace noise, not both")
+        if self.pure:
+            return Loss.laplace(size * self.pure)
+        return Loss(rho=size * size * self.rho, slack=size * self.slack)
 
     @property
     def zcdp(self) -> Fraction:
         """Rho of everything together. Source: Bun & Steinke 2016, Propositions 1.4 (pure) and 1.7 (composition)."""
-        return self.rho + sum((epsilon * epsilon for epsilon in self.epsilons), Fraction(0)) / 2
+        return self.rho + self.squares / 2
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon that is proven for this delta; delta = 0 needs losses without Gaussian noise."""
-        if self.rho == 0 and not self.epsilons:
+        """The least epsilon that is proven for this delta; delta = 0 needs losses without Gaussian noise.
+
+        Proven for releases whose amounts were fixed beforehand, or that ran under a ``Cap``; it is the better of two bounds.
+        """
+        if self.rho == 0 and self.pure == 0:
             return 0.0
         if delta == 0.0:
             return float(self.pure) if self.rho == 0 else math.inf
@@ -135,37 +160,81 @@ class Cap:
     @property
     def limit(self) -> Fraction:
         """The cap in its unit: epsilon of a pure cap, else rho of Gaussian releases."""
+        return self.limit_by("gaussian")
+
+    def limit_by(self, rule: Rule) -> Fraction:
+        """The cap in its unit under a rule; only caps in (epsilon, delta) have several."""
         if self.rho is not None:
             return self.rho
         assert self.epsilon is not None
-        return rho_for(float(self.epsilon), float(self.delta)) if self.delta else self.epsilon
+        if not self.delta:
+            return self.epsilon
+        return _rho_of_cap(self.epsilon, self.delta, "analytic" if rule == "gaussian" else "zcdp")
 
-    def amount(self, loss: Loss) -> Fraction:
+    def amount(self, loss: Loss, rule: Rule = "gaussian") -> Fraction:
         """A loss in the cap's unit."""
-        return loss.pure if self.pure else loss.zcdp
-
-    def left(self, spent: Loss) -> Fraction:
-        """What further releases may still spend, in the cap's unit: under an (epsilon, delta) cap, one more Gaussian release."""
-        if self.rho is not None or self.pure or not spent.epsilons:
-            return max(Fraction(0), self.limit - self.amount(spent))
-        low, high = 0, math.floor(self.limit * RHO_DENOMINATOR)
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = self.allows(spent + Loss.gaussian(Fraction(middle, RHO_DENOMINATOR)))
-            low, high = (middle, high) if fits else (low, middle - 1)
-        return Fraction(low, RHO_DENOMINATOR)
-
-    def allows(self, loss: Loss) -> bool:
-        """Whether a composed loss stays within the cap."""
-        if self.rho is not None:
-            return loss.zcdp <= self.rho
-        assert self.epsilon is not None
         if self.pure:
-            return loss.rho == 0 and loss.pure <= self.epsilon
-        epsilon, delta = float(self.epsilon), float(self.delta)
-        if not loss.epsilons and loss.rho <= self.limit and float(loss.slack) <= RESERVE * min(1.0, epsilon):
+            return loss.pure
+        return loss.zcdp if self.rho is not None or rule == "zcdp" else loss.rho + loss.as_gaussian
+
+    def left(self, spent: Loss, rule: Rule = "gaussian") -> Fraction:
+        """What further releases may still spend, in the cap's unit: under an (epsilon, delta) cap, of Gaussian releases."""
+        if not self._keeps_slack(spent, rule):
+            return Fraction(0)
+        return max(Fraction(0), self.limit_by(rule) - self.amount(spent, rule))
+
+    def rule_for(self, first: Loss) -> Rule:
+        """The rule of an account in (epsilon, delta), chosen by its first charge, before anything was learnt from it."""
+        if self.epsilon is None or not self.delta or self._keeps_slack(first, "gaussian"):
+            return "gaussian"
+        return "zcdp"
+
+    def allows(self, loss: Loss, rule: Rule = "gaussian") -> bool:
+        """Whether a composed loss stays within the cap, also when every amount was chosen after the answers before it.
+
+        A cap in rho is a zCDP filter, a pure one a filter of epsilons. A cap in (epsilon, delta) is the filter that ``rule``
+        names, or that of pure releases alone, which needs no delta: docs/ledger.md has the proofs.
+        """
+        if self.pure:
+            return loss.rho == 0 and loss.pure <= self.limit
+        if self.epsilon is not None and loss.rho == 0 and loss.pure <= self.epsilon:
             return True
-        return loss.epsilon(delta) <= epsilon
+        return self._keeps_slack(loss, rule) and self.amount(loss, rule) <= self.limit_by(rule)
+
+    def allowed_before_schema_4(self, loss: Loss) -> bool:
+        """The rule of older ledgers: the better of two bounds, taken at the end. Their rows are replayed by it, no new one is."""
+        if self.rho is not None or self.pure:
+            return self.allows(loss)
+        assert self.epsilon is not None
+        if loss.pure == 0 and loss.rho <= self.limit and self._keeps_slack(loss, "gaussian"):
+            return True
+        return loss.epsilon(float(self.delta)) <= float(self.epsilon)
+
+    def _keeps_slack(self, loss: Loss, rule: Rule) -> bool:
+        """Whether what integer grids add to Gaussian noise stays within what an (epsilon, delta) cap set aside for it."""
+        if self.epsilon is None or not self.delta or rule == "zcdp":
+            return True
+        return float(loss.slack) <= RESERVE * min(1.0, float(self.epsilon))
+
+
+@lru_cache(maxsize=64)
+def _rho_of_cap(epsilon: Fraction, delta: Fraction, calibration: Calibration) -> Fraction:
+    return rho_for(float(epsilon), float(delta), calibration)
+
+
+@lru_cache(maxsize=1024)
+def gaussian_equivalent(epsilon: Fraction) -> Fraction:
+    """Rho of a Gaussian that dominates every epsilon-DP release: mu^2 / 2 with mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)), rounded up.
+
+    The trade-off curve of epsilon-DP is two lines that meet where both errors are 1 / (1 + e^epsilon); a Gaussian's curve is convex
+    and passes through their ends, so one that passes through or below the meeting point lies below both lines. Domination is kept
+    by adaptive composition (Dong, Roth, Su 2022, Theorem 4).
+
+    >>> round(float(gaussian_equivalent(Fraction(1, 10))), 6)
+    0.007844
+    """
+    mu = -2.0 * float(ndtri_exp(-float(np.logaddexp(0.0, float(epsilon)))))
+    return Fraction(math.ceil(mu * mu / 2.0 * (1.0 + 1e-9) * RHO_DENOMINATOR), RHO_DENOMINATOR)
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
@@ -337,7 +406,7 @@ def laplace_scale(sensitivity: int, epsilon: Fraction) -> int:
     return math.ceil(Fraction(sensitivity) / _positive("epsilon", epsilon))
 
 
-def pld_epsilon(loss: Loss, delta: float) -> float:
+def pld_epsilon(losses: Sequence[Loss], delta: float) -> float:
     """Epsilon by privacy loss distributions: the Gaussian releases as one, each pure release as randomised response.
 
     Randomised response dominates every epsilon-DP mechanism (Kairouz, Oh, Viswanath 2015), a continuous Gaussian with the
@@ -348,19 +417,22 @@ def pld_epsilon(loss: Loss, delta: float) -> float:
     pld = _pld()
     step = PLD_STEP
     parts = []
-    if loss.rho:
-        parts.append(pld.from_gaussian_mechanism(1.0 / math.sqrt(2.0 * float(loss.rho)), value_discretization_interval=step))
-    for epsilon in sorted(set(loss.epsilons)):
+    together = sum(losses, Loss())
+    epsilons = [loss.pure for loss in losses if loss.pure]
+    if together.rho:
+        multiplier = 1.0 / math.sqrt(2.0 * float(together.rho))
+        parts.append(pld.from_gaussian_mechanism(multiplier, value_discretization_interval=step))
+    for epsilon in sorted(set(epsilons)):
         # two buckets: the answer is true with probability e^epsilon / (1 + e^epsilon)
         noise = 2.0 / (1.0 + math.exp(float(epsilon)))
         part = pld.from_randomized_response(noise, 2, value_discretization_interval=step)
-        parts.append(part.self_compose(loss.epsilons.count(epsilon)))
+        parts.append(part.self_compose(epsilons.count(epsilon)))
     if not parts:
         return 0.0
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.compose(part)
-    slack = float(loss.slack)
+    slack = float(together.slack)
     return float(whole.get_epsilon_for_delta(delta * math.exp(-slack))) + slack
 
 

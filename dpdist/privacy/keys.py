@@ -6,8 +6,12 @@ repr, pickled, or accepted as an argument of a command.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import stat
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -55,15 +59,32 @@ def initialise(home: Path) -> Path:
     """
     path = key_file(home)
     path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(os.urandom(KEY_BYTES).hex() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)  # whole or not at all, and never over another key
+        _sync_folder(path.parent)
     except FileExistsError:
         raise KeyUnavailable(f"{path} exists and is kept; move it away first if you really want another root key") from None
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(os.urandom(KEY_BYTES).hex() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    except OSError as error:
+        raise KeyUnavailable(
+            f"no root key could be written to {path}: {error.strerror}; none was made, free the disk or choose another folder "
+            "and run 'dpdist keys init' again"
+        ) from None
+    finally:
+        os.unlink(draft)
     return path
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def load(home: Path) -> Secret:
@@ -82,6 +103,8 @@ def load(home: Path) -> Secret:
         raise KeyUnavailable(f"no root key at {path}; make one with 'dpdist keys init' and back it up") from None
     except OSError as error:
         raise KeyUnavailable(f"the root key at {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise _malformed(str(path)) from None
     mode = found.st_mode
     # Kubernetes mounts secrets owned by root, readable through the pod's own group
     mounted = found.st_uid == 0 and os.geteuid() != 0
@@ -96,11 +119,48 @@ def release_key(root: Secret, *, salt: bytes, release: str, spec_digest: str, hi
     return Secret(HKDF(hashes.SHA256(), KEY_BYTES, salt, information).derive(root.reveal()))
 
 
+def histogram_commitment(root: Secret, *, salt: bytes, release: str, histogram_digest: str) -> str:
+    """What a running release's ledger row says of its exact counts: keyed by root and salt, it means nothing once the salt is erased."""
+    key = HKDF(hashes.SHA256(), KEY_BYTES, salt, b"dpdist histogram commitment v1").derive(root.reveal())
+    return _mac(key, release, histogram_digest)
+
+
+def commitment_key(root: Secret, purpose: str) -> Secret:
+    """The key of commitments that outlive a release, one for each purpose. Whoever lacks the root key learns nothing from them."""
+    return Secret(HKDF(hashes.SHA256(), KEY_BYTES, None, b"dpdist commitment v1\0" + purpose.encode()).derive(root.reveal()))
+
+
+def commitment(root: Secret, purpose: str, *parts: str) -> str:
+    """HMAC-SHA256 of some texts under the key of a purpose, 64 hexadecimal digits."""
+    return _mac(commitment_key(root, purpose).reveal(), *parts)
+
+
+def file_commitments(root: Secret, digests: Iterable[str]) -> tuple[str, ...]:
+    """The commitments to the bytes of files: ``commitment(root, "file", digest)`` of each."""
+    key = commitment_key(root, "file").reveal()
+    return tuple(_mac(key, digest) for digest in digests)
+
+
+def counts_commitment(root: Secret, histogram_digest: str) -> str:
+    """The commitment to exact counts that outlives a release: made under caps per period only, where the guard needs it."""
+    return commitment(root, "counts", histogram_digest)
+
+
+def _mac(key: bytes, *parts: str) -> str:
+    """HMAC-SHA256 of texts, each with its length, so that no two lists of texts look alike."""
+    encoded = [part.encode() for part in parts]
+    return hmac.new(key, b"".join(len(one).to_bytes(8, "big") + one for one in encoded), hashlib.sha256).hexdigest()
+
+
+def _malformed(where: str) -> KeyUnavailable:
+    return KeyUnavailable(f"{where} must hold 64 hexadecimal digits; its content is not shown")
+
+
 def _parse(text: str, where: str) -> Secret:
     try:
         content = bytes.fromhex(text.strip())
     except ValueError:
-        raise KeyUnavailable(f"{where} must hold 64 hexadecimal digits; its content is not shown") from None
+        raise _malformed(where) from None
     if len(content) != KEY_BYTES:
         raise KeyUnavailable(f"{where} must hold 64 hexadecimal digits, found {2 * len(content)}")
     return Secret(content)

@@ -3,180 +3,79 @@
 Append-only rows, chained by hashes. A release goes reserved -> drawing -> committed, or reserved -> aborted. Charging
 happens in ``reserve``, before any draw; ``abort`` gives the charge back only while no draw can have begun. A crash
 leaves the last state: the same release resumes with the same key, or stays charged. The per-release salt is erased when
-the release commits: from then on nobody can derive its noise again.
+the release commits: from then on nobody can derive its noise again. What binds rows to records are commitments, never plain
+digests (docs/ledger.md).
 """
 
 from __future__ import annotations
 
-import datetime
-import hashlib
+import getpass
 import json
 import os
-import random
-import time
+import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
 
-from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict
-from dpdist.privacy.accounting import Cap, Loss
-
-SCHEMA_VERSION = 3
-SALT_BYTES = 32
-RETRIES = 40
-
-_metadata = sa.MetaData()
-_version = sa.Table("dpdist_schema", _metadata, sa.Column("version", sa.Integer, nullable=False))
-_entries = sa.Table(
-    "dpdist_entries",
-    _metadata,
-    sa.Column("sequence", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("event", sa.String(16), nullable=False),
-    sa.Column("dataset", sa.String(200), nullable=False),
-    sa.Column("release", sa.String(200), nullable=False),
-    sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("facts", sa.Text, nullable=False),
-    sa.Column("written_at", sa.String(40), nullable=False),
-    sa.Column("previous", sa.String(64), nullable=False),
-    sa.Column("digest", sa.String(64), nullable=False),
-    sa.UniqueConstraint("release", "attempt", "event"),
-    sa.Index("dpdist_entries_dataset", "dataset", "sequence"),
+from dpdist.errors import BudgetExceeded, LedgerError, ReleaseConflict
+from dpdist.privacy import database as db
+from dpdist.privacy import keys
+from dpdist.privacy.accounting import Cap, Loss, Rule
+from dpdist.privacy.charges import (
+    Audit,
+    Budget,
+    Charge,
+    Mark,
+    Part,
+    Receipt,
+    Records,
+    cap_facts,
+    cap_of,
+    loss_facts,
+    loss_of,
+    protection_of,
 )
-_salts = sa.Table(
-    "dpdist_salts",
-    _metadata,
-    sa.Column("release", sa.String(200), primary_key=True),
-    sa.Column("salt", sa.LargeBinary(SALT_BYTES), nullable=False),
-)
+from dpdist.privacy.derived import add_to_account, digest_of_seen, in_parts, set_cap, set_records, set_release, spent_of
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.migration import migrate
+from dpdist.privacy.protection import Protection
+from dpdist.privacy.replay import Replay
 
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some steps of a stream: one mechanism over a series that grows, charged once to every budget period it reaches.
-
-    Attributes:
-        digest: SHA-256 of everything that decides what the whole stream measures and with how much noise.
-        start, stop: the steps start..stop are measured now, those before were by earlier releases.
-    """
-
-    stream: str
-    digest: str
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What a release asks for.
-
-    Attributes:
-        release: its id; one charge each, ever.
-        period: the calendar day the release stands for (ISO date), which decides the budget period it is charged to.
-        spec_digest, histogram_digest: what the noise key is bound to.
-        part: of a stream; ``loss`` is then that of the whole stream.
-    """
-
-    release: str
-    dataset: str
-    loss: Loss
-    cap: Cap
-    spec_digest: str
-    histogram_digest: str
-    period: str | None = None
-    part: Part | None = None
-
-    @property
-    def period_key(self) -> str:
-        """The budget period: 'total', a day, an ISO week or a month. It follows the release's date, not the clock."""
-        if self.cap.per == "total":
-            return "total"
-        if self.period is None:
-            raise InvalidInput(f"a budget per {self.cap.per} needs the release's date: set 'period: YYYY-MM-DD' in the spec")
-        day = datetime.date.fromisoformat(self.period)
-        if self.cap.per == "day":
-            return day.isoformat()
-        if self.cap.per == "week":
-            year, week, _ = day.isocalendar()
-            return f"{year}-W{week:02d}"
-        return f"{day.year}-{day.month:02d}"
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """Proof that a release's budget is charged. The salt is gone once the release is committed."""
-
-    release: str
-    dataset: str
-    state: str
-    loss: Loss
-    spec_digest: str
-    histogram_digest: str
-    measurement_digest: str | None
-    part: Part | None = None
-    salt: bytes | None = field(repr=False, default=None)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """One data set in one period: its cap and what each release has charged."""
-
-    dataset: str
-    period: str
-    cap: Cap
-    charges: dict[str, Loss]
-
-    @property
-    def spent(self) -> Loss:
-        """All charges together."""
-        return sum(self.charges.values(), Loss())
-
-    @property
-    def left(self) -> Fraction:
-        """What releases may still spend, in the cap's unit (never negative)."""
-        return self.cap.left(self.spent)
-
-    @property
-    def course(self) -> list[tuple[str, float]]:
-        """Each release with the share of the budget that was left after it, in the order they were charged."""
-        spent, whole = Loss(), self.cap.left(Loss())
-        out = []
-        for release, loss in self.charges.items():
-            spent = spent + loss
-            out.append((release, float(self.cap.left(spent) / whole)))
-        return out
-
-
-@dataclass(frozen=True)
-class Audit:
-    """What ``verify`` found.
-
-    Attributes:
-        head: digest of the newest row. Noted elsewhere, it proves later that no row was removed.
-        running: releases that are charged and not finished.
-    """
-
-    rows: int
-    head: str
-    releases: int
-    running: int
+__all__ = ["Audit", "Budget", "Charge", "Ledger", "Mark", "Part", "Receipt", "Records", "opened"]
 
 
 class _Rehearsed(Exception):
     """Ends a transaction that must change nothing."""
 
 
-class Ledger:
-    """A ledger at a SQLAlchemy URL, ``sqlite:////path`` or ``postgresql+psycopg://...``."""
+NEWEST_CHARGES = 1000
+"""Charges that a budget's course shows at most."""
 
-    def __init__(self, url: str) -> None:
+
+class Ledger:
+    """A ledger at a SQLAlchemy URL, ``sqlite:////path`` or ``postgresql+psycopg://...``.
+
+    Args:
+        root: gives the root key, which a ledger of an older version asks for once, when it is brought to this one.
+        tell: called with a line while the database is away.
+        blank: bring an older ledger to this version without a root key: its finished releases forget their records.
+    """
+
+    def __init__(
+        self,
+        url: str | sa.engine.URL,
+        *,
+        root: Callable[[], Secret] | None = None,
+        tell: db.Tell | None = None,
+        blank: bool = False,
+    ) -> None:
         try:
             parsed = sa.engine.make_url(url)
         except sa.exc.ArgumentError:
@@ -185,64 +84,70 @@ class Ledger:
             ) from None
         if parsed.get_backend_name() not in ("sqlite", "postgresql"):
             raise LedgerError(f"the ledger runs on sqlite or postgresql, found {parsed.get_backend_name()!r}")
-        self._sqlite = parsed.get_backend_name() == "sqlite"
-        if self._sqlite and parsed.database:
+        if parsed.get_backend_name() == "sqlite" and parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        self._engine = _engine(parsed, sqlite=self._sqlite)
-        self._migrate()
+        self._database = db.Database(parsed, tell or _on_stderr)
+        migrate(self._database, root, blank=blank)
 
     @staticmethod
-    def at(home: Path) -> Ledger:
+    def at(home: Path, *, tell: db.Tell | None = None, blank: bool = False) -> Ledger:
         """The embedded ledger of a state folder, or the one named by ``DPDIST_LEDGER``, or in the file ``DPDIST_LEDGER_FILE``."""
-        return Ledger(os.environ.get("DPDIST_LEDGER") or _named_in_file() or f"sqlite:///{home.resolve() / 'ledger.db'}")
+        embedded = sa.engine.URL.create("sqlite", database=str(home.resolve() / "ledger.db"))
+        url = os.environ.get("DPDIST_LEDGER") or _named_in_file() or embedded
+        return Ledger(url, root=lambda: keys.load(home), tell=tell, blank=blank)
 
     def reserve(self, charge: Charge) -> Receipt:
         """Charge a release before anything is drawn; asking again for the same release returns the same receipt.
 
         Raises: BudgetExceeded; ReleaseConflict when the id is bound to another spec, histogram, data set or amount;
-            LedgerError when the data set was declared with another cap.
+            LedgerError when the data set was declared with another cap, when the charge's protection does not cover the cap's, or
+            when the records stand under another data set's name or in another period.
         """
-        return self._transaction(lambda connection: self._reserve(connection, charge))
+        run = uuid.uuid4().hex  # says whose charge it is, should the answer get lost
+        if charge.histogram is None or charge.records is None:
+            raise LedgerError(f"release {charge.release!r} has counted no records yet: its charge can only be rehearsed")
+        return self._database.transaction(lambda connection: self._reserve(connection, charge, run))
 
     def rehearse(self, charge: Charge) -> None:
         """Reserve and take it back in one transaction: raises what ``reserve`` would raise, and changes nothing."""
 
         def work(connection: Connection) -> None:
-            self._reserve(connection, charge)
+            self._reserve(connection, charge, "")
             raise _Rehearsed
 
         with suppress(_Rehearsed):
-            self._transaction(work)
+            self._database.transaction(work)
 
-    def begin_drawing(self, release: str) -> Receipt:
+    def begin_drawing(self, release: str, attempt: int, binding: str) -> Receipt:
         """Record that a draw may begin from now on: the charge can no longer be given back. Idempotent.
 
         A release that another process has committed meanwhile comes back as committed, without its salt.
+
+        Args:
+            attempt, binding: of the receipt that ``reserve`` gave: of a replaced attempt nothing is drawn.
         """
 
         def work(connection: Connection) -> Receipt:
-            receipt = self._need(connection, release, ("reserved", "drawing", "committed"))
+            receipt = self._need(connection, release, attempt, binding, ("reserved", "drawing", "committed"))
             if receipt.state == "reserved":
-                self._append(connection, "drawing", receipt.dataset, release, self._attempts(connection, release), {})
-            return self._need(connection, release, ("drawing", "committed"))
+                self._move(connection, receipt, "drawing", {})
+            return self._need(connection, release, attempt, binding, ("drawing", "committed"))
 
-        return self._transaction(work)
+        return self._database.transaction(work)
 
-    def commit(self, release: str, measurement_digest: str) -> Receipt:
+    def commit(self, release: str, attempt: int, binding: str, measurement_digest: str) -> Receipt:
         """Record that the measurement is stored whole, and erase the salt. Idempotent for the same measurement."""
 
         def work(connection: Connection) -> Receipt:
-            receipt = self._need(connection, release, ("drawing", "committed"))
+            receipt = self._need(connection, release, attempt, binding, ("drawing", "committed"))
             if receipt.state == "committed":
                 if receipt.measurement_digest != measurement_digest:
                     raise ReleaseConflict(release, "measurement")
                 return receipt
-            facts = {"measurement_digest": measurement_digest}
-            self._append(connection, "committed", receipt.dataset, release, self._attempts(connection, release), facts)
-            connection.execute(_salts.delete().where(_salts.c.release == release))
-            return self._need(connection, release, ("committed",))
+            self._move(connection, receipt, "committed", {"measurement_digest": measurement_digest})
+            return self._need(connection, release, attempt, binding, ("committed",))
 
-        receipt = self._transaction(work)
+        receipt = self._database.transaction(work)
         self._forget_deleted_rows()
         return receipt
 
@@ -257,129 +162,224 @@ class Ledger:
                     f"release {release!r} is {state}: only a reserved release, of which nothing was drawn, can be aborted"
                 )
             if receipt.state == "reserved":
-                self._append(connection, "aborted", receipt.dataset, release, self._attempts(connection, release), {})
-                connection.execute(_salts.delete().where(_salts.c.release == release))
+                row = self._move(connection, receipt, "aborted", {})
+                set_records(connection, release, ())
+                account = self._account(connection, receipt.dataset, receipt.period, None)
+                add_to_account(connection, row, receipt.period, Loss() - receipt.loss, account.rule, -1)
             aborted = self._receipt(connection, release)
             assert aborted is not None
             return aborted
 
-        receipt = self._transaction(work)
+        receipt = self._database.transaction(work)
         self._forget_deleted_rows()
         return receipt
 
+    def set_cap(self, dataset: str, *, cap: Cap | None = None, protection: Protection | None = None, why: str) -> Budget:
+        """Change a data set's cap, or say what the cap of an older ledger protects: an event in the chain, with who and why.
+
+        A cap below what is spent takes nothing back: it stops new charges.
+
+        Raises: LedgerError for a data set without a cap, another period, another protection than the one that charges were
+            converted to, or when nothing would change.
+        """
+
+        def work(connection: Connection) -> Budget:
+            known = self._cap(connection, dataset)
+            if known is None:
+                raise LedgerError(
+                    f"data set {dataset!r} has no cap yet: its first release declares it, with 'ledger: cap:' of its spec"
+                )
+            new = cap or known[0]
+            if new.per != known[0].per:
+                raise LedgerError(
+                    f"the cap of {dataset!r} is {known[0]}: charges stand in its periods, which do not change; keep "
+                    f"'per {known[0].per}', or declare another data set"
+                )
+            if known[1] is not None and protection not in (None, known[1]):
+                raise LedgerError(
+                    f"the cap of {dataset!r} protects {known[1].unit} ({known[1].sentence}), and its charges were counted so: this does "
+                    "not change; declare another data set for another protection"
+                )
+            protects = protection or known[1]
+            if (new, protects) == known:
+                raise LedgerError(f"the cap of {dataset!r} is already {new}: nothing was changed")
+            facts: dict[str, Any] = {"cap": cap_facts(new), "why": why, "who": getpass.getuser()}
+            facts["protection"] = None if protects is None else protects.facts()
+            number = len(list(connection.execute(sa.select(db.caps.c.sequence).where(db.caps.c.dataset == dataset))))
+            row = db.append(connection, "capped", dataset, f"budget of {dataset}", number + 1, facts)
+            set_cap(connection, row, facts)
+            return self._account(connection, dataset, "total", new)
+
+        if not why.strip():
+            raise LedgerError("a cap is a promise to the people in the data: say why it changes, with --why")
+        return self._database.transaction(work)
+
     def receipt(self, release: str) -> Receipt | None:
         """The receipt of a release, None if it was never charged."""
-        return self._transaction(lambda connection: self._receipt(connection, release))
+        return self._database.transaction(lambda connection: self._receipt(connection, release))
 
     def stream(self, dataset: str, name: str) -> list[Receipt]:
         """The releases of a stream, first steps first; aborted ones left out."""
-        return self._transaction(lambda connection: [receipt for receipt, _ in self._parts(connection, dataset, name)])
+        return self._database.transaction(lambda connection: self._parts(connection, dataset, name))
 
-    def budgets(self) -> list[Budget]:
-        """Every data set and period with a charge or a cap, in order of first use."""
+    def budgets(self, dataset: str | None = None, *, charges: bool = False) -> list[Budget]:
+        """Every data set and period with a charge or a cap, in order of first use; or those of one data set.
+
+        Args:
+            charges: whether each budget comes with its newest charges.
+        """
 
         def work(connection: Connection) -> list[Budget]:
             out: list[Budget] = []
-            for dataset, cap in self._caps(connection).items():
-                rows = self._rows(connection, _entries.c.dataset == dataset)
-                periods = dict.fromkeys(facts["period"] for row, facts in rows if row.event == "reserved")
-                if not periods:
-                    periods = {"total" if cap.per == "total" else f"no {cap.per} yet": None}
-                out.extend(Budget(dataset, p, cap, self._charges(connection, dataset, p)) for p in periods)
-            return out
+            known: dict[str, list[Any]] = {}
+            query = sa.select(db.accounts).order_by(db.accounts.c.sequence)
+            for row in connection.execute(query if dataset is None else query.where(db.accounts.c.dataset == dataset)):
+                known.setdefault(row.dataset, []).append(row)
+            for name, (cap, protection) in self._caps(connection, dataset).items():
+                found = [_budget(row, cap, protection) for row in known.get(name, ())]
+                unused = Budget(
+                    name, "total" if cap.per == "total" else f"no {cap.per} yet", cap, protection, "gaussian", Loss(), 0
+                )
+                out.extend(found or [unused])
+            return [self._with_charges(connection, budget) for budget in out] if charges else out
 
-        return self._transaction(work)
+        return self._database.transaction(work)
 
-    def entries(self) -> list[dict[str, Any]]:
-        """All rows as plain values, oldest first. They hold digests and amounts, no secret and no count."""
+    def budget_after(self, release: str) -> Budget:
+        """The budget that a release was charged to, as it was then, with the charges up to its own.
+
+        Raises: LedgerError for a release that is not charged.
+        """
+
+        def work(connection: Connection) -> Budget:
+            own = connection.execute(sa.select(db.releases).where(db.releases.c.release == release)).first()
+            if own is None or own.state == "aborted":
+                raise LedgerError(f"release {release!r} is not charged")
+            known = self._cap(connection, own.dataset, before=own.sequence)
+            assert known is not None
+            account = self._account(connection, own.dataset, own.period, known[0])
+            later = self._charged(connection, own.dataset, own.period, db.releases.c.sequence > own.sequence)
+            spent = account.spent - sum((loss_of(json.loads(row.facts)["loss"]) for row in later), Loss())
+            then = replace(account, spent=spent, releases=account.releases - len(later))
+            return self._with_charges(connection, then, until=own.sequence)
+
+        return self._database.transaction(work)
+
+    def charges(self, dataset: str, period: str) -> dict[str, Loss]:
+        """All that was charged to a data set in a period, in order."""
+        return self._database.transaction(
+            lambda connection: {
+                row.release: loss_of(json.loads(row.facts)["loss"])
+                for row in reversed(self._charged(connection, dataset, period, sa.true()))
+            }
+        )
+
+    def entries(self, release: str | None = None) -> list[dict[str, Any]]:
+        """All rows as plain values, oldest first, or those of a release. They hold commitments and amounts, no secret and no count."""
 
         def work(connection: Connection) -> list[dict[str, Any]]:
-            return [{**row._asdict(), "facts": facts} for row, facts in self._rows(connection)]
+            query = sa.select(db.entries).order_by(db.entries.c.sequence)
+            rows = connection.execute(query if release is None else query.where(db.entries.c.release == release))
+            return [{**row._asdict(), "facts": json.loads(row.facts)} for row in rows]
 
-        return self._transaction(work)
+        return self._database.transaction(work)
 
-    def verify(self, head: str | None = None) -> Audit:
-        """Replay the whole ledger: its hash chain, the order of every release's events, every cap, and erased salts.
+    def verify(self, head: str | None = None, *, root: Secret | None = None) -> Audit:
+        """Replay the whole ledger: its hash chain, the order of every release's events, every cap, running sums and erased salts.
 
         Args:
             head: digest of a row noted earlier, somewhere else: proves that no row up to it was removed or replaced. The
                 chain alone cannot show that its newest rows are missing.
+            root: recognises a head that was noted before the ledger was brought to version 4.
         Raises: LedgerError naming the first row that was altered, removed, inserted or not allowed.
         """
 
         def work(connection: Connection) -> Audit:
-            replay = _Replay()
-            for row in connection.execute(sa.select(_entries).order_by(_entries.c.sequence)):
+            replay = Replay(connection, head, root)
+            for row in connection.execute(sa.select(db.entries).order_by(db.entries.c.sequence)):
                 replay.take(row)
-            if head is not None and head not in replay.digests:
-                raise LedgerError(f"no ledger row has the digest {head}: rows were removed or replaced; restore a backup")
-            kept = set(connection.execute(sa.select(_salts.c.release)).scalars())
-            running = {release for release, state in replay.states.items() if state in ("reserved", "drawing")}
-            if kept != running:
-                wrong = sorted(kept ^ running)[0]
-                raise LedgerError(f"release {wrong!r}: its salt must be there exactly while it is reserved or drawing")
-            last = next(reversed(replay.digests), "")
-            return Audit(len(replay.digests), last, len(replay.states), len(running))
+            return replay.audit(connection)
 
-        return self._transaction(work)
+        return self._database.transaction(work)
+
+    def mark(self) -> Mark:
+        """Which ledger this is and how far it has come, to be kept elsewhere. Raises: LedgerError when it is empty."""
+
+        def work(connection: Connection) -> Mark:
+            first, last = self._digest_of(connection, 1), db.newest(connection)
+            if first is None or last is None:
+                raise LedgerError("an empty ledger has no mark")
+            return Mark(first, last.sequence, last.digest)
+
+        return self._database.transaction(work)
+
+    def digest_of(self, sequence: int) -> str | None:
+        """The digest of a row, None when there is no such row."""
+        return self._database.transaction(lambda connection: self._digest_of(connection, sequence))
 
     def close(self) -> None:
         """Close all connections."""
-        self._engine.dispose()
+        self._database.close()
 
-    def _reserve(self, connection: Connection, charge: Charge) -> Receipt:
+    def _reserve(self, connection: Connection, charge: Charge, run: str) -> Receipt:
         period = charge.period_key
         known = self._receipt(connection, charge.release)
         if known is not None and known.state != "aborted":
             _same(known, charge)
-            return known
-        self._declare(connection, charge.dataset, charge.cap)
-        budget = Budget(charge.dataset, period, charge.cap, self._charges(connection, charge.dataset, period))
-        loss = charge.loss if charge.part is None else self._due(connection, charge, charge.part)
-        if not charge.cap.allows(budget.spent + loss):
-            asked = charge.cap.amount(loss)
-            raise BudgetExceeded(charge.dataset, float(asked), float(budget.left), charge.cap.unit)
-        attempt = self._attempts(connection, charge.release) + 1
+            return replace(known, charged=self._run(connection, charge.release) == run and known.loss != Loss())
+        protection = self._declare(connection, charge)
+        steps = charge.protection.steps_to(protection)
+        if steps is None:
+            raise LedgerError(_not_covered(charge, protection))
+        whole = charge.loss.for_group(steps)
+        loss = whole if charge.part is None else self._due(connection, charge, charge.part, whole)
+        self._not_seen(connection, charge, period)
+        account = self._account(connection, charge.dataset, period, charge.cap)
+        rule = self._rule(connection, charge.dataset, period) or charge.cap.rule_for(loss)
+        if loss != Loss() and not charge.cap.allows(account.spent + loss, rule):
+            asked = charge.cap.amount(loss, rule)
+            raise BudgetExceeded(charge.dataset, float(asked), float(replace(account, rule=rule).left), charge.cap.unit)
+        salt = _new_salt()
         facts = {
             "period": period,
-            "loss": _loss_facts(loss),
+            "loss": loss_facts(loss),
+            "own": loss_facts(charge.loss),
+            "protection": charge.protection.facts(),
             "spec_digest": charge.spec_digest,
-            "histogram_digest": charge.histogram_digest,
+            "histogram_commitment": None if charge.histogram is None else charge.histogram(salt),
+            "records": _records_facts(charge.records or Records("")),
+            "run": run,
+            **({"shared": True} if charge.shared else {}),
             **({} if charge.part is None else {"part": asdict(charge.part)}),
         }
-        self._append(connection, "reserved", charge.dataset, charge.release, attempt, facts)
-        connection.execute(_salts.insert().values(release=charge.release, salt=_new_salt()))
+        attempt = 1 if known is None else known.attempt + 1
+        row = db.append(connection, "reserved", charge.dataset, charge.release, attempt, facts)
+        connection.execute(db.salts.insert().values(release=charge.release, salt=salt))
+        set_release(connection, row, facts)
+        set_records(connection, charge.release, () if charge.records is None else charge.records.seen)
+        add_to_account(connection, row, period, loss, rule, 1)
         receipt = self._receipt(connection, charge.release)
         assert receipt is not None
-        return receipt
+        return replace(receipt, charged=loss != Loss())
 
-    def _parts(self, connection: Connection, dataset: str, name: str) -> list[tuple[Receipt, str]]:
-        """Releases of a stream with the budget period that each was charged to, in the order of their steps."""
-        periods: dict[str, str] = {}
-        for row, facts in self._rows(connection, _entries.c.dataset == dataset):
-            if row.event == "reserved" and facts.get("part", {}).get("stream") == name:
-                periods[row.release] = facts["period"]
-        parts: list[tuple[int, Receipt, str]] = []
-        for release, period in periods.items():
-            receipt = self._receipt(connection, release)
-            # an aborted id may have been used again, for something else
-            if (
-                receipt is not None
-                and receipt.state != "aborted"
-                and receipt.part is not None
-                and receipt.part.stream == name
-            ):
-                parts.append((receipt.part.start, receipt, period))
-        return [(receipt, period) for _, receipt, period in sorted(parts, key=lambda entry: entry[0])]
+    @staticmethod
+    def _digest_of(connection: Connection, sequence: int) -> str | None:
+        return connection.execute(sa.select(db.entries.c.digest).where(db.entries.c.sequence == sequence)).scalar()
 
-    def _due(self, connection: Connection, charge: Charge, part: Part) -> Loss:
+    def _parts(self, connection: Connection, dataset: str, name: str) -> list[Receipt]:
+        """Releases of a stream, in the order of their steps."""
+        found = sa.and_(db.releases.c.dataset == dataset, db.releases.c.stream == name, db.releases.c.state != "aborted")
+        receipts = [self._received(connection, row) for row in connection.execute(sa.select(db.releases).where(found))]
+        return sorted(receipts, key=lambda receipt: 0 if receipt.part is None else receipt.part.start)
+
+    def _due(self, connection: Connection, charge: Charge, part: Part, whole: Loss) -> Loss:
         """What a part of a stream is charged: the whole loss, or nothing where its budget period has paid for the stream.
 
         Raises: LedgerError unless the part goes on where the last one, committed, ended, with the same mechanism.
         """
         earlier = self._parts(connection, charge.dataset, part.stream)
         stop = 0
-        for receipt, _ in earlier:
+        for receipt in earlier:
             assert receipt.part is not None
             if receipt.state != "committed":
                 raise LedgerError(f"stream {part.stream!r}: release {receipt.release!r} is not finished; run it again first")
@@ -394,286 +394,244 @@ class Ledger:
                 f"stream {part.stream!r} was released up to step {stop}, the next release measures from there on; asked for were "
                 f"steps {part.start} to {part.stop}"
             )
-        return Loss() if charge.period_key in {period for _, period in earlier} else charge.loss
+        return Loss() if charge.period_key in {receipt.period for receipt in earlier} else whole
 
-    def _declare(self, connection: Connection, dataset: str, cap: Cap) -> None:
-        known = self._caps(connection).get(dataset)
+    def _not_seen(self, connection: Connection, charge: Charge, period: str) -> None:
+        """A cap covers all releases of the same records: they may not stand under another name, nor in another period of its caps.
+
+        A stream is charged in every period that it is released in, and may read its past.
+        """
+        if charge.shared or charge.records is None:
+            return
+        for part in in_parts(list(charge.records.seen)):
+            query = sa.select(db.releases.c.release, db.releases.c.dataset, db.releases.c.period, db.records.c.commitment)
+            query = query.join(db.records, db.records.c.release == db.releases.c.release)
+            query = query.where(db.records.c.commitment.in_(part))
+            other_period = sa.and_(db.releases.c.dataset == charge.dataset, db.releases.c.period != period)
+            another = db.releases.c.dataset != charge.dataset
+            query = query.where(another if charge.part is not None else sa.or_(another, other_period)).limit(1)
+            other = connection.execute(query).first()
+            if other is not None:
+                raise LedgerError(_seen(charge, period, other))
+
+    def _declare(self, connection: Connection, charge: Charge) -> Protection:
+        """What the data set's cap protects; its first release declares the cap."""
+        dataset = charge.dataset
+        known = self._cap(connection, dataset)
         if known is None:
-            facts = {"cap": _cap_facts(cap)}
-            self._append(connection, "declared", dataset, f"budget of {dataset}", 1, facts)
-        elif known != cap:
+            facts = {"cap": cap_facts(charge.cap), "protection": charge.protection.facts()}
+            row = db.append(connection, "declared", dataset, f"budget of {dataset}", 1, facts)
+            set_cap(connection, row, facts)
+            return charge.protection
+        cap, protection = known
+        if cap != charge.cap:
             raise LedgerError(
-                f"data set {dataset!r} was declared with the budget {known}, the spec says {cap}; "
-                "a cap is a promise to the people in the data and does not change: correct the spec"
+                f"data set {dataset!r} was declared with the budget {cap}, the spec says {charge.cap}; a cap is a promise to the people in "
+                f"the data and does not change with a spec: correct the spec, or say why with 'dpdist ledger cap {dataset} --why ...'"
             )
+        if protection is None:
+            person = "" if charge.protection.person is None else f" --person {charge.protection.person}"
+            raise LedgerError(
+                f"the cap of {dataset!r} was declared by an older version, which did not write down what it protects, and charges of "
+                f"different kinds may not be added up: if all its releases were like this one, run 'dpdist ledger cap {dataset} "
+                f"--neighbours {charge.protection.neighbours} --most-records {charge.protection.most_records}{person} --why ...'"
+            )
+        return protection
 
-    def _caps(self, connection: Connection) -> dict[str, Cap]:
-        rows = self._rows(connection, _entries.c.event == "declared")
-        return {row.dataset: _cap_of(facts["cap"]) for row, facts in rows}
+    def _cap(
+        self, connection: Connection, dataset: str, *, before: int | None = None
+    ) -> tuple[Cap, Protection | None] | None:
+        """A data set's cap and what it protects, now or before a row."""
+        query = sa.select(db.caps.c.facts).where(db.caps.c.dataset == dataset)
+        query = query if before is None else query.where(db.caps.c.sequence < before)
+        found = connection.execute(query.order_by(db.caps.c.sequence.desc()).limit(1)).scalar()
+        return None if found is None else _cap_and_protection(found)
 
-    def _charges(self, connection: Connection, dataset: str, period: str) -> dict[str, Loss]:
-        charged: dict[str, Loss] = {}
-        for row, facts in self._rows(connection, _entries.c.dataset == dataset):
-            if row.event == "reserved" and facts["period"] == period:
-                charged[row.release] = _loss_of(facts["loss"])
-            elif row.event == "aborted":
-                charged.pop(row.release, None)
-        return charged
+    def _caps(self, connection: Connection, dataset: str | None) -> dict[str, tuple[Cap, Protection | None]]:
+        """Every data set's cap, in the order they were declared."""
+        query = sa.select(db.caps).order_by(db.caps.c.sequence)
+        rows = connection.execute(query if dataset is None else query.where(db.caps.c.dataset == dataset))
+        return {row.dataset: _cap_and_protection(row.facts) for row in rows}
 
-    def _attempts(self, connection: Connection, release: str) -> int:
-        query = sa.select(sa.func.max(_entries.c.attempt)).where(_entries.c.release == release)
-        return int(connection.execute(query).scalar() or 0)
+    def _account(self, connection: Connection, dataset: str, period: str, cap: Cap | None) -> Budget:
+        known = self._cap(connection, dataset)
+        assert known is not None
+        wanted = sa.and_(db.accounts.c.dataset == dataset, db.accounts.c.period == period)
+        row = connection.execute(sa.select(db.accounts).where(wanted)).first()
+        if row is None:
+            return Budget(dataset, period, cap or known[0], known[1], "gaussian", Loss(), 0)
+        return _budget(row, cap or known[0], known[1])
+
+    @staticmethod
+    def _rule(connection: Connection, dataset: str, period: str) -> Rule | None:
+        """The rule that an account's first charge chose."""
+        wanted = sa.and_(db.accounts.c.dataset == dataset, db.accounts.c.period == period)
+        rule: Rule | None = connection.execute(sa.select(db.accounts.c.rule).where(wanted)).scalar()
+        return rule
+
+    def _charged(self, connection: Connection, dataset: str, period: str, where: Any) -> list[Any]:
+        """Releases that are charged to an account, newest first."""
+        account = sa.and_(db.releases.c.dataset == dataset, db.releases.c.period == period, db.releases.c.state != "aborted")
+        query = sa.select(db.releases).where(account, where).order_by(db.releases.c.sequence.desc())
+        return list(connection.execute(query))
+
+    def _with_charges(self, connection: Connection, budget: Budget, until: int | None = None) -> Budget:
+        account = sa.and_(
+            db.releases.c.dataset == budget.dataset,
+            db.releases.c.period == budget.period,
+            db.releases.c.state != "aborted",
+            sa.true() if until is None else db.releases.c.sequence <= until,
+        )
+        query = sa.select(db.releases).where(account).order_by(db.releases.c.sequence.desc()).limit(NEWEST_CHARGES)
+        newest = list(connection.execute(query))
+        return replace(budget, charges={row.release: loss_of(json.loads(row.facts)["loss"]) for row in reversed(newest)})
 
     def _receipt(self, connection: Connection, release: str) -> Receipt | None:
-        rows = list(self._rows(connection, sa.and_(_entries.c.release == release, _entries.c.event != "declared")))
-        if not rows:
-            return None
-        last = rows[-1][0]
-        reserved = next(facts for row, facts in reversed(rows) if row.event == "reserved")
-        salt = connection.execute(sa.select(_salts.c.salt).where(_salts.c.release == release)).scalar()
+        row = connection.execute(sa.select(db.releases).where(db.releases.c.release == release)).first()
+        return None if row is None else self._received(connection, row)
+
+    @staticmethod
+    def _received(connection: Connection, row: Any) -> Receipt:
+        facts = json.loads(row.facts)
+        salt = connection.execute(sa.select(db.salts.c.salt).where(db.salts.c.release == row.release)).scalar()
+        known = facts.get("records") or {}
         return Receipt(
-            release,
-            last.dataset,
-            last.event,
-            _loss_of(reserved["loss"]),
-            reserved["spec_digest"],
-            reserved["histogram_digest"],
-            rows[-1][1].get("measurement_digest"),
-            Part(**reserved["part"]) if "part" in reserved else None,
+            row.release,
+            row.dataset,
+            row.period,
+            row.state,
+            row.attempt,
+            row.binding,
+            loss_of(facts["loss"]),
+            loss_of(facts["own"]) if "own" in facts else None,
+            protection_of(facts.get("protection")),
+            facts["spec_digest"],
+            facts.get("histogram_commitment"),
+            known.get("source"),
+            known.get("content"),
+            row.measurement_digest,
+            Part(**facts["part"]) if "part" in facts else None,
             None if salt is None else bytes(salt),
         )
 
-    def _need(self, connection: Connection, release: str, states: tuple[str, ...]) -> Receipt:
+    @staticmethod
+    def _run(connection: Connection, release: str) -> str | None:
+        facts = connection.execute(sa.select(db.releases.c.facts).where(db.releases.c.release == release)).scalar()
+        run = None if facts is None else json.loads(facts).get("run")
+        return None if run is None else str(run)
+
+    def _need(self, connection: Connection, release: str, attempt: int, binding: str, states: tuple[str, ...]) -> Receipt:
+        """The receipt of an attempt in one of some states. Raises: LedgerError, also when another attempt has replaced it."""
         receipt = self._receipt(connection, release)
+        if receipt is not None and (receipt.attempt, receipt.binding) != (attempt, binding):
+            raise LedgerError(
+                f"release {release!r}: the charge that this run reserved (attempt {attempt}) was given back, and the id was reserved "
+                f"again (attempt {receipt.attempt}): this run draws and publishes nothing; only the newer one goes on"
+            )
         if receipt is None or receipt.state not in states:
             state = "not charged" if receipt is None else receipt.state
             raise LedgerError(f"release {release!r} is {state}; this step needs {' or '.join(states)}")
         return receipt
 
-    def _rows(self, connection: Connection, where: Any = None) -> Iterator[tuple[Any, dict[str, Any]]]:
-        query = sa.select(_entries).order_by(_entries.c.sequence)
-        for row in connection.execute(query if where is None else query.where(where)).fetchall():
-            yield row, json.loads(row.facts)
-
-    def _append(
-        self, connection: Connection, event: str, dataset: str, release: str, attempt: int, facts: dict[str, Any]
-    ) -> None:
-        last = connection.execute(sa.select(_entries).order_by(_entries.c.sequence.desc()).limit(1)).first()
-        row = {
-            "sequence": 1 if last is None else last.sequence + 1,
-            "event": event,
-            "dataset": dataset,
-            "release": release,
-            "attempt": attempt,
-            "facts": json.dumps(facts, sort_keys=True),
-            "written_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "previous": "" if last is None else last.digest,
-        }
-        connection.execute(_entries.insert().values(**row, digest=_digest(row)))
-
-    def _transaction(self, work: Callable[[Connection], _T]) -> _T:
-        """Run ``work`` serialisably. Conflicts between processes and lost connections are retried: every step is idempotent."""
-        lost = False
-        for attempt in range(RETRIES):
-            try:
-                with self._engine.begin() as connection:
-                    return work(connection)
-            except (sa.exc.OperationalError, sa.exc.IntegrityError) as error:
-                lost = lost or error.connection_invalidated
-                if attempt == RETRIES - 1 or not (lost or _is_conflict(error)):
-                    raise LedgerError(_told(error, lost=lost)) from None
-                time.sleep(random.uniform(0.0, 0.02 * (attempt + 1)))
-            except sa.exc.DatabaseError as error:
-                raise LedgerError(_told(error, lost=False)) from None
-        raise AssertionError("unreachable")
+    def _move(self, connection: Connection, receipt: Receipt, event: str, facts: dict[str, Any]) -> sa.Row[Any]:
+        """The next event of a release. The salt dies with its last one."""
+        row = db.append(connection, event, receipt.dataset, receipt.release, receipt.attempt, facts)
+        mine = db.releases.c.release == receipt.release
+        connection.execute(db.releases.update().where(mine).values(state=event, **facts))
+        if event in ("committed", "aborted"):
+            connection.execute(db.salts.delete().where(db.salts.c.release == receipt.release))
+        return row
 
     def _forget_deleted_rows(self) -> None:
         """PostgreSQL keeps deleted rows in its files: rewrite the small table. SQLite overwrites them at once (secure_delete)."""
-        if self._sqlite:
+        if self._database.sqlite:
             return
         try:
-            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.execute(sa.text("VACUUM FULL dpdist_salts"))
-        except sa.exc.OperationalError as error:
+            self._database.alone("VACUUM FULL dpdist_salts")
+        except LedgerError as error:
             raise LedgerError(
-                f"the release is committed, but its salt may remain in PostgreSQL's files ({_reason(error)}): run "
-                "VACUUM FULL dpdist_salts"
+                f"the step is done, but the release's salt may remain in PostgreSQL's files: run VACUUM FULL dpdist_salts ({error})"
             ) from None
-
-    def _migrate(self) -> None:
-        """Create the tables, or bring an older ledger to this version; rows are never rewritten."""
-
-        def work(connection: Connection) -> None:
-            if not sa.inspect(connection).has_table(_version.name):
-                _metadata.create_all(connection)
-                connection.execute(_version.insert().values(version=SCHEMA_VERSION))
-                return
-            found = int(connection.execute(sa.select(_version.c.version)).scalar_one())
-            if found > SCHEMA_VERSION:
-                raise LedgerError(f"the ledger has schema {found}, this dpdist knows {SCHEMA_VERSION}: upgrade dpdist")
-            for step in range(found, SCHEMA_VERSION):
-                _MIGRATIONS[step](connection)
-            if found < SCHEMA_VERSION:
-                connection.execute(_version.update().values(version=SCHEMA_VERSION))
-
-        self._transaction(work)
-
-
-def _index_data_sets(connection: Connection) -> None:
-    """Version 2 finds the rows of a data set by an index."""
-    next(index for index in _entries.indexes if index.name == "dpdist_entries_dataset").create(connection)
-
-
-def _know_streams(connection: Connection) -> None:
-    """Version 3 has parts of streams in its rows: older programs, which would not keep them in order, must not write any more."""
-    del connection
-
-
-_MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: _index_data_sets, 2: _know_streams}
-"""From each older schema version to the next. Rows are never rewritten: the hash chain covers them."""
-
-
-_BEFORE = {"reserved": (None, "aborted"), "drawing": ("reserved",), "committed": ("drawing",), "aborted": ("reserved",)}
-
-
-class _Replay:
-    """The ledger's rules, applied to its rows from the first to the last."""
-
-    def __init__(self) -> None:
-        self.digests: dict[str, int] = {}
-        self.states: dict[str, str] = {}
-        self.caps: dict[str, Cap] = {}
-        self.spent: dict[tuple[str, str], Loss] = {}
-        self.charged: dict[str, tuple[tuple[str, str], Loss]] = {}
-        self.parts: dict[tuple[str, str], list[tuple[str, str, Part]]] = {}
-
-    def take(self, row: Any) -> None:
-        previous = next(reversed(self.digests), "")
-        if row.sequence != len(self.digests) + 1 or row.previous != previous or row.digest != _digest(row._asdict()):
-            raise LedgerError(f"ledger row {row.sequence} does not continue the chain: rows were altered; restore a backup")
-        self.digests[row.digest] = row.sequence
-        facts = json.loads(row.facts)
-        allowed = row.dataset not in self.caps if row.event == "declared" else self._moves(row, facts)
-        if not allowed:
-            raise LedgerError(
-                f"ledger row {row.sequence}: {row.event!r} of {row.release!r} breaks the ledger's rules; it was not written by "
-                "dpdist: restore a backup"
-            )
-        if row.event == "declared":
-            self.caps[row.dataset] = _cap_of(facts["cap"])
-
-    def _moves(self, row: Any, facts: dict[str, Any]) -> bool:
-        """Whether the event may follow the release's last one, within its cap; and what it changes."""
-        if (
-            row.event not in _BEFORE
-            or self.states.get(row.release) not in _BEFORE[row.event]
-            or row.dataset not in self.caps
-        ):
-            return False
-        self.states[row.release] = row.event
-        if row.event == "reserved":
-            account, loss = (row.dataset, facts["period"]), _loss_of(facts["loss"])
-            self.spent[account] = self.spent.get(account, Loss()) + loss
-            self.charged[row.release] = (account, loss)
-            paid = self._continues(row, facts["period"], Part(**facts["part"])) if "part" in facts else False
-            if paid is None or (loss == Loss()) != paid:
-                return False
-            return self.caps[row.dataset].allows(self.spent[account])
-        if row.event == "aborted":
-            account, loss = self.charged.pop(row.release)
-            for stream in self.parts.values():
-                stream[:] = [entry for entry in stream if entry[0] != row.release]
-            remaining = [other for place, other in self.charged.values() if place == account]
-            self.spent[account] = sum(remaining, Loss())
-        return True
-
-    def _continues(self, row: Any, period: str, part: Part) -> bool | None:
-        """Whether a part of a stream is paid already; None when it does not go on where the stream ended."""
-        stream = self.parts.setdefault((row.dataset, part.stream), [])
-        stop = stream[-1][2].stop if stream else 0
-        whole = all(self.states[release] == "committed" and part.digest == earlier.digest for release, _, earlier in stream)
-        paid = period in {charged for _, charged, _ in stream}
-        stream.append((row.release, period, part))
-        return paid if whole and part.start == stop < part.stop else None
-
-
-def _engine(url: sa.engine.URL, *, sqlite: bool) -> Engine:
-    if not sqlite:
-        return sa.create_engine(url, isolation_level="SERIALIZABLE", pool_pre_ping=True, hide_parameters=True)
-    engine = sa.create_engine(url, hide_parameters=True, poolclass=sa.pool.NullPool, connect_args={"timeout": 30})
-
-    @sa.event.listens_for(engine, "connect")
-    def configure(connection: Any, _: Any) -> None:
-        connection.isolation_level = None
-        for pragma in ("secure_delete=ON", "synchronous=FULL", "journal_mode=TRUNCATE"):
-            connection.execute(f"PRAGMA {pragma}")
-
-    @sa.event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine
 
 
 def _new_salt() -> bytes:
     """Fresh entropy from the operating system, for one release."""
-    return os.urandom(SALT_BYTES)
+    return os.urandom(db.SALT_BYTES)
 
 
-def _is_conflict(error: sa.exc.DBAPIError) -> bool:
-    text = str(error.orig).lower()
-    code = getattr(error.orig, "sqlstate", None)
-    return isinstance(error, sa.exc.IntegrityError) or "locked" in text or code in ("40001", "40P01")
+def _on_stderr(line: str) -> None:
+    sys.stderr.write(f"ledger: {line}\n")
 
 
-def _told(error: sa.exc.DBAPIError, *, lost: bool) -> str:
-    if lost:
-        return f"the ledger's database went away ({_reason(error)}): run again when it is back, every step is safe to repeat"
-    return f"the ledger cannot be used, nothing was changed: {_reason(error)}"
+def _records_facts(records: Records) -> dict[str, Any]:
+    """What a row says of its records: those that may turn up elsewhere stand in a table of their own, under this digest."""
+    return {
+        "source": records.source,
+        "content": records.content,
+        "files": len(records.files),
+        "digest": digest_of_seen(records.seen),
+    }
 
 
-def _reason(error: sa.exc.DBAPIError) -> str:
-    return str(error.orig).splitlines()[0] if error.orig is not None else type(error).__name__
+def _cap_and_protection(text: str) -> tuple[Cap, Protection | None]:
+    facts = json.loads(text)
+    return cap_of(facts["cap"]), protection_of(facts["protection"])
+
+
+def _budget(row: Any, cap: Cap, protection: Protection | None) -> Budget:
+    return Budget(row.dataset, row.period, cap, protection, row.rule, spent_of(row), row.releases)
 
 
 def _same(known: Receipt, charge: Charge) -> None:
     for what, have, want in (
         ("data set", known.dataset, charge.dataset),
         ("spec", known.spec_digest, charge.spec_digest),
-        ("histogram", known.histogram_digest, charge.histogram_digest),
-        ("budget", (known.loss.rho, known.loss.epsilons), (charge.loss.rho, charge.loss.epsilons)),
+        ("unit of protection", known.protection or charge.protection, charge.protection),
+        ("budget", _amounts(known.own or known.loss), _amounts(charge.loss)),
         ("steps of its stream", known.part, charge.part),
     ):
-        if what == "budget" and known.part is not None and known.loss == Loss():
-            continue  # paid by an earlier release of its stream, whose digest binds the noise
+        if what == "budget" and known.own is None and known.loss == Loss():
+            continue  # an older version charged nothing to a part of a paid stream; its digest binds the noise
         if have != want:
             raise ReleaseConflict(charge.release, what)
+    if charge.histogram is None or charge.records is None:
+        return
+    if known.salt is not None and known.histogram_commitment is not None:
+        if known.histogram_commitment != charge.histogram(known.salt):
+            raise ReleaseConflict(charge.release, "histogram")
+    elif known.is_of(charge.records) is False:
+        raise ReleaseConflict(charge.release, "set of records")
 
 
-def _digest(row: dict[str, Any]) -> str:
-    content = {key: value for key, value in row.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _amounts(loss: Loss) -> tuple[Fraction, Fraction]:
+    """What tells two losses apart. Version 1 did not keep the slack."""
+    return loss.rho, loss.pure
 
 
-def _loss_facts(loss: Loss) -> dict[str, str]:
-    return {"rho": str(loss.rho), "pure": str(loss.pure), "slack": str(loss.slack)}
+def _not_covered(charge: Charge, protection: Protection) -> str:
+    return (
+        f"release {charge.release!r} protects {charge.protection.unit} ({charge.protection.sentence}), the cap of {charge.dataset!r} "
+        f"protects {protection.unit} ({protection.sentence}), and no number of the first changes is sure to make the second: give the "
+        "release the cap's neighbours and person column, or another data set with a cap of its own"
+    )
 
 
-def _loss_of(facts: dict[str, str]) -> Loss:
-    """A release's loss. Version 1 kept no slack: 1 stands for unknown and leaves only the zCDP conversion."""
-    rho, pure = Fraction(facts["rho"]), Fraction(facts["pure"])
-    return Loss(rho, (pure,) if pure else (), Fraction(facts.get("slack", 1 if rho else 0)))
-
-
-def _cap_facts(cap: Cap) -> dict[str, str]:
-    amounts = {"rho": cap.rho} if cap.rho is not None else {"epsilon": cap.epsilon, "delta": cap.delta}
-    return {"per": cap.per, **{key: str(value) for key, value in amounts.items()}}
-
-
-def _cap_of(facts: dict[str, str]) -> Cap:
-    if "rho" in facts:
-        return Cap(rho=Fraction(facts["rho"]), per=facts["per"])
-    return Cap(epsilon=Fraction(facts["epsilon"]), delta=Fraction(facts["delta"]), per=facts["per"])
+def _seen(charge: Charge, period: str, other: Any) -> str:
+    assert charge.records is not None
+    named = dict(zip(charge.records.files, charge.records.names, strict=False))
+    if other.commitment == charge.records.content:
+        what = "the same counts as this release's were measured"
+    else:
+        what = f"{named.get(other.commitment, 'a file of these records')} was counted"
+    if other.dataset != charge.dataset:
+        return (
+            f"{what} by {other.release!r} of data set {other.dataset!r}: a cap covers all releases of the same records; "
+            f"charge 'ledger: dataset: {other.dataset}', or, if two caps are meant, set 'ledger: shared_records: true'"
+        )
+    return (
+        f"{what} in period {other.period} by {other.release!r}: a budget per {charge.cap.per} is for records of one "
+        f"{charge.cap.per} only; give the records of {period}, or, if these are meant, set 'ledger: shared_records: true'"
+    )
 
 
 def _named_in_file() -> str | None:
@@ -690,9 +648,9 @@ def _named_in_file() -> str | None:
 
 
 @contextmanager
-def opened(home: Path) -> Iterator[Ledger]:
+def opened(home: Path, tell: db.Tell | None = None) -> Iterator[Ledger]:
     """The ledger of a state folder, closed at the end."""
-    ledger = Ledger.at(home)
+    ledger = Ledger.at(home, tell=tell)
     try:
         yield ledger
     finally:

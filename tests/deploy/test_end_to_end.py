@@ -230,7 +230,7 @@ def test_schedules_publish_each_period_once(
     wait_until(lambda: published(WEEKS[1]), 150, "the second period")
     assert "Failed" not in installation.states()
     with_ledger = Ledger(installation.ledger_url)  # type: ignore[attr-defined]
-    budgets = {budget.period: list(budget.charges) for budget in with_ledger.budgets()}
+    budgets = {budget.period: list(budget.charges) for budget in with_ledger.budgets(charges=True)}
     assert budgets == {"2026-W46": ["weekly-2026-11-09"], "2026-W47": ["weekly-2026-11-16"]}
     assert with_ledger.verify().releases == 2
     with_ledger.close()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import ndtr, ndtri
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy import accounting
@@ -19,6 +20,7 @@ from dpdist.privacy.accounting import (
     classic_noise_multiplier,
     gaussian_delta,
     gaussian_epsilon,
+    gaussian_equivalent,
     gaussian_scale,
     gaussian_slack,
     laplace_scale,
@@ -149,10 +151,10 @@ def test_slack_on_the_grid_is_negligible() -> None:
 def test_privacy_loss_distributions_bound_every_mixture() -> None:
     """Known values: one Gaussian is the analytic one; k equal pure releases are Kairouz-Oh-Viswanath's formula."""
     gaussian = Loss.gaussian(Fraction(1, 50))
-    assert pld_epsilon(gaussian, 1e-6) == pytest.approx(gaussian_epsilon(5.0, 1e-6), abs=2e-4)
+    assert pld_epsilon([gaussian], 1e-6) == pytest.approx(gaussian_epsilon(5.0, 1e-6), abs=2e-4)
     tenth = Loss.laplace(Fraction(1, 10))
     many = sum([tenth] * 50, Loss())
-    found = pld_epsilon(many, 1e-6)
+    found = pld_epsilon([tenth] * 50, 1e-6)
 
     def optimal_delta(epsilon: float) -> float:
         total = 0.0
@@ -165,15 +167,15 @@ def test_privacy_loss_distributions_bound_every_mixture() -> None:
     assert optimal_delta(found - 0.02) > 1e-6
     assert found < many.epsilon(1e-6)
     mixed = gaussian + tenth + tenth
-    assert pld_epsilon(mixed, 1e-6) < mixed.epsilon(1e-6)
-    assert pld_epsilon(mixed, 1e-6) > pld_epsilon(gaussian, 1e-6)
-    assert pld_epsilon(Loss(), 1e-6) == 0.0
+    together = pld_epsilon([gaussian, tenth, tenth], 1e-6)
+    assert pld_epsilon([gaussian], 1e-6) < together < mixed.epsilon(1e-6)
+    assert pld_epsilon([], 1e-6) == 0.0
 
 
 def test_without_dp_accounting_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
     with pytest.raises(InvalidInput, match=r"pip install 'dpdist\[pld\]'"):
-        pld_epsilon(Loss.gaussian(Fraction(1, 50)), 1e-6)
+        pld_epsilon([Loss.gaussian(Fraction(1, 50))], 1e-6)
 
 
 @given(st.integers(1, 2**40), st.fractions(Fraction(1, 1000), Fraction(20)))
@@ -181,6 +183,27 @@ def test_laplace_scale_is_the_least_whole_one(sensitivity: int, epsilon: Fractio
     scale = laplace_scale(sensitivity, epsilon)
     assert sensitivity <= epsilon * scale
     assert scale == 1 or sensitivity > epsilon * (scale - 1)
+
+
+@given(st.fractions(Fraction(1, 1000), Fraction(20)), st.floats(1e-12, 0.5))
+def test_a_pure_release_reveals_no_more_than_its_gaussian(epsilon: Fraction, error: float) -> None:
+    """Trade-off curves: whoever errs with probability ``error`` one way errs at least so often the other way."""
+    mu = math.sqrt(2.0 * float(gaussian_equivalent(epsilon)))
+    gaussian = ndtr(-ndtri(error) - mu)
+    pure = max(1.0 - math.exp(float(epsilon)) * error, math.exp(-float(epsilon)) * (1.0 - error), 0.0)
+    assert gaussian <= pure * (1 + 1e-9)
+
+
+def test_the_gaussian_of_a_pure_release_is_the_least() -> None:
+    corner = 1.0 / (1.0 + math.e)
+    mu = math.sqrt(2.0 * float(gaussian_equivalent(Fraction(1))))
+    assert ndtr(-ndtri(corner) - mu) == pytest.approx(corner, rel=1e-8)
+
+
+def test_group_rule() -> None:
+    assert Loss.laplace(Fraction(1, 10)).for_group(3) == Loss.laplace(Fraction(3, 10))
+    grouped = Loss.gaussian(Fraction(1, 10), Fraction(1, 100)).for_group(2)
+    assert (grouped.rho, grouped.slack) == (Fraction(4, 10), Fraction(2, 100))
 
 
 def test_caps_tell_their_unit() -> None:
@@ -191,10 +214,12 @@ def test_caps_tell_their_unit() -> None:
     assert pure.left(Loss.laplace(Fraction(1, 3))) == Fraction(2, 3)
     assert not pure.allows(Loss.gaussian(Fraction(1, 10**9)))
     mixed = Cap(epsilon=Fraction(4), delta=Fraction(1, 10**9))
-    left = mixed.left(Loss.laplace(Fraction(1)))
-    assert mixed.allows(Loss.laplace(Fraction(1)) + Loss.gaussian(left))
-    assert not mixed.allows(Loss.laplace(Fraction(1)) + Loss.gaussian(left + Fraction(1, 10**6)))
-    assert rho_for(3, 1e-9) == pytest.approx(float(left), rel=1e-3)
+    left = mixed.left(Loss.laplace(Fraction(1, 4)))
+    assert mixed.allows(Loss.laplace(Fraction(1, 4)) + Loss.gaussian(left))
+    assert not mixed.allows(Loss.laplace(Fraction(1, 4)) + Loss.gaussian(left + Fraction(1, 10**12)))
+    assert left == rho_for(4, 1e-9) - gaussian_equivalent(Fraction(1, 4))
+    assert mixed.allows(Loss.laplace(Fraction(4)))  # pure releases alone need no delta
+    assert not mixed.allows(Loss.laplace(Fraction(4)) + Loss.gaussian(Fraction(1, 10**12)))
     assert Cap(rho=Fraction(1, 2)).allows(Loss.laplace(Fraction(1)))
     assert not Cap(rho=Fraction(1, 2)).allows(Loss.laplace(Fraction(1)) + Loss.gaussian(Fraction(1, 10**9)))
 
@@ -224,7 +249,7 @@ def test_mixed_losses_compose_both_ways() -> None:
     loss = Loss.gaussian(Fraction(1, 50)) + Loss.laplace(Fraction(1, 10)) + Loss.laplace(Fraction(1, 10))
     assert loss.zcdp == Fraction(1, 50) + 2 * Fraction(1, 200)
     assert loss.pure == Fraction(1, 5)
-    assert loss.epsilons == (Fraction(1, 10), Fraction(1, 10))
+    assert loss.as_gaussian == 2 * gaussian_equivalent(Fraction(1, 10))
     assert loss.epsilon(1e-6) == min(zcdp_epsilon(0.03, 1e-6), 0.2 + gaussian_epsilon(5.0, 1e-6))
     assert gaussian_epsilon(5.0, 1e-6) < zcdp_epsilon(0.02, 1e-6)
     assert loss.epsilon(0.0) == math.inf

@@ -37,7 +37,7 @@ def released(folder: Path, count: int, budget: Loss, *, scale: float = 1.0) -> n
     """Answers to every cell of a histogram that holds ``count`` everywhere. ``scale`` shrinks the noise, as a defect would."""
     store = Store(folder)
     workload: Workload = marginals((CELLS,), (1,))
-    norm = "l1" if budget.epsilons else "l2"
+    norm = "l1" if budget.pure else "l2"
     grid = grid_of(identity(CELLS, norm=norm), workload, neighbours="add-remove", most_records=1)
     noise = grid.noise(budget)
     noise = Noise(noise.kind, round(noise.scale * scale))

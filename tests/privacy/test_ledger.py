@@ -9,25 +9,64 @@ import json
 import multiprocessing
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict
-from dpdist.privacy import ledger as ledger_module
-from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.ledger import Charge, Ledger, Part
+from dpdist.privacy import database, keys, migration
+from dpdist.privacy.accounting import Cap, Loss, gaussian_equivalent, rho_for
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, Records
+from dpdist.privacy.protection import Protection
 from tests.postgres import Server
 
 CAP = Cap(rho=Fraction(3, 10))
 
 
+ROOT = Secret(bytes(range(32)))
+RECORDS = Protection("add-remove", 1, None)
+
+
 def charge(
-    release: str, *, rho: Fraction = Fraction(1, 10), cap: Cap = CAP, loss: Loss | None = None, **changes: str
+    release: str,
+    *,
+    rho: Fraction = Fraction(1, 10),
+    cap: Cap = CAP,
+    loss: Loss | None = None,
+    histogram: str = "histogram",
+    files: tuple[str, ...] = (),
+    **changes: object,
 ) -> Charge:
-    facts = {"spec_digest": "spec", "histogram_digest": "histogram", "dataset": "people", **changes}
-    return Charge(release=release, loss=loss or Loss.gaussian(rho), cap=cap, **facts)  # type: ignore[arg-type]
+    facts: dict[str, object] = {"spec_digest": "spec", "dataset": "people", "protection": RECORDS, **changes}
+    content = None if cap.per == "total" else keys.counts_commitment(ROOT, histogram)
+    return Charge(
+        release=release,
+        loss=loss or Loss.gaussian(rho),
+        cap=cap,
+        histogram=partial(_committed, release, histogram),
+        records=Records(f"{release} of {histogram}", files, content),
+        **facts,  # type: ignore[arg-type]
+    )
+
+
+def _committed(release: str, histogram: str, salt: bytes) -> str:
+    return keys.histogram_commitment(ROOT, salt=salt, release=release, histogram_digest=histogram)
+
+
+def drawing(ledger: Ledger, release: str) -> Receipt:
+    """Begin to draw whatever attempt of the release is reserved now."""
+    known = ledger.receipt(release)
+    assert known is not None
+    return ledger.begin_drawing(release, known.attempt, known.binding)
+
+
+def commit(ledger: Ledger, release: str, digest: str = "digest") -> Receipt:
+    known = ledger.receipt(release)
+    assert known is not None
+    return ledger.commit(release, known.attempt, known.binding, digest)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -60,14 +99,14 @@ def test_life_of_a_release(ledger: Ledger) -> None:
     assert receipt.salt is not None
     assert len(receipt.salt) == 32
     assert ledger.reserve(charge("r")) == receipt
-    assert ledger.begin_drawing("r").salt == receipt.salt
-    assert ledger.begin_drawing("r").state == "drawing"
-    done = ledger.commit("r", "digest")
-    assert ledger.begin_drawing("r") == done  # another process committed first: nothing to draw
+    assert drawing(ledger, "r").salt == receipt.salt
+    assert drawing(ledger, "r").state == "drawing"
+    done = commit(ledger, "r", "digest")
+    assert drawing(ledger, "r") == done  # another process committed first: nothing to draw
     assert (done.state, done.salt, done.measurement_digest) == ("committed", None, "digest")
-    assert ledger.commit("r", "digest") == done == ledger.reserve(charge("r")) == ledger.receipt("r")
+    assert commit(ledger, "r", "digest") == done == ledger.reserve(charge("r")) == ledger.receipt("r")
     with pytest.raises(ReleaseConflict, match="measurement"):
-        ledger.commit("r", "another")
+        commit(ledger, "r", "another")
     assert [e["event"] for e in ledger.entries()] == ["declared", "reserved", "drawing", "committed"]
     audit = ledger.verify()
     assert (audit.rows, audit.releases, audit.running) == (4, 1, 0)
@@ -100,7 +139,7 @@ def test_erased_salts_are_in_no_file_of_the_database(request: pytest.FixtureRequ
     salts = {}
     for name in ("first", "second", "kept"):
         salts[name] = book.reserve(charge(name)).salt
-        book.begin_drawing(name)
+        drawing(book, name)
     book.close()
 
     def files() -> list[bytes]:
@@ -116,16 +155,16 @@ def test_erased_salts_are_in_no_file_of_the_database(request: pytest.FixtureRequ
     assert found("first")
     assert found("second")
     book = Ledger(url)
-    book.commit("first", "digest")
+    commit(book, "first", "digest")
     book.abort(book.reserve(charge("aborted", rho=Fraction(1, 10**9), cap=CAP, dataset="others")).release)
-    book.commit("second", "digest")
+    commit(book, "second", "digest")
     book.close()
     assert not found("first")
     assert not found("second")
     assert found("kept")
 
 
-@pytest.mark.parametrize("part", ["spec_digest", "histogram_digest", "dataset"])
+@pytest.mark.parametrize("part", ["spec_digest", "histogram", "dataset"])
 def test_an_id_is_bound_to_its_content(ledger: Ledger, part: str) -> None:
     ledger.reserve(charge("r"))
     with pytest.raises(ReleaseConflict):
@@ -141,7 +180,7 @@ def test_cap_is_exact(ledger: Ledger) -> None:
         ledger.reserve(charge("d", rho=Fraction(1, 10**15)))
     assert refusal.value.left == 0
     budget = ledger.budgets()[0]
-    assert (budget.spent.rho, budget.left, len(budget.charges)) == (Fraction(3, 10), 0, 3)
+    assert (budget.spent.rho, budget.left, budget.releases) == (Fraction(3, 10), 0, 3)
     assert ledger.receipt("d") is None
 
 
@@ -150,7 +189,7 @@ def test_abort_gives_back_only_what_was_not_drawn(ledger: Ledger) -> None:
     assert ledger.abort("r").state == ledger.abort("r").state == "aborted"
     again = ledger.reserve(charge("r", rho=Fraction(2, 10)))
     assert again.salt != first.salt
-    ledger.begin_drawing("r")
+    drawing(ledger, "r")
     with pytest.raises(LedgerError, match="drawing"):
         ledger.abort("r")
     with pytest.raises(LedgerError, match="unknown"):
@@ -160,10 +199,10 @@ def test_abort_gives_back_only_what_was_not_drawn(ledger: Ledger) -> None:
 
 def test_steps_out_of_order_are_refused(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="not charged"):
-        ledger.begin_drawing("r")
+        ledger.begin_drawing("r", 1, "binding")
     ledger.reserve(charge("r"))
     with pytest.raises(LedgerError, match="reserved"):
-        ledger.commit("r", "digest")
+        commit(ledger, "r", "digest")
 
 
 def test_a_cap_does_not_change(ledger: Ledger) -> None:
@@ -183,9 +222,9 @@ def test_a_cap_does_not_change(ledger: Ledger) -> None:
 def test_periods_have_budgets_of_their_own(ledger: Ledger, per: str, days: tuple[str, str], keys: tuple[str, str]) -> None:
     cap = Cap(rho=Fraction(1, 10), per=per)
     for day in days:
-        ledger.reserve(charge(f"r-{day}", cap=cap, period=day))
+        ledger.reserve(charge(f"r-{day}", cap=cap, period=day, histogram=day))
     with pytest.raises(BudgetExceeded):
-        ledger.reserve(charge("late", cap=cap, period=days[0]))
+        ledger.reserve(charge("late", cap=cap, period=days[0], histogram=days[0]))
     assert tuple(b.period for b in ledger.budgets()) == keys
     with pytest.raises(InvalidInput, match="period"):
         ledger.reserve(charge("none", cap=cap))
@@ -199,25 +238,59 @@ def test_epsilon_caps(ledger: Ledger) -> None:
 
 
 def test_mixed_releases_compose_under_one_cap(ledger: Ledger) -> None:
-    """Gaussian releases add rho, pure ones epsilon; an (epsilon, delta) cap takes the best proven bound of the mixture."""
+    """Under an (epsilon, delta) cap a pure release counts as the Gaussian that dominates it: one filter, fixed beforehand."""
     cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
-    half = cap.limit / 4
-    spent = Loss()
-    for i, loss in enumerate([Loss.gaussian(half), Loss.laplace(Fraction(1, 10)), Loss.laplace(Fraction(1, 5))]):
+    losses = [Loss.gaussian(cap.limit / 4), Loss.laplace(Fraction(1, 10)), Loss.laplace(Fraction(1, 20))]
+    for i, loss in enumerate(losses):
         ledger.reserve(charge(f"r{i}", loss=loss, cap=cap))
-        spent = spent + loss
-    budget = ledger.budgets()[0]
-    assert budget.spent == spent
-    assert budget.spent.epsilons == (Fraction(1, 10), Fraction(1, 5))
+    (budget,) = ledger.budgets(charges=True)
+    assert budget.spent == sum(losses, Loss())
+    assert budget.spent.pure == Fraction(3, 20)
     assert list(budget.charges) == ["r0", "r1", "r2"]
-    left = 1 - spent.epsilon(1e-6)
-    assert 0.1 < left < 0.4
+    counted = cap.limit / 4 + gaussian_equivalent(Fraction(1, 10)) + gaussian_equivalent(Fraction(1, 20))
+    assert budget.left == cap.limit - counted
     with pytest.raises(BudgetExceeded):
-        ledger.reserve(
-            charge("too much", loss=Loss.laplace(Fraction(left).limit_denominator(100) + Fraction(1, 50)), cap=cap)
-        )
-    ledger.reserve(charge("fits", loss=Loss.laplace(Fraction(left).limit_denominator(100) - Fraction(1, 50)), cap=cap))
+        ledger.reserve(charge("too much", rho=budget.left + Fraction(1, 10**12), cap=cap))
+    ledger.reserve(charge("fits", rho=budget.left, cap=cap))
     assert ledger.budgets()[0].spent.epsilon(1e-6) <= 1
+    ledger.verify()
+
+
+def test_better_of_two_bounds_is_no_rule(ledger: Ledger) -> None:
+    """The rule of schema 3 let these amounts through: chosen one after the other they could exceed the cap."""
+    cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
+    losses = [Loss.gaussian(cap.limit / 4), Loss.laplace(Fraction(1, 5)), Loss.laplace(Fraction(1, 5))]
+    assert cap.allowed_before_schema_4(sum(losses, Loss()))
+    ledger.reserve(charge("a", loss=losses[0], cap=cap))
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(charge("b", loss=losses[1], cap=cap))
+
+
+def test_pure_releases_alone_add_up_under_an_epsilon_delta_cap(ledger: Ledger) -> None:
+    cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
+    ledger.reserve(charge("a", loss=Loss.laplace(Fraction(2, 3)), cap=cap))
+    ledger.reserve(charge("b", loss=Loss.laplace(Fraction(1, 3)), cap=cap))
+    for more in (Loss.laplace(Fraction(1, 10**6)), Loss.gaussian(Fraction(1, 10**9))):
+        with pytest.raises(BudgetExceeded):
+            ledger.reserve(charge("c", loss=more, cap=cap))
+    ledger.verify()
+
+
+def test_a_coarse_grid_makes_its_account_add_up_as_zcdp(ledger: Ledger) -> None:
+    """A slack that exact Gaussian composition does not set aside: the first charge decides the account's rule, for good."""
+    cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6), per="day")
+    coarse = Loss.gaussian(cap.limit / 2, slack=Fraction(1, 100))
+    for day in ("2026-11-01", "2026-11-02"):
+        first = coarse if day.endswith("1") else Loss.gaussian(cap.limit / 2)
+        ledger.reserve(charge(f"first {day}", loss=first, cap=cap, period=day, histogram=day))
+    one, two = ledger.budgets()
+    assert (one.rule, two.rule) == ("zcdp", "gaussian")
+    assert one.left == rho_for(1.0, 1e-6, "zcdp") - cap.limit / 2
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(charge("more", loss=coarse, cap=cap, period="2026-11-02", histogram="2026-11-02"))
+    ledger.reserve(charge("more", rho=one.left, cap=cap, period="2026-11-01", histogram="2026-11-01"))
+    assert ledger.budgets()[0].left == 0
+    ledger.verify()
 
 
 def test_pure_caps_admit_pure_releases_only(ledger: Ledger) -> None:
@@ -245,10 +318,10 @@ def test_a_year_of_weekly_releases_in_one_cap(ledger: Ledger) -> None:
 def test_altered_rows_are_found(ledger: Ledger, url: str) -> None:
     ledger.reserve(charge("a"))
     ledger.reserve(charge("b"))
-    tamper(url, "UPDATE dpdist_entries SET facts = replace(facts, '1/10', '1/99') WHERE sequence = 2")
+    tamper(url, "UPDATE dpdist_rows SET facts = replace(facts, '1/10', '1/99') WHERE sequence = 2")
     with pytest.raises(LedgerError, match="row 2"):
         ledger.verify()
-    tamper(url, "DELETE FROM dpdist_entries WHERE sequence = 2")
+    tamper(url, "DELETE FROM dpdist_rows WHERE sequence = 2")
     with pytest.raises(LedgerError, match="row 3"):
         ledger.verify()
 
@@ -258,7 +331,11 @@ def test_removed_newest_rows_are_found_by_a_noted_head(ledger: Ledger, url: str)
     noted = ledger.verify().head
     ledger.reserve(charge("b"))
     ledger.verify(noted)
-    tamper(url, "DELETE FROM dpdist_entries WHERE sequence >= 2", "DELETE FROM dpdist_salts")
+    tamper(
+        url,
+        "DELETE FROM dpdist_rows WHERE sequence >= 2",
+        *(f"DELETE FROM dpdist_{table}" for table in ("salts", "releases", "accounts", "records")),
+    )
     assert ledger.verify().rows == 1  # the chain alone cannot show it
     with pytest.raises(LedgerError, match="rows were removed or replaced"):
         ledger.verify(noted)
@@ -286,14 +363,14 @@ def test_rows_that_only_look_right_are_found(ledger: Ledger, url: str, event: st
     last = ledger.entries()[-1]
     facts: dict[str, object] = {**last["facts"]}
     if event == "declared":
-        facts = {"cap": {"per": "total", "rho": "9"}}
+        facts = {"cap": {"per": "total", "rho": "9"}, "protection": RECORDS.facts()}
     row = {**last, "sequence": 5, "event": event, "release": "d" if event == "reserved" else "c", "previous": last["digest"]}
     row["facts"] = json.dumps(facts, sort_keys=True)
     del row["digest"]
     row["digest"] = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
     engine = sa.create_engine(url)
     with engine.begin() as connection:
-        connection.execute(ledger_module._entries.insert().values(**row))
+        connection.execute(database.entries.insert().values(**row))
     engine.dispose()
     with pytest.raises(LedgerError, match=r"row 5: .* breaks the ledger's rules"):
         ledger.verify()
@@ -311,10 +388,10 @@ def test_a_clock_set_back_changes_nothing(ledger: Ledger, monkeypatch: pytest.Mo
             cls.today -= datetime.timedelta(days=400)
             return cls.today
 
-    monkeypatch.setattr(ledger_module.datetime, "datetime", Clock)
+    monkeypatch.setattr(database.datetime, "datetime", Clock)
     ledger.reserve(charge("a", cap=cap, period="2026-11-21"))
-    ledger.begin_drawing("a")
-    ledger.commit("a", "digest")
+    drawing(ledger, "a")
+    commit(ledger, "a", "digest")
     with pytest.raises(BudgetExceeded):
         ledger.reserve(charge("b", cap=cap, period="2026-11-21"))
     assert ledger.receipt("a").state == "committed"  # type: ignore[union-attr]
@@ -339,72 +416,163 @@ def test_newer_schemas_are_refused(ledger: Ledger, url: str) -> None:
         Ledger(url)
 
 
-def as_version_1(url: str) -> None:
-    """Turn a ledger into what the first schema looked like: no index, losses without slack."""
+PLAIN = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("running", "done", "daily", "gone")}
+"""What older ledgers kept: plain digests of exact counts."""
+
+
+def as_old(url: str, version: int) -> str:
+    """Turn a ledger into what older versions wrote; returns the head of its chain."""
     engine = sa.create_engine(url)
+    previous = ""
     with engine.begin() as connection:
-        connection.execute(sa.text("DROP INDEX dpdist_entries_dataset"))
-        connection.execute(sa.text("UPDATE dpdist_schema SET version = 1"))
-        previous = ""
-        for row in connection.execute(sa.select(ledger_module._entries).order_by(sa.text("sequence"))).fetchall():
+        columns = "sequence, event, dataset, release, attempt, facts, written_at, previous, digest"
+        connection.execute(sa.text(f"CREATE TABLE dpdist_entries AS SELECT {columns} FROM dpdist_rows"))
+        for row in connection.execute(sa.text("SELECT * FROM dpdist_entries ORDER BY sequence")).fetchall():
             content = {**row._asdict(), "previous": previous}
             facts = json.loads(content["facts"])
-            if "loss" in facts:
-                facts["loss"] = {"rho": facts["loss"]["rho"], "pure": "0", "pure_as_rho": "0"}
+            if row.event == "reserved":
+                facts = {name: facts[name] for name in ("period", "loss", "spec_digest", "part") if name in facts}
+                facts["histogram_digest"] = PLAIN[row.release]
+                if version == 1:
+                    facts["loss"] = {"rho": facts["loss"]["rho"], "pure": "0", "pure_as_rho": "0"}
+            facts.pop("protection", None)
             content["facts"] = json.dumps(facts, sort_keys=True)
             del content["digest"]
             content["digest"] = previous = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-            update = ledger_module._entries.update().where(ledger_module._entries.c.sequence == row.sequence)
-            connection.execute(update.values(**content))
+            changed = ", ".join(f"{name} = :{name}" for name in ("facts", "previous", "digest"))
+            connection.execute(sa.text(f"UPDATE dpdist_entries SET {changed} WHERE sequence = :sequence"), content)
+        for table in ("rows", "caps", "accounts", "releases", "records"):
+            connection.execute(sa.text(f"DROP TABLE dpdist_{table}"))
+        connection.execute(sa.text(f"UPDATE dpdist_schema SET version = {version}"))
     engine.dispose()
+    return previous
 
 
-def test_migration_keeps_everything(url: str) -> None:
+def an_old_ledger(url: str, version: int) -> tuple[str, Receipt]:
+    """A running, a finished and an aborted release, and a finished one under a cap per day; the chain's head, and the running one."""
     book = Ledger(url)
-    running = book.reserve(charge("running"))
-    book.reserve(charge("done"))
-    book.begin_drawing("done")
-    book.commit("done", "digest")
+    running = book.reserve(charge("running", histogram=PLAIN["running"]))
+    book.abort(book.reserve(charge("gone", histogram=PLAIN["gone"])).release)
+    finished(book, charge("done", histogram=PLAIN["done"]))
+    daily = Cap(rho=Fraction(1, 10), per="day")
+    finished(book, charge("daily", dataset="days", cap=daily, period="2026-11-01", histogram=PLAIN["daily"]))
     book.close()
-    as_version_1(url)
-    old = sa.create_engine(url)
-    with old.connect() as connection:
-        rows = connection.execute(sa.select(ledger_module._entries)).fetchall()
-    book = Ledger(url)
-    assert [entry["digest"] for entry in book.entries()] == [row.digest for row in rows]
-    assert book.verify().rows == 5
+    return as_old(url, version), running
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_migration_keeps_charges_and_drops_plain_digests(url: str, version: int) -> None:
+    head, running = an_old_ledger(url, version)
+    book = Ledger(url, root=lambda: ROOT)
+    text = json.dumps(book.entries())
+    assert not any(digest in text for digest in (*PLAIN.values(), head))
+    assert [e["event"] for e in book.entries()][-1] == "migrated"
+    assert book.verify(head, root=ROOT).running == 1
+    with pytest.raises(LedgerError, match="root key only"):
+        book.verify(head)
+    with pytest.raises(LedgerError, match="no ledger row has the digest"):
+        book.verify("f" * 64, root=ROOT)
     assert book.receipt("running").salt == running.salt  # type: ignore[union-attr]
     assert book.receipt("done").state == "committed"  # type: ignore[union-attr]
-    assert book.reserve(charge("running")).salt == running.salt
+    assert book.receipt("gone").state == "aborted"  # type: ignore[union-attr]
+    assert book.reserve(charge("running", histogram=PLAIN["running"])).salt == running.salt
+    with pytest.raises(ReleaseConflict, match="histogram"):
+        book.reserve(charge("running", histogram="other counts"))
+    drawing(book, "running")
+    commit(book, "running")
     budget = book.budgets()[0]
-    assert (budget.spent.rho, budget.left) == (Fraction(2, 10), Fraction(1, 10))
-    with pytest.raises(BudgetExceeded):
-        book.reserve(charge("more", rho=Fraction(2, 10)))
-    with old.connect() as connection:
-        assert connection.execute(sa.text("SELECT version FROM dpdist_schema")).scalar() == ledger_module.SCHEMA_VERSION
-        assert "dpdist_entries_dataset" in [index["name"] for index in sa.inspect(connection).get_indexes("dpdist_entries")]
-    old.dispose()
+    assert (budget.spent.rho, budget.left, budget.protection) == (Fraction(2, 10), Fraction(1, 10), None)
+    assert book.verify().rows == 14
     book.close()
-    Ledger(url).close()  # a migrated ledger opens as it is
+    Ledger(url).close()  # a migrated ledger opens as it is, without the key
+
+
+def test_a_migrated_ledger_has_no_plain_digest_in_its_files(
+    request: pytest.FixtureRequest, url: str, tmp_path: Path
+) -> None:
+    head, _ = an_old_ledger(url, 3)
+
+    def files() -> bytes:
+        if url.startswith("sqlite"):
+            return b"".join(file.read_bytes() for file in tmp_path.iterdir())
+        server: Server = request.getfixturevalue("postgres")
+        server.execute("CHECKPOINT")
+        name = url.rsplit("/", 1)[1]
+        oid = server.execute(f"SELECT oid FROM pg_database WHERE datname = '{name}'")[0][0]
+        return b"".join(file.read_bytes() for file in (server.data / "base" / str(oid)).iterdir() if file.is_file())
+
+    assert PLAIN["done"].encode() in files()
+    Ledger(url, root=lambda: ROOT).close()
+    left = files()
+    assert not any(digest.encode() in left for digest in (*PLAIN.values(), head))
+
+
+def test_counts_of_an_older_release_are_still_guarded(url: str) -> None:
+    an_old_ledger(url, 3)
+    book = Ledger(url, root=lambda: ROOT)
+    daily = Cap(rho=Fraction(1, 10), per="day")
+    again = charge("again", dataset="days", cap=daily, period="2026-11-02", histogram=PLAIN["daily"])
+    book.set_cap("days", protection=RECORDS, why="all releases protected one record")
+    with pytest.raises(LedgerError, match="measured in period 2026-11-01 by 'daily'"):
+        book.reserve(again)
+    with pytest.raises(ReleaseConflict, match="set of records"):
+        book.reserve(charge("daily", dataset="days", cap=daily, period="2026-11-01", histogram="other counts"))
+    book.verify()
+    book.close()
+
+
+def test_an_old_cap_asks_what_it_protects(url: str) -> None:
+    an_old_ledger(url, 3)
+    book = Ledger(url, root=lambda: ROOT)
+    with pytest.raises(LedgerError, match="dpdist ledger cap people --neighbours add-remove --most-records 1 --why"):
+        book.reserve(charge("new"))
+    assert book.set_cap("people", protection=RECORDS, why="all releases protected one record").protection == RECORDS
+    book.reserve(charge("new"))
+    assert book.verify().releases == 5
+    book.close()
+
+
+def test_a_migration_without_the_root_key_is_refused_or_forgets(url: str) -> None:
+    an_old_ledger(url, 3)
+    with pytest.raises(LedgerError, match="dpdist ledger migrate --without-key"):
+        Ledger(url)
+    book = Ledger(url, blank=True)
+    text = json.dumps(book.entries())
+    assert not any(digest in text for digest in PLAIN.values())
+    assert book.receipt("done").is_of(Records("any")) is None  # type: ignore[union-attr]
+    book.verify()
+    book.close()
+
+
+def test_an_altered_old_ledger_is_not_written_anew(url: str) -> None:
+    an_old_ledger(url, 3)
+    tamper(url, "UPDATE dpdist_entries SET facts = replace(facts, '1/10', '1/99') WHERE sequence = 2")
+    with pytest.raises(LedgerError, match="row 2 does not continue the chain"):
+        Ledger(url, root=lambda: ROOT)
 
 
 def test_an_interrupted_migration_leaves_the_old_ledger(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = Ledger(url)
-    book.reserve(charge("a"))
-    book.close()
-    as_version_1(url)
-    original = ledger_module._MIGRATIONS[1]
+    an_old_ledger(url, 2)
+    original = migration._derive
+    written: list[object] = []
 
-    def torn(connection: sa.Connection) -> None:
-        original(connection)
-        raise KeyboardInterrupt
+    def torn(*arguments: object) -> None:
+        original(*arguments)  # type: ignore[arg-type]
+        written.append(arguments)
+        if len(written) == 5:
+            raise KeyboardInterrupt
 
-    monkeypatch.setitem(ledger_module._MIGRATIONS, 1, torn)
+    monkeypatch.setattr(migration, "_derive", torn)
     with pytest.raises(KeyboardInterrupt):
-        Ledger(url)
-    monkeypatch.setitem(ledger_module._MIGRATIONS, 1, original)
-    book = Ledger(url)
-    assert book.verify().rows == 2
+        Ledger(url, root=lambda: ROOT)
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT version FROM dpdist_schema")).scalar() == 2
+        assert connection.execute(sa.text("SELECT count(*) FROM dpdist_entries")).scalar() == 11
+    engine.dispose()
+    monkeypatch.setattr(migration, "_derive", original)
+    book = Ledger(url, root=lambda: ROOT)
+    assert book.verify().rows == 12
     book.close()
 
 
@@ -453,19 +621,20 @@ def test_a_connection_lost_in_mid_transaction(postgres: Server, monkeypatch: pyt
     """The server ends the session after the row was inserted, before the commit: the step is done again, once."""
     url = postgres.database()
     book = Ledger(url)
-    original, lost = Ledger._append, []
+    original, lost = database.append, []
 
-    def cut(self: Ledger, connection: sa.Connection, event: str, *rest: object) -> None:
-        original(self, connection, event, *rest)  # type: ignore[arg-type]
+    def cut(connection: sa.Connection, event: str, *rest: object) -> object:
+        row = original(connection, event, *rest)  # type: ignore[arg-type]
         if event not in lost:
             lost.append(event)
             pid = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar()
             postgres.execute(f"SELECT pg_terminate_backend({pid})")
+        return row
 
-    monkeypatch.setattr(Ledger, "_append", cut)
-    book.reserve(charge("r"))
-    book.begin_drawing("r")
-    book.commit("r", "digest")
+    monkeypatch.setattr(database, "append", cut)
+    assert book.reserve(charge("r")).charged
+    drawing(book, "r")
+    commit(book, "r", "digest")
     assert lost == ["declared", "reserved", "drawing", "committed"]
     assert book.verify().rows == 4
     assert book.budgets()[0].spent.rho == Fraction(1, 10)
@@ -476,15 +645,16 @@ def test_a_server_stopped_in_mid_transaction(shaky: Server, monkeypatch: pytest.
     url = shaky.database()
     book = Ledger(url)
     book.reserve(charge("first"))
-    original = Ledger._append
+    original = database.append
 
-    def stop(self: Ledger, *arguments: object) -> None:
-        original(self, *arguments)  # type: ignore[arg-type]
-        monkeypatch.setattr(Ledger, "_append", original)
+    def stop(*arguments: object) -> object:
+        row = original(*arguments)  # type: ignore[arg-type]
+        monkeypatch.setattr(database, "append", original)
         shaky.stop()
+        return row
 
-    monkeypatch.setattr(Ledger, "_append", stop)
-    monkeypatch.setattr(ledger_module, "RETRIES", 3)
+    monkeypatch.setattr(database, "append", stop)
+    monkeypatch.setattr(database, "OUTAGE_SECONDS", 0.2)
     with pytest.raises(LedgerError, match="went away.*run again when it is back"):
         book.reserve(charge("second"))
     shaky.start()
@@ -502,8 +672,8 @@ def part_of(release: str, start: int, stop: int, *, digest: str = "way", stream:
 
 def finished(ledger: Ledger, made: Charge) -> None:
     ledger.reserve(made)
-    ledger.begin_drawing(made.release)
-    ledger.commit(made.release, f"measured {made.release}")
+    drawing(ledger, made.release)
+    commit(ledger, made.release, f"measured {made.release}")
 
 
 def test_a_stream_is_charged_once(ledger: Ledger) -> None:
@@ -573,7 +743,8 @@ def test_forged_parts_are_found(ledger: Ledger, url: str, forgery: str) -> None:
         part = {**part, "start": 0}
     elif forgery == "gap":
         part = {**part, "start": 6}
-    facts = {"period": "total", "loss": loss, "spec_digest": "s", "histogram_digest": "h", "part": part}
+    whole = {"rho": "1/10", "pure": "0", "slack": "0"}
+    facts = {"period": "total", "loss": loss, "own": whole, "protection": RECORDS.facts(), "spec_digest": "s", "part": part}
     if forgery == "free":
         del facts["part"]
     last = ledger.entries()[-1]
@@ -587,11 +758,11 @@ def test_forged_parts_are_found(ledger: Ledger, url: str, forgery: str) -> None:
         "written_at": last["written_at"],
         "previous": last["digest"],
     }
-    row["digest"] = ledger_module._digest(row)
+    row["digest"] = database.row_digest(row)
     engine = sa.create_engine(url)
     with engine.begin() as connection:
-        connection.execute(ledger_module._entries.insert().values(**row))
-        connection.execute(ledger_module._salts.insert().values(release="forged", salt=bytes(32)))
+        connection.execute(database.entries.insert().values(**row))
+        connection.execute(database.salts.insert().values(release="forged", salt=bytes(32)))
     engine.dispose()
     with pytest.raises(LedgerError, match="breaks the ledger's rules"):
         ledger.verify()

@@ -60,7 +60,7 @@ def test_losses_add_up_whatever_the_order(losses: list[Loss]) -> None:
         whole = sum(order, Loss())
         assert whole.rho == sum(loss.rho for loss in losses)
         assert whole.slack == sum(loss.slack for loss in losses)
-        assert whole.pure == sum(sum(loss.epsilons) for loss in losses)
+        assert whole.pure == sum(loss.pure for loss in losses)
         assert whole.zcdp == sum(loss.zcdp for loss in losses)
     assert whole.epsilon(1e-6) >= max(loss.epsilon(1e-6) for loss in losses) * (1 - 1e-9)
 

@@ -13,7 +13,7 @@ import pytest
 
 from dpdist import stages
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict, StoreError
-from dpdist.privacy import ledger as ledger_module
+from dpdist.privacy import database as tables
 from dpdist.privacy.ledger import opened
 from dpdist.store import Store
 from dpdist.strategies.grid import Grid
@@ -85,11 +85,11 @@ def test_no_row_can_be_rewritten_even_with_a_fresh_digest(home: Path) -> None:
         shutil.copytree(home, copy)
         with sqlite3.connect(copy / "ledger.db") as database:
             database.row_factory = sqlite3.Row
-            (row,) = database.execute("SELECT * FROM dpdist_entries WHERE sequence = ?", (altered["sequence"],))
+            (row,) = database.execute("SELECT * FROM dpdist_rows WHERE sequence = ?", (altered["sequence"],))
             content = {**dict(row), "written_at": "2001-01-01T00:00:00+00:00"}
-            digest = ledger_module._digest(content)
+            digest = tables.row_digest(content)
             assert digest != row["digest"]
-            change = "UPDATE dpdist_entries SET written_at = ?, digest = ? WHERE sequence = ?"
+            change = "UPDATE dpdist_rows SET written_at = ?, digest = ? WHERE sequence = ?"
             database.execute(change, (content["written_at"], digest, row["sequence"]))
         with opened(copy) as ledger:
             if altered is rows[-1]:

@@ -1,0 +1,165 @@
+"""The ledger and the store belong together: what one says of a release must agree with the other."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import PurePosixPath
+from typing import Any
+
+from dpdist.errors import LedgerError, StoreError
+from dpdist.privacy import keys
+from dpdist.privacy.charges import Charge, Receipt
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.ledger import Ledger
+from dpdist.store import Store, StoredArray
+
+_MARK = "ledger.json"
+MEASUREMENTS = "measurements"
+
+
+def measurement_name(release: str) -> str:
+    """Where a release's measurement is kept."""
+    return f"{MEASUREMENTS}/{release}"
+
+
+def mark(store: Store, ledger: Ledger) -> None:
+    """Write into the store which ledger it belongs to, and how far that has come."""
+    store.write_document(_MARK, asdict(ledger.mark()))
+
+
+def check_pair(store: Store, ledger: Ledger) -> None:
+    """Whether this ledger has charged what the store holds. A new ledger belongs to a new store.
+
+    Raises: LedgerError for a ledger that was emptied, lost, or restored from before the newest charge that the store knows.
+    """
+    if not store.has_document(_MARK):
+        for release in store.folders(MEASUREMENTS):
+            if store.exists(measurement_name(release)) and ledger.receipt(release) is None:
+                raise LedgerError(_unknown(store, release))
+        return
+    known = store.read_document(_MARK)
+    if ledger.digest_of(1) != known["first"]:
+        raise LedgerError(
+            f"the store {store.location} holds measurements of releases that were charged to another ledger: this one was emptied or "
+            f"lost, or is another. {_RESTORE}"
+        )
+    if ledger.digest_of(known["sequence"]) != known["head"]:
+        raise LedgerError(
+            f"the ledger is older than the store {store.location}, or was changed: the store knows a row {known['sequence']} that the "
+            f"ledger does not have. {_RESTORE}"
+        )
+
+
+_RESTORE = (
+    "Restore the newest backup of the ledger ('dpdist ledger verify --store' says what it lacks). If there is none, what was spent is "
+    "known from the published certificates only: begin a new store (DPDIST_STORE), and lower the cap by that ('dpdist ledger cap')"
+)
+
+
+def _unknown(store: Store, release: str) -> str:
+    return (
+        f"the store {store.location} holds a measurement of {release!r} that this ledger has not charged: the ledger was emptied, lost, "
+        f"or restored from an older backup. {_RESTORE}"
+    )
+
+
+def check_measured(store: Store, receipt: Receipt | None, release: str) -> None:
+    """A measurement without its charge, or a committed charge without its measurement, must not be papered over.
+
+    Raises: LedgerError, StoreError.
+    """
+    state, whole = None if receipt is None else receipt.state, store.exists(measurement_name(release))
+    if whole and state not in ("drawing", "committed"):
+        raise LedgerError(_unknown(store, release))
+    if state == "committed" and not whole:
+        raise StoreError(f"the measurement is not in the store {store.location}. {_lost(release)}")
+
+
+def committed_measurement(store: Store, receipt: Receipt) -> StoredArray:
+    """The measurement of a committed release. Raises: StoreError when it is missing, or not the one the ledger knows."""
+    name = measurement_name(receipt.release)
+    try:
+        stored = store.open(name)
+    except StoreError as error:
+        raise StoreError(f"{error}. {_lost(receipt.release)}") from None
+    if stored.digest != receipt.measurement_digest:
+        raise StoreError(f"{name!r} in the store is not what the ledger knows. {_lost(receipt.release)}")
+    return stored
+
+
+def _lost(release: str) -> str:
+    """What to do without the measurement of a committed release."""
+    return (
+        f"Release {release!r} is committed: its noise cannot be drawn again and its charge stays. Restore 'measurements/{release}' "
+        "from the store's backup, or choose a new release id (it is a new charge)"
+    )
+
+
+def drawn_for(receipt: Receipt) -> dict[str, Any]:
+    """What a measurement says of the charge that it was drawn for."""
+    return {"attempt": receipt.attempt, "charge": receipt.binding}
+
+
+def check_drawn_for(stored: StoredArray, receipt: Receipt) -> None:
+    """A whole measurement is that of this attempt. Version 0.1.0 did not say. Raises: LedgerError when it is another's."""
+    if stored.facts.get("charge", receipt.binding) != receipt.binding:
+        raise LedgerError(
+            f"the store holds a measurement of {receipt.release!r} that was drawn for another charge of the same id: nothing is "
+            "published; restore the backup of the ledger that charged it, or choose a new release id"
+        )
+
+
+def give_back(store: Store, ledger: Ledger, release: str) -> None:
+    """Abort a reserved release. Raises: LedgerError when the store holds its measurement, or more than this ledger has charged."""
+    check_pair(store, ledger)
+    if store.exists(measurement_name(release)):
+        raise LedgerError(
+            f"the store {store.location} holds a measurement of {release!r}: it was drawn, perhaps published, and its charge stays. If "
+            f"the ledger says 'reserved', it was restored from an older backup. {_RESTORE}"
+        )
+    ledger.abort(release)
+
+
+def differences(store: Store, ledger: Ledger) -> list[str]:
+    """Where ledger and store disagree, one sentence each; empty when they agree."""
+    out = []
+    try:
+        check_pair(store, ledger)
+    except LedgerError as error:
+        out.append(str(error))
+    measured = set(store.folders(MEASUREMENTS))
+    releases = set()
+    for entry in ledger.entries():
+        if entry["event"] == "reserved":
+            releases.add(entry["release"])
+    for release in sorted(measured | releases):
+        receipt = ledger.receipt(release)
+        try:
+            check_measured(store, receipt, release)
+            if receipt is not None and receipt.state == "committed":
+                committed_measurement(store, receipt)
+        except (LedgerError, StoreError) as error:
+            out.append(str(error))
+    return out
+
+
+def check_older_guard(store: Store, ledger: Ledger, root: Secret, charge: Charge, period: str) -> None:
+    """Files that version 0.1.0 counted in another period: it kept them in the store, by their plain digests.
+
+    The names become commitments where they are found. Raises: LedgerError when a file was counted in another period.
+    """
+    for name in store.names("periods"):
+        _, dataset, digest = PurePosixPath(name).with_suffix("").parts
+        store.create_document(f"guard/{dataset}/{keys.commitment(root, 'file', digest)}.json", store.read_document(name))
+        store.delete(name)
+    known = {PurePosixPath(name).stem: name for name in store.names(f"guard/{charge.dataset}")}
+    for commitment in () if charge.records is None else charge.records.files:
+        if commitment not in known:
+            continue
+        other = store.read_document(known[commitment])
+        receipt = ledger.receipt(other["release"])
+        if other["period"] != period and receipt is not None and receipt.state != "aborted":
+            raise LedgerError(
+                f"a file of this release's records was counted in period {other['period']} by {other['release']!r}: a budget per "
+                f"{charge.cap.per} is for records of one {charge.cap.per} only; give the records of {period}"
+            )

@@ -1,0 +1,241 @@
+"""The ledger's tables and transactions, on SQLite or PostgreSQL. Rows are chained by hashes; other tables follow from them."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import random
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from dpdist.errors import LedgerError
+
+SCHEMA_VERSION = 4
+SALT_BYTES = 32
+RETRIES = 40
+"""Conflicts between processes that a step is tried again after."""
+OUTAGE_SECONDS = 120.0
+"""How long a database that is away is waited for."""
+
+metadata = sa.MetaData()
+version = sa.Table("dpdist_schema", metadata, sa.Column("version", sa.Integer, nullable=False))
+entries = sa.Table(
+    "dpdist_rows",
+    metadata,
+    sa.Column("sequence", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("event", sa.String(16), nullable=False),
+    sa.Column("dataset", sa.String(200), nullable=False),
+    sa.Column("release", sa.String(200), nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("facts", sa.Text, nullable=False),
+    sa.Column("written_at", sa.String(40), nullable=False),
+    sa.Column("previous", sa.String(64), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.UniqueConstraint("release", "attempt", "event"),
+)
+salts = sa.Table(
+    "dpdist_salts",
+    metadata,
+    sa.Column("release", sa.String(200), primary_key=True),
+    sa.Column("salt", sa.LargeBinary(SALT_BYTES), nullable=False),
+)
+# The tables below say again what the rows say, so that no step reads all rows. ``verify`` compares them.
+caps = sa.Table(
+    "dpdist_caps",
+    metadata,
+    sa.Column("dataset", sa.String(200), primary_key=True),
+    sa.Column("sequence", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("facts", sa.Text, nullable=False),
+)
+accounts = sa.Table(
+    "dpdist_accounts",
+    metadata,
+    sa.Column("dataset", sa.String(200), primary_key=True),
+    sa.Column("period", sa.String(40), primary_key=True),
+    sa.Column("sequence", sa.Integer, nullable=False),
+    sa.Column("rule", sa.String(16), nullable=False),
+    sa.Column("releases", sa.Integer, nullable=False),
+    *(sa.Column(name, sa.Text, nullable=False) for name in ("rho", "pure", "squares", "as_gaussian", "slack")),
+)
+releases = sa.Table(
+    "dpdist_releases",
+    metadata,
+    sa.Column("release", sa.String(200), primary_key=True),
+    sa.Column("dataset", sa.String(200), nullable=False),
+    sa.Column("period", sa.String(40), nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("sequence", sa.Integer, nullable=False),
+    sa.Column("binding", sa.String(64), nullable=False),
+    sa.Column("facts", sa.Text, nullable=False),
+    sa.Column("measurement_digest", sa.String(64)),
+    sa.Column("stream", sa.String(200)),
+    sa.Index("dpdist_releases_account", "dataset", "period", "sequence"),
+    sa.Index("dpdist_releases_stream", "dataset", "stream"),
+)
+records = sa.Table(
+    "dpdist_records",
+    metadata,
+    sa.Column("release", sa.String(200), primary_key=True),
+    sa.Column("commitment", sa.String(64), primary_key=True),
+    sa.Index("dpdist_records_commitment", "commitment"),
+)
+
+_T = TypeVar("_T")
+Tell = Callable[[str], None]
+"""Called with a line when the database is waited for."""
+
+
+class Database:
+    """Transactions on the ledger's database that are tried again: every step of the ledger is idempotent."""
+
+    def __init__(self, url: sa.engine.URL, tell: Tell) -> None:
+        self.sqlite = url.get_backend_name() == "sqlite"
+        self._engine = _engine(url, sqlite=self.sqlite)
+        self._tell = tell
+
+    def transaction(self, work: Callable[[Connection], _T]) -> _T:
+        """Run ``work`` serialisably, again after a conflict, and again while the database is away."""
+
+        def attempt() -> _T:
+            with self._engine.begin() as connection:
+                return work(connection)
+
+        return self._tried_again(attempt)
+
+    def alone(self, statement: str) -> None:
+        """Run a statement outside of a transaction, such as VACUUM."""
+
+        def attempt() -> None:
+            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.exec_driver_sql(statement)
+
+        self._tried_again(attempt)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def _tried_again(self, attempt: Callable[[], _T]) -> _T:
+        conflicts, outages, since = 0, 0, 0.0
+        while True:
+            try:
+                return attempt()
+            except sa.exc.DBAPIError as error:
+                if _is_conflict(error):
+                    conflicts += 1
+                    if conflicts >= RETRIES:
+                        raise LedgerError(f"the ledger cannot be used, nothing was changed: {reason(error)}") from None
+                    time.sleep(random.uniform(0.0, 0.02 * conflicts))
+                elif is_away(error):
+                    outages += 1
+                    since = since or time.monotonic()
+                    if time.monotonic() - since >= OUTAGE_SECONDS:
+                        raise LedgerError(
+                            f"the ledger's database went away ({reason(error)}) and did not come back in {OUTAGE_SECONDS:g} s: run "
+                            "again when it is back, every step is safe to repeat"
+                        ) from None
+                    if outages == 1:
+                        self._tell(f"the ledger's database is away; trying again for up to {OUTAGE_SECONDS:g} s")
+                    time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.05 * 2**outages))
+                else:
+                    raise LedgerError(f"the ledger cannot be used, nothing was changed: {reason(error)}") from None
+
+
+def append(
+    connection: Connection, event: str, dataset: str, release: str, attempt: int, facts: dict[str, Any]
+) -> sa.Row[Any]:
+    """The new newest row."""
+    last = newest(connection)
+    content = {
+        "sequence": 1 if last is None else last.sequence + 1,
+        "event": event,
+        "dataset": dataset,
+        "release": release,
+        "attempt": attempt,
+        "facts": json.dumps(facts, sort_keys=True),
+        "written_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "previous": "" if last is None else last.digest,
+    }
+    connection.execute(entries.insert().values(**content, digest=row_digest(content)))
+    row = newest(connection)
+    assert row is not None
+    return row
+
+
+def newest(connection: Connection) -> sa.Row[Any] | None:
+    """The newest row, None in an empty ledger."""
+    return connection.execute(sa.select(entries).order_by(entries.c.sequence.desc()).limit(1)).first()
+
+
+def row_digest(row: dict[str, Any]) -> str:
+    """SHA-256 of a row's content, which holds the digest of the row before."""
+    content = {key: value for key, value in row.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def reason(error: sa.exc.DBAPIError) -> str:
+    """The database's own words, one line."""
+    return str(error.orig).splitlines()[0] if error.orig is not None else type(error).__name__
+
+
+def is_away(error: sa.exc.DBAPIError) -> bool:
+    """Whether the database cannot be reached for now: it was stopped, is starting, or the connection was lost or refused."""
+    state = getattr(error.orig, "sqlstate", None)
+    if error.connection_invalidated or (state is not None and (state.startswith("08") or state in _AWAY_STATES)):
+        return True
+    text = str(error.orig).lower()
+    return state is None and isinstance(error, sa.exc.OperationalError) and any(sign in text for sign in _AWAY_SIGNS)
+
+
+_AWAY_STATES = ("57P01", "57P02", "57P03", "53300")
+"""Shut down by an administrator, crashed, cannot connect now, too many connections."""
+_AWAY_SIGNS = (
+    "connection refused",
+    "connection reset",
+    "connection timed out",
+    "connection timeout",
+    "no route to host",
+    "network is unreachable",
+    "temporary failure in name resolution",
+    "server closed the connection",
+    "terminating connection",
+    "the database system is",
+    "too many clients",
+    "remaining connection slots",
+    "consuming input failed",
+    "no such file or directory",  # the socket of a local server that is not there yet
+)
+"""Failures to connect come without a code: psycopg tells them in libpq's words only."""
+
+
+def _engine(url: sa.engine.URL, *, sqlite: bool) -> Engine:
+    if not sqlite:
+        return sa.create_engine(url, isolation_level="SERIALIZABLE", pool_pre_ping=True, hide_parameters=True)
+    engine = sa.create_engine(url, hide_parameters=True, poolclass=sa.pool.NullPool, connect_args={"timeout": 30})
+
+    @sa.event.listens_for(engine, "connect")
+    def configure(connection: Any, _: Any) -> None:
+        connection.isolation_level = None
+        for pragma in ("secure_delete=ON", "synchronous=FULL", "journal_mode=TRUNCATE"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _is_conflict(error: sa.exc.DBAPIError) -> bool:
+    text = str(error.orig).lower()
+    code = getattr(error.orig, "sqlstate", None)
+    return (
+        isinstance(error, sa.exc.IntegrityError) or "locked" in text or code in ("40001", "40P01", "42P07")
+    )  # 42P07: made by another process

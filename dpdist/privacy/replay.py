@@ -1,0 +1,224 @@
+"""The ledger's rules, applied to its rows from the first to the last: what ``verify`` does."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dpdist.errors import InvalidInput, LedgerError
+from dpdist.privacy import database as db
+from dpdist.privacy import keys
+from dpdist.privacy.accounting import Cap, Loss, Rule
+from dpdist.privacy.charges import Audit, Part, cap_of, loss_of, protection_of
+from dpdist.privacy.derived import digest_of_seen, spent_of
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.protection import Protection
+
+_BEFORE = {"reserved": (None, "aborted"), "drawing": ("reserved",), "committed": ("drawing",), "aborted": ("reserved",)}
+
+
+class Replay:
+    """What the rows taken so far amount to.
+
+    Args:
+        head: a digest that must turn up.
+        root: recognises a head from before the ledger was brought to version 4.
+    """
+
+    def __init__(self, connection: Connection, head: str | None, root: Secret | None) -> None:
+        migrated = sa.select(db.entries.c.sequence).where(db.entries.c.event == "migrated").limit(1)
+        self.old_until: int = connection.execute(migrated).scalar() or 0
+        self.sought, self.root = head, root
+        self.rows, self.last = 0, ""
+        self.states: dict[str, dict[str, Any]] = {}
+        self.caps: dict[str, tuple[Cap, Protection | None]] = {}
+        self.cap_rows: dict[str, int] = {}
+        self.spent: dict[tuple[str, str], Loss] = {}
+        self.counts: dict[tuple[str, str], int] = {}
+        self.rules: dict[tuple[str, str], Rule] = {}
+        self.parts: dict[tuple[str, str], list[tuple[str, str, Part]]] = {}
+
+    def take(self, row: Any) -> None:
+        """The next row. Raises: LedgerError when it does not continue the chain or breaks a rule."""
+        if row.sequence != self.rows + 1 or row.previous != self.last or row.digest != db.row_digest(row._asdict()):
+            raise LedgerError(f"ledger row {row.sequence} does not continue the chain: rows were altered; restore a backup")
+        self.rows, self.last = row.sequence, row.digest
+        if row.digest == self.sought:
+            self.sought = None
+        try:
+            allowed = self._allowed(row, json.loads(row.facts))
+        except (KeyError, TypeError, ValueError, InvalidInput):
+            allowed = False
+        if not allowed:
+            raise LedgerError(
+                f"ledger row {row.sequence}: {row.event!r} of {row.release!r} breaks the ledger's rules; it was not written by "
+                "dpdist: restore a backup"
+            )
+
+    def audit(self, connection: Connection) -> Audit:
+        """What was found, after the last row. Raises: LedgerError when another table says something else than the rows."""
+        if self.sought is not None:
+            raise LedgerError(
+                f"no ledger row has the digest {self.sought}: rows were removed or replaced; restore a backup. (A head that was noted "
+                "before the ledger was brought to version 4 is recognised with the root key only)"
+            )
+        kept = set(connection.execute(sa.select(db.salts.c.release)).scalars())
+        running = {release for release, known in self.states.items() if known["state"] in ("reserved", "drawing")}
+        if kept != running:
+            wrong = sorted(kept ^ running)[0]
+            raise LedgerError(f"release {wrong!r}: its salt must be there exactly while it is reserved or drawing")
+        self._same_releases(connection)
+        self._same_accounts(connection)
+        self._same_records(connection)
+        return Audit(self.rows, self.last, len(self.states), len(running))
+
+    def _allowed(self, row: Any, facts: dict[str, Any]) -> bool:
+        if row.event == "declared":
+            return self._declares(row, facts)
+        if row.event == "capped":
+            return self._caps(row, facts)
+        if row.event == "migrated":
+            if self.root is not None and self.sought is not None:
+                noted = keys.commitment(self.root, "migrated head", self.sought)
+                self.sought = None if noted == facts["old_head"] else self.sought
+            return bool(row.sequence == self.old_until)
+        return self._moves(row, facts)
+
+    def _declares(self, row: Any, facts: dict[str, Any]) -> bool:
+        protection = protection_of(facts.get("protection"))
+        if row.dataset in self.caps or (protection is None) != (row.sequence < self.old_until):
+            return False
+        self.caps[row.dataset], self.cap_rows[row.dataset] = (cap_of(facts["cap"]), protection), 1
+        return True
+
+    def _caps(self, row: Any, facts: dict[str, Any]) -> bool:
+        cap, protection = cap_of(facts["cap"]), protection_of(facts["protection"])
+        known = self.caps.get(row.dataset)
+        if known is None or cap.per != known[0].per or (known[1] is not None and protection != known[1]):
+            return False
+        if not facts["why"] or not facts["who"]:
+            return False
+        self.caps[row.dataset] = cap, protection
+        self.cap_rows[row.dataset] += 1
+        return True
+
+    def _moves(self, row: Any, facts: dict[str, Any]) -> bool:
+        """Whether the event may follow the release's last one, within its cap; and what it changes."""
+        known = self.states.get(row.release)
+        if row.event not in _BEFORE or (None if known is None else known["state"]) not in _BEFORE[row.event]:
+            return False
+        if row.event == "reserved":
+            return self._charges(row, facts, 1 if known is None else known["attempt"] + 1)
+        assert known is not None
+        if (row.attempt, row.dataset) != (known["attempt"], known["dataset"]):
+            return False
+        known["state"] = row.event
+        known["measurement_digest"] = facts.get("measurement_digest")
+        if row.event == "aborted":
+            self.spent[known["account"]] -= known["loss"]
+            self.counts[known["account"]] -= 1
+            known["seen"] = None
+            if known["stream"] is not None:
+                stream = self.parts[row.dataset, known["stream"]]
+                stream[:] = [entry for entry in stream if entry[0] != row.release]
+        return True
+
+    def _charges(self, row: Any, facts: dict[str, Any], attempt: int) -> bool:
+        if row.dataset not in self.caps or row.attempt != attempt:
+            return False
+        account, loss = (row.dataset, facts["period"]), loss_of(facts["loss"])
+        cap, protection = self.caps[row.dataset]
+        part = Part(**facts["part"]) if "part" in facts else None
+        self.states[row.release] = {
+            "state": "reserved",
+            "dataset": row.dataset,
+            "period": facts["period"],
+            "attempt": row.attempt,
+            "sequence": row.sequence,
+            "binding": row.digest,
+            "facts": row.facts,
+            "stream": None if part is None else part.stream,
+            "measurement_digest": None,
+            "account": account,
+            "loss": loss,
+            "seen": (facts.get("records") or {}).get("digest"),
+        }
+        paid = False if part is None else self._continues(row, facts["period"], part)
+        if paid is None or (loss == Loss()) != paid:
+            return False
+        old = row.sequence < self.old_until
+        if not old and not paid and not self._converted(facts, loss, protection):
+            return False
+        self.spent[account] = self.spent.get(account, Loss()) + loss
+        self.counts[account] = self.counts.get(account, 0) + 1
+        self.rules.setdefault(account, cap.rule_for(loss))
+        if old and cap.rule_for(self.spent[account]) == "zcdp":
+            self.rules[account] = "zcdp"
+        if loss == Loss():
+            return True
+        if old:
+            return cap.allowed_before_schema_4(self.spent[account])
+        return cap.allows(self.spent[account], self.rules[account])
+
+    @staticmethod
+    def _converted(facts: dict[str, Any], loss: Loss, protection: Protection | None) -> bool:
+        """Whether a charge is what its release reveals of the change that the cap protects."""
+        own = protection_of(facts["protection"])
+        steps = None if own is None or protection is None else own.steps_to(protection)
+        return steps is not None and loss_of(facts["own"]).for_group(steps) == loss
+
+    def _continues(self, row: Any, period: str, part: Part) -> bool | None:
+        """Whether a part of a stream is paid already; None when it does not go on where the stream ended."""
+        stream = self.parts.setdefault((row.dataset, part.stream), [])
+        stop = stream[-1][2].stop if stream else 0
+        whole = all(
+            self.states[release]["state"] == "committed" and part.digest == earlier.digest for release, _, earlier in stream
+        )
+        paid = period in {charged for _, charged, _ in stream}
+        stream.append((row.release, period, part))
+        return paid if whole and part.start == stop < part.stop else None
+
+    def _same_releases(self, connection: Connection) -> None:
+        compared = ("dataset", "period", "attempt", "state", "sequence", "binding", "facts", "measurement_digest", "stream")
+        found = {row.release: row for row in connection.execute(sa.select(db.releases))}
+        for release in found.keys() | self.states.keys():
+            row, known = found.get(release), self.states.get(release)
+            if row is None or known is None or any(getattr(row, name) != known[name] for name in compared):
+                raise _differs("dpdist_releases", f"release {release!r}")
+
+    def _same_accounts(self, connection: Connection) -> None:
+        found = {(row.dataset, row.period): row for row in connection.execute(sa.select(db.accounts))}
+        for account in found.keys() | self.spent.keys():
+            row = found.get(account)
+            if row is None or (spent_of(row), row.releases, row.rule) != (
+                self.spent.get(account),
+                self.counts.get(account),
+                self.rules.get(account),
+            ):
+                raise _differs("dpdist_accounts", f"the sums of {account[0]!r}, {account[1]}")
+        held = list(connection.execute(sa.select(db.caps).order_by(db.caps.c.sequence)))
+        last, rows = {row.dataset: json.loads(row.facts) for row in held}, Counter(row.dataset for row in held)
+        for dataset in last.keys() | self.caps.keys():
+            facts = last.get(dataset)
+            if facts is None or rows[dataset] != self.cap_rows.get(dataset):
+                raise _differs("dpdist_caps", f"the cap of {dataset!r}")
+            if (cap_of(facts["cap"]), protection_of(facts["protection"])) != self.caps[dataset]:
+                raise _differs("dpdist_caps", f"the cap of {dataset!r}")
+
+    def _same_records(self, connection: Connection) -> None:
+        seen: dict[str, list[str]] = {}
+        for row in connection.execute(sa.select(db.records)):
+            seen.setdefault(row.release, []).append(row.commitment)
+        for release in seen.keys() | self.states.keys():
+            known = self.states.get(release)
+            expected = None if known is None else known["seen"]
+            if (digest_of_seen(seen.get(release, ())) if expected or release in seen else None) != expected:
+                raise _differs("dpdist_records", f"the records of {release!r}")
+
+
+def _differs(table: str, what: str) -> LedgerError:
+    return LedgerError(f"{what}: table {table} does not say what the ledger's rows say; it was altered: restore a backup")
