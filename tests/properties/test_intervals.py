@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from scipy.stats import norm
 
 from dpdist import engine, report, stages
+from dpdist.sizes import Sizes
 from dpdist.spec import PostprocessSpec, load
 from dpdist.store import Store
 from tests import small
@@ -134,11 +134,11 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
 
 @pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("rounded", [False, True])
-def test_half_widths_of_what_is_read_slab_by_slab(rounded: bool, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_widths_of_what_is_read_slab_by_slab(rounded: bool, home: Path) -> None:
     """Tables that are never held whole: the same intervals."""
-    monkeypatch.setattr("dpdist.strategies.term_grid.STREAMED_CELLS", 10)
     changes = {"workload": [{"cdf": {"of": "age", "by": ["sex"]}}], "postprocess": {"integer": rounded}}
-    done = small.run(small.write(home.parent / "data", mechanism="kronecker", **changes), home)
+    path = small.write(home.parent / "data", mechanism="kronecker", **changes)
+    done = small.run(path, home, sizes=Sizes(streamed_cells=10))
     _, error, half = columns(done.columns)
     np.testing.assert_allclose(half, NORMAL * error + (0.5 if rounded else 0.0), rtol=1e-9)
 
@@ -149,7 +149,6 @@ def test_half_widths_of_what_is_read_slab_by_slab(rounded: bool, home: Path, mon
 def test_half_widths_of_long_series_and_formulas(
     kind: str, rounded: bool, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.import_module("dpdist.strategies.convolution"), "LONG_STEPS", 5)
     changes: dict[str, Any] = dict(FORMULAS)
     if kind != "formulas":
         entry = {"running_sum": True} if kind == "running_sum" else {"window": 3}
@@ -158,7 +157,7 @@ def test_half_widths_of_long_series_and_formulas(
     path = small.write(
         home.parent / "data", table=records(), mechanism=mechanism, postprocess={"integer": rounded}, **changes
     )
-    done = small.run(path, home)
+    done = small.run(path, home, sizes=Sizes(long_steps=5))
     answer, error, half = columns(done.columns)
     np.testing.assert_allclose(half, NORMAL * error + (0.5 if rounded else 0.0), rtol=1e-9)
     if rounded:
