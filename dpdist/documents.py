@@ -28,6 +28,8 @@ from dpdist.threads import in_order
 
 SEAL = "digest"
 """The key of a document's own digest."""
+UNSEALED = ("periods/",)
+"""Folders whose documents version 0.1.0 wrote without a digest, and which are still asked."""
 FLEETING = ("scratch/", "leases/")
 """Folders that nothing promised rests on: they need not survive a power loss."""
 _BRIEFLY: Any = {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=5)}
@@ -79,6 +81,13 @@ class Documents:
 
     def read_document(self, name: str) -> dict[str, Any]:
         """A JSON document. Raises: StoreError when it is missing, cannot be read or is not what was written."""
+        content, digest = self.read_with_digest(name)
+        if digest != seal(content) and not (digest is None and name.startswith(UNSEALED)):
+            raise self.altered(name)
+        return content
+
+    def read_with_digest(self, name: str) -> tuple[dict[str, Any], Any]:
+        """A JSON document and the digest that it holds, not compared. Raises: StoreError when it cannot be read."""
         try:
             loaded = json.loads(bytes(obstore.get(self._objects, name).bytes()))
         except FileNotFoundError:
@@ -87,12 +96,17 @@ class Documents:
             raise StoreError(f"{name!r} in the store {self.location} is not readable JSON: it was altered") from None
         except (OSError, obstore.exceptions.BaseError) as error:
             raise StoreError(f"{name!r} in the store {self.location} could not be read: {reason(error)}") from None
-        if not isinstance(loaded, dict) or loaded.pop(SEAL, None) != _seal(loaded):
-            raise StoreError(
-                f"{name!r} in the store {self.location} was altered, or written by dpdist 0.1.0, which did not seal it; "
-                "restore it from a backup, or delete what it describes and run again"
-            )
-        return loaded
+        if not isinstance(loaded, dict):
+            raise self.altered(name)
+        digest = loaded.pop(SEAL, None)
+        return loaded, digest
+
+    def altered(self, name: str) -> StoreError:
+        """The error for a document that does not hold what was written."""
+        return StoreError(
+            f"{name!r} in the store {self.location} was altered, or written by dpdist 0.1.0, which did not seal it; "
+            "restore it from a backup, or delete what it describes and run again"
+        )
 
     def has_document(self, name: str) -> bool:
         """Whether the document is there. Raises: StoreError when the store cannot be asked."""
@@ -250,10 +264,11 @@ def reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or type(error).__name__)
 
 
-def _seal(content: dict[str, Any]) -> str:
+def seal(content: dict[str, Any]) -> str:
+    """The digest that a document holds of its own content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _encoded(content: dict[str, Any]) -> bytes:
     plain = json.loads(json.dumps(content))  # as it will be read: tuples are lists, keys are text
-    return json.dumps({**plain, SEAL: _seal(plain)}, sort_keys=True, indent=1).encode()
+    return json.dumps({**plain, SEAL: seal(plain)}, sort_keys=True, indent=1).encode()

@@ -30,7 +30,7 @@ import zarr.storage
 from numpy.typing import NDArray
 
 from dpdist import leases
-from dpdist.documents import Documents, reached, reason
+from dpdist.documents import Documents, reached, reason, seal
 from dpdist.errors import StoreError
 from dpdist.leases import RECORD, Lease
 from dpdist.sizes import SIZES, Sizes
@@ -73,11 +73,16 @@ class ArrayPlan:
 
 @dataclass(frozen=True)
 class StoredArray:
-    """A whole array: where it is, what it holds and its digest. Small: travels instead of the data."""
+    """A whole array: where it is, what it holds and its digest. Small: travels instead of the data.
+
+    Attributes:
+        earlier: version 0.1.0 wrote it, and ledgers know it by the digest that it had there.
+    """
 
     plan: ArrayPlan
     shard_digests: tuple[str, ...]
     facts: dict[str, Any] = field(default_factory=dict)
+    earlier: bool = False
 
     @property
     def name(self) -> str:
@@ -92,7 +97,9 @@ class StoredArray:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the values and the facts: all that is used of the array."""
+        """SHA-256 over the values and the facts: all that is used of the array. In version 0.1.0 over the values."""
+        if self.earlier:
+            return self.content_digest
         return hashlib.sha256((self.content_digest + json.dumps(self.facts, sort_keys=True)).encode()).hexdigest()
 
 
@@ -240,7 +247,8 @@ class Store(Documents):
 
     def open(self, name: str) -> StoredArray:
         """The reference to a whole array. Raises: StoreError when it is missing, half-written or its record altered."""
-        record = self.read_document(f"{name}/{RECORD}")
+        record, digest = self.read_with_digest(f"{name}/{RECORD}")
+        sealed = digest == seal(record)
         try:
             facts, digests = record.pop("facts"), tuple(record.pop("shard_digests"))
             plan = ArrayPlan(**{**record, "shape": tuple(record["shape"])})
@@ -248,7 +256,10 @@ class Store(Documents):
             plan = None
         if plan is None or plan.name != name or len(digests) != plan.shards:
             raise StoreError(f"array {name!r}: its record was altered; {_REMEDY}")
-        return StoredArray(plan, digests, facts)
+        stored = StoredArray(plan, digests, facts, earlier=not sealed)
+        if stored.earlier and digest != stored.content_digest:
+            raise self.altered(f"{name}/{RECORD}")
+        return stored
 
     def read_shard(self, stored: StoredArray, shard: int) -> Array:
         """One shard, checked against its digest."""

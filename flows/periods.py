@@ -21,6 +21,22 @@ def last_complete(moment: datetime.datetime, every: Every) -> datetime.date:
     return start_of(start_of(day, every) - datetime.timedelta(days=1), every)
 
 
+def due(
+    moment: datetime.datetime, every: Every, *, period: datetime.date | None = None, catch_up: int = 0
+) -> list[datetime.date]:
+    """First days of the periods that a run is for, oldest first.
+
+    Args:
+        moment: when the run was scheduled for, in the zone where days begin and end.
+        period: a day of the last of them; default: the last period that was over at the moment.
+        catch_up: how many periods before it.
+    """
+    days = [start_of(period, every) if period is not None else last_complete(moment, every)]
+    while len(days) <= catch_up:
+        days.insert(0, start_of(days[0] - datetime.timedelta(days=1), every))
+    return days
+
+
 def start_of(day: datetime.date, every: Every) -> datetime.date:
     """The first day of the period that holds a day; weeks begin on Monday."""
     if every == "day":

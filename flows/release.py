@@ -12,18 +12,21 @@ import logging
 import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx
 import prefect.runtime
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.concurrency.sync import concurrency
+from prefect.exceptions import PrefectException
 
 from dpdist import engine, spec, stages
-from dpdist.errors import EngineError, InvalidSpec
+from dpdist.errors import DpdistError, EngineError, InvalidSpec
 from flows import settings, told
-from flows.periods import Every, last_complete, periods
+from flows.periods import Every, due, periods
 
 _T = TypeVar("_T")
 
@@ -75,9 +78,6 @@ def _told_to(listener: stages.Progress) -> stages.Progress:
             logger.info("%s: %s", stage, line)
 
     return tell
-
-
-_listener: list[stages.Progress] = []
 
 
 @flow(
@@ -135,12 +135,7 @@ def backfill(
 def _days(period: datetime.date | None, every: Every | None, catch_up: int, timezone: str) -> list[datetime.date | None]:
     if every is None:
         return [period]
-    last = period or last_complete(_scheduled().astimezone(zoneinfo.ZoneInfo(timezone)), every)
-    days: list[datetime.date | None] = [last]
-    for _ in range(catch_up):
-        moment = datetime.datetime.combine(days[0] or last, datetime.time())
-        days.insert(0, last_complete(moment, every))
-    return days
+    return [*due(_scheduled().astimezone(zoneinfo.ZoneInfo(timezone)), every, period=period, catch_up=catch_up)]
 
 
 def _scheduled() -> datetime.datetime:
@@ -184,7 +179,7 @@ def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str |
 def running(engine_address: str | None, home: str | None) -> Iterator[stages.Context]:
     """Where a flow runs its stages, with progress told to the listener and the server."""
     folder = stages.state_folder(Path(home) if home else None)
-    progress = _told_to(_listener[-1] if _listener else stages.silent)
+    progress = _told_to(_watches[-1].progress if _watches else stages.silent)
     with engine.started(engine_address) as started:
         yield stages.Context(folder, stages.store_of(folder), started, progress)
 
@@ -199,18 +194,57 @@ def _alone(dataset: str) -> Iterator[None]:
         yield
 
 
+@dataclass
+class _Watch:
+    """Who is told about a run of the command line, and the release once it is published."""
+
+    progress: stages.Progress
+    done: stages.Release | None = None
+
+
+_watches: list[_Watch] = []
+
+
 def watched(
     progress: stages.Progress, spec_path: str, period: datetime.date | None, engine_address: str | None, home: Path
 ) -> stages.Release:
-    """Run the flow in this process, with progress told to a listener (a flow's parameters must be plain data)."""
-    _listener.append(progress)
+    """Run the flow in this process, with progress told to a listener (a flow's parameters must be plain data).
+
+    A flow server that goes away neither hides a published release nor the reason why one was refused.
+    """
+    _watches.append(watch := _Watch(progress))
     try:
         return one(spec_path, period, engine_address, str(home))
+    except DpdistError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever Prefect and its client raise
+        return _without_server(watch, error)
     finally:
-        _listener.pop()
+        _watches.pop()
+
+
+def _without_server(watch: _Watch, error: Exception) -> stages.Release:
+    """The release that was published although the flow server failed. Raises: what stopped the release, if anything did."""
+    if watch.done is not None:
+        watch.progress("publish", f"published; the flow server went away before it noted that ({type(error).__name__})")
+        return watch.done
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, DpdistError):
+            raise cause
+        cause = cause.__cause__ or cause.__context__
+    if not isinstance(error, httpx.HTTPError | PrefectException):
+        raise error
+    raise EngineError(
+        f"the flow server went away ({type(error).__name__}); if the release was charged, it stays so: run the same command again "
+        "to go on where it stopped, with the same noise"
+    ) from error
 
 
 @flow(name="release", validate_parameters=False, persist_result=False)
 def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> stages.Release:
     """One release, for the command line: the same stages, and the release itself comes back."""
-    return published(spec.load(spec_path, period=period), engine_address, home)
+    done = published(spec.load(spec_path, period=period), engine_address, home)
+    if _watches:
+        _watches[-1].done = done
+    return done

@@ -22,6 +22,8 @@ def configure(home: Path, *, debug: bool = False) -> None:
     if not debug:
         os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # errors are told once, in one line, by the command line
         os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
+    if "PREFECT_API_URL" not in os.environ:  # a server of this process: when it is gone, it does not come back
+        os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "2")
     Path(os.environ["PREFECT_HOME"]).mkdir(parents=True, exist_ok=True)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpdist.privacy import keys
+from dpdist.privacy.ledger import opened
 from flows import children
 from tests import small
 
@@ -75,31 +76,66 @@ def test_an_interrupt_that_the_command_line_turned_into_an_exit_code_says_it_too
 
 
 @pytest.mark.slow
+def test_a_flow_server_killed_amid_a_run_does_not_hide_its_release(tmp_path: Path) -> None:
+    """The command ends with the published release, or with one line; run again it publishes for one charge."""
+    home, run = started(tmp_path)
+    server = next(p for p in of_home(home) if b"uvicorn" in (p / "cmdline").read_bytes())
+    os.kill(int(server.name), signal.SIGKILL)
+    _, told = run.communicate()
+    assert "Traceback" not in told
+    assert "the flow server went away" in told
+    if run.returncode != 0:
+        assert "run the same command again" in told
+        assert started(tmp_path)[1].wait() == 0
+    with opened(home) as ledger:
+        (receipt,) = [ledger.receipt("small-1")]
+    assert receipt is not None
+    assert receipt.state == "committed"
+    assert (tmp_path / "releases" / "small-1" / "release.json").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_the_command_ends_prefect_and_dask(tmp_path: Path, number: signal.Signals) -> None:
     """Amid the count, with the embedded server and the local cluster running."""
-    home = tmp_path / "home"
-    keys.initialise(home)
-    small.write(tmp_path / "data")
-    environment = {**os.environ, "DPDIST_HOME": str(home)}
-    command = [sys.executable, "-m", "flows.entry", "run", "data/release.yaml"]
-    run = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    assert run.stderr is not None
-    next(line for line in run.stderr if line.startswith("count:"))
+    home, run = started(tmp_path)
     run.send_signal(number)
     _, told = run.communicate()
     assert run.returncode == {signal.SIGTERM: 143, signal.SIGKILL: -9, signal.SIGINT: 130}[number]
     assert number == signal.SIGKILL or "run the same command again" in told
-    of_home = f"DPDIST_HOME={home}".encode()
     for _ in range(600):
-        left = [entry for entry in Path("/proc").glob("[0-9]*") if of_home in _environment(entry)]
-        if not left:
+        if not of_home(home):
             return
         time.sleep(0.05)
-    raise AssertionError(f"{len(left)} processes are left")
+    raise AssertionError(f"{len(of_home(home))} processes are left")
 
 
-def _environment(entry: Path) -> bytes:
+def started(place: Path) -> tuple[Path, subprocess.Popen[str]]:
+    """A run of the command that counts its records just now."""
+    home = place / "home"
+    if not home.exists():
+        keys.initialise(home)
+        small.write(place / "data")
+    run = subprocess.Popen(
+        [sys.executable, "-m", "flows.entry", "run", "data/release.yaml"],
+        cwd=place,
+        env={**os.environ, "DPDIST_HOME": str(home)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert run.stderr is not None
+    next(line for line in run.stderr if line.startswith(("count:", "answer:")))
+    return home, run
+
+
+def of_home(home: Path) -> list[Path]:
+    """Processes that were started with a state folder."""
+    return [entry for entry in Path("/proc").glob("[0-9]*") if f"DPDIST_HOME={home}".encode() in environment(entry)]
+
+
+def environment(entry: Path) -> bytes:
+    """The variables that a process was started with."""
     try:
         return (entry / "environ").read_bytes()
     except OSError:

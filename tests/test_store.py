@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import pickle
 import shutil
 import subprocess
@@ -189,6 +190,26 @@ def test_records_of_the_version_without_seals_are_refused_in_one_line(store: Sto
     )
     with pytest.raises(StoreError, match=r"written by dpdist 0.1.0.*restore it from a backup, or delete"):
         store.open("a")
+
+
+def test_an_array_of_version_0_1_0_keeps_its_digest(store: Store) -> None:
+    """Releases that it charged are bound to that digest: they are finished, and their measurements read."""
+    folder_only(store)
+    stored = store.put("a", np.arange(5), {"scale": 3})
+    path = Path(store.location, "a", "whole.json")
+    record = {k: v for k, v in json.loads(path.read_text()).items() if k != "compressed"}
+    path.write_text(json.dumps({**record, "digest": stored.content_digest}, sort_keys=True, indent=1))
+    earlier = store.open("a")
+    assert earlier.digest == stored.content_digest
+    np.testing.assert_array_equal(store.read(earlier), np.arange(5))
+    for name, value in {"shape": [4], "shard_rows": 4, "dtype": "<u8", "shard_digests": ["0" * 64], "name": "b"}.items():
+        path.write_text(json.dumps({**record, name: value, "digest": stored.content_digest}))
+        with pytest.raises(StoreError, match="altered"):
+            store.open("a")
+    place = Path(store.location, "periods", "weekly")
+    place.mkdir(parents=True)
+    (place / "0f.json").write_text('{"period": "2026-W47", "release": "r"}')
+    assert store.read_document("periods/weekly/0f.json")["release"] == "r"
 
 
 @pytest.fixture
