@@ -22,14 +22,15 @@ class NotPositiveDefinite(InvalidInput):
 class UnknownValue(DpdistError):
     """A record holds a value outside its declared domain and the attribute says ``outside: error``."""
 
-    def __init__(self, attribute: str, source: str) -> None:  # how many records it were is private
-        super().__init__(attribute, source)
-        self.attribute, self.source = attribute, source
+    def __init__(self, attribute: str, source: str, ordered: bool = True) -> None:  # how many records it were is private
+        super().__init__(attribute, source, ordered)
+        self.attribute, self.source, self.ordered = attribute, source, ordered
 
     def __str__(self) -> str:
+        choices = "'outside: clip' or 'outside: drop'" if self.ordered else "'outside: drop'"
         return (
             f"{self.source} holds values of {self.attribute!r} outside its declared domain; "
-            f"declare the value, or set 'outside: clip' or 'outside: drop' for {self.attribute!r}"
+            f"declare the value, or set {choices} for {self.attribute!r}"
         )
 
 

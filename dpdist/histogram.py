@@ -28,6 +28,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from dpdist import record_files
 from dpdist.domain import OUTSIDE, Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
@@ -109,17 +110,12 @@ def source_of(
     person_type: PersonType | None = None,
 ) -> Source:
     """The files behind a path: one file, or every .parquet, .csv and .csv.gz file of a folder."""
-    paths = sorted(p for p in location.rglob("*") if _kind(p) is not None) if location.is_dir() else [location]
-    if not paths or not all(path.is_file() for path in paths):
-        raise InvalidSpec(f"no records at {location}: give a .parquet, .csv or .csv.gz file, or a folder that holds some")
-    strange = [path.name for path in paths if _kind(path) is None]
-    if strange:
-        raise InvalidSpec(f"records in {strange[0]!r} cannot be read: allowed are .parquet, .csv and .csv.gz")
-    found = list(in_order(hashed, paths))
+    paths = record_files.listed(location)
+    found = list(in_order(_hashed, paths))
     files = tuple((str(path), digest) for path, (digest, _) in zip(paths, found, strict=True))
     seen: dict[str, str] = {}
     for path, digest in files:
-        if digest in seen:
+        if digest in seen and not record_files.is_empty(Path(path), header=not header):
             raise InvalidSpec(
                 f"{Path(seen[digest]).name} and {Path(path).name} hold the same records: every record would count twice; "
                 "remove one of them"
@@ -297,7 +293,7 @@ class Partition(NamedTuple):
 def _partitions(source: Source) -> list[Partition]:
     out: list[Partition] = []
     for (path, _), tags in zip(source.files, source.tags, strict=True):
-        if _kind(Path(path)) == "parquet":
+        if record_files.kind_of(Path(path)) == "parquet":
             with reading(path), HashedFile(path, tags) as file:
                 groups = pyarrow.parquet.ParquetFile(file).num_row_groups
             out += [Partition(path, group, tags) for group in range(groups)]
@@ -421,7 +417,7 @@ def _person_hashes(table: pa.Table, source: Source, path: str, key: PersonKey) -
     with reading(path):
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+        encoded = _texts(column, path).dictionary_encode()
         persons = encoded.dictionary.to_pylist()
     if column.null_count or "" in persons:
         raise InvalidSpec(
@@ -442,7 +438,7 @@ def _person_type(found: pa.DataType) -> PersonType | None:
 def _first_person_type(source: Source, person: str) -> PersonType:
     """The type of the person column in the first file: text for CSV, which has no types."""
     path = source.files[0][0]
-    if _kind(Path(path)) == "csv":
+    if record_files.kind_of(Path(path)) == "csv":
         return "text"
     with reading(path), HashedFile(path, source.tags[0]) as file:
         column = pyarrow.parquet.read_schema(file).field(person).type
@@ -456,7 +452,7 @@ def _first_person_type(source: Source, person: str) -> PersonType:
 
 def _tables(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
     """The needed columns of a partition, in bounded batches."""
-    wanted = [source.columns.get(a.name, a.name) for a in domain.attributes] + ([source.person] if source.person else [])
+    wanted = _wanted(source, domain)
     batches = (_csv_batches if partition.group is None else _parquet_batches)(source, domain, partition, wanted)
     while True:
         with reading(partition.path):
@@ -466,28 +462,48 @@ def _tables(source: Source, domain: Domain, partition: Partition) -> Iterator[pa
         yield pa.Table.from_batches([batch])
 
 
+def _wanted(source: Source, domain: Domain) -> list[str]:
+    """The columns that are read."""
+    columns = [source.columns.get(a.name, a.name) for a in domain.attributes] + ([source.person] if source.person else [])
+    return list(dict.fromkeys(columns))
+
+
 def _parquet_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
     del source, domain
     with HashedFile(partition.path, partition.tags) as file:
-        yield from pyarrow.parquet.ParquetFile(file).iter_batches(BATCH_ROWS, row_groups=[partition.group], columns=wanted)
+        parquet = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
+        record_files.check_names(parquet.schema_arrow.names, wanted, partition.path)
+        yield from parquet.iter_batches(BATCH_ROWS, row_groups=[partition.group], columns=wanted)
 
 
 def _csv_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    """Each column has the type that its attribute needs, whatever the first rows look like."""
+    record_files.check_names(_header(source, partition.path, partition.tags), wanted, partition.path)
     texts = [source.columns.get(a.name, a.name) for a in domain.attributes if a.categories]
-    types = dict.fromkeys(texts, pa.string())
+    types = {**dict.fromkeys(wanted, pa.float64()), **dict.fromkeys(texts, pa.string())}
     if source.person is not None:
         types[source.person] = pa.int64() if source.person_type == "integer" else pa.string()
     with (
         HashedFile(partition.path, partition.tags) as file,
         pyarrow.csv.open_csv(
             _unpacked(file, partition.path),
-            read_options=pyarrow.csv.ReadOptions(column_names=list(source.header) or None, block_size=16 * 2**20),
+            read_options=pyarrow.csv.ReadOptions(
+                column_names=list(source.header) or None, block_size=record_files.CSV_BLOCK_BYTES
+            ),
             convert_options=pyarrow.csv.ConvertOptions(
                 include_columns=wanted, column_types=types, strings_can_be_null=False
             ),
         ) as reader,
     ):
         yield from reader
+
+
+def _header(source: Source, path: str, tags: Tags) -> Sequence[str]:
+    """The names of a CSV file's columns."""
+    if source.header:
+        return source.header
+    with reading(path), HashedFile(path, tags) as file:
+        return record_files.header_of(_unpacked(file, path), path)
 
 
 def _unpacked(file: HashedFile, path: str) -> pa.NativeFile:
@@ -506,7 +522,7 @@ def _cells(table: pa.Table, source: Source, domain: Domain, path: str) -> tuple[
             codes, moved = _codes(table[source.columns.get(attribute.name, attribute.name)], attribute, path)
         outside = codes == OUTSIDE
         if attribute.outside == "error" and outside.any():
-            raise UnknownValue(attribute.name, Path(path).name)
+            raise UnknownValue(attribute.name, Path(path).name, not attribute.categories)
         lost |= outside
         clipped += moved
         flat *= attribute.size
@@ -525,33 +541,38 @@ def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[ND
         if pa.types.is_integer(column.type) and column.null_count == 0:
             return attribute.encode(column.to_numpy())
         return attribute.encode(pc.fill_null(column.cast(pa.float64()), float("nan")).to_numpy())
-    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    encoded = _texts(column, path).dictionary_encode()
     known, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
     codes = known[np.asarray(pc.fill_null(encoded.indices, 0))]
     return np.where(np.asarray(encoded.is_null()), OUTSIDE, codes), 0
 
 
+def _texts(column: pa.ChunkedArray, path: str) -> pa.Array:
+    """A column's values as texts. Raises: InvalidSpec for types without one way to write them, and for bytes that are not UTF-8."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_nested(kind):
+        raise InvalidSpec(
+            f"{Path(path).name}: a column holds {kind}, allowed are texts, numbers, dates and yes or no; write one value a row"
+        )
+    texts = column.cast(pa.string()).combine_chunks()
+    texts.validate(full=True)
+    return texts
+
+
 def _check_columns(source: Source, domain: Domain) -> None:
+    """The first file's columns, before anything is prepared. Raises: InvalidSpec."""
     path = source.files[0][0]
-    with reading(path), HashedFile(path, source.tags[0]) as file:
-        if _kind(Path(path)) == "parquet":
-            found = pyarrow.parquet.read_schema(file).names
-        elif source.header:
-            found = list(source.header)
-        else:
-            with pyarrow.csv.open_csv(_unpacked(file, path)) as reader:
-                found = reader.schema.names
-    wanted = [source.columns.get(a.name, a.name) for a in domain.attributes] + ([source.person] if source.person else [])
-    missing = [column for column in wanted if column not in found]
-    if missing:
-        raise InvalidSpec(f"{Path(path).name} has no column {missing[0]!r}; it has {', '.join(found)}")
+    if record_files.kind_of(Path(path)) == "parquet":
+        with reading(path), HashedFile(path, source.tags[0]) as file:
+            found: Sequence[str] = pyarrow.parquet.read_schema(file).names
+    else:
+        found = _header(source, path, source.tags[0])
+    record_files.check_names(found, _wanted(source, domain), path)
 
 
-def _kind(path: Path) -> str | None:
-    name = path.name.lower()
-    if name.endswith(".parquet"):
-        return "parquet"
-    return "csv" if name.endswith((".csv", ".csv.gz")) else None
+def _hashed(path: Path) -> tuple[str, Tags]:
+    with reading(path):
+        return hashed(path)
 
 
 def write_records(table: pa.Table, folder: Path) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +15,18 @@ from dpdist.errors import DpdistError, InvalidSpec
 
 _ROW = re.compile(r"Row #(\d+)")
 _COLUMN = re.compile(r"CSV column #(\d+)")
-_EXPECTED = re.compile(r"Expected (\d+) columns")
+_EXPECTED = re.compile(r"Expected (\d+) columns, got (\d+)")
 _TYPE = re.compile(r"conversion error to (\w+)")
+_REASONS = {
+    r"straddling object": "a row is longer than 16 MiB; close its quotes, or shorten it",
+    r"utf-?8": "its text is not UTF-8; save the file as UTF-8",
+    r"empty csv": "the file is empty; write at least its header row",
+    r"magic bytes|file size is|deserialize|footer": "it is no whole Parquet file; write it again",
+    r"incorrect header check|not in gzip": "its name says gzip, its content is something else; rename or compress it",
+    r"truncated compressed|inflate|end of compressed": "its compressed content ends early or is damaged; write it again",
+    r"checksum|crc|corrupt|unexpected end|page|decompress|snappy|gzip": "a page of it is damaged; write it again",
+}
+"""What the readers' messages mean, and the cure."""
 
 
 @contextmanager
@@ -24,7 +36,7 @@ def reading(path: str | Path) -> Iterator[None]:
         yield
     except (DpdistError, MemoryError):
         raise
-    except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError, csv.Error) as error:
         raise InvalidSpec(f"{Path(path).name} cannot be read: {_what(error)}; what it holds is not shown") from None
 
 
@@ -37,12 +49,19 @@ def _what(error: Exception) -> str:
         for kind, found in (("row", row), ("column", column))
         if found
     )
+    reason = next((reason for pattern, reason in _REASONS.items() if re.search(pattern, text, re.IGNORECASE)), None)
     if expected:
-        what = f"a row has not the {expected[1]} columns of the first one"
-    elif isinstance(error, UnicodeError) or "UTF8" in text or "UTF-8" in text:
-        what = "its text is not UTF-8"
+        what = (
+            f"a row has {expected[2]} columns instead of the {expected[1]} of the first one; put texts with commas in quotes"
+        )
+    elif isinstance(error, UnicodeError):
+        what = "its text is not UTF-8; save the file as UTF-8"
+    elif reason is not None:
+        what = reason
     elif wanted:
-        what = f"a value is no {wanted[1]}"
+        what = f"a value is no {wanted[1]}; correct it, or declare 'categories'"
+    elif isinstance(error, OSError) and error.errno is not None and not isinstance(error, pa.ArrowException):
+        what = f"{os.strerror(error.errno).lower()}; make it readable and run again"
     else:
-        what = f"the file is damaged or of another kind ({type(error).__name__})"
+        what = f"the file is damaged or of another kind ({type(error).__name__}); write it again"
     return f"{what} ({where})" if where else what

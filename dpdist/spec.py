@@ -99,6 +99,9 @@ class Records(Part):
     path: str = Field(description=".parquet, .csv or .csv.gz file, or a folder of them; relative to the spec file")
     columns: dict[str, str] = Field(default_factory=dict, description="attribute: column, where the names differ")
     header: tuple[str, ...] = Field((), description="column names of CSV files without a header row")
+    empty: Literal["refuse", "allow"] = Field(
+        "refuse", description="what happens when there is no record at all; 'allow' for periods in which nothing may happen"
+    )
     person: Person = Field(default_factory=lambda: Person.model_validate({}))
 
 
@@ -754,6 +757,13 @@ def _checked(content: dict[str, Any], lines: Lines, name: str, folder: Path, *, 
     if unknown:
         where = _where(("records", "columns", unknown[0]), lines, name)
         raise InvalidSpec(f"{where}: column given for {unknown[0]!r}, which is not in the domain ({', '.join(spec.domain)})")
+    person = spec.records.person.column
+    counted = next((name for name in spec.domain if spec.records.columns.get(name, name) == person), None)
+    if counted is not None:
+        raise InvalidSpec(
+            f"{_where(('records', 'person', 'column'), lines, name)}: {person!r} identifies persons and is the attribute {counted!r}, too; "
+            "count other columns only"
+        )
     for i, entry in enumerate(spec.workload):
         _located(lambda entry=entry: spec._queries_of(entry), ("workload", i), lines, name)
     _located(lambda: spec.known, ("postprocess", "known"), lines, name)

@@ -21,7 +21,7 @@ from dpdist import earlier_identities, histogram, memory, refusals, report
 from dpdist.columns import BlocksColumn, Column, Constant, StoredColumn
 from dpdist.domain import Layout
 from dpdist.engine import Engine
-from dpdist.errors import DpdistError, InvalidInput, OutOfMemory, StoreError
+from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, OutOfMemory, StoreError
 from dpdist.gram import gram as gram_of_workload
 from dpdist.identities import digest_of
 from dpdist.ledger_and_store import (
@@ -360,6 +360,11 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
         tables=layout.tables,
         on_done=tell,
     )
+    if tally.read == 0 and spec.records.empty == "refuse":
+        raise InvalidSpec(
+            f"no record in {spec.records.path}: nothing was charged; give the right file, or set 'records.empty: allow' if a release "
+            "of nothing is meant"
+        )
     return (counts if spec.around is None else _distances(context, counts, spec.around)), tally
 
 

@@ -29,7 +29,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.accounting import Cap, Loss, pld_epsilon, zcdp_epsilon
 from dpdist.privacy.ledger import Budget, Ledger, opened
 from dpdist.privacy.protection import Protection
-from dpdist.spec import ReleaseSpec, json_schema, load
+from dpdist.spec import ReleaseSpec, check_many_periods, json_schema, load
 from dpdist.strategies.base import Norm
 from dpdist.strategies.planner import considered, planned_effort, why_not
 from dpdist.workloads import Workload
@@ -153,7 +153,10 @@ def backfill(
     """Publish the releases of past periods, in order. Those that exist are left as they are."""
     if every not in get_args(Every):
         raise InvalidInput(f"periods are a day, week or month long, found {every!r}; set --every")
-    for day in periods(first.date(), last.date(), cast(Every, every)):
+    days = list(periods(first.date(), last.date(), cast(Every, every)))
+    if len(days) > 1:
+        check_many_periods(spec)
+    for day in days:
         out.print(f"[bold]{day}[/]")
         run(spec, datetime.datetime.combine(day, datetime.time()), engine_address)
 

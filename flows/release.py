@@ -129,6 +129,8 @@ def backfill(
     Returns: where the releases are.
     """
     days = list(periods(first, last, every))
+    if len(days) > 1:
+        spec.check_many_periods(Path(spec_path))
     return [str(done.folder) for done in _released(spec_path, days, engine_address, home, needed=days)]
 
 

@@ -119,7 +119,7 @@ CHANGES = {
     "domain.work": {"categories": ["a", "b", "c"], "labels": ["x", "y", "z"]},
     "workload.0.weight": 3,
     "records.person.most_records": 3,
-    "records.person.column": "work",
+    "records.person.column": "household",
     "records.columns": {"age": "years"},
 }
 

@@ -1,0 +1,117 @@
+"""Files of records: which files of a folder hold some, and whether they have the columns that are needed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from dpdist.errors import InvalidSpec
+from dpdist.reading import reading
+
+CSV_BLOCK_BYTES = 16 * 2**20
+"""What is read of a CSV file at a time: no row may be longer."""
+KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+
+
+def kind_of(path: Path) -> str | None:
+    """'parquet' or 'csv' by the file's name, None for other files."""
+    name = path.name.lower()
+    if name.endswith(".parquet"):
+        return "parquet"
+    return "csv" if name.endswith((".csv", ".csv.gz")) else None
+
+
+def listed(location: Path) -> list[Path]:
+    """The file at a path, or all files of records of a folder, in order.
+
+    Names that begin with '.', '_' or '~' are not records: hidden files, drafts of editors, marks and logs of Spark and Hive.
+    Raises: InvalidSpec when there is none, and naming what is no file: a link to nothing, a pipe, a socket, a device.
+    """
+    paths = sorted(_below(location)) if location.is_dir() else [location]
+    for path in paths:
+        _check_file(path)
+    if not paths:
+        raise InvalidSpec(f"no records at {location}: give a .parquet, .csv or .csv.gz file, or a folder that holds some")
+    strange = [path.name for path in paths if kind_of(path) is None]
+    if strange:
+        raise InvalidSpec(f"records in {strange[0]!r} cannot be read: allowed are .parquet, .csv and .csv.gz")
+    return paths
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        raise InvalidSpec(
+            f"the folder {error.filename} cannot be read ({error.strerror}); allow it, or move it away"
+        ) from None
+
+    for where, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith((".", "_", "~"))]
+        kept = (Path(where, name) for name in files if not name.startswith((".", "_", "~")))
+        yield from (path for path in kept if kind_of(path) is not None)
+
+
+def _check_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if path.is_symlink():
+            raise InvalidSpec(
+                f"{path} is a link to {os.readlink(path)}, which cannot be reached; mend or remove it"
+            ) from None
+        given = "give a .parquet, .csv or .csv.gz file, or a folder that holds some"
+        raise InvalidSpec(f"no records at {path} ({error.strerror}): {given}") from None
+    if not stat.S_ISREG(mode):
+        found = KINDS.get(stat.S_IFMT(mode), "no file")
+        raise InvalidSpec(f"{path} is {found}, records are read from files: write them to one, or move it away")
+
+
+def is_empty(path: Path, *, header: bool) -> bool:
+    """Whether a file holds no record: no row of Parquet, nothing below the header row of a CSV file."""
+    with reading(path):
+        if kind_of(path) == "parquet":
+            return bool(pyarrow.parquet.read_metadata(path).num_rows == 0)
+        with pa.input_stream(str(path), compression="detect") as stream:
+            lines = stream.read(2**16).split(b"\n", 1) if header else [b"", stream.read(2**16)]
+            return not b"".join(lines[1:]).strip()
+
+
+def check_names(found: Sequence[str], wanted: Sequence[str], path: str) -> None:
+    """Accept columns that are there once each. Raises: InvalidSpec."""
+    name = Path(path).name
+    missing = [column for column in wanted if column not in found]
+    if missing and kind_of(Path(path)) == "csv":  # without a header row, the first row is a record: it is not quoted
+        raise InvalidSpec(
+            f"{name} has no column {missing[0]!r} among the {len(found)} of its first row; name the column in 'records.columns', or all "
+            "columns in 'records.header' if the file has no header row"
+        )
+    if missing:
+        raise InvalidSpec(f"{name} has no column {missing[0]!r}; it has {', '.join(found[:50])}")
+    twice = [column for column in wanted if list(found).count(column) > 1]
+    if twice:
+        raise InvalidSpec(f"{name} has more than one column {twice[0]!r}; rename one of them")
+
+
+def header_of(stream: pa.NativeFile, path: str) -> list[str]:
+    """The names in the header row of a CSV file, from its unpacked content."""
+    with reading(path):
+        rows = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""))
+        names = next((row for row in rows if row), None)
+    if names is not None and any("\0" in name for name in names):
+        raise InvalidSpec(f"{Path(path).name} cannot be read: its text is UTF-16; save the file as UTF-8")
+    if names is None:
+        raise InvalidSpec(f"{Path(path).name} cannot be read: the file is empty; write at least its header row")
+    return names
