@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import HANGS
+
 ROOT = Path(__file__).parents[1]
-HANGS = 1800
-"""Seconds after which a benchmark is taken to hang."""
 
 
 def test_optimisers(tmp_path: Path) -> None:

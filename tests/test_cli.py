@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from flows import settings
-from tests import small
+from tests import HANGS, small
 
 
 def dpdist(*arguments: str, home: Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "DPDIST_HOME": str(home), "COLUMNS": "200", **environment}
     command = [sys.executable, "-m", "flows.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables, check=False, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables, check=False, timeout=HANGS)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_a_prefect_server_keeps_the_run_and_its_progress(place: Path) -> None:
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        for _ in range(120):
+        for _ in range(HANGS):
             try:
                 urllib.request.urlopen(f"{api}/health", timeout=2).close()
                 break
@@ -179,7 +179,7 @@ def test_a_prefect_server_keeps_the_run_and_its_progress(place: Path) -> None:
             "answer",
             "publish",
         }
-        for _ in range(20):
+        for _ in range(HANGS):
             lines = [line["message"] for line in ask("logs")]
             if any("certified gap" in line for line in lines):
                 break
@@ -189,4 +189,4 @@ def test_a_prefect_server_keeps_the_run_and_its_progress(place: Path) -> None:
         assert secret not in json.dumps([ask("flow_runs"), ask("task_runs"), lines])
     finally:
         os.killpg(server.pid, signal.SIGTERM)
-        server.wait(timeout=30)
+        server.wait(timeout=HANGS)

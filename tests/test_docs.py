@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import HANGS
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "guides").glob("*.md")])
-HANGS = 1800
-"""Seconds after which a command is taken to hang."""
+
+
 BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -25,7 +25,7 @@ from dpdist import engine, stages
 from dpdist.errors import EngineError, OutOfMemory
 from dpdist.spec import load
 from dpdist.store import Store
-from tests import certificates, small
+from tests import HANGS, certificates, small
 
 SCHEDULER = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
 WORKER = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-dashboard", "--nthreads"]
@@ -54,7 +54,7 @@ class Processes:
             str(key),
         ]
         self.scheduler = self._start([*SCHEDULER, *self._tls, "--scheduler-file", str(self.file)])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANGS
         while not self.file.exists() or not self.file.read_text():
             assert time.monotonic() < deadline, "the scheduler did not start"
             time.sleep(0.05)
@@ -95,14 +95,14 @@ def test_heavy_work_runs_where_the_memory_is(processes: Processes) -> None:
     processes.worker(1, "--memory-limit", "300MB")
     large = processes.worker(2, "--memory-limit", "2GB")
     with engine.started(processes.address) as started:
-        started.client.wait_for_workers(2, timeout=60)
+        started.client.wait_for_workers(2, timeout=HANGS)
         assert started.heavy_bytes == 2 * 10**9
         for _ in range(3):
             assert started.heavy(whereabouts, "here", needed_bytes=10**9) == ("here", large.pid, 2)
         with pytest.raises(OutOfMemory, match=r"needs 3.73 GiB, 1.86 GiB allowed: start a worker with more memory \(and "):
             started.heavy(whereabouts, "nowhere", needed_bytes=4 * 10**9)
         chosen = processes.worker(1, "--memory-limit", "200MB", "--resources", "optimiser=1")
-        started.client.wait_for_workers(3, timeout=60)
+        started.client.wait_for_workers(3, timeout=HANGS)
         assert started.heavy(whereabouts, "apart")[1] == chosen.pid
 
 
@@ -111,7 +111,7 @@ def slow_then_done(path: str) -> int:
     marker = Path(path)
     if not marker.exists():
         marker.write_text(str(os.getpid()))
-        time.sleep(600)
+        time.sleep(2 * HANGS)
     return os.getpid()
 
 
@@ -130,7 +130,7 @@ def test_heavy_work_moves_when_its_worker_dies(
             processes.worker(1, "--resources", "optimiser=1")
 
     with engine.started(processes.address) as started:
-        started.client.wait_for_workers(1, timeout=60)
+        started.client.wait_for_workers(1, timeout=HANGS)
         original = engine._optimisers
 
         def watched(client: Any) -> Any:
@@ -175,7 +175,7 @@ def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: py
     monkeypatch.setattr(engine, "WITHOUT_WORKERS_SECONDS", 1)
     only = processes.worker(1)
     with engine.started(processes.address) as started:
-        started.client.wait_for_workers(1, timeout=60)
+        started.client.wait_for_workers(1, timeout=HANGS)
 
         def told(done: int, total: int) -> None:
             del done, total
@@ -212,7 +212,7 @@ def test_a_release_on_an_optimiser_s_worker(home: Path, processes: Processes) ->
     processes.worker(1, "--memory-limit", "1GB")
     processes.worker(1, "--memory-limit", "1GB", "--resources", "optimiser=1")
     with engine.started(processes.address) as started:
-        started.client.wait_for_workers(2, timeout=60)
+        started.client.wait_for_workers(2, timeout=HANGS)
         stages.release(stages.Context(home, Store(home / "store"), started, stages.silent), load(path))
     published = small.tree(Path("releases/small-1"))
     assert published.keys() == expected.keys()

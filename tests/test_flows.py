@@ -11,7 +11,7 @@ import pyarrow.parquet
 import yaml
 
 from dpdist.privacy.ledger import opened
-from tests import small
+from tests import HANGS, small
 
 CALL = """
 import sys
@@ -32,7 +32,7 @@ def test_convolve_from_parameters(home: Path) -> None:
     lines = []
     for _ in range(2):
         command = [sys.executable, "-c", CALL, str(home), str(records)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=home.parent, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=home.parent, timeout=HANGS)
         assert done.returncode == 0, done.stderr
         lines.append(done.stdout.splitlines()[-1].split())
     assert [line[1] for line in lines] == ["True", "False"]
@@ -82,7 +82,7 @@ def test_periods_through_the_flows(home: Path) -> None:
     spec = data / "release.yaml"
     spec.write_text(yaml.safe_dump(content, sort_keys=False))
     command = [sys.executable, "-c", PERIODS, str(home), str(spec), str(home.parent / "scaling")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=home.parent, timeout=400)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=home.parent, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     counted, predicted, first, early, again, older, missing, table = json.loads(done.stdout.splitlines()[-1])
     assert (home / "store" / counted / "whole.json").exists()

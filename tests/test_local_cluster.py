@@ -14,7 +14,7 @@ from distributed import LocalCluster
 
 from dpdist import engine
 from dpdist.errors import EngineError
-from tests import certificates
+from tests import HANGS, certificates
 from tests.test_engine import Processes, processes
 
 __all__ = ["processes"]
@@ -65,7 +65,7 @@ def intrusion(address: str, folder: Path) -> dict[str, str | None]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANGS,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -106,7 +106,7 @@ def own_processes() -> set[int]:
 def speaks_tls(port: int) -> bool:
     """Whether a port wants a certificate before it says a word."""
     text = subprocess.run(
-        [sys.executable, "-c", TALK, str(port)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", TALK, str(port)], capture_output=True, text=True, check=True, timeout=HANGS
     ).stdout.strip()
     return text == "encrypted"
 

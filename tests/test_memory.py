@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zarr
 
-from tests import small
+from tests import HANGS, small
 
 MEASURE = """
 import json, os, sys, threading, time
@@ -59,7 +59,7 @@ def measured(home: Path, path: Path, memory: int) -> tuple[dict[str, int], dict[
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=HANGS,
         env=environment,
     )
     assert done.returncode == 0, done.stderr

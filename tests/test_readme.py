@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import HANGS
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -32,7 +34,7 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("DPDIST_", "PREFECT_"))}
     ready = [option for mark in (".installed", ".installed-test") for option in ("-o", f"{sys.prefix}/{mark}")]
     command = ["make", *ready, *arguments, f"VENV={sys.prefix}"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=900, env=environment)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=HANGS, env=environment)
 
 
 def test_the_two_commands_are_the_ones_in_the_readme() -> None:

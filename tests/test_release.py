@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -673,7 +675,23 @@ def test_a_store_and_a_ledger_that_disagree_stop_the_release(home: Path) -> None
 MIXED = [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}]
 
 
-@pytest.mark.usefixtures("without_tls")
+@pytest.fixture(scope="module")
+def engines() -> Iterator[dict[str, engine.Engine]]:
+    """On 2 processes of our own, on an existing cluster of 4, and on 4 threads."""
+    clusters: dict[str, dict[str, Any]] = {
+        "four processes": {"n_workers": 4, "threads_per_worker": 1},
+        "four threads": {"n_workers": 1, "threads_per_worker": 4, "processes": False},
+    }
+    with ExitStack() as stack:
+        found = {"our own": stack.enter_context(engine.started(workers=2))}
+        for name, options in clusters.items():
+            cluster = stack.enter_context(LocalCluster(dashboard_address=None, **options))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv(engine.WITHOUT_TLS, "1")
+                found[name] = stack.enter_context(engine.started(cluster.scheduler_address))
+        yield found
+
+
 @pytest.mark.parametrize(
     ("mechanism", "changes"),
     [
@@ -696,29 +714,22 @@ MIXED = [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}, 
         ("identity", {"workload": [{"marginals": {"ways": [3]}}], "mechanism": "identity"}),
     ],
 )
-def test_a_release_on_dask_workers_has_the_same_bytes(home: Path, mechanism: str, changes: dict[str, Any]) -> None:
-    """Everything but the reservation is made anew: on 2 processes of our own, on an existing cluster of 4, and on 4 threads."""
+def test_a_release_on_dask_workers_has_the_same_bytes(
+    home: Path, mechanism: str, changes: dict[str, Any], engines: dict[str, engine.Engine]
+) -> None:
+    """Everything but the reservation is made anew on every engine."""
     sizes = Sizes(streamed_cells=10) if mechanism == "kronecker beyond memory" else SIZES
     person = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
     path = small.write(home.parent / "data", records=person, **changes)
     expected = small.undisturbed(path, home, sizes=sizes)
     shutil.rmtree(home / "store" / "histograms")
     shutil.rmtree(home / "store" / "strategies", ignore_errors=True)
-    clusters: dict[str, dict[str, Any]] = {
-        "our own": {"n_workers": 1, "processes": False},
-        "four processes": {"n_workers": 4},
-        "four threads": {"n_workers": 1, "threads_per_worker": 4, "processes": False},
-    }
-    for name, options in clusters.items():
+    for name, started in engines.items():
         shutil.rmtree("releases", ignore_errors=True)
         where = home.parent / f"on {name}"
         shutil.copytree(home, where)
-        with (
-            LocalCluster(**{"threads_per_worker": 1, "dashboard_address": None, **options}) as cluster,
-            engine.started(None if name == "our own" else cluster.scheduler_address, workers=2) as started,
-        ):
-            context = stages.Context(where, Store(where / "store", sizes), started, stages.silent)
-            done = stages.release(context, load(path, sizes=sizes))
+        context = stages.Context(where, Store(where / "store", sizes), started, stages.silent)
+        done = stages.release(context, load(path, sizes=sizes))
         assert small.tree(done.folder) == expected
         assert done.plan.strategy.name == mechanism.partition(" ")[0]
 

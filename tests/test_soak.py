@@ -8,16 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from dpdist.privacy.ledger import opened
-from tests import small
+from tests import HANGS, small
 from tests.test_engine import Processes
 
-ROUNDS = 4
+ROUNDS = 2
 RUN = """
 import sys
 from pathlib import Path
@@ -30,13 +29,12 @@ with engine.started(sys.argv[3]) as started:
 """
 
 
-def soak(folder: Path, releases: int, seconds: float, seed: int) -> tuple[int, int]:
+def soak(folder: Path, releases: int, seed: int) -> tuple[int, int]:
     """Publish so many releases while workers, the optimiser's worker, the scheduler and the run itself are killed.
 
     Returns: kills, and runs that it took. Every release must end with the files of an undisturbed run and one charge.
     """
     chance = random.Random(seed)
-    deadline = time.monotonic() + seconds
     kills = runs = 0
     for number in range(releases):
         home = folder / f"home-{number}"
@@ -52,7 +50,6 @@ def soak(folder: Path, releases: int, seconds: float, seed: int) -> tuple[int, i
         cluster = Processes(place)
         _workers(cluster)
         for _ in range(40):
-            assert time.monotonic() < deadline, f"{releases - number} releases are left"
             runs += 1
             run = subprocess.Popen(
                 [sys.executable, "-c", RUN, str(path), str(home), cluster.address], cwd=Path.cwd(), stderr=subprocess.PIPE
@@ -61,7 +58,7 @@ def soak(folder: Path, releases: int, seconds: float, seed: int) -> tuple[int, i
             killer = threading.Timer(chance.uniform(0.8, 4.0), _kill_one, (cluster, run, chance.random(), killed))
             if kills < 2 * (number + 1):  # two for each release, then it may finish
                 killer.start()
-            _, error = run.communicate(timeout=180)
+            _, error = run.communicate(timeout=HANGS)
             killer.cancel()
             killer.join() if killer.is_alive() else None
             kills += killed.is_set()
@@ -120,7 +117,7 @@ def _forget(home: Path, chance: random.Random) -> None:
 
 def test_a_short_soak(tmp_path: Path, home: Path) -> None:
     del home  # for the current folder
-    kills, runs = soak(tmp_path, ROUNDS, 240, seed=1)
+    kills, runs = soak(tmp_path, ROUNDS, seed=1)
     assert kills >= ROUNDS
     assert runs >= ROUNDS
 
@@ -129,6 +126,6 @@ def test_a_short_soak(tmp_path: Path, home: Path) -> None:
 def test_thirty_releases_survive(tmp_path: Path, home: Path) -> None:
     del home
     os.environ.setdefault("PYTHONHASHSEED", "0")
-    kills, runs = soak(tmp_path, 30, 1200, seed=2)
+    kills, runs = soak(tmp_path, 30, seed=2)
     print(f"30 releases, {kills} kills, {runs} runs")
     assert kills >= 30

@@ -19,6 +19,7 @@ import yaml
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.spec import load
 from flows.periods import last_complete, periods
+from tests import HANGS
 
 ROOT = Path(__file__).parents[2]
 FLOWS = """
@@ -47,7 +48,7 @@ def test_entry_points_and_parameters(tmp_path: Path) -> None:
     """Every deployment's flow is importable, takes its parameters, and describes all of them: they are a form in the UI."""
     entries = [deployment["entrypoint"] for deployment in deployments()]
     command = [sys.executable, "-c", FLOWS, str(tmp_path), *entries]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     found = yaml.safe_load(done.stdout.splitlines()[-1])
     assert {"release", "backfill", "ingest", "plan", "convolve", "scaling"} == {e.split(":")[1] for e in entries}
@@ -134,7 +135,7 @@ def test_the_image_s_steps_run(tmp_path: Path) -> None:
         subprocess.run(["cp", "-r", str(ROOT / name), str(build)], check=True)
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     pip = [tmp_path / "venv" / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    subprocess.run([*pip, "--constraint", "constraints.txt", extra], cwd=build, check=True, timeout=500)
+    subprocess.run([*pip, "--constraint", "constraints.txt", extra], cwd=build, check=True, timeout=HANGS)
     size = subprocess.run(["du", "-sm", str(tmp_path / "venv")], capture_output=True, text=True, check=True).stdout.split()[
         0
     ]
@@ -145,7 +146,9 @@ def test_the_image_s_steps_run(tmp_path: Path) -> None:
         "DPDIST_ENGINE": "inline",
     }
     for command in (["dpdist", "keys", "init"], ["python", "deploy/check.py"]):
-        done = subprocess.run(command, cwd=build, env=environment, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run(
+            command, cwd=build, env=environment, capture_output=True, text=True, check=False, timeout=HANGS
+        )
         assert done.returncode == 0, done.stderr
     assert "a second run charged nothing" in done.stdout
     assert "USER 10001:10001" in text
@@ -160,7 +163,7 @@ def test_the_check_of_an_installation(home: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANGS,
     )
     assert done.returncode == 0, done.stderr
     assert "key, ledger, store and cluster work" in done.stdout

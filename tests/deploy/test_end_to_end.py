@@ -28,7 +28,7 @@ import yaml
 from dpdist import report
 from dpdist.privacy.ledger import Ledger
 from flows import settings
-from tests import small
+from tests import HANGS, small
 from tests.postgres import Server
 from tests.test_engine import Processes
 
@@ -87,7 +87,7 @@ class Installation:
 
     def start_server(self) -> subprocess.Popen[bytes]:
         process = self.start("prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self.port))
-        wait_until(lambda: _answers(f"{self.api}/health"), 120, "the Prefect server")
+        wait_until(lambda: _answers(f"{self.api}/health"), "the Prefect server")
         return process
 
     def restart_server(self) -> None:
@@ -102,14 +102,14 @@ class Installation:
             capture_output=True,
             text=True,
             check=False,
-            timeout=180,
+            timeout=HANGS,
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
     def ask(self, what: str, content: dict[str, Any] | None = None) -> Any:
         data = None if content is None else json.dumps(content).encode()
         request = urllib.request.Request(f"{self.api}/{what}", data, {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=HANGS) as answer:
             return json.load(answer)
 
     def states(self) -> list[str]:
@@ -131,10 +131,10 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def wait_until(condition: Any, seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
+def wait_until(condition: Any, what: str) -> None:
+    deadline = time.monotonic() + HANGS
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: nothing after {seconds} s"
+        assert time.monotonic() < deadline, f"{what}: nothing after {HANGS} s"
         time.sleep(1)
 
 
@@ -177,8 +177,8 @@ def installation(
     found.stop()
 
 
-def schedules(spec: Path, weeks: tuple[str, ...]) -> dict[str, Any]:
-    """A deployment that fires every minute for each of the weeks."""
+def schedules(spec: Path, weeks: tuple[str, ...], *, cron: str = "* * * * *") -> dict[str, Any]:
+    """A deployment that fires for each of the weeks."""
     return {
         "name": "dpdist",
         "pull": [{"prefect.deployments.steps.set_working_directory": {"directory": str(ROOT)}}],
@@ -190,7 +190,7 @@ def schedules(spec: Path, weeks: tuple[str, ...]) -> dict[str, Any]:
                 "concurrency_limit": {"limit": 1, "collision_strategy": "ENQUEUE"},
                 "parameters": {"spec_path": str(spec), "every": "week"},
                 "schedules": [
-                    {"cron": "* * * * *", "timezone": "UTC", "slug": f"week-{week}", "parameters": {"period": week}}
+                    {"cron": cron, "timezone": "UTC", "slug": f"week-{week}", "parameters": {"period": week}}
                     for week in weeks
                 ],
             }
@@ -198,10 +198,8 @@ def schedules(spec: Path, weeks: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def test_schedules_publish_each_period_once(
-    installation: Installation, hook: tuple[str, list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    data = tmp_path / "data"
+def weekly(installation: Installation, data: Path) -> Path:
+    """Records of each week, and the spec of all: its path."""
     for seed, week in enumerate(WEEKS):
         small.write(data / week, table=small.records(seed=seed))
     spec = data / "release.yaml"
@@ -213,6 +211,41 @@ def test_schedules_publish_each_period_once(
         output={"folder": f"{installation.s3}/published/{{period}}"},
     )
     spec.write_text(yaml.safe_dump(content, sort_keys=False))
+    return spec
+
+
+def check_published(installation: Installation, week: str) -> None:
+    with report.local_copy(f"{installation.s3}/published/{week}") as folder:
+        table, certificate = report.load(folder)
+        assert certificate["release"] == f"weekly-{week}"
+        assert table.num_rows == certificate["queries"]
+
+
+def test_a_run_of_the_deployment_publishes_its_period(
+    installation: Installation, hook: tuple[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """The small form of the schedules: the same installation, one run that is asked for, the schedule looked at."""
+    file = tmp_path / "prefect.yaml"
+    file.write_text(yaml.safe_dump(schedules(weekly(installation, tmp_path / "data"), WEEKS[:1], cron="0 6 1 1 *")))
+    installation.register(file)
+    (deployment,) = installation.ask("deployments/filter", {})
+    (schedule,) = deployment["schedules"]
+    assert (schedule["schedule"]["cron"], schedule["parameters"]) == ("0 6 1 1 *", {"period": WEEKS[0]})
+    installation.start("prefect", "worker", "start", "--pool", "dpdist", "--type", "process")
+    installation.ask(f"deployments/{deployment['id']}/create_flow_run", {"parameters": {"period": WEEKS[0]}})
+    wait_until(lambda: any(told.get("where") for told in hook[1]), "the period")
+    with_ledger = Ledger(installation.ledger_url)  # type: ignore[attr-defined]
+    assert {b.period: list(b.charges) for b in with_ledger.budgets()} == {"2026-W46": ["weekly-2026-11-09"]}
+    assert with_ledger.verify().releases == 1
+    with_ledger.close()
+    check_published(installation, WEEKS[0])
+
+
+@pytest.mark.slow
+def test_schedules_publish_each_period_once(
+    installation: Installation, hook: tuple[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    spec = weekly(installation, tmp_path / "data")
     file = tmp_path / "prefect.yaml"
 
     def published(week: str) -> bool:
@@ -222,12 +255,12 @@ def test_schedules_publish_each_period_once(
     installation.register(file)
     installation.register(file)  # again: nothing changes
     installation.start("prefect", "worker", "start", "--pool", "dpdist", "--type", "process")
-    wait_until(lambda: published(WEEKS[0]), 150, "the first period")
+    wait_until(lambda: published(WEEKS[0]), "the first period")
     installation.restart_server()
     installation.dask.running[1].kill()  # one of two workers
     file.write_text(yaml.safe_dump(schedules(spec, WEEKS)))
     installation.register(file)
-    wait_until(lambda: published(WEEKS[1]), 150, "the second period")
+    wait_until(lambda: published(WEEKS[1]), "the second period")
     assert "Failed" not in installation.states()
     with_ledger = Ledger(installation.ledger_url)  # type: ignore[attr-defined]
     budgets = {budget.period: list(budget.charges) for budget in with_ledger.budgets(charges=True)}
@@ -237,10 +270,7 @@ def test_schedules_publish_each_period_once(
     charged = [told["release"] for told in hook[1] if told.get("charged")]
     assert sorted(charged) == ["weekly-2026-11-09", "weekly-2026-11-16"]
     for week in WEEKS:
-        with report.local_copy(f"{installation.s3}/published/{week}") as folder:
-            table, certificate = report.load(folder)
-            assert certificate["release"] == f"weekly-{week}"
-            assert table.num_rows == certificate["queries"]
+        check_published(installation, week)
     kinds = {artifact["type"] for artifact in installation.ask("artifacts/filter", {"limit": 200})}
     assert {"table", "markdown"} <= kinds
     limit = installation.ask("v2/concurrency_limits/dpdist-small")

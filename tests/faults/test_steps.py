@@ -4,7 +4,6 @@ was published and the ledger says what was spent."""
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -12,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,14 @@ from distributed import Client, LocalCluster
 
 from dpdist import engine, stages
 from dpdist.errors import DpdistError, EngineError, LedgerError, StoreError
+from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from dpdist.reconstruct import Reader
 from dpdist.sizes import Sizes
 from dpdist.spec import load
 from dpdist.store import Store
-from tests import small
+from tests import HANGS, small
+from tests.forked import FORKED, exit_code, killed_run, limited_run
 from tests.postgres import Server
 from tests.small import run
 
@@ -56,37 +58,46 @@ KILL_POINTS: dict[str, tuple[str, str]] = {
     "amid the files": ("dpdist.report", "page"),
 }
 
-KILLED_RUN = """
-import importlib, os, signal, sys
-from pathlib import Path
-from dpdist import engine, stages
-from dpdist.spec import load
-from dpdist.store import Store
-holder, name, spec, home = sys.argv[1:]
-module, _, last = holder.rpartition(".")
-target = getattr(importlib.import_module(module), last) if last[0].isupper() else importlib.import_module(holder)
-def die(*args, **options):
-    os.kill(os.getpid(), signal.SIGKILL)
-setattr(target, name, die)
-context = stages.Context(Path(home), Store(Path(home) / "store"), engine.inline(), stages.silent)
-stages.release(context, load(spec))
-"""
+
+@dataclass(frozen=True)
+class Begun:
+    """A release that is charged, with nothing drawn: its spec, its state folder, and the files that it will publish."""
+
+    path: Path
+    home: Path
+    expected: dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+    """Begun, and published in a copy, once for all tests."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (keys.ENVIRONMENT, keys.FILE_ENVIRONMENT, "DPDIST_LEDGER"):
+            patch.delenv(name, raising=False)
+        patch.chdir(folder)
+        keys.initialise(folder / "home")
+        path = small.write(folder / "data")
+        return Begun(path, folder / "home", small.undisturbed(path, folder / "home"))
+
+
+@pytest.fixture
+def begun(made: Begun, home: Path) -> Begun:
+    """In the test's own state folder."""
+    shutil.copytree(made.home, home, dirs_exist_ok=True)
+    return Begun(made.path, home, made.expected)
 
 
 @pytest.mark.parametrize("point", KILL_POINTS)
-def test_a_killed_run_is_finished_with_the_bytes_of_an_undisturbed_one(home: Path, point: str) -> None:
-    path = small.write(home.parent / "data")
-    expected = small.undisturbed(path, home)
-    killed = subprocess.run([sys.executable, "-c", KILLED_RUN, *KILL_POINTS[point], str(path), str(home)], check=False)
-    assert killed.returncode == -signal.SIGKILL
+def test_a_killed_run_is_finished_with_the_bytes_of_an_undisturbed_one(begun: Begun, point: str) -> None:
+    assert exit_code(killed_run, *KILL_POINTS[point], begun.path, begun.home) == -signal.SIGKILL
     assert not Path("releases/small-1").exists()
-    finishes_with(expected, path, home)
+    finishes_with(begun.expected, begun.path, begun.home)
 
 
-def test_the_command_killed_amid_its_answers_is_finished_by_the_command(home: Path) -> None:
+def test_the_command_killed_amid_its_answers_is_finished_by_the_command(begun: Begun) -> None:
     """The real command: Prefect's embedded server, Dask workers, everything killed with it."""
-    path = small.write(home.parent / "data")
-    expected = small.undisturbed(path, home)
+    path, home, expected = begun.path, begun.home, begun.expected
     command = [sys.executable, "-m", "flows.cli", "run", str(path)]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
@@ -139,13 +150,12 @@ def _racer(path: str, home: str, folder: str, results: Any) -> None:
 
 def test_two_flows_racing_for_one_release(home: Path) -> None:
     path = small.write(home.parent / "data")
-    spawn = multiprocessing.get_context("spawn")
-    results = spawn.Queue()
+    results = FORKED.Queue()
     folders = [home.parent / f"race{i}" for i in range(3)]
-    racers = [spawn.Process(target=_racer, args=(str(path), str(home), str(f), results)) for f in folders]
+    racers = [FORKED.Process(target=_racer, args=(str(path), str(home), str(f), results)) for f in folders]
     for racer in racers:
         racer.start()
-    outcomes = [results.get(timeout=180) for _ in racers]
+    outcomes = [results.get(timeout=HANGS) for _ in racers]
     for racer in racers:
         racer.join()
     assert all(isinstance(outcome, bool) for outcome in outcomes), outcomes
@@ -158,15 +168,14 @@ def test_two_flows_racing_for_one_release(home: Path) -> None:
 
 def test_two_flows_racing_for_the_last_of_a_budget(home: Path) -> None:
     paths = [small.write(home.parent / name, release=name, budget={"rho": 0.2}) for name in ("one", "two", "three")]
-    spawn = multiprocessing.get_context("spawn")
-    results = spawn.Queue()
+    results = FORKED.Queue()
     racers = [
-        spawn.Process(target=_racer, args=(str(p), str(home), str(home.parent / f"race-{p.parent.name}"), results))
+        FORKED.Process(target=_racer, args=(str(p), str(home), str(home.parent / f"race-{p.parent.name}"), results))
         for p in paths
     ]
     for racer in racers:
         racer.start()
-    outcomes = [results.get(timeout=180) for _ in racers]
+    outcomes = [results.get(timeout=HANGS) for _ in racers]
     for racer in racers:
         racer.join()
     assert sorted(outcomes, key=str)[2] is True, outcomes
@@ -194,9 +203,8 @@ def kill_a_worker(cluster: LocalCluster) -> None:
 @pytest.mark.parametrize(
     "moment", ["amid the count", "before the draw", "amid the draw", "before the answers", "amid the answers"]
 )
-def test_a_worker_killed(home: Path, cluster: LocalCluster, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = small.write(home.parent / "data")
-    expected = small.undisturbed(path, home)
+def test_a_worker_killed(begun: Begun, cluster: LocalCluster, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, home, expected = begun.path, begun.home, begun.expected
     if moment == "amid the count":
         shutil.rmtree(home / "store" / "histograms")
     monkeypatch.setattr(Reader, "rows_a_task", lambda self: 9)
@@ -235,16 +243,15 @@ def test_a_worker_killed(home: Path, cluster: LocalCluster, moment: str, monkeyp
 
 
 @pytest.mark.usefixtures("without_tls")
-def test_a_scheduler_killed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
     """One clear error, nothing published; another cluster, or none, finishes with the same bytes."""
-    path = small.write(home.parent / "data")
-    expected = small.undisturbed(path, home)
+    path, home, expected = begun.path, begun.home, begun.expected
     monkeypatch.setattr(Reader, "rows_a_task", lambda self: 9)
     file = home.parent / "scheduler.json"
     common = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
     scheduler = subprocess.Popen([*dask, "--scheduler-file", str(file)], **common)  # type: ignore[call-overload]
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANGS
     while not file.exists() or not file.read_text():
         assert time.monotonic() < deadline, "the scheduler did not start"
         time.sleep(0.05)
@@ -294,10 +301,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("left_kib", [0, 4, 12, 20, 28, 36, 60, 100, 400])
-def test_a_full_disk(home: Path, small_disk: Path, left_kib: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(begun: Begun, small_disk: Path, left_kib: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk fills up at ever later moments: one clear error, and after making room the same bytes."""
-    path = small.write(home.parent / "data")
-    expected = small.undisturbed(path, home)
+    path, home, expected = begun.path, begun.home, begun.expected
     crowded = small_disk / "home"
     shutil.copytree(home, crowded)
     monkeypatch.chdir(small_disk)
@@ -314,40 +320,19 @@ def test_a_full_disk(home: Path, small_disk: Path, left_kib: int, monkeypatch: p
     finishes_with(expected, path, crowded)
 
 
-LIMITED_RUN = """
-import resource, signal, sys
-from pathlib import Path
-from dpdist import engine, stages
-from dpdist.errors import DpdistError
-from dpdist.spec import load
-from dpdist.store import Store
-spec, home, limit = sys.argv[1:]
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
-try:
-    stages.release(stages.Context(Path(home), Store(Path(home) / "store"), engine.inline(), stages.silent), load(spec))
-except DpdistError as error:
-    sys.exit(f"told: {error}")
-"""
-
-
 @pytest.mark.parametrize("limit", [0, 200, 1_000, 2_500, 10_000, 19_000])
-def test_writes_that_fail_halfway(home: Path, limit: int) -> None:
+def test_writes_that_fail_halfway(begun: Begun, limit: int) -> None:
     """No file may grow beyond a limit: blocks, the ledger's journal, records and pages fail in the middle of a write."""
-    path = small.write(home.parent / "data")
-    expected = small.undisturbed(path, home)
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED_RUN, str(path), str(home), str(limit)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1, done.stderr
-    assert done.stderr.startswith("told: "), done.stderr
+    ours, theirs = FORKED.Pipe(duplex=False)
+    assert exit_code(limited_run, limit, begun.path, begun.home, theirs) == 0
+    assert ours.poll()
+    assert ours.recv()
     assert not Path("releases/small-1").exists()
-    finishes_with(expected, path, home)
+    finishes_with(begun.expected, begun.path, begun.home)
 
 
-def test_a_block_damaged_before_the_commit_is_drawn_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = small.write(home.parent / "data")
-    expected = small.undisturbed(path, home)
+def test_a_block_damaged_before_the_commit_is_drawn_again(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, home, expected = begun.path, begun.home, begun.expected
     original = stages.draw
 
     def damaged(store: Store, name: str, *rest: Any) -> Any:

@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import hashlib
 import json
-import multiprocessing
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
@@ -21,6 +20,8 @@ from dpdist.privacy.accounting import Cap, Loss, gaussian_equivalent, rho_for
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, Records
 from dpdist.privacy.protection import Protection
+from tests import HANGS
+from tests.forked import FORKED
 from tests.postgres import Server
 
 CAP = Cap(rho=Fraction(3, 10))
@@ -593,12 +594,11 @@ def _race(url: str, name: str, start: object, results: object) -> None:
 
 def test_processes_racing_for_the_last_charges(url: str) -> None:
     Ledger(url).close()
-    spawn = multiprocessing.get_context("spawn")
-    results, start = spawn.Queue(), spawn.Barrier(RACERS)
-    racers = [spawn.Process(target=_race, args=(url, f"r{i}", start, results)) for i in range(RACERS)]
+    results, start = FORKED.Queue(), FORKED.Barrier(RACERS)
+    racers = [FORKED.Process(target=_race, args=(url, f"r{i}", start, results)) for i in range(RACERS)]
     for racer in racers:
         racer.start()
-    outcomes = sorted(results.get(timeout=240) for _ in racers)
+    outcomes = sorted(results.get(timeout=HANGS) for _ in racers)
     for racer in racers:
         racer.join()
     assert outcomes == ["lost"] * (RACERS - 3) + ["won"] * 3
@@ -782,7 +782,7 @@ def reserve_part(url: str, number: int) -> bool:
 def test_processes_racing_for_the_next_part(url: str) -> None:
     book = Ledger(url)
     finished(book, part_of("first", 0, 5))
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
+    with FORKED.Pool(4) as pool:
         won = pool.starmap(reserve_part, [(url, number) for number in range(8)])
     assert sum(won) == 1
     book.verify()
