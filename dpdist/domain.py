@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpdist.errors import InvalidInput
 from dpdist.sizes import SIZES, Sizes
+from dpdist.stability import Distance
 
 Outside = Literal["clip", "drop", "error"]
 
@@ -288,6 +289,10 @@ class Layout:
             parts.append(first + flat)
             first += size
         return np.concatenate(parts)
+
+    def distance_out(self, distance: Distance) -> Distance:
+        """How far every table can move when the counts of cells move by ``distance``: a record stands in one place of each table."""
+        return distance
 
     def table(self, counts: NDArray[np.int64], axes: tuple[int, ...]) -> NDArray[np.int64]:
         """The table of some attributes, from the first counted table that holds them. Raises: InvalidInput if none does."""

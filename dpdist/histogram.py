@@ -34,9 +34,11 @@ from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
+from dpdist.privacy.protection import Protection
 from dpdist.reading import reading
 from dpdist.records import HashedFile, Tags, hashed
 from dpdist.sizes import SIZES
+from dpdist.stability import Distance
 from dpdist.store import ArrayPlan, Store, StoredArray
 from dpdist.threads import in_order
 
@@ -172,6 +174,16 @@ def count(
         shutil.rmtree(folder, ignore_errors=True)
         store.delete(work)
     return stored, tally
+
+
+def distance_out(protection: Protection) -> Distance:
+    """How far one change of the files can move the counts of all cells.
+
+    With a person column one change touches the records of one person alone. Whatever the files, at most ``most_records`` of them
+    count, and which records of others count does not depend on them. Without one it touches ``most_records`` records. A record
+    raises one count by one, or none when it is dropped.
+    """
+    return Distance(protection.most_records, protection.neighbours == "replace-one")
 
 
 DENSE_COPIES = 3

@@ -23,9 +23,10 @@ from dpdist.histogram import PersonType, Source, source_of
 from dpdist.identities import canonical, digest_of
 from dpdist.operators import Saved
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
-from dpdist.privacy.protection import Neighbours, Protection
+from dpdist.privacy.protection import Protection
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec_text import Lines, Place
+from dpdist.stability import Neighbours
 from dpdist.store import zarr_rows
 from dpdist.strategies.convolution import has_square_root
 from dpdist.strategies.dawa import dawa

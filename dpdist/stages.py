@@ -59,6 +59,7 @@ from dpdist.reconstruct import (
 )
 from dpdist.separation import separated_design
 from dpdist.spec import ReleaseSpec
+from dpdist.stability import Distance
 from dpdist.store import Store, StoredArray
 from dpdist.strategies import (
     Strategy,
@@ -369,10 +370,19 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
 
 
 def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:
-    """|count - centre| of every count. One record changes one of them by one, as it does the counts: sensitivities are the same."""
+    """|count - centre| of every count; ``distance_around`` says how far they move."""
     name = f"{counts.name}-around-{centre}"
     away = Derived(counts.plan.shape[0], (counts,), partial(_away, centre), 24)
     return found_once(context.store, name, lambda: mapped(context.store, context.engine, away, name, np.int64))
+
+
+def distance_around(distance: Distance) -> Distance:
+    """How far distances from a public count can move when the counts move by ``distance``.
+
+    A count that moves by one moves its distance by one, up or down whichever way the count went: where a record is replaced, both of its
+    changes may go up.
+    """
+    return Distance(distance.length, replaced=False)
 
 
 def _away(centre: int, start: int, count: int, values: Matrix) -> Matrix:
@@ -456,11 +466,17 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     return memory.memory_plan(planned.workload, planned.grid, planned.layout, planned.effort, engine)
 
 
+def distance_of(spec: ReleaseSpec) -> Distance:
+    """How far one change of the files can move what the grid is applied to: the steps before it, one after the other."""
+    counted = Layout(spec.attributes.shape).distance_out(histogram.distance_out(spec.protection))
+    return counted if spec.around is None else distance_around(counted)
+
+
 def _grid(spec: ReleaseSpec, strategy: Strategy) -> AnyGrid:
-    most = spec.records.person.most_records
+    moved = distance_of(spec)
     if strategy.name == "dawa":
-        return adaptive_lattice(spec.queries, spec.neighbours, most)
-    return grid_of(strategy, spec.queries, neighbours=spec.neighbours, most_records=most)
+        return adaptive_lattice(spec.queries, moved.neighbours, moved.records)
+    return grid_of(strategy, spec.queries, neighbours=moved.neighbours, most_records=moved.records)
 
 
 def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: AnyGrid) -> None:

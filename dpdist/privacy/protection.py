@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from dpdist.errors import InvalidInput
+from dpdist.stability import Neighbours
 
-Neighbours = Literal["add-remove", "replace-one"]
 RELATIONS: tuple[Neighbours, ...] = ("add-remove", "replace-one")
 
 

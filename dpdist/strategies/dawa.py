@@ -27,7 +27,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, ListedRanges, Matrix, Product, Sparse, Tree
 from dpdist.privacy.accounting import Loss, laplace_scale
 from dpdist.privacy.noise import Noise
-from dpdist.privacy.protection import Neighbours
+from dpdist.stability import Neighbours
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.grid import Grid
 from dpdist.strategies.hierarchical import BRANCHINGS

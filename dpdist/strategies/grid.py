@@ -18,8 +18,8 @@ import scipy.linalg
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.operators.base import ROW_BLOCK_BYTES
-from dpdist.privacy.protection import Neighbours
 from dpdist.sizes import SIZES, Sizes
+from dpdist.stability import Neighbours
 from dpdist.strategies.base import Norm, Strategy
 from dpdist.strategies.hadamard_grid import hadamard_grid
 from dpdist.strategies.kernel_grid import LongGrid, kernel_grid, long_grid

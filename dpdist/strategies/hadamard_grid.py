@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from dpdist.operators import Hadamard, Matrix
-from dpdist.privacy.protection import Neighbours
+from dpdist.stability import Neighbours
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.lattice import GRID_BITS, TableLattice
 

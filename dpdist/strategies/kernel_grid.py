@@ -17,7 +17,7 @@ import scipy.fft
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
-from dpdist.privacy.protection import Neighbours
+from dpdist.stability import Neighbours
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.kernel import LongKernel
 from dpdist.strategies.lattice import GRID_BITS, Lattice, TableLattice

@@ -21,7 +21,7 @@ class Lattice(ABC):
     Attributes:
         spacing: grid unit.
         sensitivity_squared: exact bound of the squared distance (L2, or L1 for Laplace noise) between the integers of
-            neighbouring histograms.
+            neighbouring histograms: what the grid makes of the ``Distance`` that it was built for.
         norm: "l2" or "l1", the distance that the noise has to hide.
     """
 

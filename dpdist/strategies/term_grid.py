@@ -13,8 +13,8 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
-from dpdist.privacy.protection import Neighbours
 from dpdist.sizes import SIZES, Sizes
+from dpdist.stability import Neighbours
 from dpdist.strategies.lattice import GRID_BITS, Lattice
 from dpdist.strategies.terms import Term
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -13,7 +14,8 @@ from dpdist.domain import Attribute, Domain
 from dpdist.engine import inline
 from dpdist.long_series import _farthest
 from dpdist.operators import Dense, Hadamard, Identity, ListedRanges, Matrix, Operator, Prefix
-from dpdist.privacy.protection import Neighbours
+from dpdist.sizes import SIZES
+from dpdist.stability import Neighbours
 from dpdist.store import Store
 from dpdist.strategies import Strategy, convolution, hierarchical, identity, laplace, low_rank, marginal_optimum, square_root
 from dpdist.strategies.dawa import adaptive_lattice, best_tree, greedy_tree
@@ -72,7 +74,7 @@ def test_a_diagonal_that_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_rows_of_both_signs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_rows_of_both_signs(seed: int) -> None:
     """Exactly while pairs of cells are compared, from above beyond that; the limit itself still compares."""
     state = np.random.default_rng(seed)
     cells, rows = int(state.integers(1, 5)), int(state.integers(1, 5))
@@ -82,10 +84,9 @@ def test_random_rows_of_both_signs(seed: int, monkeypatch: pytest.MonkeyPatch) -
     for neighbours, most in EVERY:
         truths = [brute_force_sensitivity(dense(mixing, base), neighbours, most, power=power) for power in (1, 2)]
         for limit in (cells, cells - 1):
-            monkeypatch.setattr("dpdist.strategies.grid.PAIR_CELLS", limit)
-            monkeypatch.setattr("dpdist.strategies.grid.L1_PAIR_WORK", limit**2 * rows)
-            squared = sensitivity_squared(mixing, base, neighbours) * most**2
-            length = l1_sensitivity(mixing, base, neighbours) * most
+            sizes = replace(SIZES, pair_cells=limit, pair_work=limit**2 * rows)
+            squared = sensitivity_squared(mixing, base, neighbours, sizes) * most**2
+            length = l1_sensitivity(mixing, base, neighbours, sizes) * most
             if neighbours == "add-remove" or limit == cells:
                 assert close(squared, truths[1], most)
                 assert length == truths[0]

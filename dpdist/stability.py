@@ -1,0 +1,39 @@
+"""How far a change of the files can move what is computed from them, step by step (docs/stability.md).
+
+Every step between the files and the integers that are measured declares what it makes of the distance that it is given:
+``histogram.distance_out`` (files to counts), ``Layout.distance_out`` (cells to tables), ``stages.distance_around`` (counts to their
+distances from a public one). The grid turns the last distance into an exact squared length, which decides the noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Neighbours = Literal["add-remove", "replace-one"]
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far apart two tables of counts may be.
+
+    Attributes:
+        records: so many records enter or leave cells, one count up or down by one each.
+        replaced: whether each of them may also leave one cell and enter another.
+
+    >>> Distance(2, replaced=True).length
+    4
+    """
+
+    records: int
+    replaced: bool
+
+    @property
+    def length(self) -> int:
+        """The largest sum of absolute differences between the counts."""
+        return 2 * self.records if self.replaced else self.records
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The relation of histograms for which a grid knows its sensitivity."""
+        return "replace-one" if self.replaced else "add-remove"

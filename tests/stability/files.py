@@ -1,0 +1,114 @@
+"""Neighbouring files: small data sets, every way to change one unit of them, and the ways to write them down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations, product
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from dpdist.privacy.protection import Protection
+
+Record = tuple[str, int | None, str | None]
+"""Person, a whole number ``a`` and a category ``b``; either may be missing or outside the domain."""
+Data = tuple[Record, ...]
+
+BASE: Data = (
+    ("u", 0, "x"),
+    ("v", 2, "y"),
+    ("u", 0, "x"),
+    ("w", 9, "y"),
+    ("u", 0, "x"),
+    ("w", None, "x"),
+    ("u", 2, "y"),
+    ("w", 1, None),
+)
+"""Person u has more records than any bound keeps, three of them alike; w has some outside the domain and some that are missing."""
+VALUES: tuple[tuple[int | None, str | None], ...] = ((2, "y"), (9, "x"), (None, "y"), (1, "z"))
+SETS: tuple[tuple[tuple[int | None, str | None], ...], ...] = (
+    ((2, "y"),) * 4,
+    ((9, "x"),),
+    ((None, "x"), (9, "y"), (0, "x"), (2, "y"), (0, "x"), (2, "y")),
+    ((1, None), (1, "z")),
+)
+"""What the records of one person may be."""
+
+
+def changed(base: Data, protection: Protection, *, thorough: bool = False) -> Iterator[Data]:
+    """Data sets one change away from ``base``: every person goes, comes or changes; up to k records go, come or are replaced.
+
+    Args:
+        thorough: whether every choice of records goes, or those that are alike and every fifth of the others.
+    """
+    replaced = protection.neighbours == "replace-one"
+    if protection.person is not None:
+        for person in ("u", "v", "w", "new"):
+            rest = tuple(r for r in base if r[0] != person)
+            if person != "new":
+                yield rest
+            for some in SETS if replaced or person == "new" else ():
+                own = tuple(("other" if replaced and person == "v" else person, *value) for value in some)
+                yield own + rest
+                if len(own) > 2:
+                    yield rest[:2] + own[:1] + rest[2:] + own[1:]
+        return
+    most = protection.most_records
+    added: list[Data] = [tuple(("t", *v) for v in (value,) * most) for value in VALUES]
+    for come in added:
+        yield base + come
+        yield come + base
+    for size in range(1, most + 1):
+        for number, gone in enumerate(combinations(range(len(base)), size)):
+            alike = len({base[i] for i in gone}) == 1
+            if not (thorough or alike or number % 5 == 0):
+                continue
+            rest = tuple(r for i, r in enumerate(base) if i not in gone)
+            yield rest
+            yield from (rest + come for come in (added if thorough else added[:1]) if replaced)
+
+
+def as_parquet(data: Data, folder: Path) -> Path:
+    """One file with groups of two rows."""
+    path = folder / "records.parquet"
+    pyarrow.parquet.write_table(_table(data), path, row_group_size=2)
+    return path
+
+
+def as_csv(data: Data, folder: Path) -> Path:
+    path = folder / "records.csv"
+    pyarrow.csv.write_csv(_table(data), path)
+    return path
+
+
+def as_folder(data: Data, folder: Path) -> Path:
+    """Two files, Parquet and CSV, that share persons; records go to them in turn by their person's name and value."""
+    path = folder / "parts"
+    path.mkdir()
+    halves: tuple[list[Record], list[Record]] = ([], [])
+    for record in data:
+        halves[sum(map(ord, repr(record))) % 2].append(record)
+    pyarrow.parquet.write_table(_table(tuple(halves[0])), path / "1.parquet")
+    pyarrow.csv.write_csv(_table(tuple(halves[1])), path / "2.csv")
+    return path
+
+
+def _table(data: Data) -> pa.Table:
+    columns = list(zip(*data, strict=True)) or [(), (), ()]
+    types = (pa.string(), pa.int64(), pa.string())
+    return pa.table({name: pa.array(column, t) for name, column, t in zip(("who", "a", "b"), columns, types, strict=True)})
+
+
+FORMS: dict[str, tuple[Callable[[Data, Path], Path], str]] = {
+    "parquet, clip": (as_parquet, "clip"),
+    "csv, drop": (as_csv, "drop"),
+    "folder, clip": (as_folder, "clip"),
+}
+"""How records are written, and what happens to numbers outside the domain."""
+
+PROTECTIONS = [
+    Protection(neighbours, most, person)  # type: ignore[arg-type]
+    for person, most, neighbours in product((None, "who"), (1, 2, 3), ("add-remove", "replace-one"))
+]

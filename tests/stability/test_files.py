@@ -1,0 +1,232 @@
+"""Neighbouring files through the whole pipeline: the exact integers move by no more than the steps declare, and by that much.
+
+Files are counted by ``histogram.count`` and measured by ``exact_measurement`` under the grids of real plans.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdist import histogram, stages
+from dpdist.domain import Layout
+from dpdist.engine import inline
+from dpdist.measure import exact_measurement
+from dpdist.privacy.protection import Protection
+from dpdist.spec import load
+from dpdist.stability import Distance
+from dpdist.store import Store, StoredArray
+from dpdist.strategies.dawa import interval_costs, longest
+from tests import small
+from tests.stability.files import BASE, FORMS, PROTECTIONS, Data, changed
+
+MARGINALS = [{"marginals": {"of": [["a"], ["b"]]}}]
+PAST = {"filters": {"of": "a", "by": ["b"], "apply": [{"exponential": 0.6}]}}
+AROUND = {"filters": {"of": "a", "by": ["b"], "apply": [{"exponential": 0.6}], "around": 2}}
+MECHANISMS: dict[str, dict[str, Any]] = {
+    "identity": {"mechanism": "identity"},
+    "coa": {"mechanism": "coa"},
+    "marginals": {"mechanism": "marginals"},
+    "laplace": {"mechanism": "laplace", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
+    "circle": {"mechanism": "convolution", "workload": [PAST]},
+    "square root": {"mechanism": "square-root", "workload": [PAST]},
+    "around": {"mechanism": "convolution", "workload": [AROUND]},
+}
+LEAST = {"identity": 1.0, "marginals": 0.4, "laplace": 0.99, "around": 0.1}
+SMALL = ("identity", "marginals")
+"""The part of the declared squared distance that some neighbour reaches: a bound that nothing comes near would show nothing."""
+
+
+def planned(folder: Path, mechanism: str, protection: Protection, outside: str) -> stages.Plan | None:
+    """The plan of a release of such files; None where the spec refuses the combination."""
+    asked = dict(MECHANISMS[mechanism])
+    if mechanism == "around" and protection.neighbours == "replace-one":
+        return None
+    path = small.write(
+        folder,
+        neighbours=protection.neighbours,
+        records={
+            "path": "records.parquet",
+            "person": {"column": protection.person, "most_records": protection.most_records},
+        },
+        domain={"a": {"from": 0, "to": 2, "outside": outside}, "b": {"categories": ["x", "y"], "outside": "drop"}},
+        budget=asked.pop("budget", {"rho": 0.1}),
+        ledger={"dataset": "small", "cap": asked.pop("cap", {"rho": 1})},
+        **{"workload": MARGINALS, **asked},
+    )
+    context = stages.Context(folder, Store(folder / "store"), inline(), stages.silent)
+    return stages.plan(context, load(path))
+
+
+class Pipeline:
+    """Counts and exact integers of files, each different one computed once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.store, self.made = folder, Store(folder / "store"), 0
+        self.counted: dict[tuple[object, ...], StoredArray] = {}
+        self.measured: dict[tuple[str, str], list[int]] = {}
+
+    def counts(self, data: Data, form: str, protection: Protection, spec: Any, layout: Layout) -> StoredArray:
+        bound = protection.most_records if protection.person else 0
+        key = (data, form, bound, layout.tables)
+        if key not in self.counted:
+            self.made += 1
+            folder = self.folder / str(self.made)
+            folder.mkdir()
+            where = FORMS[form][0](data, folder)
+            source = histogram.source_of(where, columns={}, person=protection.person, most_records=protection.most_records)
+            found, _ = histogram.count(
+                source, spec.attributes, self.store, inline(), scratch=folder / "scratch", tables=layout.tables
+            )
+            shutil.rmtree(folder)
+            self.counted[key] = found
+        return self.counted[key]
+
+    def integers(self, counts: StoredArray, plan: stages.Plan) -> list[int]:
+        """What is measured, without noise."""
+        key = (plan.grid.digest, counts.digest)
+        if key not in self.measured:
+            context = stages.Context(self.folder, self.store, inline(), stages.silent)
+            near = counts if plan.spec.around is None else stages._distances(context, counts, plan.spec.around)
+            exact = exact_measurement(self.store, inline(), plan.grid, near, plan.layout)
+            whole = exact.read(0, exact.shape[0]) if not isinstance(exact, np.ndarray | StoredArray) else exact
+            values = self.store.read(whole) if isinstance(whole, StoredArray) else whole
+            self.measured[key] = [int(v) for v in values]
+        return self.measured[key]
+
+
+def farthest(
+    pipeline: Pipeline, plan: stages.Plan, form: str, protection: Protection, *, thorough: bool = False
+) -> tuple[int, int]:
+    """The largest distance of counts (L1), and of what is measured (squared; of Laplace noise the squared L1), over all neighbours."""
+    counts, integers = [], []
+    for data in (BASE, *changed(BASE, protection, thorough=thorough)):
+        stored = pipeline.counts(data, form, protection, plan.spec, plan.layout)
+        counts.append(pipeline.store.read(stored).astype(np.int64))
+        integers.append(pipeline.integers(stored, plan))
+    tables = max(1, len(plan.layout.tables))
+    moved = max(int(np.abs(other - counts[0]).sum()) for other in counts) // tables
+    power = 1 if plan.grid.norm == "l1" else 2
+    reach = max(sum(abs(u - v) ** power for u, v in zip(other, integers[0], strict=True)) for other in integers)
+    return moved, reach ** (2 // power)
+
+
+@pytest.fixture(scope="module")
+def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return cache(lambda form: Pipeline(tmp_path_factory.mktemp(form.split(",")[0])))
+
+
+def compare(pipeline: Pipeline, form: str, protection: Protection, mechanism: str, folder: Path, *, thorough: bool) -> None:
+    plan = planned(folder, mechanism, protection, FORMS[form][1])
+    if plan is None:
+        return
+    moved, reach = farthest(pipeline, plan, form, protection, thorough=thorough)
+    assert moved == histogram.distance_out(protection).length, mechanism
+    assert reach <= plan.grid.sensitivity_squared, mechanism
+    assert reach >= LEAST.get(mechanism, 0.2) * plan.grid.sensitivity_squared, mechanism
+
+
+OFTEN = [(form, p) for form in FORMS for p in PROTECTIONS if form == "parquet, clip" or p.most_records == 2]
+
+
+@pytest.mark.parametrize(("form", "protection"), OFTEN, ids=str)
+def test_neighbouring_files_move_the_integers_as_declared(
+    form: str, protection: Protection, pipelines: Any, tmp_path: Path
+) -> None:
+    every = form == "parquet, clip" and protection.most_records == 2
+    for mechanism in MECHANISMS if every else SMALL:
+        compare(pipelines(form), form, protection, mechanism, tmp_path / mechanism, thorough=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("protection", PROTECTIONS, ids=str)
+def test_all_mechanisms_over_all_choices_of_records(
+    form: str, protection: Protection, pipelines: Any, tmp_path: Path
+) -> None:
+    for mechanism in MECHANISMS:
+        compare(pipelines(form), form, protection, mechanism, tmp_path / mechanism, thorough=True)
+
+
+def test_one_record_of_a_bounded_person_is_two_changes(pipelines: Any, tmp_path: Path) -> None:
+    """What the certificate of 0.1.0 said: when a record that counts vanishes, the next one counts instead."""
+    pipeline, person = pipelines("parquet, clip"), Protection("add-remove", 1, "who")
+    plan = planned(tmp_path, "identity", person, "clip")
+    assert plan is not None
+    whole, less = (
+        pipeline.store.read(pipeline.counts(data, "parquet, clip", person, plan.spec, plan.layout)).astype(int)
+        for data in ((("u", 0, "x"), ("u", 2, "y")), (("u", 2, "y"),))
+    )
+    moved = int(np.abs(whole - less).sum())
+    assert moved == 2 > histogram.distance_out(person).length
+    steps = person.steps_to(Protection("add-remove", 1, None))
+    assert steps is not None
+    assert moved <= steps * histogram.distance_out(person).length
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_distances_from_a_public_count_move_as_declared(replaced: bool) -> None:
+    """A replaced record may raise two of them, which no difference of two columns covers: it counts as two records."""
+    counts = np.array([0, 2, 5])
+    moved = Distance(1, replaced)
+    out = stages.distance_around(moved)
+    assert out == Distance(2 if replaced else 1, replaced=False)
+    changes = [np.eye(3, dtype=int)[i] - (np.eye(3, dtype=int)[j] if replaced else 0) for i in range(3) for j in range(3)]
+    reached = set()
+    for centre in range(7):
+        for change in changes + [-c for c in changes]:
+            after = np.abs(counts + change - centre) - np.abs(counts - centre)
+            reached.add(int(np.abs(after).sum()))
+            assert np.abs(after).sum() <= out.length
+            if replaced and after.min() >= 0:
+                reached.add(-int(after.sum()))
+    assert max(reached) == out.length
+    assert not replaced or -2 in reached
+
+
+def test_costs_of_a_partition_move_as_declared(tmp_path: Path) -> None:
+    """DAWA's first half: one record less, or in another place, moves every interval's cost by less than its noise was made for."""
+    state = np.random.default_rng(1)
+    for neighbours, changes in (("add-remove", 1), ("replace-one", 2)):
+        for _ in range(50):
+            x = state.integers(0, 5, 6) + 1
+            other = x - np.eye(6, dtype=int)[state.integers(6)]
+            if neighbours == "replace-one":
+                other = other + np.eye(6, dtype=int)[state.integers(6)]
+            pairs = zip(interval_costs(x), interval_costs(other), strict=True)
+            assert max(int(np.abs(a - b).max()) for a, b in pairs) <= 2 * longest(6) * changes
+
+
+FAULTS = ["one record more of a person", "nulls are counted", "each table counted twice", "the bound is forgotten"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison above is not blind: with a fault in a step, the declared distance is exceeded."""
+    protection = Protection("add-remove", 2, "who" if "person" in fault or "bound" in fault else None)
+    plan = planned(tmp_path / "plan", "marginals" if "table" in fault else "identity", protection, "drop")
+    assert plan is not None
+    if fault == "one record more of a person":
+        count_bucket = histogram._count_bucket
+        monkeypatch.setattr(histogram, "_count_bucket", lambda most, *rest: count_bucket(most + 1, *rest))
+    elif fault == "the bound is forgotten":
+        made = plan.grid
+        plan = replace(plan, grid=replace(made, sensitivity_squared=made.sensitivity_squared // 4))  # type: ignore[type-var]
+    else:
+        positions = Layout.positions
+
+        def twice(self: Layout, cells: Any) -> Any:
+            lost = np.zeros(int((cells < 0).sum()), dtype=np.int64) if "null" in fault else cells[cells >= 0]
+            return positions(self, np.concatenate([cells, lost, lost, lost]))
+
+        monkeypatch.setattr(Layout, "positions", twice)
+    pipeline = Pipeline(tmp_path)
+    moved, reach = farthest(pipeline, plan, "csv, drop", protection)
+    assert reach > plan.grid.sensitivity_squared
+    assert moved > histogram.distance_out(protection).length or fault == "the bound is forgotten"
