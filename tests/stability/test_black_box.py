@@ -73,6 +73,7 @@ def measurements(folder: Path, case: str, samples: int, part: Fraction) -> tuple
     for side, table in enumerate(files(case)):
         place = folder / str(side)
         spec = load(written(place, case, table))
+        keys.initialise(place)
         context = stages.Context(place, Store(place / "store"), inline(), stages.silent)
         planned = stages.plan(context, spec)
         counts, _ = stages.count(context, spec, planned.layout)

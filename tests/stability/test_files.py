@@ -18,6 +18,7 @@ from dpdist import histogram, stages
 from dpdist.domain import Layout
 from dpdist.engine import inline
 from dpdist.measure import exact_measurement
+from dpdist.privacy import keys
 from dpdist.privacy.protection import Protection
 from dpdist.spec import load
 from dpdist.stability import Distance
@@ -82,7 +83,13 @@ class Pipeline:
             where = FORMS[form][0](data, folder)
             source = histogram.source_of(where, columns={}, person=protection.person, most_records=protection.most_records)
             found, _ = histogram.count(
-                source, spec.attributes, self.store, inline(), scratch=folder / "scratch", tables=layout.tables
+                source,
+                spec.attributes,
+                self.store,
+                inline(),
+                scratch=folder / "scratch",
+                root=keys.Secret(bytes(range(32))),
+                tables=layout.tables,
             )
             shutil.rmtree(folder)
             self.counted[key] = found
