@@ -24,6 +24,7 @@ import obstore.exceptions
 import obstore.store
 
 from dpdist.errors import StoreError
+from dpdist.private import private_folder
 from dpdist.threads import in_order
 
 SEAL = "digest"
@@ -48,7 +49,7 @@ class Documents:
         self.is_local = "://" not in self.location
         if self.is_local:
             path = Path(location).expanduser().resolve()
-            path.mkdir(parents=True, exist_ok=True)
+            private_folder(path)
             self.location = str(path)
             self._objects: Any = obstore.store.LocalStore(path)
         else:

@@ -1,7 +1,7 @@
 """Folders that are written whole or not at all: a draft beside the target, moved there in one step.
 
-A draft ``.NAME.HEX.draft`` belongs to the process that holds the lock of ``.NAME.HEX.lock``. Drafts whose lock nobody holds
-are of runs that were killed: the next run for the same target removes them.
+A draft is readable by its owner only until it is moved. ``.NAME.HEX.draft`` belongs to the process that holds the lock of
+``.NAME.HEX.lock``. Drafts whose lock nobody holds are of runs that were killed: the next run for the same target removes them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpdist.errors import StoreError
+from dpdist.private import published_mode
 
 _EXCHANGE = 2
 _AT_FDCWD = -100
@@ -33,7 +34,7 @@ def draft_of(target: Path) -> Iterator[Path]:
     _sweep(target)
     with _locked(target) as lock:
         draft = lock.with_suffix(".draft")
-        draft.mkdir()
+        draft.mkdir(mode=0o700)
         try:
             yield draft
         finally:
@@ -47,6 +48,7 @@ def replace(target: Path, draft: Path) -> None:
     Linux can, on its usual file systems. Elsewhere the old folder is moved aside first: a reader may find none for a
     moment, and after a kill just then the next run writes it again.
     """
+    draft.chmod(published_mode())
     if not target.exists():
         draft.replace(target)
         return

@@ -32,6 +32,7 @@ from dpdist import record_files
 from dpdist.domain import OUTSIDE, Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
+from dpdist.leases import Lease
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.protection import Protection
@@ -156,11 +157,11 @@ def count(
         source = replace(source, person_type=_first_person_type(source, source.person))
     if domain.cells >= 2**63:
         raise InvalidInput(f"a domain has up to 2^63 cells, found {float(domain.cells):.3g}; use fewer attributes")
-    work = store.scratch()
-    folder = scratch / work
+    work, lease = store.scratch(), Lease(str(scratch))
+    folder = scratch / "scratch" / lease.id
     plan = store.plan(name, (layout.size,), np.int64)
     counter = Counter(layout, store, work, folder, plan.shard_rows * _shards_a_range(plan, engine), _sparse(layout, engine))
-    folder.mkdir(parents=True)
+    folder.mkdir(mode=0o700, parents=True)
     try:
         parts = engine.workers * PARTS_A_WORKER
         if source.person is not None:
@@ -172,6 +173,7 @@ def count(
         stored = _summed(counter, plan, engine, tally, tasks)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        lease.end()
         store.delete(work)
     return stored, tally
 

@@ -34,6 +34,7 @@ from dpdist.domain import Domain
 from dpdist.drafts import could_not_write, draft_of
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.operators import Identity, Matrix, Prefix, Toeplitz
+from dpdist.private import published_mode
 from dpdist.sizes import SIZES, Sizes
 from dpdist.threads import in_order
 from dpdist.workloads import Block, Workload
@@ -107,6 +108,7 @@ def write(content: Content, folder: Path | str) -> Path | str:
     try:
         with draft_of(folder) as draft:
             _write_files(content, draft)
+            draft.chmod(published_mode())
             draft.replace(folder)
     except OSError as error:
         if not folder.exists():

@@ -17,8 +17,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import platformdirs
 
-from dpdist import earlier_identities, histogram, memory, refusals, report
+from dpdist import earlier_identities, histogram, leases, memory, refusals, report
 from dpdist.columns import BlocksColumn, Column, Constant, StoredColumn
+from dpdist.documents import Documents
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, OutOfMemory, StoreError
@@ -46,6 +47,7 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Budget, Charge, Ledger, Part, Receipt, Records, opened
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
+from dpdist.private import private_files, private_folder
 from dpdist.reconstruct import (
     JOINT_CELLS,
     Measured,
@@ -143,6 +145,7 @@ class Context:
     progress: Progress
 
     def __post_init__(self) -> None:
+        private_folder(self.home)
         self.engine.exchange = self.store
 
 
@@ -270,17 +273,19 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     Running it again after it has finished, or after it was killed anywhere, publishes the same bytes for one charge.
     """
     keys.load(context.home)  # before anything is charged: no key, no release
-    context.store.sweep()
-    planned = step("plan", lambda: plan(context, spec))
-    if spec.stream is not None:
-        planned = _as_begun(context, planned)
-    for refusal in refused_by(context, planned):
-        raise refusal
-    others = companions(context, spec)
-    counts, tally = step("count", lambda: count(context, spec, planned.layout))
-    measured, charged = step("measure", lambda: measure(context, planned, counts))
-    answers = step("answer", lambda: answer(context, planned, measured, others))
-    budget = budget_until(context, spec)
+    with private_files():
+        context.store.sweep()
+        leases.sweep(Documents(context.home / "scratch"), None)
+        planned = step("plan", lambda: plan(context, spec))
+        if spec.stream is not None:
+            planned = _as_begun(context, planned)
+        for refusal in refused_by(context, planned):
+            raise refusal
+        others = companions(context, spec)
+        counts, tally = step("count", lambda: count(context, spec, planned.layout))
+        measured, charged = step("measure", lambda: measure(context, planned, counts))
+        answers = step("answer", lambda: answer(context, planned, measured, others))
+        budget = budget_until(context, spec)
     measurements = {spec.release: measured.digest, **{other.spec.release: stored.digest for other, stored in others}}
     folder = step("publish", lambda: publish(context, planned, answers, budget, measurements))
     return Release(spec, planned, answers, folder, charged, tally, budget)
@@ -345,6 +350,7 @@ def book(context: Context) -> AbstractContextManager[Ledger]:
     return opened(context.home, partial(context.progress, "ledger"))
 
 
+@private_files()
 def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, histogram.Tally]:
     """The histogram of the spec's records, or the tables that the layout asks for."""
 
@@ -431,6 +437,7 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
     return tuple(out)
 
 
+@private_files()
 def plan(context: Context, spec: ReleaseSpec) -> Plan:
     """Strategy, grid, noise scale and predicted errors; touches no record and no budget."""
     workload = spec.queries

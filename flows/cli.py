@@ -29,6 +29,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.accounting import Cap, Loss, pld_epsilon, zcdp_epsilon
 from dpdist.privacy.ledger import Budget, Ledger, opened
 from dpdist.privacy.protection import Protection
+from dpdist.private import private_folder
 from dpdist.spec import ReleaseSpec, check_many_periods, json_schema, load
 from dpdist.strategies.base import Norm
 from dpdist.strategies.planner import considered, planned_effort, why_not
@@ -63,7 +64,9 @@ def common(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks 
     Exit codes: 0 done, 1 refused or failed (one clear line; --debug shows the traceback), 2 wrong usage, 130 interrupted,
     143 terminated.
     """
-    settings.configure(stages.state_folder(), debug=debug)
+    home = stages.state_folder()
+    private_folder(home)
+    settings.configure(home, debug=debug)
     if debug:
         os.environ["DPDIST_DEBUG"] = "1"
 

@@ -24,7 +24,7 @@ def configure(home: Path, *, debug: bool = False) -> None:
         os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
     if "PREFECT_API_URL" not in os.environ:  # a server of this process: when it is gone, it does not come back
         os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "2")
-    Path(os.environ["PREFECT_HOME"]).mkdir(parents=True, exist_ok=True)
+    Path(os.environ["PREFECT_HOME"]).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def limit_name(dataset: str) -> str:

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from dpdist.errors import KeyUnavailable
+from dpdist.private import private_folder
 
 KEY_BYTES = 32
 ENVIRONMENT = "DPDIST_ROOT_KEY"
@@ -58,6 +59,7 @@ def initialise(home: Path) -> Path:
     Raises: KeyUnavailable when there is one: a lost root key cannot be made again, an overwritten one neither.
     """
     path = key_file(home)
+    private_folder(home)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:

@@ -47,6 +47,7 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.migration import migrate
 from dpdist.privacy.protection import Protection
 from dpdist.privacy.replay import Replay
+from dpdist.private import private_file
 
 __all__ = ["Audit", "Budget", "Charge", "Ledger", "Mark", "Part", "Receipt", "Records", "opened"]
 
@@ -85,7 +86,9 @@ class Ledger:
         if parsed.get_backend_name() not in ("sqlite", "postgresql"):
             raise LedgerError(f"the ledger runs on sqlite or postgresql, found {parsed.get_backend_name()!r}")
         if parsed.get_backend_name() == "sqlite" and parsed.database:
-            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            Path(parsed.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(OSError):  # SQLite tells why it cannot be opened; it gives its journal the same mode
+                private_file(Path(parsed.database))
         self._database = db.Database(parsed, tell or _on_stderr)
         migrate(self._database, root, blank=blank)
 

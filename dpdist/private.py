@@ -1,0 +1,60 @@
+"""Folders and files that only their owner may read: everything that a release writes, except what it publishes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dpdist.errors import StoreError
+
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder of mode 0700, or close one that is there to everybody but its owner, with a word.
+
+    What lies in it is out of reach then, whatever its own mode. Raises: StoreError when the folder is not this user's to close.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _closed(path, 0o700)
+
+
+def private_file(path: Path) -> None:
+    """Make an empty file of mode 0600, or close one that is there. Raises: StoreError when it is not this user's to close."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    _closed(path, 0o600)
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """What the block writes is of mode 0600 and 0700 (also in processes that it starts): the second lock, behind the folders'."""
+    before = os.umask(OTHERS)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def published_mode() -> int:
+    """The mode of a published folder, by the user's umask."""
+    umask = os.umask(OTHERS)
+    os.umask(umask)
+    return 0o777 & ~umask
+
+
+def _closed(path: Path, mode: int) -> None:
+    found = path.stat()
+    if not found.st_mode & OTHERS:
+        return
+    shown = f"{stat.S_IMODE(found.st_mode):04o}"
+    if found.st_mode & stat.S_ISVTX or found.st_uid != os.geteuid() != 0:
+        raise StoreError(
+            f"{path} has mode {shown}: other users reach what is private there, and it is not this user's to close; choose a folder "
+            f"of your own, or have its owner run: chmod {mode:04o} {path}"
+        )
+    path.chmod(mode)
+    logging.getLogger(__name__).warning("%s had mode %s: other users could read it; it is %04o now", path, shown, mode)

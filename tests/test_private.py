@@ -1,0 +1,125 @@
+"""Nothing that a release writes is open to other users, whatever the umask, except what it publishes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dpdist import histogram, report
+from dpdist.errors import StoreError
+from dpdist.privacy import keys
+from dpdist.private import private_folder
+from dpdist.store import Store
+from tests import small
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """Files and folders below a folder that others may read, write or enter."""
+    return [str(path.relative_to(folder)) for path in [folder, *folder.rglob("*")] if mode(path) & 0o077]
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    keys.initialise(home)
+    monkeypatch.setenv("DPDIST_HOME", str(home))
+    path = small.write(tmp_path / "data", records={"path": "records.parquet", "person": {"column": "person"}})
+    amid: list[str] = []
+    original = histogram._count_bucket
+    written = report._write_files
+
+    def counting(*arguments: object) -> object:
+        amid.extend(open_to_others(home))
+        return original(*arguments)  # type: ignore[arg-type]
+
+    def writing(content: report.Content, draft: Path) -> None:
+        assert mode(draft) == 0o700
+        written(content, draft)
+
+    monkeypatch.setattr(histogram, "_count_bucket", counting)
+    monkeypatch.setattr(report, "_write_files", writing)
+    done = small.run(path, home)
+    assert amid == []
+    assert open_to_others(home) == []
+    assert {mode(home), mode(home / "store"), mode(home / "scratch")} == {0o700}
+    assert {mode(home / "ledger.db"), mode(home / "root.key")} == {0o600}
+    assert isinstance(done.folder, Path)
+    assert mode(done.folder) == 0o777  # the user's umask is for what is published
+    assert mode(done.folder / "index.html") == 0o666
+
+
+def test_a_home_that_was_open_is_closed_with_a_word(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (home / "store").mkdir()
+    for folder in (home, home / "store"):
+        folder.chmod(0o755)
+    with caplog.at_level(logging.WARNING):
+        small.run(small.write(home.parent / "data"), home)
+    assert {mode(home), mode(home / "store")} == {0o700}
+    assert f"{home} had mode 0755: other users could read it; it is 0700 now" in caplog.text
+
+
+def test_what_is_not_ours_to_close_is_refused(tmp_path: Path) -> None:
+    everybody = tmp_path / "everybody"
+    everybody.mkdir()
+    everybody.chmod(0o1777)
+    with pytest.raises(
+        StoreError, match=r"has mode 1777: other users reach .* choose a folder of your own, or .* chmod 0700"
+    ):
+        private_folder(everybody)
+    assert everybody.stat().st_mode & 0o7777 == 0o1777
+    if os.geteuid() == 0:
+        alien = tmp_path / "alien"
+        alien.mkdir(mode=0o755)
+        tmp_path.chmod(0o755)
+        assert private_folder(alien) is None  # root may
+        alien.chmod(0o755)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dpdist import histogram
+histogram._count_bucket = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from tests import small
+small.run(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def test_scratch_of_a_killed_run_goes_with_the_next(home: Path) -> None:
+    """Killed between dealing and counting: its folder is private, and the next run removes it, age or not."""
+    person = {"path": "records.parquet", "person": {"column": "person"}}
+    path = small.write(home.parent / "data", records=person)
+    root = str(Path(__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path), str(home)], check=False, env={**os.environ, "PYTHONPATH": root}
+    )
+    assert done.returncode == -9
+    assert list((home / "scratch").rglob("*.parquet"))
+    assert mode(home / "scratch") == 0o700
+    small.run(path, home)
+    assert not list((home / "scratch").rglob("*.parquet"))
+    assert not [path for path in (home / "scratch" / "scratch").glob("*") if any(path.rglob("*"))]
+
+
+def test_a_store_is_private(tmp_path: Path) -> None:
+    Store(tmp_path / "store")
+    assert mode(tmp_path / "store") == 0o700
