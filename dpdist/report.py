@@ -60,6 +60,8 @@ CSV_ROWS = 5_000_000
 """Up to so many answers are written as CSV, too, if the spec does not say."""
 PARQUET_ROWS = 2**28
 """Up to so many have names and a table; beyond, the Zarr arrays are what is published."""
+MOST_CHARTS = 200
+"""Groups of queries that are drawn, the first ones; those after them are in the page's table and the files."""
 MOST_MAPS = 12
 """Charts of one group of queries over three attributes or more."""
 MOST_CHARGES = 60
@@ -348,14 +350,16 @@ def page(content: Content, digits: int) -> str:
     """The self-contained HTML page: certificate, charts with error bars, tables. It loads nothing from anywhere."""
     sections: list[dict[str, Any]] = []
     listed: list[tuple[int, Block, tuple[Matrix, Matrix, Matrix]]] = []
-    rows = 0
+    rows = drawn = 0
     for first, block in content.workload.block_starts():
         chart, numbers = None, None
         if block.queries <= content.sizes.chart_rows:
             numbers = content.rounded(first, first + block.queries, digits)
+        if drawn < MOST_CHARTS and numbers is not None:
             chart = _chart(block, content.workload.domain, numbers[0], numbers[2])
-        else:
+        elif drawn < MOST_CHARTS:
             chart = _long_chart(content, first, block, digits)
+        drawn += chart is not None
         fits = rows + block.queries <= PAGE_ROWS
         if fits and numbers is not None:
             listed.append((len(sections), block, numbers))

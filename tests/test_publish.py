@@ -272,3 +272,13 @@ def test_a_release_holds_no_links(tmp_path: Path) -> None:
         make(folder / name)
         with pytest.raises(StoreError, match=f"{name} is no file of its own"):
             report.certificate_of(folder)
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_a_page_draws_the_first_groups_only(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release of many thousand groups would otherwise be a page of hundreds of megabytes."""
+    path = small.write(home.parent / "data")
+    monkeypatch.setattr(report, "MOST_CHARTS", 3)
+    text = (Path(run(path, home).folder) / "index.html").read_text()
+    assert text.count("<svg") == 3 + 1  # and the budget
+    assert text.count("<section") == 7  # every group is named
