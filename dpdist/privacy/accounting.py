@@ -231,7 +231,7 @@ def gaussian_equivalent(epsilon: Fraction) -> Fraction:
     by adaptive composition (Dong, Roth, Su 2022, Theorem 4).
 
     >>> round(float(gaussian_equivalent(Fraction(1, 10))), 6)
-    0.007844
+    0.007851
     """
     mu = -2.0 * float(ndtri_exp(-float(np.logaddexp(0.0, float(epsilon)))))
     return Fraction(math.ceil(mu * mu / 2.0 * (1.0 + 1e-9) * RHO_DENOMINATOR), RHO_DENOMINATOR)

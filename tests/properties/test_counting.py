@@ -80,11 +80,22 @@ PAIRS: dict[str, tuple[Question, Question]] = {
         (asked(person={"column": "person", "most_records": 5}), counted(TABLE, person="person", most=5)),
         (asked(person={"column": "person", "most_records": 1}), counted(TABLE, person="person", most=1)),
     ),
+}), counted(TEXTS, person="person")),
+        (asked(TEXTS, person={"column": "person", "type": "integer"}), counted(TEXTS, person="person", read=int)),
+    ),
 }
 
 
 def test_every_part_of_a_source_has_a_pair() -> None:
-    assert {field.name for field in fields(Source)} == set(PAIRS), "a new part of Source needs a pair of questions here"
+    assert {field.name for field in fields(Source) if field.compare} == {*PAIRS, "person_type"}, (
+        "a new part of Source needs a pair of questions here"
+    )
+
+
+def test_persons_told_apart_in_another_way_are_another_question() -> None:
+    """Columns of another type than the one declared are refused, so that only the digest can show it."""
+    kinds: tuple[Any, ...] = (None, "text", "integer")
+    assert len({Source((("file", "0" * 64),), {}, person="person", person_type=kind).digest for kind in kinds}) == 3
 
 
 @pytest.mark.parametrize("turned", [False, True])
