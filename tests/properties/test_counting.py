@@ -80,9 +80,6 @@ PAIRS: dict[str, tuple[Question, Question]] = {
         (asked(person={"column": "person", "most_records": 5}), counted(TABLE, person="person", most=5)),
         (asked(person={"column": "person", "most_records": 1}), counted(TABLE, person="person", most=1)),
     ),
-}), counted(TEXTS, person="person")),
-        (asked(TEXTS, person={"column": "person", "type": "integer"}), counted(TEXTS, person="person", read=int)),
-    ),
 }
 
 
