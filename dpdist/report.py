@@ -517,12 +517,29 @@ def _write_table(content: Content, digits: int, start: int, stop: int, path: Pat
     _write_all(table_of(content, start, stop, digits), partial(pyarrow.parquet.ParquetWriter, path, compression="zstd"))
 
 
+FORMULA = r"^'*[=+\-@\t\r]"
+"""Texts that spreadsheets would run, or would be taken for such after an apostrophe was taken away."""
+
+
+def _without_formulas(table: pa.Table) -> pa.Table:
+    """The table for CSV: texts that begin as formulas do get an apostrophe in front, as OWASP advises.
+
+    Programs take one apostrophe away from texts that match ``FORMULA`` and begin with one; Parquet and Zarr hold texts as they are.
+    """
+    for place, column in enumerate(table.columns):
+        if pa.types.is_string(column.type):
+            marked = pc.binary_join_element_wise("'", column, "")
+            safe = pc.if_else(pc.match_substring_regex(column, FORMULA), marked, column)
+            table = table.set_column(place, table.column_names[place], safe)
+    return table
+
+
 def _write_csv(content: Content, digits: int, folder: Path) -> None:
     tables = chain.from_iterable(
         table_of(content, *part, digits) for part in batches(content.answer.size, content.sizes.file_rows)
     )
     options = pyarrow.csv.WriteOptions(quoting_style="needed")
-    _write_all(tables, partial(pyarrow.csv.CSVWriter, folder / "answers.csv", write_options=options))
+    _write_all(map(_without_formulas, tables), partial(pyarrow.csv.CSVWriter, folder / "answers.csv", write_options=options))
 
 
 def _write_all(tables: Iterator[pa.Table], opened: Callable[..., Any]) -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,13 +18,13 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from dpdist import engine, ledger_and_store, report, stages
 from dpdist import site as pages
-from dpdist.errors import DpdistError, InvalidInput, KeyUnavailable, LedgerError
+from dpdist.errors import DpdistError, EngineError, InvalidInput, KeyUnavailable, LedgerError, TaskFailed
 from dpdist.memory import StageMemory
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Cap, Loss, pld_epsilon, zcdp_epsilon
@@ -44,8 +45,8 @@ app.add_typer(key_app, name="keys")
 ledger_app = typer.Typer(help="Budgets, charges and what is left.")
 app.add_typer(ledger_app, name="ledger")
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, markup=False)  # what users wrote is printed as it is: a category may be called [/x]
+err = Console(stderr=True, highlight=False, markup=False)
 
 SpecPath = Annotated[Path, typer.Argument(help="release spec, YAML")]
 EngineAddress = Annotated[
@@ -84,7 +85,9 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
     needs = planned_effort(checked.queries, considered(checked.chosen, norm, checked.queries, limits))
     if not as_json:
         out.print(
-            f"[bold]{checked.release}[/]: {checked.queries.shape[0]:,} queries over {checked.queries.shape[1]:,} cells"
+            Text.assemble(
+                (checked.release, "bold"), f": {checked.queries.shape[0]:,} queries over {checked.queries.shape[1]:,} cells"
+            )
         )
         if needs.products:
             out.print(
@@ -105,7 +108,7 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
     _print_mechanisms(certificate, {row.mechanism: _effort_text(checked.queries, row.mechanism) for row in planned.table})
     if checked.mechanism == "auto":
         for name, reason in why_not(norm, checked.queries, limits).items():
-            out.print(f"[dim]{name}: {reason}[/]")
+            out.print(f"{name}: {reason}", style="dim")
     _print_memory(takes)
     _print_privacy(certificate)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
@@ -117,7 +120,7 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
 def run(spec: SpecPath, period: Period = None, engine_address: EngineAddress = None, as_json: Json = False) -> None:
     """Publish a release. Running it again publishes the same bytes and charges nothing."""
     home = stages.state_folder()
-    load(spec, period=_day(period))
+    _running[:] = [load(spec, period=_day(period)).release]
     keys.load(home)
     started = time.monotonic()
     with _progress() as tell:
@@ -134,11 +137,13 @@ def run(spec: SpecPath, period: Period = None, engine_address: EngineAddress = N
     _print_privacy(certificate)
     tally = done.tally
     err.print(
-        f"[dim]private, for the operator only: {tally.read:,} records read, {tally.dropped:,} dropped, {tally.clipped:,} clipped, "
-        f"{tally.beyond_bound:,} beyond the bound of one person[/]"
+        f"private, for the operator only: {tally.read:,} records read, {tally.dropped:,} dropped, {tally.clipped:,} clipped, "
+        f"{tally.beyond_bound:,} beyond the bound of one person",
+        style="dim",
     )
     charged = f"charged {_loss_text(done.plan.loss)}" if done.charged else "nothing charged: it was charged before"
-    out.print(f"[bold green]published[/] {_shown(done.folder)} in {time.monotonic() - started:.1f} s ({charged})")
+    where = f" {_shown(done.folder)} in {time.monotonic() - started:.1f} s ({charged})"
+    out.print(Text.assemble(("published", "bold green"), where))
     with report.local_copy(done.folder) as folder:
         _print_answers(folder, group=None, limit=12)
     shown = done.spec.release if isinstance(done.folder, Path) else done.folder
@@ -160,7 +165,7 @@ def backfill(
     if len(days) > 1:
         check_many_periods(spec)
     for day in days:
-        out.print(f"[bold]{day}[/]")
+        out.print(str(day), style="bold")
         run(spec, datetime.datetime.combine(day, datetime.time()), engine_address)
 
 
@@ -179,7 +184,7 @@ def show(
             rows, _ = report.first_rows(folder, group=group, limit=0)
             out.print_json(json.dumps({"certificate": certificate, "answers": rows}))
             return
-        out.print(f"[bold]{certificate['release']}[/] ({_shown(where)}): {certificate['queries']:,} answers")
+        out.print(Text.assemble((certificate["release"], "bold"), f" ({_shown(where)}): {certificate['queries']:,} answers"))
         _print_mechanisms(certificate)
         _print_privacy(certificate)
         _print_answers(folder, group=group, limit=limit)
@@ -359,14 +364,46 @@ def keys_check() -> None:
 
 
 def main() -> None:
-    """Entry point: errors of dpdist become one line and exit code 1."""
+    """Entry point: whatever goes wrong becomes one line and exit code 1; --debug shows the traceback."""
     try:
         app()
-    except DpdistError as error:
+    except Exception as error:  # told in one line: a traceback may quote what it was working on
         if os.environ.get("DPDIST_DEBUG"):
             raise
-        err.print(f"[bold red]error:[/] {error}", soft_wrap=True, markup=True)
+        err.print(Text.assemble(("error:", "bold red"), f" {_told(error)}"), soft_wrap=True)
         sys.exit(1)
+
+
+def _told(error: Exception) -> str:
+    """The error in one line: dpdist's own words, or the kind of another one without its text, which may quote records."""
+    if isinstance(error, DpdistError):
+        state = _state_of_running() if isinstance(error, EngineError | TaskFailed) else ""
+        return " ".join(str(error).split()) + state
+    module = type(error).__module__.partition(".")[0]
+    if module in ("prefect", "httpx", "httpcore") and "Connect" in f"{type(error).__name__}{type(error.__cause__).__name__}":
+        api = os.environ.get("PREFECT_API_URL", "of this machine")
+        return f"the Prefect server {api} does not answer; start it, or unset PREFECT_API_URL{_state_of_running()}"
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    kind = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"
+    return f"{kind}; run again with 'dpdist --debug' to see it{_state_of_running()}"
+
+
+def _state_of_running() -> str:
+    """What the ledger says about the release of this command, for the end of an error's line; empty when it cannot say."""
+    if not _running:
+        return ""
+    try:
+        with opened(stages.state_folder()) as book:
+            receipt = book.receipt(_running[-1])
+    except Exception:  # noqa: BLE001 - the first error is the one to tell
+        return ""
+    if receipt is None or receipt.state == "aborted":
+        return ". Nothing was charged"
+    return ". The release is charged: run the same command again, nothing more is charged"
+
+
+_running: list[str] = []
+"""The release that this process runs."""
 
 
 COUNTED = re.compile(r"([\d,]+) of ([\d,]+) ")
@@ -381,9 +418,9 @@ def _progress() -> Iterator[stages.Progress]:
         return
     columns = (
         SpinnerColumn(),
-        TextColumn("[bold]{task.description:8}"),
+        TextColumn("{task.description:8}", style="bold", markup=False),
         BarColumn(bar_width=20),
-        TextColumn("{task.fields[line]}"),
+        TextColumn("{task.fields[line]}", markup=False),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
@@ -408,7 +445,7 @@ def _progress() -> Iterator[stages.Progress]:
 def _exit_if_refused(refused: list[str]) -> None:
     """End with exit code 1 and the reasons why 'dpdist run' would be refused now."""
     for reason in refused:
-        err.print(f"[bold red]'dpdist run' would be refused:[/] {escape(reason)}", soft_wrap=True)
+        err.print(Text.assemble(("'dpdist run' would be refused:", "bold red"), f" {reason}"), soft_wrap=True)
     if refused:
         raise typer.Exit(1)
 
@@ -420,10 +457,10 @@ def _print_mechanisms(certificate: dict[str, Any], efforts: dict[str, str] | Non
     table = Table(*columns, box=None, pad_edge=False)
     for row in certificate["mechanism"]["compared"]:
         gap = "not certified" if row["gap"] is None else report.over_bound(row["gap"])
-        chosen = "[bold]" if row["mechanism"] == certificate["mechanism"]["name"] else ""
+        chosen = "bold" if row["mechanism"] == certificate["mechanism"]["name"] else ""
         worst = "-" if row.get("worst") is None else f"{row['worst']:.4g}"
         rmse = "depends on the data" if row["rmse"] is None else f"{row['rmse']:.4g}"
-        cells = [f"{chosen}{row['mechanism']}", rmse, worst, gap]
+        cells: list[Text | str] = [Text(row["mechanism"], chosen), rmse, worst, gap]
         table.add_row(*cells, *([efforts.get(row["mechanism"], "closed form")] if efforts else []))
     out.print(table)
 
@@ -433,7 +470,7 @@ def _print_memory(takes: list[StageMemory]) -> None:
         f"{stage.stage} {stage.bytes / 2**30:.2f} of {stage.limit / 2**30:.2f}{' a task' if stage.on_workers else ''}"
         for stage in takes
     ]
-    out.print(f"[dim]memory, GiB: {', '.join(shown)}[/]")
+    out.print(f"memory, GiB: {', '.join(shown)}", style="dim")
 
 
 def _effort_text(queries: Workload, mechanism: str) -> str:
@@ -453,7 +490,7 @@ def _print_privacy(certificate: dict[str, Any]) -> None:
     if "unit" not in facts:
         out.print("what is protected: not said by the version that published this")
         return
-    out.print(escape(f"protected: {facts['unit']}. {facts['one_change']} {facts['bound']}"), soft_wrap=True)
+    out.print(f"protected: {facts['unit']}. {facts['one_change']} {facts['bound']}", soft_wrap=True)
     out.print(f"{facts['meaning']['headline']} {facts['meaning']['guess']}", soft_wrap=True)
 
 
@@ -488,7 +525,8 @@ def _print_ledger(book: Ledger) -> None:
 
 def _explain_budget(budget: Budget, charges: dict[str, Loss], delta: float) -> None:
     facts, spent = _budget_facts(budget), budget.spent
-    out.print(f"[bold]{budget.dataset}[/], {budget.period}: cap {facts['cap']}, {facts['unit']}={facts['left']:.6g} is left")
+    left = f", {budget.period}: cap {facts['cap']}, {facts['unit']}={facts['left']:.6g} is left"
+    out.print(Text.assemble((budget.dataset, "bold"), left))
     for release, loss in charges.items():
         out.print(f"  {release}: {_loss_text(loss)}")
     if not charges:
@@ -505,7 +543,7 @@ def _explain_budget(budget: Budget, charges: dict[str, Loss], delta: float) -> N
             f"  together, privacy loss distributions: epsilon={pld_epsilon(list(charges.values()), delta):.6g}, delta={delta:g}"
         )
     except InvalidInput as missing:
-        out.print(f"  [dim]{missing}[/]")
+        out.print(f"  {missing}", style="dim")
 
 
 _NEXT = {
@@ -520,7 +558,7 @@ def _explain_release(book: Ledger, release: str) -> None:
     receipt = book.receipt(release)
     if receipt is None:
         raise DpdistError(f"the ledger knows no release {release!r}; 'dpdist ledger' lists them")
-    out.print(f"[bold]{release}[/] of {receipt.dataset}: {_loss_text(receipt.loss)}")
+    out.print(Text.assemble((release, "bold"), f" of {receipt.dataset}: {_loss_text(receipt.loss)}"))
     for entry in book.entries(release):
         period = f", charged to period {entry['facts']['period']}" if entry["event"] == "reserved" else ""
         out.print(f"  row {entry['sequence']}: {entry['event']} at {entry['written_at']}{period}")

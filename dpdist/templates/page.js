@@ -41,11 +41,12 @@
     $("after").disabled = page >= pages - 1;
   }
   function download() {
-    const quote = (text) => /[",\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+    const plain = (text) => /^'*[=+\-@\t\r]/.test(text) ? "'" + text : text;  // no spreadsheet runs it
+    const quote = (given) => /[",\r\n]/.test(given) ? '"' + given.replaceAll('"', '""') + '"' : given;
     const lines = ["group,query,answer,standard_error,low_95,high_95"];
     for (const i of shown) {
       const half = data.half[i], round = (value) => Number(value.toFixed(6));
-      lines.push([quote(data.groups[data.group[i]]), quote(data.query[i]), data.answer[i], data.error[i],
+      lines.push([quote(plain(data.groups[data.group[i]])), quote(plain(data.query[i])), data.answer[i], data.error[i],
         half === null ? "" : round(data.answer[i] - half), half === null ? "" : round(data.answer[i] + half)].join(","));
     }
     const link = document.createElement("a");

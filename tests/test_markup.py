@@ -1,0 +1,98 @@
+"""What users wrote is shown as it is: on a terminal, in tables for spreadsheets, in errors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from dpdist import report
+from dpdist.errors import EngineError, InvalidInput
+from dpdist.privacy.ledger import opened
+from flows import cli
+from tests import small
+
+STRANGE = ["[/x]", "[bold]b[/]", "=1+1", "'=1", "+2", "-3", "@sum", "\tt"]
+
+
+def strange(home: Path) -> Path:
+    table = small.records(400).set_column(1, "sex", pa.array([STRANGE[i % len(STRANGE)] for i in range(400)]))
+    domain = {**small.spec()["domain"], "sex": {"categories": STRANGE}}
+    return small.write(home.parent / "data[/y]", table=table, domain=domain, workload=[{"marginals": {"of": [["sex"]]}}])
+
+
+def test_markup_and_formulas_in_categories_are_printed_as_they_are(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = small.run(strange(home), home)
+    cli.show(str(done.folder), None, 40, False)
+    shown = capsys.readouterr().out
+    for name in STRANGE:
+        assert name.strip() in shown
+    labels = report.load(Path(done.folder))[0].column("query").to_pylist()
+    written = pyarrow.csv.read_csv(Path(done.folder) / "answers.csv").column("query").to_pylist()
+    assert not [text for text in written if re.match(r"[=+\-@\t\r]", text)]
+    assert [text[1:] if re.match(r"'" + report.FORMULA[1:], text) else text for text in written] == labels
+
+
+def test_texts_for_spreadsheets_lose_nothing() -> None:
+    texts = ["=1", "'=1", "''-1", "'a", "a=1", "", "@", "\tx", "\rx", "+", "é"]
+    found = report._without_formulas(pa.table({"query": texts, "answer": [1.0] * len(texts)})).column("query").to_pylist()
+    assert found == ["'=1", "''=1", "'''-1", "'a", "a=1", "", "'@", "'\tx", "'\rx", "'+", "é"]
+
+
+def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    def fails() -> Any:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fails)
+    monkeypatch.delenv("DPDIST_DEBUG", raising=False)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 1
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1
+    return text
+
+
+def test_any_error_is_one_line_with_the_state_of_the_release(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = small.write(home.parent / "data")
+    monkeypatch.setattr(cli, "_running", ["small-1"])
+    text = ended(ZeroDivisionError("KNOWN"), monkeypatch, capsys)
+    assert "ZeroDivisionError at test_markup.py:" in text
+    assert "KNOWN" not in text
+    assert text.endswith("Nothing was charged\n")
+    small.reserved(path, home)
+    assert "The release is charged: run the same command again" in ended(KeyError("KNOWN"), monkeypatch, capsys)
+    assert "The release is charged" in ended(EngineError("the cluster went\naway"), monkeypatch, capsys)
+    assert ended(InvalidInput("[/x] of [file].csv"), monkeypatch, capsys) == "error: [/x] of [file].csv\n"
+    with opened(home) as ledger:
+        assert len(ledger.entries()) > 0
+    monkeypatch.setenv("DPDIST_LEDGER", "nonsense")
+    assert ended(KeyError("KNOWN"), monkeypatch, capsys).endswith("to see it\n")
+
+
+def test_debug_keeps_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "app", fails)
+    monkeypatch.setenv("DPDIST_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+def test_a_prefect_server_that_does_not_answer_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    httpx = pytest.importorskip("httpx")
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    monkeypatch.setattr(cli, "_running", [])
+    with pytest.raises(httpx.ConnectError) as refused:
+        httpx.get("http://127.0.0.1:1/api")
+    text = ended(refused.value, monkeypatch, capsys)
+    assert "the Prefect server http://127.0.0.1:1/api does not answer; start it, or unset PREFECT_API_URL" in text
