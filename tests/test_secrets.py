@@ -254,7 +254,7 @@ def test_dask_is_told_nothing_of_the_records(
 
 def test_an_unknown_value_keeps_no_count() -> None:
     error = UnknownValue("sex", "records.parquet")
-    assert error.args == ("sex", "records.parquet")
+    assert not any(type(argument) is int for argument in error.args)
     assert pickle.loads(pickle.dumps(error)).args == error.args
 
 
