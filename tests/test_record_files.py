@@ -18,7 +18,7 @@ from dpdist.errors import DpdistError, InvalidSpec, UnknownValue
 from dpdist.histogram import Tally, count, source_of
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
-from dpdist.spec import load
+from dpdist.spec import check_many_periods, load
 from dpdist.store import Store
 from tests import small
 
@@ -250,3 +250,10 @@ def test_a_person_column_is_not_counted() -> None:
         records = {"path": "x.csv", "columns": columns, "person": {"column": "person"}}
         with pytest.raises(DpdistError, match="'person' identifies persons and is the attribute"):
             load(small.spec(domain=domain, records=records))
+
+
+def test_backfill_needs_records_of_each_period(tmp_path: Path) -> None:
+    fixed = small.write(tmp_path / "fixed", title="{period}")
+    with pytest.raises(InvalidSpec, match=r"line \d+: every period would read and charge the same records"):
+        check_many_periods(fixed)
+    check_many_periods(small.write(tmp_path / "dated", records={"path": "records-{period}.parquet"}))
