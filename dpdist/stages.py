@@ -777,6 +777,7 @@ def _records(root: Secret, spec: ReleaseSpec, counts: StoredArray) -> Records:
         keys.commitment(root, "records", spec.release, source.digest),
         keys.file_commitments(root, (digest for _, digest in source.files)),
         None if spec.ledger.cap.per == "total" else keys.counts_commitment(root, counts.digest),
+        keys.identity(root),
         tuple(Path(path).name for path, _ in source.files),
     )
 

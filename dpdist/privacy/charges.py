@@ -35,6 +35,7 @@ class Records:
     Attributes:
         source: of the files' bytes and how they are read, and of the release: no two releases have the same.
         files: of each file's bytes: the same in every release that reads the file.
+        key: which root key made them (``keys.identity``): under another one nothing can be compared.
         names: of the files, for messages; they are not kept.
         content: of the counts, the same however the records are stored. It stands under caps per period only: whoever holds the root
             key can test guesses of the counts against it.
@@ -43,6 +44,7 @@ class Records:
     source: str
     files: tuple[str, ...] = ()
     content: str | None = None
+    key: str | None = None
     names: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -102,6 +104,7 @@ class Receipt:
         binding: digest of the ledger row that reserved this attempt; a draw and a commit must name it.
         loss: what was charged, in the cap's unit of protection.
         own: what the release reveals of its own unit's change; None where an older version did not write it down.
+        root: which root key made the commitments to its records.
         charged: whether the call that returned the receipt charged the budget.
     """
 
@@ -118,14 +121,15 @@ class Receipt:
     histogram_commitment: str | None
     source: str | None
     content: str | None
+    root: str | None
     measurement_digest: str | None
     part: Part | None = None
     salt: bytes | None = field(repr=False, default=None)
     charged: bool = field(compare=False, default=False)
 
     def is_of(self, records: Records) -> bool | None:
-        """Whether the release counted these records; None when an older version left nothing to tell it by."""
-        if self.source is None and self.content is None:
+        """Whether the release counted these records; None when an older version or another root key left nothing to tell it by."""
+        if (self.source is None and self.content is None) or self.root != records.key:
             return None
         return self.source == records.source or (self.content is not None and self.content == records.content)
 

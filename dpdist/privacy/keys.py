@@ -137,6 +137,11 @@ def commitment(root: Secret, purpose: str, *parts: str) -> str:
     return _mac(commitment_key(root, purpose).reveal(), *parts)
 
 
+def identity(root: Secret) -> str:
+    """What tells root keys apart without telling them: commitments under a rotated key cannot be compared with older ones."""
+    return commitment(root, "identity")[:16]
+
+
 def file_commitments(root: Secret, digests: Iterable[str]) -> tuple[str, ...]:
     """The commitments to the bytes of files: ``commitment(root, "file", digest)`` of each."""
     key = commitment_key(root, "file").reveal()

@@ -512,6 +512,7 @@ class Ledger:
             facts.get("histogram_commitment"),
             known.get("source"),
             known.get("content"),
+            known.get("key"),
             row.measurement_digest,
             Part(**facts["part"]) if "part" in facts else None,
             None if salt is None else bytes(salt),
@@ -571,6 +572,7 @@ def _records_facts(records: Records) -> dict[str, Any]:
     return {
         "source": records.source,
         "content": records.content,
+        "key": records.key,
         "files": len(records.files),
         "digest": digest_of_seen(records.seen),
     }

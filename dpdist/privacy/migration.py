@@ -104,7 +104,15 @@ def _commitments(root: Secret | None, release: str, digest: str, salt: bytes | N
         return {}
     content = None if per == "total" else keys.counts_commitment(root, digest)
     seen = () if content is None else (content,)
-    out: dict[str, Any] = {"records": {"source": None, "content": content, "files": 0, "digest": digest_of_seen(seen)}}
+    out: dict[str, Any] = {
+        "records": {
+            "source": None,
+            "content": content,
+            "key": keys.identity(root),
+            "files": 0,
+            "digest": digest_of_seen(seen),
+        }
+    }
     if salt is not None:
         commitment = keys.histogram_commitment(root, salt=salt, release=release, histogram_digest=digest)
         out["histogram_commitment"] = commitment

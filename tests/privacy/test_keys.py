@@ -77,3 +77,24 @@ def test_secrets_do_not_show_or_travel() -> None:
     for escape in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(KeyUnavailable):
             escape(secret)
+
+
+def test_a_full_disk_leaves_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty key would be kept by the next 'keys init'."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.delenv(keys.FILE_ENVIRONMENT, raising=False)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(KeyUnavailable, match="No space left on device"):
+            keys.initialise(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert keys.initialise(tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_key_that_is_no_text_is_told_in_one_line(home: Path) -> None:
+    (home / "root.key").write_bytes(b"\xff\xfe" * 32)
+    with pytest.raises(KeyUnavailable, match="must hold 64 hexadecimal digits"):
+        keys.load(home)

@@ -6,6 +6,8 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import queue
+import threading
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
@@ -48,7 +50,7 @@ def charge(
         loss=loss or Loss.gaussian(rho),
         cap=cap,
         histogram=partial(_committed, release, histogram),
-        records=Records(f"{release} of {histogram}", files, content),
+        records=Records(f"{release} of {histogram}", files, content, keys.identity(ROOT)),
         **facts,  # type: ignore[arg-type]
     )
 
@@ -787,3 +789,187 @@ def test_processes_racing_for_the_next_part(url: str) -> None:
     assert sum(won) == 1
     book.verify()
     book.close()
+
+
+def test_a_replaced_attempt_draws_and_commits_nothing(ledger: Ledger) -> None:
+    """Run A reserves and is suspended; the operator aborts; a corrected spec reserves the same id; A resumes."""
+    first = ledger.reserve(charge("r", rho=Fraction(2, 10)))
+    ledger.abort("r")
+    for step in (
+        lambda: ledger.begin_drawing("r", first.attempt, first.binding),
+        lambda: ledger.commit("r", first.attempt, first.binding, "digest"),
+    ):
+        with pytest.raises(LedgerError, match="is aborted"):
+            step()
+    second = ledger.reserve(charge("r", rho=Fraction(1, 100), spec_digest="corrected"))
+    for step in (
+        lambda: ledger.begin_drawing("r", first.attempt, first.binding),
+        lambda: ledger.commit("r", first.attempt, first.binding, "digest"),
+    ):
+        with pytest.raises(LedgerError, match=r"attempt 1\) was given back.*draws and publishes nothing"):
+            step()
+    ledger.begin_drawing("r", second.attempt, second.binding)
+    with pytest.raises(LedgerError, match="given back"):
+        ledger.commit("r", first.attempt, first.binding, "digest")
+    assert ledger.commit("r", second.attempt, second.binding, "digest").state == "committed"
+    ledger.verify()
+
+
+def test_an_abort_amid_begin_drawing(ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the read and the write of begin_drawing: either the abort is refused, or nothing is drawn."""
+    reserved = ledger.reserve(charge("r"))
+    original, outcome, threads = database.append, [], []
+
+    def abort() -> None:
+        other = Ledger(url)
+        try:
+            other.abort("r")
+            outcome.append("aborted")
+        except LedgerError:
+            outcome.append("refused")
+        other.close()
+
+    def raced(connection: sa.Connection, event: str, *rest: object) -> object:
+        if event == "drawing" and not threads:
+            threads.append(threading.Thread(target=abort))
+            threads[0].start()
+            threads[0].join(timeout=0.5)
+        return original(connection, event, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(database, "append", raced)
+    try:
+        drawn = ledger.begin_drawing("r", reserved.attempt, reserved.binding).state == "drawing"
+    except LedgerError:
+        drawn = False
+    threads[0].join()
+    assert (drawn, outcome) in ((True, ["refused"]), (False, ["aborted"]))
+    ledger.verify()
+
+
+def test_charges_of_another_unit_are_converted_or_refused(ledger: Ledger) -> None:
+    cap = Cap(rho=Fraction(1))
+    three = Protection("add-remove", 3, None)
+    ledger.reserve(charge("declares", cap=cap, protection=three))
+    one = Protection("add-remove", 1, None)
+    ledger.reserve(charge("one", cap=cap, rho=Fraction(1, 100), protection=one))  # three steps: nine times rho
+    replaced = Protection("replace-one", 1, None)
+    ledger.reserve(charge("replaced", cap=cap, rho=Fraction(1, 100), protection=replaced))
+    person = Protection("add-remove", 1, "email")
+    ledger.reserve(charge("person", cap=cap, rho=Fraction(1, 100), protection=person))  # a record is two persons' change
+    assert {name: loss.rho for name, loss in ledger.charges("people", "total").items()} == {
+        "declares": Fraction(1, 10),
+        "one": Fraction(9, 100),
+        "replaced": Fraction(9, 100),
+        "person": Fraction(36, 100),
+    }
+    ledger.reserve(charge("persons", cap=cap, dataset="persons", protection=person))
+    with pytest.raises(LedgerError, match="no number of the first changes is sure to make the second"):
+        ledger.reserve(charge("records", cap=cap, dataset="persons", protection=one))
+    ledger.verify()
+
+
+def test_records_may_not_stand_under_another_name(ledger: Ledger) -> None:
+    ledger.reserve(charge("a", files=("f1", "f2")))
+    with pytest.raises(LedgerError, match="was counted by 'a' of data set 'people'.*shared_records: true"):
+        ledger.reserve(charge("b", dataset="others", files=("f2",)))
+    ledger.reserve(charge("b", files=("f2",)))  # the same data set adds up
+    ledger.reserve(charge("c", dataset="others", files=("f2",), shared=True))
+    ledger.verify()
+
+
+def test_caps_change_with_who_and_why(ledger: Ledger, url: str) -> None:
+    ledger.reserve(charge("a"))
+    with pytest.raises(LedgerError, match="dpdist ledger cap people --why"):
+        ledger.reserve(charge("b", cap=Cap(rho=Fraction(1))))
+    with pytest.raises(LedgerError, match="say why"):
+        ledger.set_cap("people", cap=Cap(rho=Fraction(1)), why=" ")
+    ledger.set_cap("people", cap=Cap(rho=Fraction(1)), why="the board agreed")
+    row = ledger.entries()[-1]
+    assert (row["event"], row["facts"]["why"], bool(row["facts"]["who"])) == ("capped", "the board agreed", True)
+    ledger.reserve(charge("b", cap=Cap(rho=Fraction(1)), rho=Fraction(1, 2)))
+    low = Cap(rho=Fraction(1, 10))
+    ledger.set_cap("people", cap=low, why="a promise to spend no more")  # below what is spent: stops new charges
+    assert ledger.budgets()[0].left == 0
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(charge("c", cap=low, rho=Fraction(1, 10**9)))
+    for change in ({"cap": Cap(rho=Fraction(1), per="day")}, {"protection": Protection("replace-one", 1, None)}):
+        with pytest.raises(LedgerError, match="data set"):
+            ledger.set_cap("people", why="no", **change)  # type: ignore[arg-type]
+    with pytest.raises(LedgerError, match="no cap yet"):
+        ledger.set_cap("nobody", why="no")
+    assert ledger.budget_after("a").cap == CAP  # a finished release tells the cap it was charged under
+    ledger.verify()
+    tamper(url, "UPDATE dpdist_caps SET facts = replace(facts, '1/10', '9')")
+    with pytest.raises(LedgerError, match="dpdist_caps"):
+        ledger.verify()
+
+
+@pytest.mark.parametrize(
+    ("statement", "table"),
+    [
+        ("UPDATE dpdist_accounts SET rho = '0'", "dpdist_accounts"),
+        ("UPDATE dpdist_releases SET state = 'aborted'", "dpdist_releases"),
+        ("DELETE FROM dpdist_records", "dpdist_records"),
+    ],
+)
+def test_altered_sums_and_states_are_found(ledger: Ledger, url: str, statement: str, table: str) -> None:
+    ledger.reserve(charge("a", files=("f",)))
+    tamper(url, statement)
+    with pytest.raises(LedgerError, match=table):
+        ledger.verify()
+
+
+def test_a_server_that_starts_late_is_waited_for(shaky: Server) -> None:
+    """Errors while connecting: refused, and 'the database system is starting up'."""
+    url = shaky.database()
+    lines: list[str] = []
+    book = Ledger(url, tell=lines.append)
+    shaky.stop()
+    starter = threading.Timer(1.0, shaky.start)
+    starter.start()
+    assert book.reserve(charge("r")).charged
+    starter.join()
+    assert lines == [f"the ledger's database is away; trying again for up to {database.OUTAGE_SECONDS:g} s"]
+    book.verify()
+    book.close()
+
+
+def test_a_wrong_password_is_not_waited_for() -> None:
+    error = sa.exc.OperationalError("", {}, Exception('connection failed: FATAL:  role "nobody" does not exist'))
+    assert not database.is_away(error)
+    refused = sa.exc.OperationalError("", {}, Exception("connection failed: Connection refused"))
+    assert database.is_away(refused)
+
+
+def _charged(url: str, start: object, results: object) -> None:
+    book = Ledger(url)
+    start.wait()  # type: ignore[attr-defined]
+    results.put(book.reserve(charge("one")).charged)  # type: ignore[attr-defined]
+    book.close()
+
+
+def test_one_of_a_race_says_charged(url: str) -> None:
+    Ledger(url).close()
+    results: queue.Queue[bool] = queue.Queue()
+    start = threading.Barrier(RACERS)
+    racers = [threading.Thread(target=_charged, args=(url, start, results)) for _ in range(RACERS)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert sorted(results.get() for _ in racers) == [False] * (RACERS - 1) + [True]
+
+
+def test_a_home_with_signs_of_urls_keeps_its_ledger(tmp_path: Path) -> None:
+    for name in ("what?", "a#b", "100%", "x?mode=memory"):
+        home = tmp_path / name
+        Ledger.at(home).close()
+        assert (home / "ledger.db").exists()
+
+
+def test_a_rotated_root_key_leaves_finished_releases_alone(ledger: Ledger) -> None:
+    finished(ledger, charge("r"))
+    under_another = dataclasses.replace(charge("r"), records=Records("another commitment", key="another key"))
+    assert ledger.reserve(under_another).state == "committed"
+    with pytest.raises(ReleaseConflict, match="set of records"):
+        ledger.reserve(charge("r", histogram="other"))

@@ -1,0 +1,130 @@
+"""A ledger that lacks what the store holds, and a store that lacks what the ledger knows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pyarrow.parquet
+import pytest
+
+from dpdist import engine, ledger_and_store, stages
+from dpdist.errors import LedgerError
+from dpdist.privacy import keys
+from dpdist.privacy.ledger import Ledger, opened
+from dpdist.spec import load
+from dpdist.store import Store
+from tests import small
+
+WEEKLY = {"dataset": "weekly", "cap": {"rho": 0.1, "per": "week"}}
+
+
+def test_an_emptied_ledger_is_refused(home: Path) -> None:
+    """Also when the store's mark is gone, as in stores of version 0.1.0."""
+    path = small.write(home.parent / "data")
+    small.run(path, home)
+    (home / "ledger.db").unlink()
+    other = small.write(home.parent / "other", release="other")
+    with pytest.raises(LedgerError, match="emptied or lost.*Restore the newest backup"):
+        small.run(other, home)
+    (home / "store" / "ledger.json").unlink()
+    with pytest.raises(LedgerError, match="'small-1' that this ledger has not charged"):
+        small.run(other, home)
+
+
+def test_a_restored_ledger_that_is_older_than_the_store_is_refused(home: Path) -> None:
+    path = small.write(home.parent / "data")
+    small.reserved(path, home)
+    shutil.copy(home / "ledger.db", home.parent / "backup.db")
+    small.run(path, home)
+    shutil.copy(home / "ledger.db", home.parent / "newest.db")
+    shutil.copy(home.parent / "backup.db", home / "ledger.db")
+    with pytest.raises(LedgerError, match="older than the store"):
+        small.run(path, home)
+    store = Store(home / "store")
+    with opened(home) as ledger:
+        with pytest.raises(LedgerError, match="older than the store"):
+            ledger_and_store.give_back(store, ledger, "small-1")
+        assert len(ledger_and_store.differences(store, ledger)) == 2
+        store.delete("ledger.json")
+        with pytest.raises(LedgerError, match="drawn, perhaps published, and its charge stays"):
+            ledger_and_store.give_back(store, ledger, "small-1")
+        assert ledger.receipt("small-1").state == "reserved"  # type: ignore[union-attr]
+    shutil.copy(home.parent / "newest.db", home / "ledger.db")
+    with opened(home) as ledger:
+        assert ledger_and_store.differences(store, ledger) == []
+    assert not small.run(path, home).charged
+
+
+def test_a_suspended_run_whose_charge_was_replaced_draws_nothing(home: Path) -> None:
+    """The reproduced fault: noise for one rho was published, another was charged, and verify said ok."""
+    first = small.write(home.parent / "first", budget={"rho": 0.2})
+    second = small.write(home.parent / "second", budget={"rho": 0.01})
+    original: Callable[..., object] = Ledger.begin_drawing
+
+    def suspended(self: Ledger, *arguments: object) -> object:
+        with opened(home) as operator:
+            ledger_and_store.give_back(Store(home / "store"), operator, "small-1")
+        with mock.patch.object(Ledger, "begin_drawing", original):
+            small.reserved(second, home)
+        return original(self, *arguments)
+
+    with (
+        mock.patch.object(Ledger, "begin_drawing", suspended),
+        pytest.raises(LedgerError, match=r"attempt 1\) was given back"),
+    ):
+        small.run(first, home)
+    assert not Store(home / "store").exists("measurements/small-1")
+    done = small.run(second, home)
+    assert done.certificate["privacy"]["rho"] == "1/100"
+    with opened(home) as ledger:
+        assert ledger.verify().running == 0
+        assert ledger.budgets()[0].spent.rho == done.plan.loss.rho
+
+
+def test_the_guard_outlives_the_store_and_recompression(home: Path) -> None:
+    data = home.parent / "data"
+    small.run(small.write(data, release="w1", period="2026-11-16", ledger=WEEKLY), home)
+    later = small.write(data, release="w2", period="2026-11-23", ledger=WEEKLY)
+
+    def run_in_a_new_store() -> object:
+        return stages.release(
+            stages.Context(home, Store(home.parent / "second"), engine.inline(), stages.silent), load(later)
+        )
+
+    with pytest.raises(LedgerError, match="records.parquet was counted in period 2026-W47 by 'w1'"):
+        run_in_a_new_store()
+    table = pyarrow.parquet.read_table(data / "records.parquet")
+    pyarrow.parquet.write_table(table, data / "records.parquet", compression="zstd", row_group_size=100)
+    with pytest.raises(LedgerError, match="the same counts as this release's were measured in period 2026-W47 by 'w1'"):
+        run_in_a_new_store()
+
+
+def test_the_guard_of_version_0_1_0_holds_and_loses_its_plain_digests(home: Path) -> None:
+    data = home.parent / "data"
+    small.run(small.write(data, release="w1", period="2026-11-16", ledger=WEEKLY), home)
+    later = small.write(data, release="w2", period="2026-11-23", ledger=WEEKLY)
+    ((_, digest),) = load(later).source.files
+    store = Store(home / "store")
+    store.write_document(f"periods/weekly/{digest}.json", {"period": "2026-W47", "release": "w1"})
+    with mock.patch.object(Ledger, "_not_seen"), pytest.raises(LedgerError, match="2026-W47"):
+        small.run(later, home)
+    assert not any(digest in name for name in store.names(""))
+
+
+def test_nothing_that_outlives_a_release_is_a_plain_digest_of_its_records(home: Path) -> None:
+    path = small.write(home.parent / "data")
+    small.run(path, home)
+    source, counted = load(path).source, small.counts_digest(home)
+    with opened(home) as ledger:
+        text = json.dumps(ledger.entries())
+    plain = [counted, source.digest, *(digest for _, digest in source.files)]
+    names = " ".join(Store(home / "store").names(""))
+    for digest in plain:
+        assert digest not in text
+        assert digest.encode() not in (home / "ledger.db").read_bytes()
+        assert digest[:32] not in names
+    assert keys.commitment(keys.load(home), "records", "small-1", source.digest) in text
