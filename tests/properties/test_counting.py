@@ -55,7 +55,7 @@ def asked(table: pa.Table = TABLE, *, csv: bool = False, **records: Any) -> Call
             workload=[{"marginals": {"ways": [1]}}],
             mechanism="identity",
             budget={"rho": 10**7},
-            ledger={"dataset": release, "cap": {"rho": 10**7}},
+            ledger={"dataset": release, "cap": {"rho": 10**7}, "shared_records": True},
         )
         return [round(value) for value in report.load(small.run(path, home).folder)[0]["answer"].to_pylist()]
 
