@@ -406,7 +406,8 @@ class Ledger:
         """
         if charge.shared or charge.records is None:
             return
-        for part in in_parts(list(charge.records.seen)):
+        content = [] if charge.records.content is None else [[charge.records.content]]
+        for part in (*in_parts(list(charge.records.files)), *content):
             query = sa.select(db.releases.c.release, db.releases.c.dataset, db.releases.c.period, db.records.c.commitment)
             query = query.join(db.records, db.records.c.release == db.releases.c.release)
             query = query.where(db.records.c.commitment.in_(part))
