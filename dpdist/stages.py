@@ -331,7 +331,7 @@ def _charge(ledger: Ledger, planned: Plan, root: Secret | None, counts: StoredAr
         cap=spec.ledger.cap.cap,
         protection=spec.protection,
         spec_digest=_binding(planned, part, ledger.receipt(spec.release)),
-        histogram=partial(_committed_counts, root, spec.release, counts.digest) if root and counts else None,
+        histogram=partial(_committed_counts, root, spec.release, counts.content_digest) if root and counts else None,
         records=_records(root, spec, counts) if root and counts else None,
         period=spec.period.isoformat() if spec.period else None,
         part=part,
@@ -743,7 +743,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
                 salt=receipt.salt,
                 release=spec.release,
                 spec_digest=charge.spec_digest,
-                histogram_digest=counts.digest,
+                histogram_digest=counts.content_digest,
             )
             facts = {
                 "grid": planned.grid.digest,
@@ -776,7 +776,7 @@ def _records(root: Secret, spec: ReleaseSpec, counts: StoredArray) -> Records:
     return Records(
         keys.commitment(root, "records", spec.release, source.digest),
         keys.file_commitments(root, (digest for _, digest in source.files)),
-        None if spec.ledger.cap.per == "total" else keys.counts_commitment(root, counts.digest),
+        None if spec.ledger.cap.per == "total" else keys.counts_commitment(root, counts.content_digest),
         keys.identity(root),
         tuple(Path(path).name for path, _ in source.files),
     )

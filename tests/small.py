@@ -93,7 +93,7 @@ def counts_digest(home: Path) -> str:
     """The plain digest of the only exact counts in a store: private, it stands nowhere but beside them."""
     store = Store(home / "store")
     (name,) = store.folders("histograms")
-    return store.open(f"histograms/{name}").digest
+    return store.open(f"histograms/{name}").content_digest
 
 
 @dataclass(frozen=True)
