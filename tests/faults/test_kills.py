@@ -22,7 +22,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
         "ledger": {"dataset": "small", "cap": {"epsilon": 1}},
     },
 }
-SAME = "same bytes, one charge"
+FINE = {"same bytes, one charge", "one charge; killed amid the optimisation, which went on from its checkpoint"}
 
 
 def tried(folder: Path, mechanism: str, *, power: bool, first: int, count: int) -> None:
@@ -31,7 +31,7 @@ def tried(folder: Path, mechanism: str, *, power: bool, first: int, count: int) 
     print(harness.row(f"{'power lost' if power else 'killed'} at a random event, {mechanism}", outcomes))
     assert len(outcomes) == count
     assert all(outcome["killed"] for outcome in outcomes)
-    assert {outcome["outcome"] for outcome in outcomes} == {SAME}
+    assert {outcome["outcome"] for outcome in outcomes} <= FINE
 
 
 @pytest.mark.parametrize("power", [False, True])
