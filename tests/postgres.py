@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import uuid
@@ -13,6 +12,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from tests import HANGS
+from tests.ports import HeldPort
 
 REQUIRED = "DPDIST_TEST_POSTGRESQL"
 """Set to 'required' where a missing PostgreSQL must fail the tests instead of skipping them (.ci/run does)."""
@@ -39,9 +41,8 @@ class Server:
         self.user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
         if os.geteuid() == 0:
             shutil.chown(self.folder, "postgres", "postgres")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.held = HeldPort()
+        self.port = self.held.number
         self.data = self.folder / "data"
         self._run("initdb", "-D", str(self.data), "-A", "trust", "-U", self.user, "--no-sync", "--no-instructions")
         with (self.data / "postgresql.conf").open("a") as file:
@@ -52,13 +53,14 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "60", "-l", str(self.folder / "log"), "start")
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", str(HANGS), "-l", str(self.folder / "log"), "start")
 
     def stop(self, mode: str = "immediate") -> None:
-        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "60", "-m", mode, "stop")
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", str(HANGS), "-m", mode, "stop")
 
     def remove(self) -> None:
         self.stop()
+        self.held.release()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def database(self) -> str:

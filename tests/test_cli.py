@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 
 from flows import settings
 from tests import HANGS, small
+from tests.ports import HeldPort
 
 
 def dpdist(*arguments: str, home: Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -145,19 +145,17 @@ def test_no_telemetry() -> None:
 
 
 def test_a_prefect_server_keeps_the_run_and_its_progress(place: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    home, api = place / "served", f"http://127.0.0.1:{port}/api"
+    port = HeldPort()
+    home, api = place / "served", f"http://127.0.0.1:{port.number}/api"
     environment = {**os.environ, **settings.SILENT, "PREFECT_HOME": str(place / "server")}
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port.number)]
     server = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
         for _ in range(HANGS):
             try:
-                urllib.request.urlopen(f"{api}/health", timeout=2).close()
+                urllib.request.urlopen(f"{api}/health", timeout=HANGS).close()
                 break
             except OSError:
                 time.sleep(1)
@@ -190,3 +188,4 @@ def test_a_prefect_server_keeps_the_run_and_its_progress(place: Path) -> None:
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait(timeout=HANGS)
+        port.release()

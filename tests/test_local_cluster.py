@@ -24,7 +24,7 @@ INTRUDER = """
 import json, os, pathlib, sys
 import cryptography.x509, distributed.client, distributed.comm.tcp
 from distributed import Client, Security
-address, secret, user = sys.argv[1:]
+address, secret, user, seconds = sys.argv[1:]
 certificate, key = json.load(sys.stdin)
 if os.geteuid() == 0:  # after the imports: the interpreter itself may be private
     os.setgroups([])
@@ -38,13 +38,13 @@ if os.geteuid() == 0:  # after the imports: the interpreter itself may be privat
 port = address.rsplit(":", 1)[1]
 own = dict(tls_ca_file=certificate, tls_client_cert=certificate, tls_client_key=key)
 tried = {
-    "in the clear": (f"tcp://127.0.0.1:{port}", None),
-    "its own certificate": (f"tls://127.0.0.1:{port}", Security(require_encryption=True, **own)),
+    "in the clear": (f"tcp://127.0.0.1:{port}", None, seconds),
+    "its own certificate": (f"tls://127.0.0.1:{port}", Security(require_encryption=True, **own), 3),
 }
 found = {}
-for name, (where, security) in tried.items():
+for name, (where, security, patience) in tried.items():
     try:
-        with Client(where, timeout="3s", security=security) as client:
+        with Client(where, timeout=f"{patience}s", security=security) as client:
             found[name] = client.run_on_scheduler(lambda: pathlib.Path(secret).read_text())
     except Exception as error:
         found[name] = None
@@ -52,14 +52,17 @@ print(json.dumps(found))
 """
 
 
-def intrusion(address: str, folder: Path) -> dict[str, str | None]:
-    """What another user's process (the same user's, where this one may not change users) reads through a scheduler."""
+def intrusion(address: str, folder: Path, *, seconds: int = 3) -> dict[str, str | None]:
+    """What another user's process (the same user's, where this one may not change users) reads through a scheduler.
+
+    It knocks for that many seconds in the clear.
+    """
     secret = folder / "root.key"
     secret.write_text("the key")
     secret.chmod(0o600)
     pair = certificates.written(folder / "intruder")
     done = subprocess.run(
-        [sys.executable, "-c", INTRUDER, address, str(secret), str(NOBODY)],
+        [sys.executable, "-c", INTRUDER, address, str(secret), str(NOBODY), str(seconds)],
         input=json.dumps([file.read_text() for file in pair]),
         cwd="/",
         capture_output=True,
@@ -106,7 +109,7 @@ def own_processes() -> set[int]:
 def speaks_tls(port: int) -> bool:
     """Whether a port wants a certificate before it says a word."""
     text = subprocess.run(
-        [sys.executable, "-c", TALK, str(port)], capture_output=True, text=True, check=True, timeout=HANGS
+        [sys.executable, "-c", TALK, str(port), str(HANGS)], capture_output=True, text=True, check=True, timeout=HANGS
     ).stdout.strip()
     return text == "encrypted"
 
@@ -116,7 +119,7 @@ import socket, ssl, sys
 context = ssl.create_default_context()
 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
 try:
-    with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=10) as plain, context.wrap_socket(plain):
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=int(sys.argv[2])) as plain, context.wrap_socket(plain):
         print("encrypted")
 except ssl.SSLError:
     print("clear")
@@ -139,7 +142,7 @@ def test_the_intruder_would_read_through_a_cluster_in_the_clear(tmp_path: Path) 
     """What dpdist started before it had certificates."""
     with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
         assert not speaks_tls(int(cluster.scheduler_address.rsplit(":", 1)[1]))
-        assert intrusion(cluster.scheduler_address, tmp_path)["in the clear"] == "the key"
+        assert intrusion(cluster.scheduler_address, tmp_path, seconds=HANGS)["in the clear"] == "the key"
 
 
 def test_a_remote_scheduler_asks_for_certificates(processes: Processes, tmp_path: Path) -> None:

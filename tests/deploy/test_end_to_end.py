@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -29,6 +28,7 @@ from dpdist import report
 from dpdist.privacy.ledger import Ledger
 from flows import settings
 from tests import HANGS, small
+from tests.ports import HeldPort
 from tests.postgres import Server
 from tests.test_engine import Processes
 
@@ -41,10 +41,8 @@ class Installation:
 
     def __init__(self, folder: Path, server_url: str, ledger_url: str, s3: str, hook: str) -> None:
         self.folder, self.s3 = folder, s3
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.api = f"http://127.0.0.1:{self.port}/api"
+        self.port = HeldPort()
+        self.api = f"http://127.0.0.1:{self.port.number}/api"
         self.dask = Processes(folder)
         for _ in range(2):
             self.dask.worker(1, "--memory-limit", "1GB")
@@ -86,7 +84,7 @@ class Installation:
         return process
 
     def start_server(self) -> subprocess.Popen[bytes]:
-        process = self.start("prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self.port))
+        process = self.start("prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self.port.number))
         wait_until(lambda: _answers(f"{self.api}/health"), "the Prefect server")
         return process
 
@@ -122,6 +120,7 @@ class Installation:
             kill(process)
         self.dask.stop()
         self.log.close()
+        self.port.release()
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -140,7 +139,7 @@ def wait_until(condition: Any, what: str) -> None:
 
 def _answers(url: str) -> bool:
     try:
-        urllib.request.urlopen(url, timeout=2).close()
+        urllib.request.urlopen(url, timeout=HANGS).close()
     except OSError:
         return False
     return True
