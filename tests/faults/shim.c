@@ -54,6 +54,7 @@ static int step(char what, const char *path, unsigned long inode) {
   char line[PATH_MAX + 64];
   long number = atomic_fetch_add(&count, 1) + 1;
   if (number == atomic_load(&last)) return 1;
+  if (!what) return 0;
   int size = snprintf(line, sizeof line, "%c %lu %s\n", what, inode, path);
   if (syscall(SYS_write, logged, line, size) != size) die();
   return 0;
@@ -114,39 +115,55 @@ PWRITE(pwrite64)
 SYNC(fsync)
 SYNC(fdatasync)
 
-static void entry(char what, int at, const char *name) {
-  char path[PATH_MAX];
+/* A new name below root: the process may die before it is there; it is noted once it is. */
+static void entry(int at, const char *name, char *path) {
+  path[0] = 0;
   if (!root[0]) return;
   absolute(at, name, path);
-  if (is_below(path) && step(what, path, 0)) die();
+  if (!is_below(path)) path[0] = 0;
+  else if (step(0, path, 0)) die();
+}
+
+static int noted(int found, const char *path) {
+  char line[PATH_MAX + 64];
+  if (!found && path[0]) {
+    int size = snprintf(line, sizeof line, "E 0 %s\n", path);
+    if (syscall(SYS_write, logged, line, size) != size) die();
+  }
+  return found;
 }
 
 int mkdir(const char *name, mode_t mode) {
   REAL(int, "mkdir", const char *, mode_t);
-  entry('E', AT_FDCWD, name);
-  return real(name, mode);
+  char path[PATH_MAX];
+  entry(AT_FDCWD, name, path);
+  return noted(real(name, mode), path);
 }
 
 int rename(const char *from, const char *to) {
   REAL(int, "rename", const char *, const char *);
-  entry('E', AT_FDCWD, to);
-  return real(from, to);
+  char path[PATH_MAX];
+  entry(AT_FDCWD, to, path);
+  return noted(real(from, to), path);
 }
 
 int renameat(int at, const char *from, int into, const char *to) {
   REAL(int, "renameat", int, const char *, int, const char *);
-  entry('E', into, to);
-  return real(at, from, into, to);
+  char path[PATH_MAX];
+  entry(into, to, path);
+  return noted(real(at, from, into, to), path);
 }
 
 int link(const char *from, const char *to) {
   REAL(int, "link", const char *, const char *);
-  entry('E', AT_FDCWD, to);
-  return real(from, to);
+  char path[PATH_MAX];
+  entry(AT_FDCWD, to, path);
+  return noted(real(from, to), path);
 }
 
 int linkat(int at, const char *from, int into, const char *to, int flags) {
   REAL(int, "linkat", int, const char *, int, const char *, int);
-  entry('E', into, to);
-  return real(at, from, into, to, flags);
+  char path[PATH_MAX];
+  entry(into, to, path);
+  return noted(real(at, from, into, to, flags), path);
 }

@@ -39,6 +39,9 @@ def run(folder: Path, spec: Path) -> str:
     with opened(home) as ledger:
         audit, charges = ledger.verify(), [budget.releases for budget in ledger.budgets()]
     files = {name: data.hex() for name, data in small.tree(Path(published)).items()}
+    certificate = json.loads(bytes.fromhex(files["release.json"]))
+    del certificate["measurements"]  # it covers the ledger's row, which is of this ledger only; the answers are compared
+    files["release.json"] = json.dumps(certificate)
     return json.dumps([audit.running, charges, files], sort_keys=True)
 
 
