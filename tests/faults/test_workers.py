@@ -1,0 +1,78 @@
+"""Workers killed amid what is measured and read through the store, amid a stream and amid DAWA."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+from dpdist import engine, stages
+from dpdist.engine import Engine
+from dpdist.privacy.ledger import opened
+from dpdist.sizes import SIZES, Sizes
+from dpdist.spec import load
+from dpdist.store import Store
+from tests import small
+from tests.faults.test_kills import MECHANISMS
+
+CASES: dict[str, tuple[dict[str, Any], Sizes]] = {
+    "product through the store": (
+        {"workload": [{"ranges": {"of": ["age"], "by": ["sex", "work"]}}], "mechanism": "kronecker"},
+        Sizes(streamed_cells=10, shard_bytes=8 * 30),
+    ),
+    "stream": (
+        {
+            "workload": [{"filters": {"of": "age", "by": ["sex"], "apply": [{"exponential": 0.8}]}}],
+            "stream": {"name": "ages", "through": 7},
+        },
+        SIZES,
+    ),
+    "dawa": (MECHANISMS["dawa"], SIZES),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as found:
+        yield found
+
+
+@pytest.mark.usefixtures("without_tls")
+@pytest.mark.parametrize("case", CASES)
+def test_workers_killed_amid_what_they_share(
+    home: Path, cluster: LocalCluster, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker is killed when the first task of a round is done; the counts are made anew, so that there is one."""
+    changes, sizes = CASES[case]
+    path = small.write(home.parent / "data", **changes)
+    expected = small.undisturbed(path, home, sizes=sizes)
+    shutil.rmtree(home / "store" / "histograms")
+    original, killed = Engine.map, []
+
+    def mapped(self: Engine, function: Callable[[Any], Any], items: Sequence[Any], *, on_done: Any = None) -> list[Any]:
+        def kill(done: int, total: int) -> None:
+            if done == 1 and len(killed) < (1 if case == "dawa" else 2):
+                with Client(cluster.scheduler_address) as client:
+                    pids = client.run(os.getpid)
+                os.kill(next(iter(pids.values())), signal.SIGKILL)
+                killed.append(total)
+            if on_done is not None:
+                on_done(done, total)
+
+        return original(self, function, items, on_done=kill)
+
+    monkeypatch.setattr(Engine, "map", mapped)
+    with engine.started(cluster.scheduler_address) as started:
+        context = stages.Context(home, Store(home / "store", sizes), started, stages.silent)
+        done = stages.release(context, load(path, sizes=sizes))
+    assert killed
+    assert small.tree(Path(done.folder)) == expected
+    with opened(home) as ledger:
+        assert ledger.verify().running == 0
+        assert [budget.releases for budget in ledger.budgets()] == [1]
