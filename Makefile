@@ -8,6 +8,9 @@ PROCESSES ?= auto
 SAMPLE ?= 150
 DEMO_HOME ?= build/demo
 
+# processes that the tests start find modules compiled
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo test slow mutants check clean
 
 demo: $(VENV)/.installed

@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster
 
 from dpdist import engine, stages
 from dpdist.errors import DpdistError, EngineError, LedgerError, StoreError
-from dpdist.privacy import keys
+from dpdist.privacy import database, keys
 from dpdist.privacy.ledger import opened
 from dpdist.reconstruct import Reader
 from dpdist.sizes import Sizes
@@ -391,7 +391,8 @@ def test_postgresql_stopped_amid_a_release(home: Path, shaky: Server, monkeypatc
         return stored
 
     monkeypatch.setattr(stages, "draw", stop)
-    with pytest.raises(LedgerError):
+    monkeypatch.setattr(database, "OUTAGE_SECONDS", 1.0)
+    with pytest.raises(LedgerError, match="did not come back in 1 s: run again when it is back"):
         run(path, home)
     assert not Path("releases").exists()
     monkeypatch.setattr(stages, "draw", None)  # it must not be needed again
