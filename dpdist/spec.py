@@ -48,8 +48,8 @@ from dpdist.workloads.ranges import boxes, cdf, range_marginals, ranges_of
 Mechanism = Literal["auto", MechanismName]
 
 
-def _exact(value: Any) -> Any:
-    """Numbers as they are written: 0.1 is one tenth."""
+def exact(value: Any) -> Fraction:
+    """A number as it is written: 0.1 is one tenth. Raises: ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("a number is needed")
     if (isinstance(value, int) and value.bit_length() > 300) or not _NUMBER.fullmatch(text := str(value).strip()):
@@ -68,7 +68,7 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-Exact = Annotated[Fraction, BeforeValidator(_exact), Field(json_schema_extra={"type": "number"})]
+Exact = Annotated[Fraction, BeforeValidator(exact), Field(json_schema_extra={"type": "number"})]
 Text = Annotated[str, BeforeValidator(_text)]
 
 

@@ -31,7 +31,7 @@ from dpdist.privacy.accounting import Cap, Loss, pld_epsilon, zcdp_epsilon
 from dpdist.privacy.ledger import Budget, Ledger, opened
 from dpdist.privacy.protection import Protection
 from dpdist.private import private_folder
-from dpdist.spec import ReleaseSpec, check_many_periods, json_schema, load
+from dpdist.spec import ReleaseSpec, check_many_periods, exact, json_schema, load
 from dpdist.strategies.base import Norm
 from dpdist.strategies.planner import considered, planned_effort, why_not
 from dpdist.workloads import Workload
@@ -289,23 +289,28 @@ def ledger_cap(
     why: Annotated[str, typer.Option(help="the reason, kept in the ledger with your name")],
     rho: Annotated[str | None, typer.Option(help="the new cap, zCDP")] = None,
     epsilon: Annotated[str | None, typer.Option(help="the new cap; with --delta, or pure")] = None,
-    delta: Annotated[str, typer.Option(help="delta of a cap in epsilon")] = "0",
+    delta: Annotated[str | None, typer.Option(help="delta of a cap in epsilon; without it the cap is pure")] = None,
     neighbours: Annotated[str | None, typer.Option(help="what a cap of an older version protects")] = None,
-    most_records: Annotated[int, typer.Option(help="with --neighbours: records of one change")] = 1,
+    most_records: Annotated[int | None, typer.Option(help="with --neighbours: records of one change, 1 by default")] = None,
     person: Annotated[str | None, typer.Option(help="with --neighbours: the column that tells persons apart")] = None,
 ) -> None:
     """Change the cap of a data set. The event stays in the ledger, with who and why.
 
     A cap below what is spent gives nothing back: it stops new charges. The specs of later releases must state the new cap.
     """
+    if delta is not None and epsilon is None:
+        raise InvalidInput("--delta belongs to a cap in epsilon: give --epsilon, too, or leave it out")
+    if neighbours is None and (most_records is not None or person is not None):
+        raise InvalidInput("--most-records and --person say what --neighbours means: give it, too, or leave them out")
     protection = None
     if neighbours is not None:
-        protection = Protection.from_facts({"neighbours": neighbours, "most_records": most_records, "person": person})
+        facts = {"neighbours": neighbours, "most_records": 1 if most_records is None else most_records, "person": person}
+        protection = Protection.from_facts(facts)
     with opened(stages.state_folder()) as book:
         known = next((budget.cap for budget in book.budgets(dataset)), None)
         new = None
         if rho is not None or epsilon is not None:
-            amounts = {"rho": _exact(rho), "epsilon": _exact(epsilon), "delta": _exact(delta) or Fraction(0)}
+            amounts = {"rho": _exact(rho), "epsilon": _exact(epsilon), "delta": _exact(delta or "0")}
             new = Cap(**amounts, per="total" if known is None else known.per)  # type: ignore[arg-type]
         book.set_cap(dataset, cap=new, protection=protection, why=why)
         (budget, *_) = book.budgets(dataset)
@@ -331,9 +336,9 @@ def ledger_migrate(
 def _exact(text: str | None) -> Fraction | None:
     """A number of the command line, exactly as it is written. Raises: InvalidInput."""
     try:
-        return None if text is None else Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise InvalidInput(f"a cap is a number such as 0.5 or 1/2, found {text!r}") from None
+        return None if text is None else exact(text)
+    except ValueError as error:
+        raise InvalidInput(f"a cap is a number such as 0.5 or 1/2, found {text!r}: {error}") from None
 
 
 def _root_key_if_there(home: Path) -> keys.Secret | None:
@@ -590,7 +595,7 @@ def _budget_facts(budget: Budget) -> dict[str, Any]:
         "period": budget.period,
         "cap": str(cap),
         "unit": cap.unit,
-        "spent": float(cap.amount(budget.spent)),
+        "spent": float(cap.amount(budget.spent, budget.rule)),
         "left": float(budget.left),
         "spent_epsilon": budget.spent.epsilon(float(cap.delta)) if cap.delta or cap.pure else None,
         "protects": None if budget.protection is None else budget.protection.facts(),

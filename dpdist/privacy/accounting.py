@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
-from scipy.special import log_ndtr, ndtri_exp
+from scipy.special import erfinv, log_ndtr, ndtri_exp
 
 from dpdist.errors import InvalidInput
 
@@ -230,11 +230,20 @@ def gaussian_equivalent(epsilon: Fraction) -> Fraction:
     and passes through their ends, so one that passes through or below the meeting point lies below both lines. Domination is kept
     by adaptive composition (Dong, Roth, Su 2022, Theorem 4).
 
+    Ledgers keep sums of it and compute it anew to verify them: nine digits do not depend on the machine's last bit.
+
     >>> round(float(gaussian_equivalent(Fraction(1, 10))), 6)
     0.007851
     """
-    mu = -2.0 * float(ndtri_exp(-float(np.logaddexp(0.0, float(epsilon)))))
-    return Fraction(math.ceil(mu * mu / 2.0 * (1.0 + 1e-9) * RHO_DENOMINATOR), RHO_DENOMINATOR)
+    if (
+        epsilon < 1
+    ):  # near a half the logarithm of a probability has too few digits; 2 Phi(x) - 1 = tanh(epsilon / 2) has all
+        mu = 2.0 * math.sqrt(2.0) * float(erfinv(math.tanh(float(epsilon) / 2.0)))
+    else:
+        mu = -2.0 * float(ndtri_exp(-float(np.logaddexp(0.0, float(epsilon)))))
+    rho = mu * mu / 2.0 * (1.0 + 1e-9) * RHO_DENOMINATOR
+    digit = 10 ** max(0, math.floor(math.log10(max(rho, 1.0))) - 8)
+    return Fraction(math.ceil(rho / digit) * digit, RHO_DENOMINATOR)
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:

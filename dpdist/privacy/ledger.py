@@ -9,9 +9,9 @@ digests (docs/ledger.md).
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
+import pwd
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -193,6 +193,8 @@ class Ledger:
                     f"data set {dataset!r} has no cap yet: its first release declares it, with 'ledger: cap:' of its spec"
                 )
             new = cap or known[0]
+            for rule in ("gaussian", "zcdp"):
+                new.limit_by(rule)  # refuses an (epsilon, delta) that buys nothing, which no listing could show
             if new.per != known[0].per:
                 raise LedgerError(
                     f"the cap of {dataset!r} is {known[0]}: charges stand in its periods, which do not change; keep "
@@ -206,7 +208,7 @@ class Ledger:
             protects = protection or known[1]
             if (new, protects) == known:
                 raise LedgerError(f"the cap of {dataset!r} is already {new}: nothing was changed")
-            facts: dict[str, Any] = {"cap": cap_facts(new), "why": why, "who": getpass.getuser()}
+            facts: dict[str, Any] = {"cap": cap_facts(new), "why": why, "who": _who()}
             facts["protection"] = None if protects is None else protects.facts()
             number = len(list(connection.execute(sa.select(db.caps.c.sequence).where(db.caps.c.dataset == dataset))))
             row = db.append(connection, "capped", dataset, f"budget of {dataset}", number + 1, facts)
@@ -566,6 +568,14 @@ def _new_salt() -> bytes:
 
 def _on_stderr(line: str) -> None:
     sys.stderr.write(f"ledger: {line}\n")
+
+
+def _who() -> str:
+    """The account that runs this, as the system knows it: variables of the environment could say anything."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container's user without a name
+        return f"uid {os.geteuid()}"
 
 
 def _records_facts(records: Records) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class Replay:
         self.counts: dict[tuple[str, str], int] = {}
         self.rules: dict[tuple[str, str], Rule] = {}
         self.parts: dict[tuple[str, str], list[tuple[str, str, Part]]] = {}
+        self.paid: dict[tuple[str, str], Counter[str]] = {}
 
     def take(self, row: Any) -> None:
         """The next row. Raises: LedgerError when it does not continue the chain or breaks a rule."""
@@ -123,8 +124,8 @@ class Replay:
             self.counts[known["account"]] -= 1
             known["seen"] = None
             if known["stream"] is not None:
-                stream = self.parts[row.dataset, known["stream"]]
-                stream[:] = [entry for entry in stream if entry[0] != row.release]
+                self.parts[row.dataset, known["stream"]].pop()  # only the last part can be reserved
+                self.paid[row.dataset, known["stream"]][known["period"]] -= 1
         return True
 
     def _charges(self, row: Any, facts: dict[str, Any], attempt: int) -> bool:
@@ -174,13 +175,15 @@ class Replay:
     def _continues(self, row: Any, period: str, part: Part) -> bool | None:
         """Whether a part of a stream is paid already; None when it does not go on where the stream ended."""
         stream = self.parts.setdefault((row.dataset, part.stream), [])
-        stop = stream[-1][2].stop if stream else 0
-        whole = all(
-            self.states[release]["state"] == "committed" and part.digest == earlier.digest for release, _, earlier in stream
-        )
-        paid = period in {charged for _, charged, _ in stream}
+        paid = self.paid.setdefault((row.dataset, part.stream), Counter())
+        whole, stop = True, 0
+        if stream:  # the last part stands for all: each one followed a committed part of the same digest
+            release, _, last = stream[-1]
+            whole = self.states[release]["state"] == "committed" and part.digest == last.digest
+            stop = last.stop
         stream.append((row.release, period, part))
-        return paid if whole and part.start == stop < part.stop else None
+        paid[period] += 1
+        return paid[period] > 1 if whole and part.start == stop < part.stop else None
 
     def _same_releases(self, connection: Connection) -> None:
         compared = ("dataset", "period", "attempt", "state", "sequence", "binding", "facts", "measurement_digest", "stream")

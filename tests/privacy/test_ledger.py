@@ -6,8 +6,9 @@ import dataclasses
 import datetime
 import hashlib
 import json
-import queue
+import os
 import threading
+import time
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
@@ -579,6 +580,25 @@ def test_an_interrupted_migration_leaves_the_old_ledger(url: str, monkeypatch: p
     book.close()
 
 
+def test_two_migrations_at_once(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process brings the ledger to this version after this one found the older one: it finds the newer one in the end."""
+    url = postgres.database()
+    an_old_ledger(url, 3)
+    original, others = database.metadata.create_all, []
+
+    def overtaken(connection: sa.Connection) -> None:
+        if not others:
+            others.append(threading.Thread(target=lambda: Ledger(url, root=lambda: ROOT).close()))
+            others[0].start()
+            others[0].join()
+        original(connection)
+
+    monkeypatch.setattr(database.metadata, "create_all", overtaken)
+    book = Ledger(url, root=lambda: ROOT)
+    assert book.verify().rows == 12
+    book.close()
+
+
 RACERS = 16
 
 
@@ -944,20 +964,66 @@ def test_a_wrong_password_is_not_waited_for() -> None:
 def _charged(url: str, start: object, results: object) -> None:
     book = Ledger(url)
     start.wait()  # type: ignore[attr-defined]
-    results.put(book.reserve(charge("one")).charged)  # type: ignore[attr-defined]
+    try:
+        results.put(book.reserve(charge("one")).charged)  # type: ignore[attr-defined]
+    except Exception as error:  # noqa: BLE001 - told to the test
+        results.put(f"{type(error).__name__}: {error}")  # type: ignore[attr-defined]
     book.close()
 
 
 def test_one_of_a_race_says_charged(url: str) -> None:
     Ledger(url).close()
-    results: queue.Queue[bool] = queue.Queue()
-    start = threading.Barrier(RACERS)
-    racers = [threading.Thread(target=_charged, args=(url, start, results)) for _ in range(RACERS)]
+    assert raced(_charged, url) == [False] * (RACERS - 1) + [True]
+
+
+def raced(target: object, url: str, *arguments: object) -> list[object]:
+    """What as many processes as race say, sorted; they begin together."""
+    results, start = FORKED.Queue(), FORKED.Barrier(RACERS)
+    racers = [FORKED.Process(target=target, args=(url, start, results, *arguments)) for _ in range(RACERS)]
     for racer in racers:
         racer.start()
+    said = [results.get(timeout=HANGS) for _ in racers]
     for racer in racers:
         racer.join()
-    assert sorted(results.get() for _ in racers) == [False] * (RACERS - 1) + [True]
+    return sorted(said, key=str)
+
+
+def _charged_amid(url: str, start: object, results: object, stopped: object, told: object) -> None:
+    """Charges before the server is away, and again when it is."""
+    book = Ledger(url, tell=lambda _: told.release())  # type: ignore[attr-defined]
+    cap = Cap(rho=Fraction(1))
+    start.wait()  # type: ignore[attr-defined]
+    name = os.getpid()
+    try:
+        book.reserve(charge(f"before-{name}", cap=cap, rho=Fraction(1, 1000)))
+        stopped.wait()  # type: ignore[attr-defined]
+        results.put(book.reserve(charge(f"amid-{name}", cap=cap, rho=Fraction(1, 1000))).charged)  # type: ignore[attr-defined]
+    except Exception as error:  # noqa: BLE001 - told to the test
+        results.put(f"{type(error).__name__}: {error}")  # type: ignore[attr-defined]
+    book.close()
+
+
+def test_a_short_outage_fails_no_charge(shaky: Server) -> None:
+    url = shaky.database()
+    book = Ledger(url)
+    stopped, told = FORKED.Barrier(RACERS + 1), FORKED.Semaphore(0)
+
+    def stop_and_start() -> None:
+        while sum(budget.releases for budget in book.budgets()) < RACERS:
+            time.sleep(0.05)
+        shaky.stop()
+        stopped.wait()
+        for _ in range(RACERS):
+            told.acquire(timeout=HANGS)
+        shaky.start()
+
+    outage = threading.Thread(target=stop_and_start)
+    outage.start()
+    assert raced(_charged_amid, url, stopped, told) == [True] * RACERS
+    outage.join()
+    assert book.budgets()[0].releases == 2 * RACERS
+    assert book.verify().running == 2 * RACERS
+    book.close()
 
 
 def test_a_home_with_signs_of_urls_keeps_its_ledger(tmp_path: Path) -> None:

@@ -1,0 +1,160 @@
+"""The commands of the ledger, in process: what they print and change, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from dpdist.errors import DpdistError
+from dpdist.privacy.accounting import Cap
+from dpdist.privacy.ledger import Ledger
+from flows import cli
+from tests import small
+from tests.privacy.test_ledger import an_old_ledger, charge, finished
+
+
+@pytest.fixture
+def charged(home: Path) -> Path:
+    """A home whose ledger has one finished release of data set people, under a cap of rho 0.3."""
+    book = Ledger.at(home)
+    finished(book, charge("first"))
+    book.close()
+    return home
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    return Run(monkeypatch, capsys)
+
+
+class Run:
+    """The command line as ``main`` runs it, in this process."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
+        self.patch, self.captured = patch, captured
+
+    def __call__(self, *arguments: str) -> tuple[object, str]:
+        """Exit code, and all that was printed, in one line."""
+        self.patch.setattr("sys.argv", ["dpdist", "ledger", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = self.captured.readouterr()
+        return ended.value.code or 0, " ".join((printed.out + printed.err).split())
+
+
+def test_a_cap_is_changed_with_a_reason(charged: Path, command: Run) -> None:
+    code, printed = command("cap", "people", "--rho", "0.5", "--why", "the board agreed")
+    assert (code, "people: cap rho=0.5, protects records: One record is added or removed." in printed) == (0, True)
+    code, printed = command()
+    assert code == 0
+    assert "rho=0.5" in printed
+    assert "capped" in printed
+    code, printed = command("export")
+    (event,) = [entry for entry in json.loads(printed)["entries"] if entry["event"] == "capped"]
+    assert event["facts"]["why"] == "the board agreed"
+    assert event["facts"]["who"]
+    assert command("verify")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("people", "--rho", "0.5"), "--why"),
+        (("people", "--rho", "0.5", "--why", " "), "say why it changes"),
+        (("people", "--rho", "0.3", "--why", "x"), "is already rho=0.3: nothing was changed"),
+        (("people", "--why", "x"), "is already rho=0.3: nothing was changed"),
+        (("nobody", "--rho", "0.5", "--why", "x"), "has no cap yet"),
+        (("people", "--rho", "much", "--why", "x"), "a cap is a number such as 0.5 or 1/2, found 'much'"),
+        (("people", "--rho", "1e-99999999", "--why", "x"), "a power of ten from -99 to 99"),
+        (("people", "--rho", "-1", "--why", "x"), "must be a positive"),
+        (("people", "--rho", "1", "--epsilon", "1", "--why", "x"), "either rho, or epsilon and delta"),
+        (("people", "--rho", "1", "--delta", "1e-9", "--why", "x"), "--delta belongs to a cap in epsilon"),
+        (("people", "--epsilon", "1", "--delta", "1", "--why", "x"), "delta lies in [0, 1)"),
+        (("people", "--epsilon", "1e-9", "--delta", "1e-30", "--why", "x"), "nothing useful can be released"),
+        (("people", "--person", "email", "--why", "x"), "say what --neighbours means"),
+        (("people", "--neighbours", "replace-one", "--why", "x"), "declare another data set for another protection"),
+        (("people", "--neighbours", "twins", "--why", "x"), "found 'twins'"),
+    ],
+)
+def test_a_cap_that_cannot_be_is_refused_and_nothing_changes(
+    charged: Path, command: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    code, printed = command("cap", *arguments)
+    assert code != 0
+    assert said in printed
+    assert "Traceback" not in printed
+    book = Ledger.at(charged)
+    assert [entry["event"] for entry in book.entries()] == ["declared", "reserved", "drawing", "committed"]
+    book.close()
+
+
+def test_who_changed_a_cap_is_no_variable(charged: Path, monkeypatch: pytest.MonkeyPatch, command: Run) -> None:
+    monkeypatch.setenv("LOGNAME", "somebody else")
+    monkeypatch.setattr("os.geteuid", lambda: 987654)  # as in a container: an account without a name
+    book = Ledger.at(charged)
+    book.set_cap("people", cap=Cap(rho=Fraction(1, 2)), why="x")
+    assert book.entries()[-1]["facts"]["who"] == "uid 987654"
+    book.close()
+
+
+def test_an_older_cap_is_told_what_it_protects(home: Path, command: Run) -> None:
+    an_old_ledger(f"sqlite:///{home / 'ledger.db'}", 3)
+    (home / "root.key").write_text(bytes(range(32)).hex() + "\n")
+    assert command("migrate")[0] == 0
+    (before,) = json.loads(command("export")[1])["budgets"][:1]
+    assert before["protects"] is None
+    code, printed = command(
+        "cap", before["dataset"], "--neighbours", "add-remove", "--most-records", "2", "--why", "all were so"
+    )
+    assert (code, "protects records: Up to 2 records are added or removed." in printed) == (0, True)
+
+
+def test_a_migration_needs_the_key_or_a_word(home: Path, command: Run) -> None:
+    an_old_ledger(f"sqlite:///{home / 'ledger.db'}", 3)
+    (home / "root.key").unlink()
+    code, printed = command("migrate")
+    assert code == 1
+    assert "dpdist ledger migrate --without-key" in printed
+    with sqlite3.connect(home / "ledger.db") as connection:
+        assert connection.execute("SELECT version FROM dpdist_schema").fetchone() == (3,)
+    connection.close()
+    code, printed = command("migrate", "--without-key")
+    assert (code, "the ledger is of this version: 12 rows" in printed) == (0, True)
+    assert command("migrate") == (0, printed)  # nothing is left to do
+
+
+def test_ledger_and_store_are_compared(home: Path, command: Run) -> None:
+    path = small.write(home.parent / "data")
+    small.run(path, home)
+    code, printed = command("verify", "--store")
+    assert (code, "the store holds exactly the measurements that the ledger knows" in printed) == (0, True)
+    head = printed.partition("head ")[2].split()[0]
+    assert command("verify", "--head", head)[0] == 0
+    code, printed = command("verify", "--head", "0" * 64)
+    assert (code, "rows were removed or replaced" in printed) == (1, True)
+
+    (home / "store" / "measurements" / "small-1").rename(home / "store" / "measurements" / "small-2")
+    code, printed = command("verify", "--store")
+    assert code == 1
+    assert "holds a measurement of 'small-2' that this ledger has not charged" in printed
+    assert "Release 'small-1' is committed" in printed
+    assert "ledger and store disagree in 2 points" in printed
+
+    shutil.rmtree(home / "store" / "measurements")
+    assert "ledger and store disagree in 1 points" in command("verify", "--store")[1]
+
+
+def test_an_abort_says_what_it_gave_back(home: Path, command: Run) -> None:
+    path = small.write(home.parent / "data")
+    small.reserved(path, home)
+    assert command("abort", "small-1") == (0, "small-1: aborted, its charge is given back")
+    small.run(path, home)
+    code, printed = command("abort", "small-1")
+    assert (code, "its charge stays" in printed) == (1, True)
+    with pytest.raises(DpdistError):
+        small.run(small.write(home.parent / "data", budget={"rho": 0.2}), home)
