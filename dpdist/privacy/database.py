@@ -237,5 +237,5 @@ def _is_conflict(error: sa.exc.DBAPIError) -> bool:
     text = str(error.orig).lower()
     code = getattr(error.orig, "sqlstate", None)
     return (
-        isinstance(error, sa.exc.IntegrityError) or "locked" in text or code in ("40001", "40P01", "42P01", "42P07")
-    )  # 42P07, 42P01: a table was made, or an older one removed, by another process
+        isinstance(error, sa.exc.IntegrityError) or "locked" in text or code in ("40001", "40P01", "42P07")
+    )  # 42P07: made by another process

@@ -278,3 +278,17 @@ def test_mixed_losses_compose_both_ways() -> None:
 def test_refusals(build: object) -> None:
     with pytest.raises(InvalidInput):
         build()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "epsilon", [Fraction(1, 10**power) for power in range(8)] + [Fraction(3, 10**6), Fraction(7), Fraction(40)]
+)
+def test_the_gaussian_of_a_pure_release_does_not_hang_on_the_last_bit(epsilon: Fraction) -> None:
+    """Ledgers keep sums of it, and ``verify`` computes it anew, perhaps on another machine."""
+    found = gaussian_equivalent(epsilon)
+    digits = str(found * 10**12)
+    assert digits.isdigit()
+    assert len(digits.rstrip("0")) <= 9
+    if epsilon <= Fraction(1, 1000):  # mu^2 / 2 = pi epsilon^2 / 4 (1 - epsilon^2 (2 - pi/4) / 24 ...)
+        exact = math.pi / 4 * float(epsilon) ** 2
+        assert exact * (1 - float(epsilon) ** 2) <= found <= exact * (1 + 1e-8) + 1e-12
