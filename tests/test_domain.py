@@ -22,7 +22,7 @@ def test_doctests() -> None:
     [("clip", [0, 0, 1, 2, 2, -1], 2), ("drop", [-1, 0, 1, 2, -1, -1], 0), ("error", [-1, 0, 1, 2, -1, -1], 0)],
 )
 def test_bins(outside: str, codes: list[int], clipped: int) -> None:
-    attribute = Attribute("age", edges=(0, 10, 20, 30), outside=outside)  # type: ignore[arg-type]
+    attribute = Attribute("age", edges=(0, 10, 20, 30), outside=outside)
     found, moved = attribute.encode(np.array([-5.0, 0.0, 19.9, 20.0, 30.0, np.nan]))
     assert found.tolist() == codes
     assert moved == clipped
@@ -56,7 +56,7 @@ def test_categories() -> None:
 )
 def test_refusals(build: object) -> None:
     with pytest.raises(InvalidInput):
-        build()  # type: ignore[operator]
+        build()
 
 
 @given(

@@ -39,7 +39,7 @@ class Processes:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.running = folder, []  # type: ignore[var-annotated]
+        self.folder, self.running = folder, []
         self.file = folder / "scheduler.json"
         certificate, key = certificates.written(folder / "certificates")
         self.environment, self.settings = certificates.environment(certificate, key), certificates.settings(certificate, key)
@@ -66,7 +66,7 @@ class Processes:
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}  # workers import this module
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(command, cwd=self.folder, env=environment, **quiet)  # type: ignore[call-overload]
+        process = subprocess.Popen(command, cwd=self.folder, env=environment, **quiet)
         self.running.append(process)
         return process
 

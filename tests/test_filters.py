@@ -109,4 +109,4 @@ def test_filters_by_group() -> None:
 )
 def test_refusals(build: object, match: str) -> None:
     with pytest.raises(InvalidInput, match=match):
-        build()  # type: ignore[operator]
+        build()

@@ -41,7 +41,7 @@ def truth(table: pa.Table) -> np.ndarray:
 
 def counted(tmp_path: Path, location: Path, domain: Domain = DOMAIN, **options: object) -> tuple[np.ndarray, Tally]:
     store = Store(tmp_path / "store")
-    source = source_of(location, columns={}, **options)  # type: ignore[arg-type]
+    source = source_of(location, columns={}, **options)
     stored, tally = count(source, domain, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
     return store.read(stored), tally
 
@@ -90,8 +90,8 @@ def test_values_outside_the_domain(tmp_path: Path) -> None:
     def domain(age: str, sex: str) -> Domain:
         return Domain(
             (
-                Attribute("age", edges=tuple(range(13)), outside=age),  # type: ignore[arg-type]
-                Attribute("sex", categories=("f", "m"), outside=sex),  # type: ignore[arg-type]
+                Attribute("age", edges=tuple(range(13)), outside=age),
+                Attribute("sex", categories=("f", "m"), outside=sex),
             )
         )
 

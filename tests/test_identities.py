@@ -63,8 +63,8 @@ def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType 
     return [
         one.digest,
         grows.digest,
-        stages._stream_digest(plans[1], []),  # type: ignore[arg-type]
-        *(stages._binding(plan, part, None) for plan in plans),  # type: ignore[arg-type]
+        stages._stream_digest(plans[1], []),
+        *(stages._binding(plan, part, None) for plan in plans),
         digest_of("post-processing", one.postprocess),
     ]
 
@@ -101,7 +101,7 @@ def _with(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """The content with the value at a dotted path replaced."""
     first, _, rest = path.partition(".")
     if isinstance(content, list):
-        return [_with(part, rest, value) if i == int(first) and rest else part for i, part in enumerate(content)]  # type: ignore[return-value]
+        return [_with(part, rest, value) if i == int(first) and rest else part for i, part in enumerate(content)]
     return {**content, first: _with(content.get(first, {}), rest, value) if rest else value}
 
 
@@ -183,7 +183,7 @@ def test_values_without_a_form_are_refused(value: Any) -> None:
 
 def receipt(digest: str, part: Part | None = None) -> Receipt:
     names = {field.name: None for field in dataclasses.fields(Receipt)}
-    return Receipt(**{**names, "release": "small-1", "spec_digest": digest, "part": part})  # type: ignore[arg-type]
+    return Receipt(**{**names, "release": "small-1", "spec_digest": digest, "part": part})
 
 
 def planned(tmp_path: Path, content: dict[str, Any]) -> stages.Plan:

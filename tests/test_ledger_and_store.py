@@ -52,7 +52,7 @@ def test_a_restored_ledger_that_is_older_than_the_store_is_refused(home: Path) -
         store.delete("ledger.json")
         with pytest.raises(LedgerError, match="drawn, perhaps published, and its charge stays"):
             ledger_and_store.give_back(store, ledger, "small-1")
-        assert ledger.receipt("small-1").state == "reserved"  # type: ignore[union-attr]
+        assert ledger.receipt("small-1").state == "reserved"
     shutil.copy(home.parent / "newest.db", home / "ledger.db")
     with opened(home) as ledger:
         assert ledger_and_store.differences(store, ledger) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -58,8 +59,8 @@ def test_strategy_measurement_and_answers_are_those_in_memory(name: str, memory:
     assert strategy.lower_bound is not None
     assert strategy.lower_bound < strategy.workload_cost
     for neighbours in ("add-remove", "replace-one"):
-        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=2)  # type: ignore[arg-type]
-        same = hadamard_grid(held, neighbours=neighbours, most_records=2)  # type: ignore[arg-type]
+        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=2)
+        same = hadamard_grid(held, neighbours=neighbours, most_records=2)
         assert grid.sensitivity_squared == same.sensitivity_squared
     unknown = grid_of(
         replace(strategy, long=replace(strategy.long, farthest=None)), workload, neighbours="replace-one", most_records=1
@@ -86,10 +87,10 @@ def test_strategy_measurement_and_answers_are_those_in_memory(name: str, memory:
 
 def test_tables_of_truth_are_computed() -> None:
     lazy, listed = dnf(BITS, TERMS), dnf(Domain.of_shape((2,) * 6, SMALL), [["x0", "x1"], ["x2", "x5"]])
-    assert not isinstance(lazy.blocks[0].factors[0].entries, Listed)  # type: ignore[attr-defined]
-    assert isinstance(listed.blocks[0].factors[0].entries, Listed)  # type: ignore[attr-defined]
-    function = lazy.blocks[0].factors[0]
-    other = type(function)(function.values)  # type: ignore[attr-defined, call-arg]
+    assert not isinstance(lazy.blocks[0].factors[0].entries, Listed)
+    assert isinstance(listed.blocks[0].factors[0].entries, Listed)
+    function: Any = lazy.blocks[0].factors[0]
+    other = type(function)(function.values)
     assert other.fingerprint == function.fingerprint
     assert other.integral == function.integral
 

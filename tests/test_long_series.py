@@ -182,7 +182,7 @@ def test_square_roots_of_running_sums_are_those_in_memory(
     taps = store.read(store.open("taps"))
     assert np.abs(taps - np.rint(memory.kernel.values * 2.0**30)).max() <= 1
     assert strategy.workload_cost == pytest.approx(memory.workload_cost, rel=1e-12)
-    assert strategy.workload_cost < long_convolution(store, engine, workload, "circle").workload_cost  # type: ignore[operator]
+    assert strategy.workload_cost < long_convolution(store, engine, workload, "circle").workload_cost
     assert strategy.long.square == sum(int(t) ** 2 for t in taps)
     grid = grid_of(strategy, workload, neighbours="replace-one", most_records=2)
     assert grid.sensitivity_squared == 16 * strategy.long.square

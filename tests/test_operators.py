@@ -201,7 +201,7 @@ def test_fingerprint_depends_on_content() -> None:
 )
 def test_refusals(build: object, match: str) -> None:
     with pytest.raises(InvalidInput, match=match):
-        build()  # type: ignore[operator]
+        build()
 
 
 def test_a_filter_is_the_top_of_its_circle() -> None:

@@ -49,7 +49,7 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     def counting(*arguments: object) -> object:
         amid.extend(open_to_others(home))
-        return original(*arguments)  # type: ignore[arg-type]
+        return original(*arguments)
 
     def writing(content: report.Content, draft: Path) -> None:
         assert mode(draft) == 0o700

@@ -43,7 +43,7 @@ def damaged(content: bytes, start: int) -> bytes:
 
 
 def counted(tmp_path: Path, location: Path, **options: object) -> Tally:
-    source = source_of(location, columns={}, **options)  # type: ignore[arg-type]
+    source = source_of(location, columns={}, **options)
     return count(
         source,
         DOMAIN,

@@ -117,7 +117,7 @@ def test_a_release_of_replaced_records_charges_nothing(home: Path, monkeypatch: 
     def swapped(source: object, domain: object, partition: histogram.Partition) -> object:
         data.write_bytes((home.parent / "few.parquet").read_bytes() if partition.group == 1 else original)
         try:
-            return iter(list(reading(source, domain, partition)))  # type: ignore[arg-type]
+            return iter(list(reading(source, domain, partition)))
         finally:
             data.write_bytes(original)
 

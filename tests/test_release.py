@@ -314,7 +314,7 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
         monkeypatch.setattr("dpdist.memory.check", lambda *_: None)
         context = stages.Context(home.parent / f"home-{memory}", store, some, stages.silent)
         done = stages.release(context, load(path, sizes=sizes))
-        assert done.plan.grid.streamed  # type: ignore[union-attr]
+        assert done.plan.grid.streamed
         found.append(small.tree(done.folder))
         table = report.load(done.folder)[0]
         shutil.rmtree(done.folder)
@@ -436,7 +436,7 @@ def test_releases_of_the_same_records_agree(home: Path, first: str, second: str)
     for release in (alone, done):
         grid, noise = release.plan.grid, release.plan.noise
         store = Store(home / "store")
-        rows.append(np.concatenate(list(grid.row_blocks())) / noise.deviation)  # type: ignore[union-attr]
+        rows.append(np.concatenate(list(grid.row_blocks())) / noise.deviation)
         values.append(store.read(store.open(f"measurements/{release.spec.release}")) / noise.deviation)
     stacked = np.concatenate(rows)
     queries = alone.spec.queries.unweighted.dense()

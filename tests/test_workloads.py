@@ -193,7 +193,7 @@ def test_predicate_that_cuts_a_bin_is_refused() -> None:
 )
 def test_refusals(build: object) -> None:
     with pytest.raises(InvalidInput):
-        build()  # type: ignore[operator]
+        build()
 
 
 def test_generators_are_what_they_say() -> None:

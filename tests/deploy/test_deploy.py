@@ -128,7 +128,7 @@ def test_the_image_s_steps_run(tmp_path: Path) -> None:
     """The Dockerfile's install step in a fresh virtual environment, from the files that it copies; the command works there."""
     text = (ROOT / "deploy" / "Dockerfile").read_text()
     (extra,) = re.findall(r'--constraint constraints.txt "(\.\[.*\])"', text)
-    copied = re.search(r"COPY (pyproject.*) \./", text).group(1).split()  # type: ignore[union-attr]
+    copied = re.search(r"COPY (pyproject.*) \./", text).group(1).split()
     build = tmp_path / "build"
     build.mkdir()
     for name in [*copied, "dpdist", "flows", "deploy", "examples"]:
@@ -185,12 +185,12 @@ def test_the_last_period_that_was_over(moment: str, every: Any, expected: str) -
 
 
 def test_periods_in_a_range() -> None:
-    days = [datetime.date.fromisoformat(d) for d in ("2025-12-30", "2026-03-02")]
-    assert [d.isoformat() for d in periods(*days, "month")] == ["2025-12-01", "2026-01-01", "2026-02-01", "2026-03-01"]
-    assert len(list(periods(*days, "week"))) == 10
-    assert len(list(periods(*days, "day"))) == 63
+    first, last = datetime.date(2025, 12, 30), datetime.date(2026, 3, 2)
+    assert [d.isoformat() for d in periods(first, last, "month")] == ["2025-12-01", "2026-01-01", "2026-02-01", "2026-03-01"]
+    assert len(list(periods(first, last, "week"))) == 10
+    assert len(list(periods(first, last, "day"))) == 63
     with pytest.raises(InvalidInput, match="the first must not be later than the last"):
-        list(periods(days[1], days[0], "day"))
+        list(periods(last, first, "day"))
 
 
 def test_specs_of_many_periods() -> None:

@@ -171,7 +171,7 @@ def installation(
 ) -> Iterator[Installation]:
     ledger_url, server_url = postgres.database(), postgres.database()
     found = Installation(tmp_path, server_url.replace("+psycopg", "+asyncpg"), ledger_url, f"{s3}/{tmp_path.name}", hook[0])
-    found.ledger_url = ledger_url  # type: ignore[attr-defined]
+    found.ledger_url = ledger_url
     yield found
     found.stop()
 
@@ -233,7 +233,7 @@ def test_a_run_of_the_deployment_publishes_its_period(
     installation.start("prefect", "worker", "start", "--pool", "dpdist", "--type", "process")
     installation.ask(f"deployments/{deployment['id']}/create_flow_run", {"parameters": {"period": WEEKS[0]}})
     wait_until(lambda: any(told.get("where") for told in hook[1]), "the period")
-    with_ledger = Ledger(installation.ledger_url)  # type: ignore[attr-defined]
+    with_ledger = Ledger(installation.ledger_url)
     assert {b.period: list(b.charges) for b in with_ledger.budgets()} == {"2026-W46": ["weekly-2026-11-09"]}
     assert with_ledger.verify().releases == 1
     with_ledger.close()
@@ -261,7 +261,7 @@ def test_schedules_publish_each_period_once(
     installation.register(file)
     wait_until(lambda: published(WEEKS[1]), "the second period")
     assert "Failed" not in installation.states()
-    with_ledger = Ledger(installation.ledger_url)  # type: ignore[attr-defined]
+    with_ledger = Ledger(installation.ledger_url)
     budgets = {budget.period: list(budget.charges) for budget in with_ledger.budgets(charges=True)}
     assert budgets == {"2026-W46": ["weekly-2026-11-09"], "2026-W47": ["weekly-2026-11-16"]}
     assert with_ledger.verify().releases == 2

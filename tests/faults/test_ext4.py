@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dpdist import stages
 from dpdist.errors import StoreError
 from dpdist.privacy.ledger import Ledger, opened
+from dpdist.store import Store
 from tests import small
 
 
@@ -83,12 +83,12 @@ def test_nothing_is_committed_when_the_disk_refuses_a_sync(home: Path, monkeypat
     path = small.write(home.parent / "data")
     expected = small.undisturbed(path, home)
 
-    def refused(store: stages.Store, name: str) -> None:
+    def refused(store: Store, name: str) -> None:
         if store.exists(name) and name.startswith("measurements/"):
             raise StoreError("Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(stages.Store, "sync", refused)
+        patch.setattr(Store, "sync", refused)
         with pytest.raises(StoreError, match="Input/output error"):
             small.run(path, home)
     with opened(home) as ledger:

@@ -250,13 +250,13 @@ def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> No
     file = home.parent / "scheduler.json"
     common = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
-    scheduler = subprocess.Popen([*dask, "--scheduler-file", str(file)], **common)  # type: ignore[call-overload]
+    scheduler = subprocess.Popen([*dask, "--scheduler-file", str(file)], **common)
     deadline = time.monotonic() + HANGS
     while not file.exists() or not file.read_text():
         assert time.monotonic() < deadline, "the scheduler did not start"
         time.sleep(0.05)
     address = json.loads(file.read_text())["address"]
-    worker = subprocess.Popen(  # type: ignore[call-overload]
+    worker = subprocess.Popen(
         [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny"],
         **common,
     )
@@ -347,7 +347,7 @@ def test_a_block_damaged_before_the_commit_is_drawn_again(begun: Begun, monkeypa
             run(path, home)
         monkeypatch.setattr(stages, "draw", original)
     with opened(home) as ledger:
-        assert ledger.receipt("small-1").state == "drawing"  # type: ignore[union-attr]
+        assert ledger.receipt("small-1").state == "drawing"
     shutil.rmtree(home / "store" / "measurements" / "small-1")
     finishes_with(expected, path, home)
 
@@ -398,7 +398,7 @@ def test_postgresql_stopped_amid_a_release(home: Path, shaky: Server, monkeypatc
     monkeypatch.setattr(stages, "draw", None)  # it must not be needed again
     shaky.start()
     with opened(home) as ledger:
-        assert ledger.receipt("small-1").state == "drawing"  # type: ignore[union-attr]
+        assert ledger.receipt("small-1").state == "drawing"
         assert ledger.verify().running == 1
     first = small.tree(run(path, home).folder)
     finishes_with(first, path, home)

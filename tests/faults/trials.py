@@ -62,7 +62,7 @@ def in_child(work: object, *arguments: object) -> tuple[int, str]:
         if child == 0:
             status = 1
             try:
-                answer.write(work(*arguments).encode())  # type: ignore[operator]
+                answer.write(work(*arguments).encode())
                 answer.flush()
                 status = 0
             finally:
@@ -96,15 +96,15 @@ def lose_power(folder: Path, chance: random.Random) -> None:
             contents[int(number)] = True
             if Path(path).is_dir():
                 entries.update({each: True for each in entries if str(Path(each).parent) == path})
-    for path in sorted(p for p in (folder / "home").rglob("*") if p.is_file()):
-        number = path.stat().st_ino
-        if contents.get(number, True) is False and chance.random() < 0.5:
-            kept = folder / "kept" / str(number)
-            path.write_bytes(kept.read_bytes() if kept.exists() else b"")
+    for file in sorted(p for p in (folder / "home").rglob("*") if p.is_file()):
+        inode = file.stat().st_ino
+        if contents.get(inode, True) is False and chance.random() < 0.5:
+            kept = folder / "kept" / str(inode)
+            file.write_bytes(kept.read_bytes() if kept.exists() else b"")
     for name in [name for name, synced in entries.items() if not synced and chance.random() < 0.5]:
-        path = Path(name)
-        if path.is_relative_to(folder / "home" / "store"):
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        entry = Path(name)
+        if entry.is_relative_to(folder / "home" / "store"):
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
 
 
 def charged(folder: Path) -> str:

@@ -277,7 +277,7 @@ def test_mixed_losses_compose_both_ways() -> None:
 )
 def test_refusals(build: object) -> None:
     with pytest.raises(InvalidInput):
-        build()  # type: ignore[operator]
+        build()
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,6 @@ def test_the_audit_stays_below_the_claim_and_catches_half_the_noise(pure: bool, 
     claimed = 1.0 if pure else gaussian_epsilon(1 / math.sqrt(2 / 20), delta)
     honest = [released(tmp_path / "honest", count, budget) for count in (0, 1)]
     broken = [released(tmp_path / "broken", count, budget, scale=0.5) for count in (0, 1)]
-    found, caught = audited_epsilon(*honest, delta), audited_epsilon(*broken, delta)
+    found, caught = (audited_epsilon(none, one, delta) for none, one in (honest, broken))
     assert 0.4 * claimed < found <= claimed
     assert caught > claimed

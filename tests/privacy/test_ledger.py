@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -52,7 +53,7 @@ def charge(
         cap=cap,
         histogram=partial(_committed, release, histogram),
         records=Records(f"{release} of {histogram}", files, content, keys.identity(ROOT)),
-        **facts,  # type: ignore[arg-type]
+        **facts,
     )
 
 
@@ -385,12 +386,12 @@ def test_a_clock_set_back_changes_nothing(ledger: Ledger, monkeypatch: pytest.Mo
     cap = Cap(rho=Fraction(1, 10), per="day")
 
     class Clock(datetime.datetime):
-        today = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
+        moment = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
 
         @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
-            cls.today -= datetime.timedelta(days=400)
-            return cls.today
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            cls.moment -= datetime.timedelta(days=400)
+            return cls.moment
 
     monkeypatch.setattr(database.datetime, "datetime", Clock)
     ledger.reserve(charge("a", cap=cap, period="2026-11-21"))
@@ -398,7 +399,7 @@ def test_a_clock_set_back_changes_nothing(ledger: Ledger, monkeypatch: pytest.Mo
     commit(ledger, "a", "digest")
     with pytest.raises(BudgetExceeded):
         ledger.reserve(charge("b", cap=cap, period="2026-11-21"))
-    assert ledger.receipt("a").state == "committed"  # type: ignore[union-attr]
+    assert ledger.receipt("a").state == "committed"
     written = [entry["written_at"] for entry in ledger.entries()]
     assert written == sorted(written, reverse=True)
     assert ledger.verify().rows == 4
@@ -476,9 +477,9 @@ def test_migration_keeps_charges_and_drops_plain_digests(url: str, version: int)
         book.verify(head)
     with pytest.raises(LedgerError, match="no ledger row has the digest"):
         book.verify("f" * 64, root=ROOT)
-    assert book.receipt("running").salt == running.salt  # type: ignore[union-attr]
-    assert book.receipt("done").state == "committed"  # type: ignore[union-attr]
-    assert book.receipt("gone").state == "aborted"  # type: ignore[union-attr]
+    assert book.receipt("running").salt == running.salt
+    assert book.receipt("done").state == "committed"
+    assert book.receipt("gone").state == "aborted"
     assert book.reserve(charge("running", histogram=PLAIN["running"])).salt == running.salt
     with pytest.raises(ReleaseConflict, match="histogram"):
         book.reserve(charge("running", histogram="other counts"))
@@ -543,7 +544,7 @@ def test_a_migration_without_the_root_key_is_refused_or_forgets(url: str) -> Non
     book = Ledger(url, blank=True)
     text = json.dumps(book.entries())
     assert not any(digest in text for digest in PLAIN.values())
-    assert book.receipt("done").is_of(Records("any")) is None  # type: ignore[union-attr]
+    assert book.receipt("done").is_of(Records("any")) is None
     book.verify()
     book.close()
 
@@ -561,7 +562,7 @@ def test_an_interrupted_migration_leaves_the_old_ledger(url: str, monkeypatch: p
     written: list[object] = []
 
     def torn(*arguments: object) -> None:
-        original(*arguments)  # type: ignore[arg-type]
+        original(*arguments)
         written.append(arguments)
         if len(written) == 5:
             raise KeyboardInterrupt
@@ -604,14 +605,14 @@ RACERS = 16
 
 def _race(url: str, name: str, start: object, results: object) -> None:
     book = Ledger(url)
-    start.wait()  # type: ignore[attr-defined]
+    start.wait()
     try:
         book.reserve(charge(name))
-        results.put("won")  # type: ignore[attr-defined]
+        results.put("won")
     except BudgetExceeded:
-        results.put("lost")  # type: ignore[attr-defined]
+        results.put("lost")
     except Exception as error:  # noqa: BLE001 - told to the test
-        results.put(f"{type(error).__name__}: {error}")  # type: ignore[attr-defined]
+        results.put(f"{type(error).__name__}: {error}")
 
 
 def test_processes_racing_for_the_last_charges(url: str) -> None:
@@ -646,7 +647,7 @@ def test_a_connection_lost_in_mid_transaction(postgres: Server, monkeypatch: pyt
     original, lost = database.append, []
 
     def cut(connection: sa.Connection, event: str, *rest: object) -> object:
-        row = original(connection, event, *rest)  # type: ignore[arg-type]
+        row = original(connection, event, *rest)
         if event not in lost:
             lost.append(event)
             pid = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar()
@@ -670,7 +671,7 @@ def test_a_server_stopped_in_mid_transaction(shaky: Server, monkeypatch: pytest.
     original = database.append
 
     def stop(*arguments: object) -> object:
-        row = original(*arguments)  # type: ignore[arg-type]
+        row = original(*arguments)
         monkeypatch.setattr(database, "append", original)
         shaky.stop()
         return row
@@ -688,7 +689,7 @@ def test_a_server_stopped_in_mid_transaction(shaky: Server, monkeypatch: pytest.
 
 
 def part_of(release: str, start: int, stop: int, *, digest: str = "way", stream: str = "hours", **changes: object) -> Charge:
-    made = charge(release, **changes)  # type: ignore[arg-type]
+    made = charge(release, **changes)
     return dataclasses.replace(made, part=Part(stream, digest, start, stop))
 
 
@@ -738,7 +739,7 @@ def test_parts_follow_each_other(ledger: Ledger) -> None:
         ledger.reserve(part_of("first", 0, 6))
     ledger.abort("first")
     finished(ledger, part_of("again", 0, 4))
-    assert ledger.receipt("again").loss.rho == Fraction(1, 10)  # type: ignore[union-attr]
+    assert ledger.receipt("again").loss.rho == Fraction(1, 10)
     for start, stop in ((0, 4), (3, 9), (5, 9), (4, 4)):
         with pytest.raises(LedgerError, match="released up to step 4"):
             ledger.reserve(part_of("second", start, stop))
@@ -748,7 +749,7 @@ def test_parts_follow_each_other(ledger: Ledger) -> None:
     ledger.abort("second")
     finished(ledger, charge("second"))  # the id again, for something else
     finished(ledger, part_of("third", 4, 9))
-    assert ledger.receipt("third").loss.rho == 0  # type: ignore[union-attr]
+    assert ledger.receipt("third").loss.rho == 0
     assert ledger.budgets()[0].spent.rho == Fraction(2, 10)
     ledger.verify()
 
@@ -854,7 +855,7 @@ def test_an_abort_amid_begin_drawing(ledger: Ledger, url: str, monkeypatch: pyte
             threads.append(threading.Thread(target=abort))
             threads[0].start()
             threads[0].join(timeout=0.5)
-        return original(connection, event, *rest)  # type: ignore[arg-type]
+        return original(connection, event, *rest)
 
     monkeypatch.setattr(database, "append", raced)
     try:
@@ -914,7 +915,7 @@ def test_caps_change_with_who_and_why(ledger: Ledger, url: str) -> None:
         ledger.reserve(charge("c", cap=low, rho=Fraction(1, 10**9)))
     for change in ({"cap": Cap(rho=Fraction(1), per="day")}, {"protection": Protection("replace-one", 1, None)}):
         with pytest.raises(LedgerError, match="data set"):
-            ledger.set_cap("people", why="no", **change)  # type: ignore[arg-type]
+            ledger.set_cap("people", why="no", **change)
     with pytest.raises(LedgerError, match="no cap yet"):
         ledger.set_cap("nobody", why="no")
     assert ledger.budget_after("a").cap == CAP  # a finished release tells the cap it was charged under
@@ -963,11 +964,11 @@ def test_a_wrong_password_is_not_waited_for() -> None:
 
 def _charged(url: str, start: object, results: object) -> None:
     book = Ledger(url)
-    start.wait()  # type: ignore[attr-defined]
+    start.wait()
     try:
-        results.put(book.reserve(charge("one")).charged)  # type: ignore[attr-defined]
+        results.put(book.reserve(charge("one")).charged)
     except Exception as error:  # noqa: BLE001 - told to the test
-        results.put(f"{type(error).__name__}: {error}")  # type: ignore[attr-defined]
+        results.put(f"{type(error).__name__}: {error}")
     book.close()
 
 
@@ -990,16 +991,16 @@ def raced(target: object, url: str, *arguments: object) -> list[object]:
 
 def _charged_amid(url: str, start: object, results: object, stopped: object, told: object) -> None:
     """Charges before the server is away, and again when it is."""
-    book = Ledger(url, tell=lambda _: told.release())  # type: ignore[attr-defined]
+    book = Ledger(url, tell=lambda _: told.release())
     cap = Cap(rho=Fraction(1))
-    start.wait()  # type: ignore[attr-defined]
+    start.wait()
     name = os.getpid()
     try:
         book.reserve(charge(f"before-{name}", cap=cap, rho=Fraction(1, 1000)))
-        stopped.wait()  # type: ignore[attr-defined]
-        results.put(book.reserve(charge(f"amid-{name}", cap=cap, rho=Fraction(1, 1000))).charged)  # type: ignore[attr-defined]
+        stopped.wait()
+        results.put(book.reserve(charge(f"amid-{name}", cap=cap, rho=Fraction(1, 1000))).charged)
     except Exception as error:  # noqa: BLE001 - told to the test
-        results.put(f"{type(error).__name__}: {error}")  # type: ignore[attr-defined]
+        results.put(f"{type(error).__name__}: {error}")
     book.close()
 
 

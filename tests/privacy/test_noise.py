@@ -203,7 +203,7 @@ def test_long_vectors_in_bounded_memory(count: int) -> None:
     "call",
     [
         lambda: discrete_gaussian(b"short", 1, count=1),
-        lambda: discrete_gaussian(KEY, 1.5, count=1),  # type: ignore[arg-type]
+        lambda: discrete_gaussian(KEY, 1.5, count=1),
         lambda: discrete_gaussian(KEY, 0, count=1),
         lambda: discrete_gaussian(KEY, 2**51, count=1),
         lambda: discrete_gaussian(KEY, Fraction(2**58, 2**58 - 1), count=1),
@@ -213,7 +213,7 @@ def test_long_vectors_in_bounded_memory(count: int) -> None:
 )
 def test_refusals(call: object) -> None:
     with pytest.raises(InvalidInput):
-        call()  # type: ignore[operator]
+        call()
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ MOST = 3
 UNIVERSE = [(person, cell) for person in "abc" for cell in (0, 1)]
 EVERY: list[Data] = [d for size in range(MOST + 1) for d in combinations_with_replacement(UNIVERSE, size)]
 PROTECTIONS = [
-    Protection(neighbours, most, person)  # type: ignore[arg-type]
+    Protection(neighbours, most, person)
     for neighbours, most, person in product(("add-remove", "replace-one"), (1, 2, 3), (None, "who"))
 ]
 
@@ -87,7 +87,7 @@ def test_facts_are_read_back() -> None:
     with pytest.raises(InvalidInput, match="found most_records=0; give 1 or more"):
         Protection("add-remove", 0, None)
     with pytest.raises(InvalidInput, match="found 'bounded'; choose one of them"):
-        Protection("bounded", 1, None)  # type: ignore[arg-type]
+        Protection("bounded", 1, None)
 
 
 def test_what_is_said_depends_on_unit_relation_and_bound() -> None:

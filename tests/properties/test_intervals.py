@@ -64,7 +64,7 @@ def records() -> pa.Table:
 
 def columns(answers: stages.Answers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     every = (answers.answer, answers.error, answers.half_width)
-    return tuple(column.read(0, column.size) for column in every)  # type: ignore[return-value]
+    return tuple(column.read(0, column.size) for column in every)
 
 
 def in_standard_errors(half: np.ndarray, error: np.ndarray, case: str) -> None:

@@ -109,6 +109,6 @@ FORMS: dict[str, tuple[Callable[[Data, Path], Path], str]] = {
 """How records are written, and what happens to numbers outside the domain."""
 
 PROTECTIONS = [
-    Protection(neighbours, most, person)  # type: ignore[arg-type]
+    Protection(neighbours, most, person)
     for person, most, neighbours in product((None, "who"), (1, 2, 3), ("add-remove", "replace-one"))
 ]

@@ -56,7 +56,7 @@ def files(case: str) -> tuple[pa.Table, pa.Table]:
     who, a = ["u", "v", "v", "w"], [1, 2, 2, 0]
     one = [("t", 0)] * 3 if "persons" in case else [("t", 0)]
     other = [("t", 3)] * 3 if "replaced" in case else []
-    return tuple(  # type: ignore[return-value]
+    return tuple(
         pa.table({"who": who + [p for p, _ in more], "a": pa.array(a + [v for _, v in more], pa.int64())})
         for more in (one, other)
     )

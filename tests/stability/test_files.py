@@ -224,7 +224,7 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(histogram, "_count_bucket", lambda most, *rest: count_bucket(most + 1, *rest))
     elif fault == "the bound is forgotten":
         made = plan.grid
-        plan = replace(plan, grid=replace(made, sensitivity_squared=made.sensitivity_squared // 4))  # type: ignore[type-var]
+        plan = replace(plan, grid=replace(made, sensitivity_squared=made.sensitivity_squared // 4))
     else:
         positions = Layout.positions
 

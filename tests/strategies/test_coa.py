@@ -55,14 +55,14 @@ def test_agrees_with_a_slow_independent_solve(rank: int) -> None:
     ids=["prefix", "all ranges", "random ranges", "related", "discrete"],
 )
 def test_certified_optima_of_the_peers_table(workload: object, expected: float) -> None:
-    best = coa(workload.gram())  # type: ignore[attr-defined]
+    best = coa(workload.gram())
     assert best.solve is not None
     assert best.solve.stop == "converged"
     assert best.gap <= 1e-6
     assert best.workload_cost == pytest.approx(expected, rel=1.1e-6)
     assert best.l2_sensitivity == pytest.approx(1.0, abs=1e-9)
     assert best.lower_bound <= expected * (1 + 1e-8)
-    assert best.cost(workload.gram()) == pytest.approx(best.workload_cost, rel=1e-6)  # type: ignore[attr-defined]
+    assert best.cost(workload.gram()) == pytest.approx(best.workload_cost, rel=1e-6)
 
 
 def test_a_tighter_gap_is_reachable() -> None:
@@ -223,7 +223,7 @@ def test_bad_options() -> None:
     with pytest.raises(InvalidInput, match="tolerance"):
         coa(np.eye(2), tolerance=0)
     with pytest.raises(InvalidInput, match="method"):
-        coa(np.eye(2), method="magic")  # type: ignore[arg-type]
+        coa(np.eye(2), method="magic")
     for method in ("dual", "newton"):
         with pytest.raises(InvalidInput, match="start"):
             coa(np.eye(2), start=np.array([1.0]), method=method)

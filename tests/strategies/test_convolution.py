@@ -237,8 +237,8 @@ def test_predicted_costs_are_what_is_published() -> None:
         assert total == pytest.approx(strategy.workload_cost, rel=1e-9)
     one = filtered(GROUPS, "hour", [polynomial(0.8, 12)], ("sex",))
     root = square_root(one)
-    total = 2 * float((deviations(root.kernel, filters_of(one)[0]) ** 2).sum())
-    assert total == pytest.approx(root.workload_cost, rel=1e-9)
+    cost = 2 * float((deviations(root.kernel, filters_of(one)[0]) ** 2).sum())
+    assert cost == pytest.approx(root.workload_cost, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -84,8 +84,8 @@ def test_relative_error_weights_small_queries_more() -> None:
     absolute, relative = eigen_design(workload), eigen_design(workload, relative=True)
 
     def variances(strategy: object) -> np.ndarray:
-        a = strategy.matrix()  # type: ignore[attr-defined]
-        spread = workload.rows(slice(None)) @ np.linalg.pinv(a / strategy.l2_sensitivity)  # type: ignore[attr-defined]
+        a = strategy.matrix()
+        spread = workload.rows(slice(None)) @ np.linalg.pinv(a / strategy.l2_sensitivity)
         return (spread**2).sum(axis=1)
 
     assert variances(relative)[0] < variances(absolute)[0]
@@ -149,4 +149,4 @@ def test_figures_of_the_paper_at_2048_cells() -> None:
 )
 def test_refusals(options: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
-        eigen_design(prefix(4).gram(), **options)  # type: ignore[arg-type]
+        eigen_design(prefix(4).gram(), **options)

@@ -91,7 +91,7 @@ def test_without_noise_answers_are_true_and_predicted_cost_is_kept(workload: Wor
 def test_sensitivity_against_every_pair_of_neighbours(neighbours: str, most: int, name: str) -> None:
     for workload in (prefix(4), explicit(np.array([[1, -1, 0, 2], [0, 3, 0, -1]])), marginals((2, 2), (0, 1))):
         strategy = BUILD[name](workload)
-        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)  # type: ignore[arg-type]
+        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
         rows = np.concatenate(list(grid.row_blocks())).astype(object)
         base = grid.base.dense().astype(np.int64).astype(object)
         mixing = grid.mixing.astype(object)

@@ -90,6 +90,6 @@ def test_bounds_by_hand() -> None:
 @pytest.mark.parametrize("options", [{"norm": "l3"}, {"gamma": -1.0}, {"gamma": np.inf}, {"inner": 2}])
 def test_refusals(options: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
-        low_rank(GRAM, **options)  # type: ignore[arg-type]
+        low_rank(GRAM, **options)
     with pytest.raises(InvalidInput):
         low_rank(np.zeros((2, 2)))

@@ -67,7 +67,7 @@ def test_no_optimiser_needs_more_memory_than_it_states(name: str) -> None:
         OPTIMISERS[name](gram, **({"max_iterations": 5} if name in ("low_rank",) else {}))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        stated = effort(gram, name).memory_bytes  # type: ignore[arg-type]
+        stated = effort(gram, name).memory_bytes
         assert peak <= stated
         assert stated <= 6 * peak
 
@@ -94,13 +94,13 @@ def test_order_of_costs(problem: str) -> None:
     workload = PROBLEMS[problem]
     strategies = [coa(workload), eigen_design(workload), identity(workload.shape[1], workload)]
     costs = [s.workload_cost for s in strategies]
-    assert costs[0] <= costs[1] * (1 + 1e-6)  # type: ignore[operator]
-    assert costs[1] <= costs[2] * (1 + 1e-6)  # type: ignore[operator]
+    assert costs[0] <= costs[1] * (1 + 1e-6)
+    assert costs[1] <= costs[2] * (1 + 1e-6)
     assert best(strategies) is strategies[0]
     table = candidates(strategies, workload)
     assert table[0].gap is not None
     assert table[0].gap <= 1e-6
-    assert table[2].rmse(workload.shape[0], 2.0) == pytest.approx(2 * np.sqrt(costs[2] / workload.shape[0]))  # type: ignore[operator]
+    assert table[2].rmse(workload.shape[0], 2.0) == pytest.approx(2 * np.sqrt(costs[2] / workload.shape[0]))
 
 
 @pytest.mark.parametrize("name", ["coa", "eigen", "low_rank"])

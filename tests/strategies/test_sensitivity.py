@@ -110,7 +110,7 @@ def test_grids_carry_the_sensitivity_of_their_rows(name: str) -> None:
     strategy, workload = LATTICES[name]
     for neighbours, most in EVERY:
         grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
-        rows = np.concatenate(list(grid.row_blocks()))  # type: ignore[union-attr]
+        rows = np.concatenate(list(grid.row_blocks()))
         if grid.norm == "l1":
             assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=1) ** 2
         else:
@@ -176,7 +176,7 @@ def test_characters() -> None:
     assert strategy.characters is not None
     for neighbours, most in EVERY:
         grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
-        rows = grid.weights[:, None] * Hadamard(len(grid.axes)).dense()[grid.characters]  # type: ignore[union-attr]
+        rows = grid.weights[:, None] * Hadamard(len(grid.axes)).dense()[grid.characters]
         assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=2)
 
 
@@ -214,7 +214,7 @@ def test_dawa_totals() -> None:
 @pytest.mark.parametrize("make", [convolution, square_root])
 def test_real_filters(make: object) -> None:
     workload = filtered(3, "x0", [running_sum(3) if make is convolution else exponential(0.7, 3)])
-    strategy = make(workload)  # type: ignore[operator]
+    strategy = make(workload)
     for neighbours, most in EVERY:
         grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
         assert isinstance(grid, KernelGrid)
@@ -227,5 +227,5 @@ def test_weighted_predicates() -> None:
     strategy = Strategy("direct", workload.unweighted, norm="l1", direct=True)
     for neighbours, most in EVERY:
         grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
-        rows = np.concatenate(list(grid.row_blocks()))  # type: ignore[union-attr]
+        rows = np.concatenate(list(grid.row_blocks()))
         assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=1) ** 2

@@ -32,8 +32,8 @@ def test_smooth_maximum_is_above_the_true_one_by_at_most_the_accuracy() -> None:
 @pytest.mark.parametrize("workload", [all_ranges(32), prefix(32), related(32, 40, 8)], ids=["ranges", "prefix", "related"])
 def test_between_the_optimum_and_identity(workload: object) -> None:
     seen: list[Step] = []
-    found = smoothing(workload, on_step=seen.append)  # type: ignore[arg-type]
-    gram = workload.gram()  # type: ignore[attr-defined]
+    found = smoothing(workload, on_step=seen.append)
+    gram = workload.gram()
     assert coa(gram).lower_bound <= found.workload_cost < np.trace(gram)
     assert found.cost(gram) == pytest.approx(found.workload_cost, rel=1e-6)
     assert found.workload_cost < 1.15 * coa(gram).workload_cost

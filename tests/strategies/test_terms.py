@@ -120,14 +120,14 @@ def test_cost_is_the_dense_optimum(case: str) -> None:
     workload, strategy = CASES[case]
     best = coa(workload, tolerance=1e-9)
     if strategy.name == "residual":
-        assert best.workload_cost < strategy.workload_cost < 1.15 * best.workload_cost  # type: ignore[operator]
-        assert strategy.lower_bound <= best.workload_cost  # type: ignore[operator]
-        assert strategy.cost(workload) <= strategy.workload_cost * (1 + 1e-9)  # type: ignore[operator]
+        assert best.workload_cost < strategy.workload_cost < 1.15 * best.workload_cost
+        assert strategy.lower_bound <= best.workload_cost
+        assert strategy.cost(workload) <= strategy.workload_cost * (1 + 1e-9)
         return
     assert strategy.workload_cost == pytest.approx(best.workload_cost, rel=3e-9)
     assert strategy.cost(workload) == pytest.approx(strategy.workload_cost, rel=5e-9)  # completing rows: 2^-30 a factor
     assert strategy.lower_bound == pytest.approx(best.lower_bound, rel=3e-9)
-    assert strategy.lower_bound <= strategy.workload_cost  # type: ignore[operator]
+    assert strategy.lower_bound <= strategy.workload_cost
     assert strategy.l2_sensitivity == pytest.approx(strategy.operator.l2_sensitivity)
 
 
@@ -154,7 +154,7 @@ def test_without_noise_answers_are_true_and_errors_as_predicted(case: str) -> No
 def test_sensitivity_against_neighbouring_histograms(neighbours: str, most: int, case: str) -> None:
     """z of random histograms and their neighbours, by moving records about; the bound holds and is nearly reached."""
     workload, strategy = CASES[case]
-    grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)  # type: ignore[arg-type]
+    grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
     assert isinstance(grid, TermGrid)
     cells = workload.shape[1]
     state = np.random.default_rng(3)
@@ -202,7 +202,7 @@ def test_the_least_largest_error_is_certified(shape: tuple[int, ...]) -> None:
     assert largest(found) == pytest.approx(found.solve.history[-1].objective)
     totals = marginal_optimum(workload)
     assert largest(found) < largest(totals)
-    assert found.workload_cost > totals.workload_cost  # type: ignore[operator]
+    assert found.workload_cost > totals.workload_cost
     if workload.shape[1] < 100:
         assert found.cost(workload) == pytest.approx(found.workload_cost)
         spread = workload.operator.dense() @ np.linalg.pinv(found.matrix())
@@ -268,7 +268,7 @@ def test_domains_that_can_never_be_written_down() -> None:
     assert table["identity"].worst == pytest.approx(1e8)
     assert table["gaussian"].worst == pytest.approx(np.sqrt(153))
     assert table["marginals"].gap == pytest.approx(0, abs=1e-11)
-    assert min(row.cost for row in table.values()) == strategy.workload_cost  # type: ignore[type-var]
+    assert min(row.cost for row in table.values()) == strategy.workload_cost
     assert effort(workload, "marginals").memory_bytes < 2**24
     assert considered("auto", "l2", workload) == ("marginals", "fourier", "datacube", "identity", "gaussian")
 
@@ -351,7 +351,7 @@ def test_large_products_cost_seconds() -> None:
     strategy = kronecker(workload)
     assert strategy.workload_cost == pytest.approx(
         coa(all_ranges(64)).workload_cost * coa(all_ranges(48)).workload_cost,
-        rel=1e-5,  # type: ignore[operator]
+        rel=1e-5,
     )
     grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermGrid)
