@@ -96,7 +96,7 @@ class Documents:
         except (ValueError, RecursionError):
             raise StoreError(f"{name!r} in the store {self.location} is not readable JSON: it was altered") from None
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise StoreError(f"{name!r} in the store {self.location} could not be read: {reason(error)}") from None
+            raise StoreError(f"{name!r} in the store {self.location} could not be read: {reason(error)}; {AGAIN}") from None
         if not isinstance(loaded, dict):
             raise self.altered(name)
         digest = loaded.pop(SEAL, None)
@@ -116,7 +116,9 @@ class Documents:
         except FileNotFoundError:
             return False
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise StoreError(f"the store {self.location} could not be asked for {name!r}: {reason(error)}") from None
+            raise StoreError(
+                f"the store {self.location} could not be asked for {name!r}: {reason(error)}; {AGAIN}"
+            ) from None
         return True
 
     def delete(self, name: str, *, first: str = "") -> None:
@@ -161,7 +163,9 @@ class Documents:
                 with suppress(PermissionError):  # what others own was there before
                     _sync_path(folder)
         except OSError as error:
-            raise StoreError(f"{name!r} could not be synced to the disk of {self.location}: {error.strerror}") from None
+            raise StoreError(
+                f"{name!r} could not be synced to the disk of {self.location}: {error.strerror}; {AGAIN}"
+            ) from None
 
     def _put(self, name: str, data: Any, **options: Any) -> None:
         try:
@@ -169,7 +173,9 @@ class Documents:
         except (FileExistsError, obstore.exceptions.AlreadyExistsError):
             raise
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise StoreError(f"{name!r} could not be written to the store {self.location}: {reason(error)}") from None
+            raise StoreError(
+                f"{name!r} could not be written to the store {self.location}: {reason(error)}; {AGAIN}"
+            ) from None
 
 
 def reached(url: str, *, briefly: bool = False) -> Any:
@@ -197,7 +203,7 @@ def _draft(path: Path, data: bytes, *, lasting: bool) -> Iterator[Path]:
     except FileExistsError:
         raise
     except OSError as error:
-        raise StoreError(f"{path} could not be written: {error.strerror}") from None
+        raise StoreError(f"{path} could not be written: {error.strerror}; {AGAIN}") from None
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
@@ -246,7 +252,7 @@ def _remove(path: Path, first: str) -> None:
         pass
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
-            raise StoreError(f"{path} could not be removed: {error.strerror}") from None
+            raise StoreError(f"{path} could not be removed: {error.strerror}; {AGAIN}") from None
 
 
 def _sync_path(path: Path) -> None:
@@ -258,6 +264,10 @@ def _sync_path(path: Path) -> None:
             raise
     finally:
         os.close(opened)
+
+
+AGAIN = "mend that and run again: nothing is charged twice"
+"""What helps when the disk or the object store failed."""
 
 
 def reason(error: Exception) -> str:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 
 class DpdistError(Exception):
-    """Base of all errors that dpdist raises on purpose."""
+    """Base of all errors that dpdist raises on purpose. As text they are one line, whatever the names in them hold."""
+
+    def __str__(self) -> str:
+        line = " ".join(self.told().split())
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+    def told(self) -> str:
+        """What was found, what is allowed, what to do."""
+        return super().__str__()
 
 
 class InvalidSpec(DpdistError):
@@ -26,7 +34,7 @@ class UnknownValue(DpdistError):
         super().__init__(attribute, source, ordered)
         self.attribute, self.source, self.ordered = attribute, source, ordered
 
-    def __str__(self) -> str:
+    def told(self) -> str:
         choices = "'outside: clip' or 'outside: drop'" if self.ordered else "'outside: drop'"
         return (
             f"{self.source} holds values of {self.attribute!r} outside its declared domain; "
@@ -53,11 +61,12 @@ class BudgetExceeded(LedgerError):
         super().__init__(dataset, asked, left, unit)
         self.dataset, self.asked, self.left, self.unit = dataset, asked, left, unit
 
-    def __str__(self) -> str:
+    def told(self) -> str:
         return (
             f"budget of {self.dataset!r}: a charge of {self.unit}={self.asked:.6g} was refused, "
             f"{self.unit}={self.left:.6g} is left; "
-            "lower the release's budget or wait for the next period. Nothing was drawn and nothing was spent"
+            "lower the release's budget, wait for the next period if the cap has periods, or have the cap's owner raise it "
+            f"('dpdist ledger cap {self.dataset} --why ...'). Nothing was drawn and nothing was spent"
         )
 
 
@@ -68,7 +77,7 @@ class ReleaseConflict(LedgerError):
         super().__init__(release, what)
         self.release, self.what = release, what
 
-    def __str__(self) -> str:
+    def told(self) -> str:
         return (
             f"release {self.release!r} is already bound to another {self.what}; the same id may never be used for "
             "different data or queries: choose a new release id (it is a new charge)"
@@ -90,7 +99,7 @@ class OutOfMemory(DpdistError):
         super().__init__(stage, needed_bytes, limit_bytes, cure)
         self.stage, self.needed_bytes, self.limit_bytes, self.cure = stage, needed_bytes, limit_bytes, cure
 
-    def __str__(self) -> str:
+    def told(self) -> str:
         gib = 2.0**30
         return f"{self.stage} needs {self.needed_bytes / gib:.2f} GiB, {self.limit_bytes / gib:.2f} GiB allowed: {self.cure}"
 

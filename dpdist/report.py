@@ -247,7 +247,7 @@ def certificate_of(folder: Path) -> dict[str, Any]:
     try:
         text = (folder / CERTIFICATE).read_text(encoding="utf-8")
     except (OSError, ValueError):
-        raise StoreError(f"{folder} holds no published release (release.json is missing or unreadable)") from None
+        raise _no_release(folder) from None
     certificate = read_certificate(text, folder)
     if certificate["files"] != _digests(folder):
         raise StoreError(f"{folder}: published files were altered; move the folder away and run the release again")
@@ -265,8 +265,15 @@ def read_certificate(text: str | bytes, where: Path | str) -> dict[str, Any]:
         certificate = None
     whole = isinstance(certificate, dict) and isinstance(certificate.get("files"), dict)
     if not whole or not re.fullmatch(RELEASE_ID, str(certificate.get("release"))):
-        raise StoreError(f"{where} holds no published release (release.json is missing or unreadable)")
+        raise _no_release(where)
     return dict(certificate)
+
+
+def _no_release(where: Path | str) -> StoreError:
+    return StoreError(
+        f"{where} holds no published release (release.json is missing or unreadable); give the folder, the URL, or beside the folder "
+        "'releases' the id of one"
+    )
 
 
 def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dict[str, Any]], int]:

@@ -417,7 +417,8 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
         planned = plan(context, other)
         if not isinstance(planned.grid, Grid | TermGrid):
             raise InvalidInput(
-                f"release {other.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others"
+                f"release {other.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others; leave it "
+                "out of 'consistent_with'"
             )
         stored = committed_measurement(context.store, receipt)
         if stored.facts["grid"] != planned.grid.digest or stored.facts["scale"] != planned.noise.scale:
@@ -431,7 +432,8 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
             )
         if other.source.digest != records or not same:
             raise InvalidInput(
-                f"release {other.release!r} was made from other records; only releases of the same can be combined"
+                f"release {other.release!r} was made from other records; only releases of the same can be combined: leave it out "
+                "of 'consistent_with'"
             )
         out.append((planned, stored))
     return tuple(out)

@@ -30,7 +30,7 @@ import zarr.storage
 from numpy.typing import NDArray
 
 from dpdist import leases
-from dpdist.documents import Documents, reached, reason, seal
+from dpdist.documents import AGAIN, Documents, reached, reason, seal
 from dpdist.errors import StoreError
 from dpdist.leases import RECORD, Lease
 from dpdist.sizes import SIZES, Sizes
@@ -164,7 +164,7 @@ class Store(Documents):
                 fill_value=0,
             )
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise StoreError(f"array {plan.name!r} could not be begun: {reason(error)}") from None
+            raise StoreError(f"array {plan.name!r} could not be begun: {reason(error)}; {AGAIN}") from None
 
     def write_shard(self, plan: ArrayPlan, shard: int, block: Array) -> str:
         """Write one whole shard; returns its digest.
@@ -181,7 +181,7 @@ class Store(Documents):
         try:
             zarr.open_array(self._zarr(plan), mode="r+")[start:stop] = block
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise StoreError(f"array {plan.name!r}: shard {shard} could not be written: {reason(error)}") from None
+            raise StoreError(f"array {plan.name!r}: shard {shard} could not be written: {reason(error)}; {AGAIN}") from None
         return _sha256(block)
 
     def finish(self, plan: ArrayPlan, shard_digests: Sequence[str], facts: dict[str, Any] | None = None) -> StoredArray:
@@ -307,7 +307,9 @@ class Store(Documents):
         except FileNotFoundError:
             raise StoreError(f"{name!r} is not in the store {self.location}; run again") from None
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise StoreError(f"{name!r} could not be read from the store {self.location}: {reason(error)}") from None
+            raise StoreError(
+                f"{name!r} could not be read from the store {self.location}: {reason(error)}; {AGAIN}"
+            ) from None
         block: Array = np.frombuffer(data, dtype=dtype)
         if block.size != int(np.prod(shape, dtype=np.int64)) or _sha256(block) != digest:
             raise StoreError(f"{name!r} in the store {self.location} was truncated or altered; run again")
@@ -379,17 +381,24 @@ def upload(folder: Path, url: str, *, last: str) -> None:
 
 
 def download(url: str, folder: Path) -> None:
-    """Copy everything below a URL into a new folder. Raises: StoreError when there is nothing."""
+    """Copy everything below a URL into a new folder. Raises: StoreError when there is nothing, or a name leads out of it."""
     source = reached(url)
     folder.mkdir(parents=True)
-    paths = [entry["path"] for page in obstore.list(source) for entry in page]
-    if not paths:
-        raise StoreError(f"there is nothing at {url}")
-    for path in paths:
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        with (folder / path).open("wb") as file:
-            for part in obstore.get(source, path).stream():
-                file.write(bytes(part))
+    try:
+        paths = [entry["path"] for page in obstore.list(source) for entry in page]
+        if not paths:
+            raise StoreError(f"there is nothing at {url}; give the URL of a published release")
+        for path in paths:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            with (folder / path).open("wb") as file:
+                for part in obstore.get(source, path).stream():
+                    file.write(bytes(part))
+    except obstore.exceptions.InvalidPathError:
+        raise StoreError(
+            f"{url} holds an object whose name is no path below it; remove it: a release has none such"
+        ) from None
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _unusable(url, "copied", error) from None
 
 
 def first_at(url: str) -> str | None:

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -120,10 +120,10 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
 def run(spec: SpecPath, period: Period = None, engine_address: EngineAddress = None, as_json: Json = False) -> None:
     """Publish a release. Running it again publishes the same bytes and charges nothing."""
     home = stages.state_folder()
-    _running[:] = [load(spec, period=_day(period)).release]
+    release = load(spec, period=_day(period)).release
     keys.load(home)
     started = time.monotonic()
-    with _progress() as tell:
+    with _state_noted(release), _progress() as tell:
         tell("start", "starting the embedded flow server")
         children.end_with_this_process()
         from flows.release import watched
@@ -381,34 +381,34 @@ def main() -> None:
 
 def _told(error: Exception) -> str:
     """The error in one line: dpdist's own words, or the kind of another one without its text, which may quote records."""
+    state = "".join(f". {note}" for note in getattr(error, "__notes__", []) if note in (UNCHARGED, CHARGED))
     if isinstance(error, DpdistError):
-        state = _state_of_running() if isinstance(error, EngineError | TaskFailed) else ""
-        return " ".join(str(error).split()) + state
-    module = type(error).__module__.partition(".")[0]
-    if module in ("prefect", "httpx", "httpcore") and "Connect" in f"{type(error).__name__}{type(error.__cause__).__name__}":
-        api = os.environ.get("PREFECT_API_URL", "of this machine")
-        return f"the Prefect server {api} does not answer; start it, or unset PREFECT_API_URL{_state_of_running()}"
+        return f"{error}{state}"
     where = traceback.extract_tb(error.__traceback__)[-1]
     kind = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"
-    return f"{kind}; run again with 'dpdist --debug' to see it{_state_of_running()}"
+    return f"{kind}; run again with 'dpdist --debug' to see it{state}"
 
 
-def _state_of_running() -> str:
-    """What the ledger says about the release of this command, for the end of an error's line; empty when it cannot say."""
-    if not _running:
-        return ""
+UNCHARGED = "Nothing was charged"
+CHARGED = "The release is charged: run the same command again, nothing more is charged"
+
+
+@contextmanager
+def _state_noted(release: str) -> Iterator[None]:
+    """Errors of the block that do not say how the release stands get a note of what the ledger says then, if it can."""
     try:
-        with opened(stages.state_folder()) as book:
-            receipt = book.receipt(_running[-1])
-    except Exception:  # noqa: BLE001 - the first error is the one to tell
-        return ""
-    if receipt is None or receipt.state == "aborted":
-        return ". Nothing was charged"
-    return ". The release is charged: run the same command again, nothing more is charged"
+        yield
+    except Exception as error:
+        if not isinstance(error, DpdistError) or isinstance(error, EngineError | TaskFailed):
+            with suppress(Exception):  # the first error is the one to tell
+                error.add_note(_state_of(release))
+        raise
 
 
-_running: list[str] = []
-"""The release that this process runs."""
+def _state_of(release: str) -> str:
+    with opened(stages.state_folder()) as book:
+        receipt = book.receipt(release)
+    return UNCHARGED if receipt is None or receipt.state == "aborted" else CHARGED
 
 
 COUNTED = re.compile(r"([\d,]+) of ([\d,]+) ")

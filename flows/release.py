@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import datetime
 import logging
+import os
+import re
 import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -230,17 +232,26 @@ def _without_server(watch: _Watch, error: Exception) -> stages.Release:
     if watch.done is not None:
         watch.progress("publish", f"published; the flow server went away before it noted that ({type(error).__name__})")
         return watch.done
-    cause: BaseException | None = error
-    while cause is not None:
+    causes = list(_causes(error))
+    for cause in causes:
         if isinstance(cause, DpdistError):
             raise cause
-        cause = cause.__cause__ or cause.__context__
-    if not isinstance(error, httpx.HTTPError | PrefectException):
+    lost = next((cause for cause in causes if isinstance(cause, httpx.HTTPError | PrefectException)), None)
+    if lost is None:
         raise error
-    raise EngineError(
-        f"the flow server went away ({type(error).__name__}); if the release was charged, it stays so: run the same command again "
-        "to go on where it stopped, with the same noise"
-    ) from error
+    if told.served():
+        api = re.sub("//[^/]*@", "//", os.environ["PREFECT_API_URL"])
+        what = f"the Prefect server {api} does not answer ({type(lost).__name__}); start it, or unset PREFECT_API_URL, and"
+    else:
+        what = f"the flow server went away ({type(lost).__name__});"
+    raise EngineError(f"{what} run the same command again: it goes on where it stopped, with the same noise") from error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, its cause, the cause of that, ...: Prefect wraps errors of its client."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 @flow(name="release", validate_parameters=False, persist_result=False)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dpdist.privacy import keys
 from flows import settings
 from tests import HANGS, small
 from tests.ports import HeldPort
@@ -189,3 +190,15 @@ def test_a_prefect_server_keeps_the_run_and_its_progress(place: Path) -> None:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait(timeout=HANGS)
         port.release()
+
+
+def test_a_prefect_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    small.write(tmp_path / "data")
+    home, api = tmp_path / "home", "http://name:secret@127.0.0.1:1/api"
+    keys.initialise(home)
+    ran = dpdist("run", "data/release.yaml", home=home, cwd=tmp_path, PREFECT_API_URL=api)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[1:] == [
+        "error: the Prefect server http://127.0.0.1:1/api does not answer (ConnectError); start it, or unset PREFECT_API_URL, and run the "
+        "same command again: it goes on where it stopped, with the same noise. Nothing was charged"
+    ]

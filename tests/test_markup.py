@@ -44,8 +44,11 @@ def test_texts_for_spreadsheets_lose_nothing() -> None:
 
 
 def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command line tells about an error of the run of small-1."""
+
     def fails() -> Any:
-        raise error
+        with cli._state_noted("small-1"):
+            raise error
 
     monkeypatch.setattr(cli, "app", fails)
     monkeypatch.delenv("DPDIST_DEBUG", raising=False)
@@ -61,7 +64,6 @@ def test_any_error_is_one_line_with_the_state_of_the_release(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = small.write(home.parent / "data")
-    monkeypatch.setattr(cli, "_running", ["small-1"])
     text = ended(ZeroDivisionError("KNOWN"), monkeypatch, capsys)
     assert "ZeroDivisionError at test_markup.py:" in text
     assert "KNOWN" not in text
@@ -84,15 +86,3 @@ def test_debug_keeps_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPDIST_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         cli.main()
-
-
-def test_a_prefect_server_that_does_not_answer_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    httpx = pytest.importorskip("httpx")
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
-    monkeypatch.setattr(cli, "_running", [])
-    with pytest.raises(httpx.ConnectError) as refused:
-        httpx.get("http://127.0.0.1:1/api")
-    text = ended(refused.value, monkeypatch, capsys)
-    assert "the Prefect server http://127.0.0.1:1/api does not answer; start it, or unset PREFECT_API_URL" in text

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 import scipy.sparse
 import zarr
 
-from dpdist import report, stages
+from dpdist import report, stages, store
 from dpdist.errors import InvalidSpec, LedgerError, OutOfMemory, StoreError
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
@@ -281,3 +282,18 @@ def test_a_page_draws_the_first_groups_only(home: Path, monkeypatch: pytest.Monk
     text = (Path(run(path, home).folder) / "index.html").read_text()
     assert text.count("<svg") == 3 + 1  # and the budget
     assert text.count("<section") == 7  # every group is named
+
+
+@pytest.mark.parametrize("name", ["%2E%2E/%2E%2E/outside", "%2E%2E", "a/%2E/b", "/outside"])
+def test_names_of_objects_that_are_no_paths_are_refused(tmp_path: Path, s3: str, name: str) -> None:
+    """Whoever may write to the bucket chooses the names; nothing is written outside of the copy."""
+    url = f"{os.environ['AWS_ENDPOINT']}/{s3.removeprefix('s3://')}/strange-{len(name)}/{name}"
+    urllib.request.urlopen(urllib.request.Request(url, b"x", method="PUT")).close()
+    with pytest.raises(StoreError, match="holds an object whose name is no path below it; remove it"):
+        store.download(f"{s3}/strange-{len(name)}", tmp_path / "deep" / "copy")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_bucket_that_is_not_there_is_told(tmp_path: Path, s3: str) -> None:
+    with pytest.raises(StoreError, match=r"cannot be copied \(\w+\); check the bucket, its credentials and rights"):
+        store.download(f"{s3}-other/release", tmp_path / "copy")

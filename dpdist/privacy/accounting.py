@@ -133,7 +133,7 @@ class Cap:
 
     def __post_init__(self) -> None:
         if (self.rho is None) == (self.epsilon is None):
-            raise InvalidInput("a budget is either rho, or epsilon and delta")
+            raise InvalidInput("a budget is either rho, or epsilon with or without delta; give one of them")
         if self.per not in ("total", "day", "week", "month"):
             raise InvalidInput(f"a budget is renewed per 'day', 'week' or 'month', or is a 'total'; found {self.per!r}")
         _positive("rho" if self.rho is not None else "epsilon", self.rho if self.rho is not None else self.epsilon)
@@ -311,7 +311,7 @@ def _rounded_down(rho: float, epsilon: float, delta: float) -> Fraction:
     exact = Fraction(math.floor(rho * RHO_DENOMINATOR), RHO_DENOMINATOR)
     if exact <= 0:
         raise InvalidInput(
-            f"epsilon={epsilon:g} with delta={delta:g} buys less than rho=1e-12: nothing useful can be released"
+            f"epsilon={epsilon:g} with delta={delta:g} buys less than rho=1e-12: nothing useful can be released, raise them"
         )
     return exact
 

@@ -71,7 +71,10 @@ class Replay:
         running = {release for release, known in self.states.items() if known["state"] in ("reserved", "drawing")}
         if kept != running:
             wrong = sorted(kept ^ running)[0]
-            raise LedgerError(f"release {wrong!r}: its salt must be there exactly while it is reserved or drawing")
+            raise LedgerError(
+                f"release {wrong!r}: its salt must be there exactly while it is reserved or drawing; the ledger was altered: "
+                "restore a backup"
+            )
         self._same_releases(connection)
         self._same_accounts(connection)
         self._same_records(connection)

@@ -87,9 +87,11 @@ def dnf(domain: Domain | int, terms: Sequence[Sequence[str]], *, name: str | Non
     attributes = tuple(whole.attributes[axis] for axis in axes)
     wide = [a.name for a in attributes if a.size != 2]
     if wide:
-        raise InvalidInput(f"formulas take attributes of two values, {wide[0]!r} has {whole.attribute(wide[0]).size}")
+        raise InvalidInput(
+            f"formulas take attributes of two values, {wide[0]!r} has {whole.attribute(wide[0]).size}; write predicates"
+        )
     if len(axes) > MOST_BITS:
-        raise InvalidInput(f"a formula takes up to {MOST_BITS} attributes, found {len(axes)}")
+        raise InvalidInput(f"a formula takes up to {MOST_BITS} attributes, found {len(axes)}; split it into several")
     places = tuple(tuple(sorted(axes.index(whole.axis(attribute)) for attribute in term)) for term in terms)
     table = TruthTable(len(axes), tuple(sum(1 << (len(axes) - 1 - place) for place in term) for term in places))
     function = Dyadic(table if table.size > whole.sizes.listed else table.values)
