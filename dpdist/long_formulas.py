@@ -42,7 +42,17 @@ def long_characters(
     farthest = _farthest(store, engine, weights, square, on_done) if moves else None
     deviations = tuple(facts["deviations"])
     kernel = LongKernel(
-        "characters", name, weights.digest, cells, 2.0**-GRID_BITS, square, farthest, axes, (2,) * len(axes), 0, deviations
+        "characters",
+        name,
+        weights.content_digest,
+        cells,
+        2.0**-GRID_BITS,
+        square,
+        farthest,
+        axes,
+        (2,) * len(axes),
+        0,
+        deviations,
     )
     cost = facts["cost"]
     return Strategy("convolution", StoredRows(kernel), cost, cost * (1 - 1e-12), CLOSED_FORM, long=kernel)

@@ -75,7 +75,9 @@ def long_square_root(
     found_once(store, reading, lambda: _find_reading(store, engine, taps, length, reading, on_done))
     square = sum(engine.map(partial(squares_in, store, taps), parts_of(store, n)))
     place, spacing = axes.index(axis), 2.0**-GRID_BITS
-    kernel = LongKernel("past", name, taps.digest, n, spacing, square, None, axes, table, place, (weight * length**2,))
+    kernel = LongKernel(
+        "past", name, taps.content_digest, n, spacing, square, None, axes, table, place, (weight * length**2,)
+    )
     cost = weight**2 * kernel.series * length**2 * math.fsum(part[1] for part in sums)
     return Strategy("square-root", StoredRows(kernel), cost, None, CLOSED_FORM, long=kernel)
 

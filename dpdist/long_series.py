@@ -62,7 +62,7 @@ def long_convolution(
     deviations = tuple(facts["deviations"])
     place = axes.index(axis)
     kernel = LongKernel(
-        "filter", name, taps.digest, size_of(taps), 2.0**-GRID_BITS, square, farthest, axes, table, place, deviations
+        "filter", name, taps.content_digest, size_of(taps), 2.0**-GRID_BITS, square, farthest, axes, table, place, deviations
     )
     cost, lower = (kernel.series * facts[which] for which in ("cost", "lower_bound"))
     return Strategy("convolution", StoredRows(kernel), cost, lower or None, CLOSED_FORM, long=kernel)
@@ -272,7 +272,7 @@ def _exact_around(
 def taps_of(store: Store, kernel: LongKernel) -> StoredArray:
     """A strategy's stored numbers: the very ones it was planned with."""
     taps = store.open(kernel.name)
-    if taps.digest != kernel.digest:
+    if taps.content_digest != kernel.digest:
         raise StoreError(f"the stored strategy {kernel.name!r} was changed since it was planned; run again")
     return taps
 
