@@ -6,10 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from flows import cli
 from tests import HANGS
 
 ROOT = Path(__file__).parents[1]
@@ -92,3 +96,17 @@ def test_the_strict_build_hears_of_broken_links_and_anchors(tmp_path: Path) -> N
     assert "does not contain an anchor '#nowhere'" in done.stderr
     assert "'gone.md'" in done.stderr
     assert "'../out.md'" in done.stderr
+
+
+def test_the_reference_names_every_command_and_option() -> None:
+    text = (ROOT / "docs" / "reference.md").read_text().split("## dpdist", 1)[0]
+    for path, command in _commands(typer.main.get_command(cli.app), "dpdist"):
+        assert f"`{path}" in text, path
+        for option in (name for each in command.params for name in each.opts if name.startswith("--")):
+            assert f"`{option}" in text or f" {option}" in text, f"{path} {option}"
+
+
+def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    yield path, command
+    for name, part in getattr(command, "commands", {}).items():
+        yield from _commands(part, f"{path} {name}")
