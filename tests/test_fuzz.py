@@ -296,7 +296,7 @@ def check_spec(content: bytes) -> None:
 def check_file(name: str, content: bytes, outside: str, person: PersonType | bool | None) -> None:
     domain = Domain(
         (
-            Attribute("age", edges=tuple(range(13)), outside=outside),  # type: ignore[arg-type]
+            Attribute("age", edges=tuple(range(13)), outside=outside),
             Attribute("sex", categories=("f", "m"), outside="error" if outside == "error" else "drop"),
         )
     )
