@@ -16,7 +16,8 @@ import numpy as np
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import OutOfMemory, StoreError
 from dpdist.operators import Dense, Matrix, RowSource, RowsScaled, Sparse, Tall
-from dpdist.operators.tall import BLOCK_BYTES, row_gram
+from dpdist.operators.tall import row_gram
+from dpdist.sizes import SIZES, Sizes
 from dpdist.store import ArrayPlan, Store, StoredArray
 from dpdist.workloads import Block, Workload
 
@@ -26,8 +27,6 @@ WORKER_SHARE = 2
 """A task's arrays take at most this part of a worker's memory."""
 ENTRY_BYTES = 8 + 4 + 8 + 8
 """An entry of V in double and single precision, in the block that is added, and in the row of blocks that is put together."""
-FEWEST_COLUMNS = 256
-"""Blocks of fewer columns are not worth a task."""
 
 
 def gram(store: Store, engine: Engine, workload: Workload, *, on_done: OnDone | None = None) -> Matrix:
@@ -104,7 +103,7 @@ def stored_gram(store: Store, engine: Engine, source: RowSource, name: str, *, o
 
 def _summed(store: Store, engine: Engine, source: RowSource, name: str, on_done: OnDone | None) -> StoredArray:
     m, n = source.shape
-    width = block_columns(n, engine.memory_bytes)
+    width = block_columns(n, engine.memory_bytes, store.sizes)
     edges = [(first, min(first + width, n)) for first in range(0, n, width)]
     pairs = [(left, right) for i, left in enumerate(edges) for right in edges[: i + 1]]
     parts = max(1, min(engine.workers * RANGES_A_WORKER, m * n // store.sizes.gram_entries))
@@ -123,20 +122,20 @@ def _summed(store: Store, engine: Engine, source: RowSource, name: str, on_done:
     return store.finish(plan, digests)
 
 
-def block_columns(n: int, worker_bytes: int) -> int:
+def block_columns(n: int, worker_bytes: int, sizes: Sizes = SIZES) -> int:
     """Columns of a block of V that a worker can hold in both precisions, with its rows of W and the block beside it.
 
     Raises: OutOfMemory when not even a block of some columns fits.
     """
-    allowed = worker_bytes // WORKER_SHARE - 3 * BLOCK_BYTES
-    _fits("a block of the gram W'W", ENTRY_BYTES * min(n, FEWEST_COLUMNS) ** 2, allowed)
+    allowed = worker_bytes // WORKER_SHARE - 3 * sizes.row_block_bytes
+    _fits("a block of the gram W'W", ENTRY_BYTES * min(n, sizes.gram_columns) ** 2, allowed)
     halvings: int = math.floor(math.log2(allowed / ENTRY_BYTES) / 2)
-    return min(n, max(FEWEST_COLUMNS, 1 << halvings))
+    return min(n, max(sizes.gram_columns, 1 << halvings))
 
 
-def task_bytes(n: int, worker_bytes: int) -> int:
+def task_bytes(n: int, worker_bytes: int, sizes: Sizes = SIZES) -> int:
     """What a task of ``stored_gram`` takes."""
-    return ENTRY_BYTES * block_columns(n, worker_bytes) ** 2 + 3 * BLOCK_BYTES
+    return ENTRY_BYTES * block_columns(n, worker_bytes, sizes) ** 2 + 3 * sizes.row_block_bytes
 
 
 def _fits(what: str, needed: int, allowed: int) -> None:
@@ -149,7 +148,7 @@ def _sum_rows(store: Store, source: RowSource, task: _Task) -> None:
         return
     left = slice(*task.left)
     right = None if task.left == task.right else slice(*task.right)
-    store.put(task.name, row_gram(source, task.start, task.stop, left, right))
+    store.put(task.name, row_gram(source, task.start, task.stop, left, right, store.sizes))
 
 
 def _assemble(store: Store, plan: ArrayPlan, work: str, edges: list[tuple[int, int]], parts: int, shard: int) -> str:

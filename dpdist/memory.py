@@ -11,7 +11,6 @@ from dpdist.engine import Engine
 from dpdist.errors import OutOfMemory
 from dpdist.operators import Identity, Tall
 from dpdist.operators.base import ROW_BLOCK_BYTES
-from dpdist.operators.tall import BLOCK_BYTES
 from dpdist.passes import MEMORY_SHARE, SLAB_BYTES
 from dpdist.sizes import SIZES
 from dpdist.strategies.dawa import AdaptiveLattice
@@ -102,7 +101,7 @@ def answer_bytes(workload: Workload, grid: Lattice, worker_bytes: int) -> int:
         return 0
     inverse = int(grid.mixing.nbytes) if isinstance(grid, Grid) else HELD_COPIES * 8 * min(workload.shape[0], 2**22)
     tall = any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors)
-    return 3 * inverse + 3 * ROW_BLOCK_BYTES + (BLOCK_BYTES if tall else 0)
+    return 3 * inverse + 3 * ROW_BLOCK_BYTES + (SIZES.row_block_bytes if tall else 0)
 
 
 def publish_bytes(workload: Workload) -> int:

@@ -19,7 +19,7 @@ from dpdist.errors import InvalidInput, OutOfMemory, StoreError
 from dpdist.gram import block_columns, gram, stored_gram, task_bytes
 from dpdist.operators import Generated, Tall
 from dpdist.operators.tall import row_gram
-from dpdist.sizes import Sizes
+from dpdist.sizes import SIZES, Sizes
 from dpdist.store import Store, zarr_rows
 
 STATE = np.random.default_rng(11)
@@ -56,28 +56,24 @@ def truth(array: Any) -> np.ndarray:
     return exact.T @ exact
 
 
-@pytest.fixture(params=["one block", "many blocks"])
-def _blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "many blocks":
-        monkeypatch.setattr("dpdist.operators.tall.BLOCK_BYTES", 8 * 40 * 97)
-        monkeypatch.setattr("dpdist.operators.tall.FEWEST_ROWS", 8)
+MANY_BLOCKS = Sizes(row_block_bytes=8 * 40 * 97, single_rows=8)
 
 
-@pytest.mark.usefixtures("_blocks")
+@pytest.mark.parametrize("sizes", [SIZES, MANY_BLOCKS], ids=["one block", "many blocks"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_sums_of_whole_numbers_are_exact(kind: str) -> None:
+def test_sums_of_whole_numbers_are_exact(kind: str, sizes: Sizes) -> None:
     array = KINDS[kind]
     expected = truth(array)
-    found = row_gram(Kept(array), 0, array.shape[0])
+    found = row_gram(Kept(array), 0, array.shape[0], sizes=sizes)
     if kind in ("float64", "sparse"):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
     else:
         np.testing.assert_array_equal(found, expected)
     n = array.shape[1]
     left, right = slice(n // 2, n), slice(0, n // 3)
-    part = row_gram(Kept(array), 0, array.shape[0], left, right)
+    part = row_gram(Kept(array), 0, array.shape[0], left, right, sizes)
     np.testing.assert_allclose(part, expected[left, right], rtol=1e-12, atol=1e-12 * np.abs(expected).max())
-    some = row_gram(Kept(array), 7, 200)
+    some = row_gram(Kept(array), 7, 200, sizes=sizes)
     np.testing.assert_allclose(some, truth(array[7:200]), rtol=1e-12, atol=1e-9)
 
 
@@ -98,24 +94,19 @@ def cluster() -> Iterator[engine.Engine]:
         yield started
 
 
-@pytest.mark.parametrize("memory", [2**33, 3 * 2**20])
+@pytest.mark.parametrize("memory", [2**33, 2 * (28 * 16**2 + 3)])
 @pytest.mark.parametrize("kind", ["signs", "float64", "sparse"])
-def test_stored_grams_are_the_same_for_every_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, memory: int
-) -> None:
+def test_stored_grams_are_the_same_for_every_cut(tmp_path: Path, kind: str, memory: int) -> None:
     """Several blocks of V and several ranges of rows, however the memory of a worker cuts them."""
-    monkeypatch.setattr("dpdist.gram.BLOCK_BYTES", 1)
-    monkeypatch.setattr("dpdist.gram.FEWEST_COLUMNS", 16)
-    if memory < 2**30:
-        monkeypatch.setattr("dpdist.gram.WORKER_SHARE", memory // (28 * 16**2))
-        assert block_columns(60, memory) == 16
+    sizes = Sizes(gram_entries=5000, row_block_bytes=1, gram_columns=16)
+    assert block_columns(60, memory, sizes) == (16 if memory < 2**30 else 60)
     some = engine.Engine(workers=3, memory_bytes=memory, threads=1, connect=None, local=True)
     source = Generated(KINDS[kind].shape, partial(made, kind))
-    stored = stored_gram(Store(tmp_path, Sizes(gram_entries=5000)), some, source, "gram")
+    stored = stored_gram(Store(tmp_path, sizes), some, source, "gram")
     expected = truth(KINDS[kind])
     tolerance = 0 if kind == "signs" else 1e-12
     np.testing.assert_allclose(Store(tmp_path).read(stored), expected, rtol=tolerance, atol=tolerance)
-    assert task_bytes(60, memory) < memory or memory < 2**30
+    assert task_bytes(60, memory, sizes) <= memory // 2
 
 
 def test_on_workers_and_resumed(tmp_path: Path, cluster: engine.Engine, monkeypatch: pytest.MonkeyPatch) -> None:

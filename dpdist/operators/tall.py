@@ -14,16 +14,13 @@ import scipy.sparse
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Matrix, Operator
+from dpdist.sizes import SIZES, Sizes
 from dpdist.threads import in_order
 
-BLOCK_BYTES = 128 * 2**20
-"""What a block of rows takes when it is worked on in double precision: in half of it a product reaches 95 % of its rate."""
 EXACT_FLOAT32 = 2**24
 """Whole numbers up to here are exact in single precision, and so are their sums."""
 CACHED_ENTRIES = 2**17
 """What one processor keeps close, double precision."""
-FEWEST_ROWS = 256
-"""Products of fewer rows are not worth their turn in single precision."""
 
 
 class RowSource(Protocol):
@@ -193,14 +190,21 @@ def _norms(block: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     return rows, columns, sums
 
 
-def row_gram(source: RowSource, start: int, stop: int, left: slice = slice(None), right: slice | None = None) -> Matrix:
+def row_gram(
+    source: RowSource,
+    start: int,
+    stop: int,
+    left: slice = slice(None),
+    right: slice | None = None,
+    sizes: Sizes = SIZES,
+) -> Matrix:
     """Sum of B'B over the rows start..stop, (n, n) float64; with ``right`` the block of it at columns left x right.
 
     Whole numbers are multiplied in single precision as long as every sum stays exact there (rows * largest^2 < 2^24), and added
     up in double precision: the result is exact below 2^53. Others are multiplied in double precision.
     """
-    total = _Sum(source.shape[1], left, right)
-    for bounds in _cut(source.shape, start, stop):
+    total = _Sum(source.shape[1], left, right, sizes.single_rows)
+    for bounds in _cut(source.shape, start, stop, sizes.row_block_bytes):
         total.add(_numbers(source, *bounds))
     return total.done()
 
@@ -208,8 +212,8 @@ def row_gram(source: RowSource, start: int, stop: int, left: slice = slice(None)
 class _Sum:
     """B'B of one block of rows after the other; its lower half only where left and right are the same."""
 
-    def __init__(self, columns: int, left: slice, right: slice | None) -> None:
-        self.left, self.right = left, right
+    def __init__(self, columns: int, left: slice, right: slice | None, single_rows: int) -> None:
+        self.left, self.right, self.single_rows = left, right, single_rows
         widths = [len(range(columns)[part]) for part in (left, left if right is None else right)]
         self.total = np.zeros(widths, order="F")
         self.single = np.zeros(widths, dtype=np.float32, order="F")
@@ -223,7 +227,7 @@ class _Sum:
             return
         largest = _largest_whole(block)
         rows = block.shape[0] if largest == 0 else int(EXACT_FLOAT32 // largest**2) if largest is not None else 0
-        if largest is None or rows < FEWEST_ROWS:
+        if largest is None or rows < self.single_rows:
             self.total = self._product(block.astype(np.float64), self.total)
             return
         for first in range(0, block.shape[0], rows):
@@ -281,8 +285,10 @@ def _numbers(source: RowSource, start: int, stop: int) -> Any:
     return block.astype(np.int64) if block.dtype.kind in "bu" else block
 
 
-def _cut(shape: tuple[int, int], start: int, stop: int) -> Iterator[tuple[int, int]]:
+def _cut(
+    shape: tuple[int, int], start: int, stop: int, block_bytes: int = SIZES.row_block_bytes
+) -> Iterator[tuple[int, int]]:
     """Row ranges of a block each, the same whoever cuts."""
-    step = max(1, BLOCK_BYTES // (8 * shape[1]))
+    step = max(1, block_bytes // (8 * shape[1]))
     for first in range(start - start % step, stop, step):
         yield max(first, start), min(first + step, stop)
