@@ -144,20 +144,20 @@ class Documents:
     def sync(self, name: str) -> None:
         """Put everything below a folder on the disk, and every folder on the way to it: it is there after a power loss.
 
-        An object store confirms each write when it is durable.
+        An object store confirms each write when it is durable. What another writer removes meanwhile is its own: a draft, or an
+        attempt that lost.
         Raises: StoreError when the disk refuses; what was written may then be lost.
         """
         if not self.is_local:
             return
         root, top = Path(self.location), Path(self.location, name)
         try:
-            found = list(top.rglob("*"))
-            for _ in in_order(_sync_path, [path for path in found if path.is_file()]):
+            walked = list(os.walk(top, topdown=False))  # folders that vanish are passed over
+            for _ in in_order(_sync_if_there, [Path(folder, name) for folder, _, names in walked for name in names]):
                 pass
-            folders = [path for path in found if path.is_dir()] + [top]
-            for folder in sorted(folders, key=lambda path: -len(path.parts)):
-                _sync_path(folder)
-            for folder in [each for each in top.parents if each.is_relative_to(root)]:
+            for place, _, _ in walked:
+                _sync_if_there(Path(place))
+            for folder in [top, *(each for each in top.parents if each.is_relative_to(root))]:
                 _sync_path(folder)
             for folder in root.parents:
                 with suppress(PermissionError):  # what others own was there before
@@ -253,6 +253,11 @@ def _remove(path: Path, first: str) -> None:
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
             raise StoreError(f"{path} could not be removed: {error.strerror}; {AGAIN}") from None
+
+
+def _sync_if_there(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        _sync_path(path)
 
 
 def _sync_path(path: Path) -> None:
