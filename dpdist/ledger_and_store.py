@@ -112,10 +112,11 @@ def check_drawn_for(stored: StoredArray, receipt: Receipt) -> None:
 def give_back(store: Store, ledger: Ledger, release: str) -> None:
     """Abort a reserved release. Raises: LedgerError when the store holds its measurement, or more than this ledger has charged."""
     check_pair(store, ledger)
-    if store.exists(measurement_name(release)):
+    receipt = ledger.receipt(release)
+    if receipt is not None and receipt.state == "reserved" and store.exists(measurement_name(release)):
         raise LedgerError(
-            f"the store {store.location} holds a measurement of {release!r}: it was drawn, perhaps published, and its charge stays. If "
-            f"the ledger says 'reserved', it was restored from an older backup. {_RESTORE}"
+            f"the store {store.location} holds a measurement of {release!r}: it was drawn, perhaps published, and its charge stays. The "
+            f"ledger says 'reserved': it was restored from an older backup. {_RESTORE}"
         )
     ledger.abort(release)
 
