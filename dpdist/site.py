@@ -13,6 +13,7 @@ import numpy as np
 
 from dpdist import charts, drafts, report
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Budget
 
 MOST_LINES = 4
@@ -150,6 +151,6 @@ def _burndown(budget: Budget) -> dict[str, Any]:
         "period": budget.period,
         "cap": str(budget.cap),
         "releases": budget.releases,
-        "left": course[-1][1] if course else 1.0,
+        "left": float(budget.left / budget.cap.left(Loss(), budget.rule)),
         "chart": report.burndown(course),
     }

@@ -74,9 +74,11 @@ def test_mechanisms(tmp_path: Path) -> None:
     [
         ("gram", "--rows 30000 --columns 128", "| 30,000 | "),
         ("cells", "--cells 18 --records 5000", "of the plain rate"),
-        ("count", "--records 300000", "| dpdist, with digests |"),
-        ("explicit", "--rows 3000 --columns 64 --records 5000", "certified gap"),
-        ("products", "--side 60 --ranges 5 --records 20000", "## 125 boxes over 216,000 cells"),
+        pytest.param("count", "--records 300000", "| dpdist, with digests |", marks=pytest.mark.slow),
+        pytest.param("explicit", "--rows 3000 --columns 64 --records 5000", "certified gap", marks=pytest.mark.slow),
+        pytest.param(
+            "products", "--side 60 --ranges 5 --records 20000", "## 125 boxes over 216,000 cells", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_scale(tmp_path: Path, part: str, options: str, told: str) -> None:

@@ -22,7 +22,7 @@ from tests.ports import HeldPort
 
 
 def dpdist(*arguments: str, home: Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    variables = {**os.environ, "DPDIST_HOME": str(home), "COLUMNS": "200", **environment}
+    variables = {**os.environ, "DPDIST_HOME": str(home), "COLUMNS": "200", "DPDIST_ENGINE": "inline", **environment}
     command = [sys.executable, "-m", "flows.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables, check=False, timeout=HANGS)
 
@@ -53,7 +53,7 @@ def test_the_whole_story(place: Path) -> None:
         assert text in planned.stdout
     assert not (home / "store" / "histograms").exists()
 
-    ran = dpdist("run", spec, home=home, cwd=place)
+    ran = dpdist("run", spec, home=home, cwd=place, DPDIST_ENGINE="")  # on a local Dask cluster
     assert ran.returncode == 0, ran.stderr
     assert "published releases/small-1" in ran.stdout
     assert "charged rho=0.1" in ran.stdout

@@ -167,7 +167,8 @@ def test_large_things_pass_by_the_scheduler(tmp_path: Path, monkeypatch: pytest.
     for item, result in zip((1, 2, 3, 4), [*found, heavy], strict=True):
         np.testing.assert_array_equal(result, array + item)
     assert 0 < max(sizes) < 2**18
-    assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    left = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    assert {path.name for path in left} <= {"lease.json"}  # this process's own, which lives
 
 
 def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("broken", [False, True], ids=["finished", "crashed in the draw"])
+@pytest.mark.parametrize(
+    "broken", [pytest.param(False, id="finished"), pytest.param(True, id="crashed in the draw", marks=pytest.mark.slow)]
+)
 def test_a_real_run_leaves_no_secret(home: Path, broken: bool) -> None:
     """The command with its debug log: Prefect's database and log, Dask's workers, store, ledger, tables, page, traceback."""
     path = small.write(home.parent / "data")
@@ -195,7 +197,14 @@ def told_of_records(content: bytes, home: Path, records: Path) -> list[str]:
     return [text for text in texts if text.encode() in content]
 
 
-@pytest.mark.parametrize("fault", ["none", "ragged", "unknown value"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param("none", marks=pytest.mark.slow),
+        "ragged",
+        pytest.param("unknown value", marks=pytest.mark.slow),
+    ],
+)
 def test_prefect_is_told_nothing_of_the_records(home: Path, fault: str) -> None:
     """Its database (states, logs, artifacts) and the terminal, after success and after failures of reading."""
     path = private_records(home.parent / "data", fault)

@@ -25,7 +25,7 @@ def three(home: Path) -> Path:
     for seed, (release, day) in enumerate([("w1", "2026-11-09"), ("w2", "2026-11-16"), ("w2-revised", "2026-11-16")]):
         data = home.parent / release
         run(small.write(data, table=small.records(seed=seed), release=release, period=day, ledger=ledger), home)
-    run(small.write(home.parent / "other", release="other"), home)
+    run(small.write(home.parent / "other", table=small.records(seed=9), release="other"), home)
     return home
 
 
@@ -33,8 +33,8 @@ def test_site(three: Path) -> None:
     found = site.releases_in(Path("releases"), "weekly")
     assert [one.certificate["release"] for one in found] == ["w1", "w2", "w2-revised"]
     with opened(three) as ledger:
-        folder = site.write("weekly", found, ledger.budgets(), Path("site"))
-        again = site.write("weekly", found, ledger.budgets(), Path("site"))
+        folder = site.write("weekly", found, ledger.budgets(charges=True), Path("site"))
+        again = site.write("weekly", found, ledger.budgets(charges=True), Path("site"))
     assert folder == again
     page = (folder / "index.html").read_text()
     for one in found:

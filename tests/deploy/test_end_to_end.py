@@ -234,7 +234,7 @@ def test_a_run_of_the_deployment_publishes_its_period(
     installation.ask(f"deployments/{deployment['id']}/create_flow_run", {"parameters": {"period": WEEKS[0]}})
     wait_until(lambda: any(told.get("where") for told in hook[1]), "the period")
     with_ledger = Ledger(installation.ledger_url)
-    assert {b.period: list(b.charges) for b in with_ledger.budgets()} == {"2026-W46": ["weekly-2026-11-09"]}
+    assert {b.period: list(b.charges) for b in with_ledger.budgets(charges=True)} == {"2026-W46": ["weekly-2026-11-09"]}
     assert with_ledger.verify().releases == 1
     with_ledger.close()
     check_published(installation, WEEKS[0])

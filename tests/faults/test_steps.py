@@ -95,6 +95,7 @@ def test_a_killed_run_is_finished_with_the_bytes_of_an_undisturbed_one(begun: Be
     finishes_with(begun.expected, begun.path, begun.home)
 
 
+@pytest.mark.slow
 def test_the_command_killed_amid_its_answers_is_finished_by_the_command(begun: Begun) -> None:
     """The real command: Prefect's embedded server, Dask workers, everything killed with it."""
     path, home, expected = begun.path, begun.home, begun.expected

@@ -132,6 +132,7 @@ for draw in (discrete_gaussian, discrete_laplace):
 """
 
 
+@pytest.mark.slow
 def test_the_same_bytes_with_the_compiler_s_optimisation_off() -> None:
     """Integers decide, so neither Numba's optimiser nor the processor's vector units can change a sample."""
     found = []
