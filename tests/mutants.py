@@ -44,7 +44,10 @@ COUNTING, GRID = "tests/properties/test_counting.py", "tests/strategies/test_gri
 TESTS: dict[str, tuple[str, ...]] = {
     "dpdist/privacy/accounting.py": (AMOUNTS, "tests/privacy/test_accounting.py"),
     "dpdist/privacy/keys.py": ("tests/privacy/test_keys.py",),
-    "dpdist/privacy/ledger.py": ("tests/privacy/test_ledger.py", ORDER),
+    **{
+        f"dpdist/privacy/{name}.py": ("tests/privacy/test_ledger.py", "tests/test_ledger_and_store.py", ORDER)
+        for name in ("ledger", "charges", "database", "derived", "migration", "replay")
+    },
     "dpdist/privacy/meaning.py": ("tests/privacy/test_protection.py", CERTIFICATE),
     "dpdist/privacy/noise.py": ("tests/privacy/test_noise.py",),
     "dpdist/privacy/protection.py": ("tests/privacy/test_protection.py",),
