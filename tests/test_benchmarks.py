@@ -73,7 +73,7 @@ def test_mechanisms(tmp_path: Path) -> None:
     ("part", "options", "told"),
     [
         ("gram", "--rows 30000 --columns 128", "| 30,000 | "),
-        ("cells", "--cells 18 --records 5000", "of the plain rate"),
+        pytest.param("cells", "--cells 18 --records 5000", "of the plain rate", marks=pytest.mark.slow),
         pytest.param("count", "--records 300000", "| dpdist, with digests |", marks=pytest.mark.slow),
         pytest.param("explicit", "--rows 3000 --columns 64 --records 5000", "certified gap", marks=pytest.mark.slow),
         pytest.param(

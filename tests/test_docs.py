@@ -23,7 +23,14 @@ PAGES = sorted([ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "guides").glob(
 BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+ALWAYS = ("tutorial", "survey")
+"""Pages whose blocks run in every test run; those of the others are for ``make slow``: each starts a flow server several times."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.stem, marks=[] if page.stem in ALWAYS else [pytest.mark.slow]) for page in PAGES],
+)
 def test_blocks_run(page: Path, tmp_path: Path) -> None:
     """In order, in an empty folder with a state folder of its own."""
     bin_folder = Path(sys.executable).parent
