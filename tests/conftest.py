@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,20 @@ from tests.postgres import Server
 def pytest_xdist_auto_num_workers() -> int:
     """One process for every core that the tests may use."""
     return cores()
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """What a test, or a command that it runs in this process, sets in the environment does not reach the next one."""
+    before = dict(os.environ)
+    yield
+    for name in {*before, *os.environ}:
+        if name == "PYTEST_CURRENT_TEST" or os.environ.get(name) == before.get(name):
+            continue
+        if name in before:
+            os.environ[name] = before[name]
+        else:
+            del os.environ[name]
 
 
 @pytest.fixture
