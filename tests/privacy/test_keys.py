@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import hmac
 import pickle
 from pathlib import Path
 
@@ -98,3 +100,29 @@ def test_a_key_that_is_no_text_is_told_in_one_line(home: Path) -> None:
     (home / "root.key").write_bytes(b"\xff\xfe" * 32)
     with pytest.raises(KeyUnavailable, match="must hold 64 hexadecimal digits"):
         keys.load(home)
+
+
+def hkdf(root: bytes, salt: bytes, information: bytes) -> bytes:
+    """RFC 5869 with SHA-256 and one block of output, written from the RFC."""
+    extracted = hmac.new(salt or bytes(32), root, hashlib.sha256).digest()
+    return hmac.new(extracted, information + b"\x01", hashlib.sha256).digest()
+
+
+def mac(key: bytes, *texts: str) -> str:
+    """HMAC-SHA256 of texts, each behind its length in eight bytes."""
+    content = b"".join(len(text.encode()).to_bytes(8, "big") + text.encode() for text in texts)
+    return hmac.new(key, content, hashlib.sha256).hexdigest()
+
+
+def test_keys_and_commitments_are_what_they_were_derived_as() -> None:
+    """A release in flight, a guard and a finished release are recognised by later versions only if no derivation ever changes."""
+    secret, salt = bytes(range(32)), bytes(range(100, 132))
+    root = keys.Secret(secret)
+    found = keys.release_key(root, salt=salt, release="r", spec_digest="s", histogram_digest="h")
+    assert found.reveal() == hkdf(secret, salt, b"dpdist release key v1\0r\0s\0h")
+    own = hkdf(secret, salt, b"dpdist histogram commitment v1")
+    assert keys.histogram_commitment(root, salt=salt, release="r", histogram_digest="h") == mac(own, "r", "h")
+    lasting = hkdf(secret, b"", b"dpdist commitment v1\0file")
+    assert keys.commitment_key(root, "file").reveal() == lasting
+    assert keys.commitment(root, "file", "a", "bc") == mac(lasting, "a", "bc") != mac(lasting, "ab", "c")
+    assert keys.file_commitments(root, ["a", "é"]) == (mac(lasting, "a"), mac(lasting, "é"))
