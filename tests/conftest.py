@@ -21,11 +21,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
-    """What a test, or a command that it runs in this process, sets in the environment does not reach the next one."""
+    """What a command that a test runs in this process sets in the environment does not reach the next test."""
     before = dict(os.environ)
     yield
     for name in {*before, *os.environ}:
-        if name == "PYTEST_CURRENT_TEST" or os.environ.get(name) == before.get(name):
+        if not name.startswith(("PREFECT_", "DPDIST_")) or os.environ.get(name) == before.get(name):
             continue
         if name in before:
             os.environ[name] = before[name]
