@@ -17,6 +17,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.spec import load
 from dpdist.store import Store, StoredArray
 from tests import small
+from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
 
 SHARD = 3
 """Rows of a shard here: every measurement has several."""
@@ -55,13 +56,6 @@ def run(path: Path, home: Path) -> tuple[stages.Release, dict[str, Any]]:
     return stages.release(context, load(path), step=step), handed
 
 
-PURE: dict[str, Any] = {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
-AGES: dict[str, Any] = {"domain": {"age": {"from": 0, "to": 11}}, "workload": [{"cdf": {"of": "age"}}]}
-SERIES: dict[str, Any] = {"workload": [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}]}
-FORMULAS: dict[str, Any] = {
-    "domain": {name: {"categories": ["no", "yes"]} for name in ("p", "q", "r")},
-    "workload": [{"dnf": {"terms": [["p"], ["q", "r"]]}}],
-}
 CASES: dict[str, dict[str, Any]] = {
     "coa": {},
     "identity": {},

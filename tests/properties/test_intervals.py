@@ -17,19 +17,13 @@ from dpdist.sizes import Sizes
 from dpdist.spec import PostprocessSpec, load
 from dpdist.store import Store
 from tests import small
+from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
 
 NORMAL = float(norm.ppf(0.975))
 LAPLACE = math.log(20) / math.sqrt(2)
 """Half widths of 95 % intervals in standard errors: of a normal, and of one Laplace draw."""
 
-PURE: dict[str, Any] = {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
-AGES: dict[str, Any] = {"domain": {"age": {"from": 0, "to": 11}}, "workload": [{"cdf": {"of": "age"}}]}
 WAYS: dict[str, Any] = {"workload": [{"marginals": {"ways": [1, 2]}}]}
-SERIES: dict[str, Any] = {"workload": [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}]}
-FORMULAS: dict[str, Any] = {
-    "domain": {name: {"categories": ["no", "yes"]} for name in ("p", "q", "r")},
-    "workload": [{"dnf": {"terms": [["p"], ["q", "r"]]}}],
-}
 CASES: dict[str, dict[str, Any]] = {
     "coa": {},
     "identity": {},
