@@ -38,10 +38,10 @@ from distributed import LocalCluster
 from dpdist import engine, histogram, report, stages
 from dpdist.domain import Attribute, Domain
 from dpdist.gram import stored_gram
+from dpdist.limits import cores
 from dpdist.privacy import keys
 from dpdist.spec import ReleaseSpec, load
 from dpdist.store import _CODEC, Store, zarr_rows
-from dpdist.threads import cores
 from dpdist.workloads.basis import column_codes
 
 _T = TypeVar("_T")

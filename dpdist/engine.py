@@ -23,7 +23,7 @@ import numpy as np
 import threadpoolctl
 
 from dpdist.errors import DpdistError, EngineError, OutOfMemory, TaskFailed
-from dpdist.threads import cores
+from dpdist.limits import cores, memory_bytes
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -80,7 +80,7 @@ class Engine:
     @property
     def own_bytes(self) -> int:
         """What the process that runs the flow may use."""
-        return self.memory_bytes * max(1, self.workers) if self._local else _memory_bytes()
+        return self.memory_bytes * max(1, self.workers) if self._local else memory_bytes()
 
     def map(self, function: Callable[[_Item], _T], items: Sequence[_Item], *, on_done: OnDone | None = None) -> list[_T]:
         """function of every item, in order. Finished tasks are released as they complete."""
@@ -285,7 +285,7 @@ def _optimisers(client: Any) -> list[tuple[str, int]]:
     """Workers for heavy computations with their memory: those with the resource ``optimiser``, else all."""
     found = client.scheduler_info(n_workers=-1)["workers"]
     chosen = {address: w for address, w in found.items() if w["resources"].get("optimiser")} or found
-    return [(address, w["memory_limit"] or _memory_bytes()) for address, w in chosen.items()]
+    return [(address, w["memory_limit"] or memory_bytes()) for address, w in chosen.items()]
 
 
 def _has_optimisers(client: Any) -> bool:
@@ -294,7 +294,7 @@ def _has_optimisers(client: Any) -> bool:
 
 def inline() -> Engine:
     """Everything in this process, one task after the other."""
-    return Engine(workers=1, memory_bytes=_memory_bytes(), threads=cores(), connect=None, local=True)
+    return Engine(workers=1, memory_bytes=memory_bytes(), threads=cores(), connect=None, local=True)
 
 
 @contextmanager
@@ -316,11 +316,11 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
             client = stack.enter_context(_reached(address))
             found = client.scheduler_info(n_workers=-1)["workers"].values()
             tasks = sum(w["nthreads"] for w in found)
-            memory = min(((w["memory_limit"] or _memory_bytes()) // w["nthreads"] for w in found), default=_memory_bytes())
+            memory = min(((w["memory_limit"] or memory_bytes()) // w["nthreads"] for w in found), default=memory_bytes())
             yield Engine(workers=max(1, tasks), memory_bytes=memory, threads=1, connect=lambda: client, local=False)
             return
         processes = min(workers or cores(), cores())
-        limit = _memory_bytes() // (processes + 1)
+        limit = memory_bytes() // (processes + 1)
         yield Engine(
             workers=processes,
             memory_bytes=limit,
@@ -401,14 +401,3 @@ def _quiet() -> None:
     names = ["distributed", *(name for name in logging.root.manager.loggerDict if name.startswith("distributed."))]
     for name in names:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-def _memory_bytes() -> int:
-    """Memory of the machine or of its control group, whichever is smaller."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
-            text = file.read().strip()
-        return min(total, int(text)) if text != "max" else total
-    except (OSError, ValueError):
-        return total

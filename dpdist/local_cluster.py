@@ -16,7 +16,7 @@ from typing import Any
 import dask
 from distributed import Client, Nanny, Scheduler, Security, SpecCluster, Worker
 
-from dpdist.threads import cores
+from dpdist.limits import cores
 
 LOOPBACK = "127.0.0.1"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from dpdist import gram, histogram
@@ -9,6 +10,7 @@ from dpdist.columns import COLUMN_BATCH
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import OutOfMemory
+from dpdist.limits import cores
 from dpdist.operators import Identity, Tall
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.passes import MEMORY_SHARE, SLAB_BYTES
@@ -19,7 +21,6 @@ from dpdist.strategies.kernel_grid import LongGrid
 from dpdist.strategies.lattice import Lattice, TableLattice
 from dpdist.strategies.planner import Effort
 from dpdist.strategies.term_grid import TermGrid
-from dpdist.threads import cores
 from dpdist.workloads import Workload
 from dpdist.workloads.basis import SubsetBasis
 
@@ -27,6 +28,8 @@ HELD_COPIES = 6
 """Copies of counts and measurements that measuring and reading hold at once, where they are not worked on shard by shard."""
 SHARD_COPIES = 4
 """Copies of a shard while it is read, changed, hashed and written."""
+SMALL_BYTES = 2**20
+"""What the codecs of one small shard take."""
 TEXT_BYTES = 400
 """What a published row takes while its names are made."""
 
@@ -79,7 +82,7 @@ def cell_by_cell(workload: Workload, grid: Lattice) -> bool:
 
 def measure_bytes(grid: Lattice, layout: Layout, workload: Workload) -> int:
     """What measuring takes, and reading what was measured."""
-    shards = (cores() + 1) * SHARD_COPIES * SIZES.shard_bytes
+    shards = SHARD_COPIES * min((cores() + 1) * SIZES.shard_bytes, 8 * max(layout.size, grid.rows) + SMALL_BYTES)
     if isinstance(grid, TableLattice):
         return HELD_COPIES * 8 * (layout.size + 6 * grid.rows)  # limbs and their spectra
     if isinstance(grid, LongGrid):
@@ -106,5 +109,7 @@ def answer_bytes(workload: Workload, grid: Lattice, worker_bytes: int) -> int:
 
 def publish_bytes(workload: Workload) -> int:
     """What publishing takes, whatever the number of answers: some batches of rows."""
-    batch = min(workload.shape[0], SIZES.batch_rows) * TEXT_BYTES
-    return (cores() + 1) * (batch + 8 * 8 * min(workload.shape[0], COLUMN_BATCH))
+    rows = workload.shape[0]
+    batch = min(rows, SIZES.batch_rows) * TEXT_BYTES
+    writers = min(cores() + 1, math.ceil(rows / SIZES.file_rows) + 1)
+    return writers * (batch + 8 * 8 * min(rows, COLUMN_BATCH))

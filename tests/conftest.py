@@ -9,8 +9,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from dpdist import engine
+from dpdist.limits import cores
 from dpdist.privacy import keys
-from dpdist.threads import cores
 from tests.postgres import Server
 
 
