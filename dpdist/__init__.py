@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from dpdist import errors, operators, privacy, strategies, workloads
-from dpdist.domain import Attribute, Domain
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpdist import stages
+    from dpdist import errors, operators, privacy, stages, strategies, workloads
+    from dpdist.domain import Attribute, Domain
     from dpdist.spec import ReleaseSpec
 
 __all__ = ["Attribute", "Domain", "errors", "operators", "plan", "privacy", "run", "strategies", "workloads"]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name; its module is imported when it is asked for."""
+    if name in ("Attribute", "Domain"):
+        return getattr(import_module("dpdist.domain"), name)
+    if name in __all__:
+        return import_module(f"dpdist.{name}")
+    raise AttributeError(f"module 'dpdist' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__
 
 
 def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None = None) -> stages.Plan:

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-import scipy.fft
-import scipy.linalg
-from scipy.stats import chi2
+import scipy
 
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput
@@ -97,7 +95,7 @@ class Reader:
             raise InvalidInput("one of the known counts follows from the others; leave it out")
         gap = rows @ estimate - counts
         away = np.abs(gap) / (np.sqrt(np.diag(inner)) * noise.deviation)
-        if float(gap @ np.linalg.solve(inner, gap)) / noise.deviation**2 > chi2.isf(1e-9, gap.size):
+        if float(gap @ np.linalg.solve(inner, gap)) / noise.deviation**2 > scipy.stats.chi2.isf(1e-9, gap.size):
             worst = int(np.argmax(away))
             raise InvalidInput(
                 f"the known count {counts[worst]:g} of {known[worst].name!r} contradicts the noisy records by {away[worst]:.0f} "

@@ -23,7 +23,7 @@ import numpy as np
 import obstore
 import obstore.exceptions
 import obstore.store
-import scipy.sparse
+import scipy
 import zarr
 import zarr.codecs
 import zarr.storage

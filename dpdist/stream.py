@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput

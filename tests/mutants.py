@@ -49,7 +49,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         for name in ("ledger", "charges", "database", "derived", "migration", "replay")
     },
     "dpdist/privacy/meaning.py": ("tests/privacy/test_protection.py", CERTIFICATE),
-    "dpdist/privacy/noise.py": ("tests/privacy/test_noise.py",),
+    **{f"dpdist/privacy/{name}.py": ("tests/privacy/test_noise.py",) for name in ("noise", "sampler")},
     "dpdist/privacy/protection.py": ("tests/privacy/test_protection.py",),
     "dpdist/strategies/dawa.py": ("tests/strategies/test_dawa.py", SENSITIVITY),
     "dpdist/strategies/grid.py": (SENSITIVITY, GRID),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Matrix, Operator

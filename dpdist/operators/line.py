@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Matrix, Operator

@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.linalg.blas
-import scipy.sparse
+import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Matrix, Operator

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.fft
-import scipy.signal
+import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Entries, Listed, Matrix, Operator

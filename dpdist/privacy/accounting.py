@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize_scalar
-from scipy.special import erfinv, log_ndtr, ndtri_exp
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpdist.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Calibration = Literal["analytic", "zcdp", "classic"]
 Rule = Literal["gaussian", "zcdp"]
@@ -235,6 +234,9 @@ def gaussian_equivalent(epsilon: Fraction) -> Fraction:
     >>> round(float(gaussian_equivalent(Fraction(1, 10))), 6)
     0.007851
     """
+    import numpy as np
+    from scipy.special import erfinv, ndtri_exp
+
     if (
         epsilon < 1
     ):  # near a half the logarithm of a probability has too few digits; 2 Phi(x) - 1 = tanh(epsilon / 2) has all
@@ -254,6 +256,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     """
     if rho == 0:
         return 0.0
+    from scipy.optimize import minimize_scalar
 
     def log_delta(log_order: float) -> float:
         order = math.exp(log_order)  # alpha - 1
@@ -271,6 +274,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta)) + 1e-9
     if zcdp_delta(rho, 0.0) <= delta:
         return 0.0
+    from scipy.optimize import brentq
+
     root = brentq(lambda e: math.log(max(zcdp_delta(rho, e), 1e-300)) - math.log(delta), 0.0, high, xtol=1e-13, rtol=1e-13)
     return float(root) * (1 + 1e-12)
 
@@ -296,6 +301,8 @@ def _zcdp_rho(epsilon: float, delta: float) -> Fraction:
     """The largest rho (a multiple of 1e-12) whose tight conversion stays within (epsilon, delta)."""
     _positive("epsilon", Fraction(epsilon))
     _probability(delta)
+    from scipy.optimize import brentq
+
     high = epsilon + 1.0
     while zcdp_delta(high, epsilon) < delta:
         high *= 2
@@ -321,6 +328,8 @@ def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
 
     Source: Balle & Wang 2018, Theorem 8.
     """
+    from scipy.special import log_ndtr
+
     a = 1.0 / (2.0 * noise_multiplier)
     b = epsilon * noise_multiplier
     upper, lower = float(log_ndtr(a - b)), epsilon + float(log_ndtr(-a - b))
@@ -331,6 +340,8 @@ def analytic_gaussian(epsilon: float, delta: float) -> float:
     """The least noise multiplier of the continuous Gaussian mechanism. Source: Balle & Wang 2018, Algorithm 1."""
     _positive("epsilon", Fraction(epsilon))
     _probability(delta)
+    from scipy.optimize import brentq
+
     low, high = 1e-6, 1.0
     while gaussian_delta(high, epsilon) > delta:
         high *= 2
@@ -344,6 +355,8 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     _probability(delta)
     if gaussian_delta(noise_multiplier, 0.0) <= delta:
         return 0.0
+    from scipy.optimize import brentq
+
     rho = 0.5 / noise_multiplier**2
     high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta)) + 1e-9
     root = brentq(
@@ -450,6 +463,8 @@ def laplace_composition_epsilon(epsilons: NDArray[np.float64], delta: float) -> 
 
     Raises: InvalidInput without the package ``dp-accounting`` (pip install 'dpdist[pld]').
     """
+    import numpy as np
+
     _probability(delta)
     pld = _pld()
     digits = 10.0 ** (np.floor(np.log10(epsilons)) - 2)
@@ -464,7 +479,7 @@ def laplace_composition_epsilon(epsilons: NDArray[np.float64], delta: float) -> 
 
 def _pld() -> Any:
     try:
-        from dp_accounting.pld import privacy_loss_distribution  # noqa: PLC0415 - optional extra
+        from dp_accounting.pld import privacy_loss_distribution
     except ImportError:
         raise InvalidInput("privacy loss distributions need dp-accounting: pip install 'dpdist[pld]'") from None
     return privacy_loss_distribution

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from dpdist.operators import Matrix
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, proven_root_trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix

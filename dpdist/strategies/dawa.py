@@ -19,8 +19,7 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse
+import scipy
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from dpdist.operators import Matrix
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, proven_root_trace

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix

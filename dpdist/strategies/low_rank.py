@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix

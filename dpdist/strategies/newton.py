@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from dpdist.operators import Dense, Matrix
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, Strategy, checked_start, gram_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import (

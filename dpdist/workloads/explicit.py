@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput

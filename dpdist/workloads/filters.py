@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import overload
 
 import numpy as np
-import scipy.fft
+import scipy
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput

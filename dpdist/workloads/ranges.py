@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput

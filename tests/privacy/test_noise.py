@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy import noise
-from dpdist.privacy.noise import Noise, discrete_gaussian, discrete_laplace, exact_attempt
+from dpdist.privacy import sampler
+from dpdist.privacy.noise import Noise, discrete_gaussian, discrete_laplace
+from dpdist.privacy.sampler import exact_attempt
 from tests.oracles import discrete_gaussian_pmf, discrete_laplace_pmf
 
 KEY = hashlib.sha256(b"test key").digest()
@@ -49,13 +50,13 @@ def chi_square_p_value(samples: np.ndarray, pmf: np.ndarray) -> float:
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_every_attempt_agrees_with_the_integer_reference(kind: str, scale: Fraction) -> None:
     for tile in (0, 5):
-        plan = noise._plan(kind, KEY, scale, 0, 1)
-        counter, encryptor = noise._stream(KEY, tile)
-        raw = np.frombuffer(encryptor.update(bytes(noise.BATCH * 24)), dtype=np.uint64)
-        words = raw.reshape(3, noise.BATCH)[:, :1500]
+        plan = sampler._plan(kind, KEY, scale, 0, 1)
+        counter, encryptor = sampler._stream(KEY, tile)
+        raw = np.frombuffer(encryptor.update(bytes(sampler.BATCH * 24)), dtype=np.uint64)
+        words = raw.reshape(3, sampler.BATCH)[:, :1500]
         decided = (exact_attempt(tuple(int(w) for w in words[:, i]), plan, KEY, counter, i) for i in range(1500))
         expected = [sample for sample in decided if sample is not None]
-        found = DRAW[kind](KEY, scale, start=tile * noise.TILE, count=len(expected))
+        found = DRAW[kind](KEY, scale, start=tile * sampler.TILE, count=len(expected))
         assert found.tolist() == expected
 
 
@@ -71,9 +72,9 @@ def test_samples_depend_on_their_address_only(start: int, count: int, scale: Fra
 def test_a_wide_margin_sends_draws_to_the_exact_path_and_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = DRAW[kind](KEY, Fraction(22, 7), count=20_000)
     calls = []
-    original = noise.exact_attempt
-    monkeypatch.setattr(noise, "exact_attempt", lambda *a: calls.append(a) or original(*a))
-    monkeypatch.setattr(noise, "MARGIN", 2.0**-6)
+    original = sampler.exact_attempt
+    monkeypatch.setattr(sampler, "exact_attempt", lambda *a: calls.append(a) or original(*a))
+    monkeypatch.setattr(sampler, "MARGIN", 2.0**-6)
     np.testing.assert_array_equal(DRAW[kind](KEY, Fraction(22, 7), count=20_000), expected)
     assert len(calls) > 300
 
@@ -103,7 +104,7 @@ def test_large_scales_are_normal_and_laplace_on_coarse_cells() -> None:
 def test_keys_and_tiles_are_independent() -> None:
     other = hashlib.sha256(b"another key").digest()
     a, b = discrete_gaussian(KEY, 1000, count=200_000), discrete_gaussian(other, 1000, count=200_000)
-    shifted = discrete_gaussian(KEY, 1000, start=noise.TILE, count=200_000)
+    shifted = discrete_gaussian(KEY, 1000, start=sampler.TILE, count=200_000)
     for x, y in ((a, b), (a, shifted)):
         assert abs(np.corrcoef(x, y)[0, 1]) < 6 / np.sqrt(200_000)
     assert abs(np.corrcoef(a[1:], a[:-1])[0, 1]) < 6 / np.sqrt(200_000)
@@ -115,7 +116,11 @@ def test_the_float_exponential_is_far_inside_the_margin() -> None:
     points = np.concatenate([np.linspace(0, 30, 3001), np.random.default_rng(0).uniform(0, 199, 2000)])
     with mpmath.workprec(200):
         worst = max(
-            abs(float((mpmath.mpf(noise._exp_negative(float(e))) - mpmath.exp(-mpmath.mpf(e))) / mpmath.exp(-mpmath.mpf(e))))
+            abs(
+                float(
+                    (mpmath.mpf(sampler._exp_negative(float(e))) - mpmath.exp(-mpmath.mpf(e))) / mpmath.exp(-mpmath.mpf(e))
+                )
+            )
             for e in points
         )
     assert worst < 2.0**-48
