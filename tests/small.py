@@ -62,10 +62,17 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def run(path: Path, home: Path, progress: stages.Progress = stages.silent, *, sizes: Sizes = SIZES) -> stages.Release:
+def run(
+    path: Path,
+    home: Path,
+    progress: stages.Progress = stages.silent,
+    *,
+    sizes: Sizes = SIZES,
+    step: stages.StepRunner = stages.plainly,
+) -> stages.Release:
     """The release, all in this process."""
     context = stages.Context(home, Store(home / "store", sizes), engine.inline(), progress)
-    return stages.release(context, load(path, sizes=sizes))
+    return stages.release(context, load(path, sizes=sizes), step=step)
 
 
 def reserved(path: Path, home: Path, *, sizes: Sizes = SIZES) -> None:

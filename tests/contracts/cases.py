@@ -1,0 +1,115 @@
+"""A small release for every mechanism, noise and way of computing: what the golden digests and the contracts run over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpdist.sizes import SIZES, Sizes
+from tests import small
+
+AGES = {"age": {"from": 0, "to": 11}}
+SEXES = {"sex": {"categories": ["f", "m"]}}
+BITS = {name: {"categories": ["no", "yes"]} for name in "pqrs"}
+PURE = {"budget": {"epsilon": "1/3"}, "ledger": {"dataset": "golden", "cap": {"epsilon": 2}}}
+CDF = [{"cdf": {"of": "age"}}]
+TABLES = [{"marginals": {"ways": [1, 2]}}]
+BY_SEX = [{"ranges": {"of": ["age"], "by": ["sex"]}}]
+ROWS = [{"rows": {"file": "rows.npy"}}]
+"""Six real queries of twelve cells."""
+REFINED = [{"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}, {"marginals": {"of": [["work"]]}}]
+FORMULA = [{"dnf": {"terms": [["p"], ["q", "r"]]}}]
+
+
+def filtered(*apply: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+    return [{"filters": {"of": "age", "apply": list(apply), **more}}]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One release, as changes of the small one.
+
+    Attributes:
+        mechanism: the one that has to measure it.
+        sizes: small ones send it through the store.
+        through: steps after which the releases of a stream stop; the last one is looked at.
+        neighbours: relations that the spec may have.
+    """
+
+    mechanism: str
+    changes: dict[str, Any]
+    sizes: Sizes = SIZES
+    through: Sequence[int] = ()
+    neighbours: Sequence[str] = ("add-remove", "replace-one")
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, folder: Path, neighbours: str, through: int | None = None) -> Path:
+        """Records, rows and spec in a folder; returns the spec's path."""
+        changes = {**self.changes, "mechanism": self.mechanism, "neighbours": neighbours}
+        if through is not None:
+            changes |= {"release": f"golden-{through}", "stream": {"name": "series", "through": through}}
+        changes = {"release": "golden", "ledger": {"dataset": "golden", "cap": {"rho": 2}}, **changes}
+        table = small.records(300)
+        for seed, name in enumerate(BITS):
+            table = table.append_column(name, [np.random.default_rng(seed).choice(["no", "yes"], 300)])
+        path = small.write(folder, table=table, **changes)
+        np.save(folder / "rows.npy", np.round(np.random.default_rng(3).standard_normal((6, 12)), 3))
+        return path
+
+
+def case(mechanism: str, domain: dict[str, Any] | None, workload: list[Any], **more: Any) -> Case:
+    known = {name: more.pop(name) for name in ("sizes", "through", "neighbours") if name in more}
+    return Case(mechanism, {**({} if domain is None else {"domain": domain}), "workload": workload, **more}, **known)
+
+
+STORED = Sizes(long_steps=8, pinched_steps=8, listed=8, part_values=7, shard_bytes=8 * 9)
+"""What happens beyond millions of steps or cells happens beyond eight."""
+TWO_PASSES = Sizes(streamed_cells=10, shard_bytes=8 * 50)
+CASES: dict[str, Case] = {
+    "coa over a basis of tables": case("coa", None, REFINED),
+    "coa over cells": case("coa", AGES, CDF),
+    "coa over real rows": case("coa", AGES, ROWS),
+    "coa over filters": case("coa", AGES, filtered({"window": 3}, {"exponential": 0.7})),
+    "coa over distances": case("coa", AGES, filtered({"window": 3}, around=20), neighbours=["add-remove"]),
+    "coa, persons": case(
+        "coa", AGES, CDF, records={"path": "records.parquet", "person": {"column": "person", "most_records": 3}}
+    ),
+    "eigen": case("eigen", AGES, CDF),
+    "eigen, groups": case("eigen", AGES, CDF, eigen={"group_size": 3}, neighbours=["add-remove"]),
+    "eigen, principal": case("eigen", AGES, CDF, eigen={"principal": 2}),
+    "low-rank": case("low-rank", AGES, CDF),
+    "low-rank, Laplace noise": case("low-rank", AGES, CDF, **PURE),
+    "identity": case("identity", None, REFINED),
+    "identity, Laplace noise": case("identity", None, REFINED, **PURE),
+    "gaussian over predicates": case(
+        "gaussian", None, [{"predicates": ["age <= 3", "sex == 'f'", "age > 8 and work == 'a'"]}]
+    ),
+    "gaussian over real rows": case("gaussian", AGES, ROWS),
+    "laplace over weights": case("laplace", None, REFINED, **PURE),
+    "laplace over real rows": case("laplace", AGES, ROWS, **PURE),
+    "wavelet": case("wavelet", AGES | SEXES, BY_SEX),
+    "wavelet, Laplace noise": case("wavelet", AGES | SEXES, BY_SEX, **PURE),
+    "hierarchical": case("hierarchical", AGES | SEXES, BY_SEX),
+    "hierarchical, Laplace noise": case("hierarchical", AGES | SEXES, BY_SEX, **PURE),
+    "fourier": case("fourier", None, TABLES),
+    "datacube": case("datacube", None, TABLES),
+    "marginals": case("marginals", None, TABLES),
+    "marginals, least largest error": case("marginals", None, TABLES, objective="worst"),
+    "residual": case("residual", None, REFINED),
+    "kronecker": case("kronecker", AGES | SEXES, BY_SEX),
+    "kronecker in two passes": case("kronecker", AGES | SEXES, BY_SEX, sizes=TWO_PASSES),
+    "convolution": case("convolution", AGES | SEXES, filtered({"running_sum": True}, {"mean": 3}, by=["sex"])),
+    "convolution around a circle": case("convolution", AGES, filtered({"cycle": 4.0}, {"window": 2}, circular=True)),
+    "convolution of distances": case("convolution", AGES, filtered({"window": 3}, around=20), neighbours=["add-remove"]),
+    "convolution, stored": case("convolution", AGES | SEXES, filtered({"window": 3}, by=["sex"]), sizes=STORED),
+    "square-root": case("square-root", AGES | SEXES, filtered({"exponential": 0.7}, by=["sex"])),
+    "square-root of running sums, stored": case("square-root", AGES, filtered({"running_sum": True}), sizes=STORED),
+    "stream": case("square-root", AGES | SEXES, filtered({"running_sum": True}, by=["sex"]), through=(3, 7)),
+    "characters": case("convolution", BITS, FORMULA),
+    "characters, stored": case("convolution", BITS, [{"dnf": {"terms": [["p"], ["q", "r", "s"]]}}], sizes=STORED),
+    "dawa": case("dawa", AGES, CDF, **PURE),
+}

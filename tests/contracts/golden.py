@@ -1,0 +1,118 @@
+"""What every case measures, bit for bit. ``python -m tests.contracts.golden`` writes it anew; the difference is the review."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from dpdist.privacy import keys
+from dpdist.privacy.ledger import opened
+from dpdist.store import Store
+from tests import small
+from tests.contracts.cases import CASES, Case
+
+FILE = Path(__file__).with_name("golden.json")
+SOLVED = Path(__file__).with_name("solved.npz")
+SOLVED_FACTS = Path(__file__).with_name("solved.json")
+
+
+class Stopped(Exception):
+    """The release has measured."""
+
+
+def put_solved(case: str, store: Store) -> None:
+    """Put the strategies that were solved when the digests were taken into a store: a solve's last bits depend on the machine."""
+    if not SOLVED.exists():
+        return
+    with np.load(SOLVED) as arrays:
+        for name, facts in json.loads(SOLVED_FACTS.read_text()).get(case, {}).items():
+            store.put(name, arrays[_key(name)], facts)
+
+
+def solved(store: Store) -> dict[str, Any]:
+    """The solved strategies of a store with their facts. Those that are stored as whole numbers are the same on every machine."""
+    names = (f"strategies/{kept}" for kept in store.folders("strategies") if "-long" not in kept)
+    return {name: store.open(name).facts for name in names}
+
+
+def _key(name: str) -> str:
+    return name.replace("/", " ")
+
+
+def measured(case: Case, neighbours: str, home: Path, folder: Path) -> dict[str, Any]:
+    """Digests of the grid, of what the key is bound to and of the noisy integers, and the noise's scale."""
+    found: dict[str, Any] = {}
+
+    def step(name: str, work: Callable[[], Any]) -> Any:
+        found[name] = work()
+        if name == "measure":
+            raise Stopped
+        return found[name]
+
+    for through in case.through or (None,):
+        path = case.write(folder, neighbours, through)
+        try:
+            small.run(path, home, sizes=case.sizes, step=step)
+        except Stopped:
+            planned, (stored, _) = found["plan"], found["measure"]
+    assert planned.strategy.name == case.mechanism
+    with opened(home) as ledger:
+        receipt = ledger.receipt(planned.spec.release)
+    assert receipt is not None
+    assert receipt.state == "committed"
+    z = Store(home / "store", case.sizes).read(stored)
+    assert z.dtype == np.int64
+    return {
+        "grid": planned.grid.digest,
+        "spacing": planned.grid.spacing,
+        "sensitivity_squared": str(planned.grid.sensitivity_squared),
+        "scale": int(planned.noise.scale),
+        "noise": planned.noise.kind,
+        "binding": receipt.spec_digest,
+        "size": z.size,
+        "z": hashlib.sha256(z.tobytes()).hexdigest(),
+    }
+
+
+def known_key(home: Path) -> None:
+    """The root key that the digests were taken with."""
+    keys.initialise(home)
+    (home / "root.key").write_text("5c" * 32 + "\n")
+
+
+def rewrite() -> None:
+    """Take all digests anew. Solved strategies that are kept already stay."""
+    out: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as top, mock.patch("dpdist.privacy.ledger._new_salt", return_value=bytes(range(32))):
+        for name, case in CASES.items():
+            for neighbours in case.neighbours:
+                home = Path(top) / f"{len(out)}-home"
+                known_key(home)
+                store = Store(home / "store", case.sizes)
+                put_solved(name, store)
+                for kept, known in facts.get(name, {}).items():
+                    if not store.exists(kept):
+                        store.put(kept, arrays[_key(kept)], known)
+                out[f"{name}, {neighbours}"] = measured(case, neighbours, home, Path(top) / f"{len(out)}-data")
+                if found := solved(store):
+                    facts[name] = found
+                    arrays |= {_key(kept): store.read(store.open(kept)) for kept in found}
+    FILE.write_text(json.dumps(out, indent=1) + "\n")
+    SOLVED_FACTS.write_text(json.dumps(facts, indent=1) + "\n")
+    np.savez_compressed(SOLVED, **arrays)
+
+
+if __name__ == "__main__":
+    os.environ.pop(keys.ENVIRONMENT, None)
+    sys.exit(rewrite())
