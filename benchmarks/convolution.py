@@ -20,11 +20,11 @@ import numpy as np
 import scipy.fft
 
 from dpdist import engine
-from dpdist.measure import Multiple, draw
 from dpdist.operators import Fourier
 from dpdist.privacy.accounting import rho_for, zcdp_epsilon
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
+from dpdist.release.exact import Multiple, draw
 from dpdist.store import Store
 from dpdist.strategies import coa, convolution, laplace_spectrum, singular_value_bound, spectral_lower_bound, square_root
 from dpdist.strategies.convolution import fitted_decay, has_square_root

@@ -137,7 +137,7 @@ def listings(folder: Path, count: int) -> str:
     """CPU seconds of the listings of as many published releases."""
     os.environ["DPDIST_HOME"] = str(folder / "home")
     engine, keys, site, stages, storing = (
-        importlib.import_module(f"dpdist.{name}") for name in ("engine", "privacy.keys", "site", "stages", "store")
+        importlib.import_module(f"dpdist.{name}") for name in ("engine", "privacy.keys", "page.site", "stages", "store")
     )
     load = importlib.import_module("dpdist.spec").load
     home = folder / "home"

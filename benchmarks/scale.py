@@ -35,11 +35,13 @@ import threadpoolctl
 import zarr
 from distributed import LocalCluster
 
-from dpdist import engine, histogram, report, stages
+from dpdist import engine, stages
 from dpdist.domain import Attribute, Domain
-from dpdist.gram import stored_gram
 from dpdist.limits import cores
+from dpdist.page import report
 from dpdist.privacy import keys
+from dpdist.records import counting
+from dpdist.release.gram import stored_gram
 from dpdist.spec import ReleaseSpec, load
 from dpdist.store import _CODEC, Store, zarr_rows
 from dpdist.workloads.basis import column_codes
@@ -245,8 +247,8 @@ def count(options: argparse.Namespace, folder: Path) -> list[str]:
     keys.initialise(folder / "home")
     root = keys.load(folder / "home")
     with workers(options.worker_gib) as started, measured() as took:
-        source = histogram.source_of(path, columns={})
-        stored, _ = histogram.count(source, domain, Store(folder / "store"), started, scratch=folder / "scratch", root=root)
+        source = counting.source_of(path, columns={})
+        stored, _ = counting.count(source, domain, Store(folder / "store"), started, scratch=folder / "scratch", root=root)
     counts = Store(folder / "store").read(stored)
     rows = [("dpdist, with digests", took["seconds"], took["peak"], int(counts.sum()) == records)]
     rows += _group_bys(path, counts)

@@ -58,12 +58,13 @@ def run(
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
     from dpdist import engine as engines
-    from dpdist import histogram, stages
+    from dpdist import stages
+    from dpdist.records import counting
     from dpdist.spec import load
 
     home = stages.state_folder()
     checked = load(spec)
     if records is not None:
-        checked = checked.with_records(histogram.write_records(records, home / "records"))
+        checked = checked.with_records(counting.write_records(records, home / "records"))
     with engines.started(engine) as started:
         return stages.release(stages.Context(home, stages.store_of(home), started, stages.silent), checked)

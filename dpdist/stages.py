@@ -17,15 +17,31 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import platformdirs
 
-from dpdist import earlier_identities, histogram, leases, memory, refusals, report
+from dpdist import leases
 from dpdist.columns import BlocksColumn, Column, Constant, StoredColumn
 from dpdist.documents import Documents
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, OutOfMemory, StoreError
-from dpdist.gram import gram as gram_of_workload
 from dpdist.identities import digest_of
-from dpdist.ledger_and_store import (
+from dpdist.long_formulas import long_characters, long_formula_answers
+from dpdist.long_root import errors_beside, long_root_answers, long_square_root
+from dpdist.long_series import found_once, long_answers, long_convolution, mapped
+from dpdist.operators import Dense, Matrix, Operator, Product, Stack
+from dpdist.page import report
+from dpdist.passes import Derived
+from dpdist.privacy import keys
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.ledger import Budget, Charge, Ledger, Part, Receipt, Records, opened
+from dpdist.privacy.meaning import meaning
+from dpdist.privacy.noise import SCALE_LIMIT, Noise
+from dpdist.private import private_files, private_folder
+from dpdist.records import counting
+from dpdist.release import earlier_identities, memory, refusals
+from dpdist.release.exact import draw, exact_measurement
+from dpdist.release.gram import gram as gram_of_workload
+from dpdist.release.ledger_and_store import (
     check_drawn_for,
     check_measured,
     check_older_guard,
@@ -35,20 +51,7 @@ from dpdist.ledger_and_store import (
     mark,
     measurement_name,
 )
-from dpdist.long_formulas import long_characters, long_formula_answers
-from dpdist.long_root import errors_beside, long_root_answers, long_square_root
-from dpdist.long_series import found_once, long_answers, long_convolution, mapped
-from dpdist.measure import draw, exact_measurement
-from dpdist.operators import Dense, Matrix, Operator, Product, Stack
-from dpdist.passes import Derived
-from dpdist.privacy import keys
-from dpdist.privacy.accounting import Loss
-from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger import Budget, Charge, Ledger, Part, Receipt, Records, opened
-from dpdist.privacy.meaning import meaning
-from dpdist.privacy.noise import SCALE_LIMIT, Noise
-from dpdist.private import private_files, private_folder
-from dpdist.reconstruct import (
+from dpdist.release.reconstruct import (
     JOINT_CELLS,
     Measured,
     Reader,
@@ -59,7 +62,7 @@ from dpdist.reconstruct import (
     streamed_answers,
     term_reader,
 )
-from dpdist.separation import separated_design
+from dpdist.release.separation import separated_design
 from dpdist.spec import ReleaseSpec
 from dpdist.stability import Distance
 from dpdist.store import Store, StoredArray
@@ -216,7 +219,7 @@ class Release:
     columns: Answers
     folder: Path | str
     charged: bool
-    tally: histogram.Tally
+    tally: counting.Tally
     budget: Budget
 
     @property
@@ -351,13 +354,13 @@ def book(context: Context) -> AbstractContextManager[Ledger]:
 
 
 @private_files()
-def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, histogram.Tally]:
+def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, counting.Tally]:
     """The histogram of the spec's records, or the tables that the layout asks for."""
 
     def tell(done: int, total: int) -> None:
         context.progress("count", f"{done} of {total} groups of partitions")
 
-    counts, tally = histogram.count(
+    counts, tally = counting.count(
         spec.source,
         spec.attributes,
         context.store,
@@ -477,7 +480,7 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
 
 def distance_of(spec: ReleaseSpec) -> Distance:
     """How far one change of the files can move what the grid is applied to: the steps before it, one after the other."""
-    counted = Layout(spec.attributes.shape).distance_out(histogram.distance_out(spec.protection))
+    counted = Layout(spec.attributes.shape).distance_out(counting.distance_out(spec.protection))
     return counted if spec.around is None else distance_around(counted)
 
 

@@ -22,16 +22,19 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from dpdist import engine, ledger_and_store, report, stages
-from dpdist import site as pages
+from dpdist import engine, stages
 from dpdist.errors import DpdistError, EngineError, InvalidInput, KeyUnavailable, LedgerError, TaskFailed
-from dpdist.memory import StageMemory
+from dpdist.page import report
+from dpdist.page import site as pages
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Cap, Loss, pld_epsilon, zcdp_epsilon
 from dpdist.privacy.ledger import Budget, Ledger, opened
 from dpdist.privacy.protection import Protection
 from dpdist.private import private_folder
-from dpdist.spec import ReleaseSpec, check_many_periods, exact, json_schema, load
+from dpdist.release import ledger_and_store
+from dpdist.release.memory import StageMemory
+from dpdist.spec import ReleaseSpec, check_many_periods, json_schema, load
+from dpdist.spec.model import exact
 from dpdist.strategies.base import Norm
 from dpdist.strategies.planner import considered, planned_effort, why_not
 from dpdist.workloads import Workload

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from prefect import flow
 
-from dpdist import charts, engine, gram
-from dpdist.measure import Multiple, draw
+from dpdist import engine
 from dpdist.operators import Generated
+from dpdist.page import charts
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
+from dpdist.release import gram
+from dpdist.release.exact import Multiple, draw
 from dpdist.store import Store
 from flows.release import as_task
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-from dpdist import engine, report, stages
+from dpdist import engine, stages
 from dpdist.errors import DpdistError, TaskFailed
+from dpdist.page import report
 from dpdist.privacy.ledger import opened
 
 NOTIFY_URL = "DPDIST_NOTIFY_URL"

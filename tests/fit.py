@@ -14,7 +14,7 @@ import pyarrow as pa
 import scipy.optimize
 from scipy import stats
 
-from dpdist.reconstruct import filtered_answers, formula_answers, reader_of, term_reader
+from dpdist.release.reconstruct import filtered_answers, formula_answers, reader_of, term_reader
 from dpdist.stages import Release
 from dpdist.strategies.grid import Grid
 from dpdist.strategies.hadamard_grid import HadamardGrid

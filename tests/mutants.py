@@ -45,7 +45,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "dpdist/privacy/accounting.py": (AMOUNTS, "tests/privacy/test_accounting.py"),
     "dpdist/privacy/keys.py": ("tests/privacy/test_keys.py",),
     **{
-        f"dpdist/privacy/{name}.py": ("tests/privacy/test_ledger.py", "tests/test_ledger_and_store.py", ORDER)
+        f"dpdist/privacy/{name}.py": ("tests/privacy/test_ledger.py", "tests/release/test_ledger_and_store.py", ORDER)
         for name in ("ledger", "charges", "database", "derived", "migration", "replay")
     },
     "dpdist/privacy/meaning.py": ("tests/privacy/test_protection.py", CERTIFICATE),
@@ -58,10 +58,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "dpdist/strategies/lattice.py": (SENSITIVITY, GRID),
     "dpdist/strategies/term_grid.py": (SENSITIVITY, "tests/strategies/test_terms.py"),
     "dpdist/domain.py": ("tests/test_domain.py", COUNTING),
-    "dpdist/histogram.py": (COUNTING, "tests/test_histogram.py"),
-    "dpdist/measure.py": (ADDRESSES, SENSITIVITY),
-    "dpdist/reconstruct.py": (GRID, INTERVALS, "tests/strategies/test_terms.py"),
-    "dpdist/stages.py": (CERTIFICATE, ORDER, INTERVALS, "tests/test_stream.py", "tests/test_release.py"),
+    "dpdist/records/counting.py": (COUNTING, "tests/records/test_counting.py"),
+    "dpdist/release/exact.py": (ADDRESSES, SENSITIVITY),
+    "dpdist/release/reconstruct.py": (GRID, INTERVALS, "tests/strategies/test_terms.py"),
+    "dpdist/stages.py": (CERTIFICATE, ORDER, INTERVALS, "tests/release/test_stream.py", "tests/release/test_release.py"),
     "dpdist/store.py": ("tests/test_store.py",),
 }
 """The modules, and the tests that concern each, those first that catch most."""

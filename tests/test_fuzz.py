@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from dpdist import engine
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError
-from dpdist.histogram import PersonType, count, source_of
 from dpdist.privacy.keys import Secret
+from dpdist.records.counting import PersonType, count, source_of
 from dpdist.spec import ReleaseSpec, load
 from dpdist.store import Store
 from tests import small

@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from dpdist import earlier_identities, engine, spec, stages
+from dpdist import engine, stages
 from dpdist.identities import canonical, digest_of, text
 from dpdist.privacy.ledger import Part, Receipt
 from dpdist.privacy.noise import Noise
+from dpdist.release import earlier_identities
+from dpdist.spec import model as spec
 from dpdist.store import Store
 from tests import small
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dpdist import engine, limits, memory
+from dpdist import engine, limits
 from dpdist.engine import Engine
+from dpdist.release import memory
 from dpdist.spec import load
 from dpdist.stages import Context, plan, silent, stage_memory
 from dpdist.store import Store

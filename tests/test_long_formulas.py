@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import report
 from dpdist.domain import Domain
 from dpdist.engine import Engine
 from dpdist.long_formulas import formula_measurement, long_characters, long_formula_answers
 from dpdist.operators.base import Listed
+from dpdist.page import report
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruct import formula_answers
+from dpdist.release.reconstruct import formula_answers
 from dpdist.sizes import Sizes
 from dpdist.store import Store
 from dpdist.strategies import convolution, singular_value_bound

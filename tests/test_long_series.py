@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdist import report
 from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, StoreError
@@ -24,8 +23,9 @@ from dpdist.long_root import binomials, long_root_answers, long_square_root
 from dpdist.long_series import _exact_around, found_once, long_answers, long_convolution, long_measurement
 from dpdist.operators import Circulant, Toeplitz
 from dpdist.operators.toeplitz import PowerTaps
+from dpdist.page import report
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruct import filtered_answers
+from dpdist.release.reconstruct import filtered_answers
 from dpdist.sizes import SIZES, Sizes
 from dpdist.store import Store
 from dpdist.strategies import convolution, singular_value_bound, square_root

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from dpdist import histogram, report
 from dpdist.errors import StoreError
+from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.private import private_folder
+from dpdist.records import counting
 from dpdist.store import Store
 from tests import small
 
@@ -44,10 +45,10 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("DPDIST_HOME", str(home))
     path = small.write(tmp_path / "data", records={"path": "records.parquet", "person": {"column": "person"}})
     amid: list[str] = []
-    original = histogram._count_bucket
+    original = counting._count_bucket
     written = report._write_files
 
-    def counting(*arguments: object) -> object:
+    def watched(*arguments: object) -> object:
         amid.extend(open_to_others(home))
         return original(*arguments)
 
@@ -55,7 +56,7 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert mode(draft) == 0o700
         written(content, draft)
 
-    monkeypatch.setattr(histogram, "_count_bucket", counting)
+    monkeypatch.setattr(counting, "_count_bucket", watched)
     monkeypatch.setattr(report, "_write_files", writing)
     done = small.run(path, home)
     assert amid == []
@@ -97,8 +98,8 @@ def test_what_is_not_ours_to_close_is_refused(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from dpdist import histogram
-histogram._count_bucket = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from dpdist.records import counting
+counting._count_bucket = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 from tests import small
 small.run(Path(sys.argv[1]), Path(sys.argv[2]))
 """

@@ -18,7 +18,7 @@ import scipy.linalg
 from experiment import Experiment, Figure, Found, Measurement, Size, histograms
 
 from dpdist.privacy.accounting import Loss
-from dpdist.reconstruct import reader_of
+from dpdist.release.reconstruct import reader_of
 from dpdist.strategies import (
     Strategy,
     coa,

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dpdist import report
+from dpdist.page import report
 from dpdist.privacy.ledger import Ledger
 from flows import settings
 from tests import HANGS, small

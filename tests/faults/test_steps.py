@@ -22,7 +22,7 @@ from dpdist import engine, stages
 from dpdist.errors import DpdistError, EngineError, LedgerError, StoreError
 from dpdist.privacy import database, keys
 from dpdist.privacy.ledger import opened
-from dpdist.reconstruct import Reader
+from dpdist.release.reconstruct import Reader
 from dpdist.sizes import Sizes
 from dpdist.spec import load
 from dpdist.store import Store
@@ -53,9 +53,9 @@ KILL_POINTS: dict[str, tuple[str, str]] = {
     "before the commit": ("dpdist.privacy.ledger.Ledger", "commit"),
     "after the commit": ("dpdist.privacy.ledger.Ledger", "_forget_deleted_rows"),
     "before the answers": ("dpdist.stages", "answer"),
-    "amid the answers": ("dpdist.reconstruct.Reader", "answers"),
-    "before the files": ("dpdist.report", "write"),
-    "amid the files": ("dpdist.report", "page"),
+    "amid the answers": ("dpdist.release.reconstruct.Reader", "answers"),
+    "before the files": ("dpdist.page.report", "write"),
+    "amid the files": ("dpdist.page.report", "page"),
 }
 
 

@@ -19,11 +19,11 @@ import pytest
 from scipy import special, stats
 
 from dpdist.engine import inline
-from dpdist.measure import draw, exact_measurement
 from dpdist.privacy.accounting import Loss, gaussian_epsilon
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruct import reader_of
+from dpdist.release.exact import draw, exact_measurement
+from dpdist.release.reconstruct import reader_of
 from dpdist.store import Store
 from dpdist.strategies import identity
 from dpdist.strategies.grid import grid_of

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from dpdist import engine, stages
-from dpdist.measure import Multiple, draw, exact_measurement
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
+from dpdist.release.exact import Multiple, draw, exact_measurement
 from dpdist.spec import load
 from dpdist.store import Store, StoredArray
 from tests import small

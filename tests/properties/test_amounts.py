@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from dpdist import engine, memory, stages
+from dpdist import engine, stages
 from dpdist.errors import OutOfMemory
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.accounting import SLACK_DENOMINATOR, Cap, Loss, gaussian_scale, gaussian_slack
+from dpdist.release import memory
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small

@@ -16,7 +16,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from dpdist import report
+from dpdist.page import report
 from tests import small
 
 UNIT = 2**30

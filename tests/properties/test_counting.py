@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import report
-from dpdist.histogram import Source
+from dpdist.page import report
+from dpdist.records.counting import Source
 from tests import small
 
 STATE = np.random.default_rng(8)

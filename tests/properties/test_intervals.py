@@ -12,9 +12,11 @@ import pyarrow as pa
 import pytest
 from scipy.stats import norm
 
-from dpdist import engine, report, stages
+from dpdist import engine, stages
+from dpdist.page import report
 from dpdist.sizes import Sizes
-from dpdist.spec import PostprocessSpec, load
+from dpdist.spec import load
+from dpdist.spec.model import PostprocessSpec
 from dpdist.store import Store
 from tests import small
 from tests.properties.asked import AGES, FORMULAS, PURE, SERIES

@@ -11,14 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import engine, report, stages
+from dpdist import engine, stages
 from dpdist.columns import Constant
+from dpdist.page import report
 from dpdist.spec import load
 from dpdist.store import Store
 from dpdist.workloads import Workload
 from tests import small
+from tests.page.test_page import browser, page
 from tests.small import Held
-from tests.test_page import browser, page
 
 __all__ = ["browser", "page"]  # fixtures
 

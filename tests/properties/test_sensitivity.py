@@ -17,9 +17,9 @@ from dpdist.engine import inline
 from dpdist.long_formulas import long_characters
 from dpdist.long_root import long_square_root
 from dpdist.long_series import long_convolution
-from dpdist.measure import exact_measurement
 from dpdist.operators import Dense, ListedRanges
 from dpdist.privacy.accounting import Loss
+from dpdist.release.exact import exact_measurement
 from dpdist.sizes import Sizes
 from dpdist.store import Store, StoredArray
 from dpdist.strategies import Strategy, grid

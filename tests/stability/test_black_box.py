@@ -21,10 +21,10 @@ from scipy import stats
 
 from dpdist import stages
 from dpdist.engine import inline
-from dpdist.measure import Multiple, exact_measurement
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
+from dpdist.release.exact import Multiple, exact_measurement
 from dpdist.spec import load
 from dpdist.store import Store, StoredArray
 from dpdist.strategies.dawa import AdaptiveLattice

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist import histogram, stages
+from dpdist import stages
 from dpdist.domain import Layout
 from dpdist.engine import inline
-from dpdist.measure import exact_measurement
 from dpdist.privacy import keys
 from dpdist.privacy.protection import Protection
+from dpdist.records import counting
+from dpdist.release.exact import exact_measurement
 from dpdist.spec import load
 from dpdist.stability import Distance
 from dpdist.store import Store, StoredArray
@@ -81,8 +82,8 @@ class Pipeline:
             folder = self.folder / str(self.made)
             folder.mkdir()
             where = FORMS[form][0](data, folder)
-            source = histogram.source_of(where, columns={}, person=protection.person, most_records=protection.most_records)
-            found, _ = histogram.count(
+            source = counting.source_of(where, columns={}, person=protection.person, most_records=protection.most_records)
+            found, _ = counting.count(
                 source,
                 spec.attributes,
                 self.store,
@@ -134,7 +135,7 @@ def compare(pipeline: Pipeline, form: str, protection: Protection, mechanism: st
     if plan is None:
         return
     moved, reach = farthest(pipeline, plan, form, protection, thorough=thorough)
-    assert moved == histogram.distance_out(protection).length, mechanism
+    assert moved == counting.distance_out(protection).length, mechanism
     assert reach <= plan.grid.sensitivity_squared, mechanism
     assert reach >= LEAST.get(mechanism, 0.2) * plan.grid.sensitivity_squared, mechanism
 
@@ -171,10 +172,10 @@ def test_one_record_of_a_bounded_person_is_two_changes(pipelines: Any, tmp_path:
         for data in ((("u", 0, "x"), ("u", 2, "y")), (("u", 2, "y"),))
     )
     moved = int(np.abs(whole - less).sum())
-    assert moved == 2 > histogram.distance_out(person).length
+    assert moved == 2 > counting.distance_out(person).length
     steps = person.steps_to(Protection("add-remove", 1, None))
     assert steps is not None
-    assert moved <= steps * histogram.distance_out(person).length
+    assert moved <= steps * counting.distance_out(person).length
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -220,8 +221,8 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
     plan = planned(tmp_path / "plan", "marginals" if "table" in fault else "identity", protection, "drop")
     assert plan is not None
     if fault == "one record more of a person":
-        count_bucket = histogram._count_bucket
-        monkeypatch.setattr(histogram, "_count_bucket", lambda most, *rest: count_bucket(most + 1, *rest))
+        count_bucket = counting._count_bucket
+        monkeypatch.setattr(counting, "_count_bucket", lambda most, *rest: count_bucket(most + 1, *rest))
     elif fault == "the bound is forgotten":
         made = plan.grid
         plan = replace(plan, grid=replace(made, sensitivity_squared=made.sensitivity_squared // 4))
@@ -236,4 +237,4 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
     pipeline = Pipeline(tmp_path)
     moved, reach = farthest(pipeline, plan, "csv, drop", protection)
     assert reach > plan.grid.sensitivity_squared
-    assert moved > histogram.distance_out(protection).length or fault == "the bound is forgotten"
+    assert moved > counting.distance_out(protection).length or fault == "the bound is forgotten"

@@ -15,7 +15,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Circulant, Fourier, Kronecker
 from dpdist.privacy.accounting import zcdp_epsilon
 from dpdist.privacy.noise import Noise, discrete_laplace
-from dpdist.reconstruct import filtered_answers
+from dpdist.release.reconstruct import filtered_answers
 from dpdist.strategies import coa, convolution, laplace_spectrum, singular_value_bound, spectral_lower_bound, square_root
 from dpdist.strategies.convolution import deviations, filters_of, fitted_decay, has_square_root, is_filters, reading
 from dpdist.strategies.grid import grid_of

@@ -11,7 +11,7 @@ import pytest
 from dpdist.errors import InvalidInput
 from dpdist.operators import ListedRanges
 from dpdist.privacy.accounting import Loss
-from dpdist.reconstruct import reader_of
+from dpdist.release.reconstruct import reader_of
 from dpdist.strategies import dawa, hierarchical, identity
 from dpdist.strategies.dawa import (
     _nodes,

@@ -9,7 +9,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Marginal
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruct import formula_answers
+from dpdist.release.reconstruct import formula_answers
 from dpdist.strategies import coa, convolution, marginal_optimum, singular_value_bound
 from dpdist.strategies.convolution import is_dyadic
 from dpdist.strategies.grid import grid_of

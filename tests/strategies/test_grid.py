@@ -15,10 +15,10 @@ from dpdist.columns import Constant
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Prefix, Total
+from dpdist.page.report import decimals_of
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruct import reader_of
-from dpdist.report import decimals_of
+from dpdist.release.reconstruct import reader_of
 from dpdist.sizes import Sizes
 from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, low_rank, wavelet
 from dpdist.strategies.grid import Grid, grid_of, l1_sensitivity, sensitivity_squared

@@ -14,7 +14,7 @@ from dpdist.domain import Attribute, Domain, Layout
 from dpdist.errors import InvalidInput
 from dpdist.operators import Prefix
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruct import term_reader
+from dpdist.release.reconstruct import term_reader
 from dpdist.strategies import (
     Strategy,
     coa,

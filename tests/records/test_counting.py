@@ -11,11 +11,12 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from dpdist import engine, histogram
+from dpdist import engine
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidSpec, UnknownValue
-from dpdist.histogram import Partition, PersonKey, Tally, count, source_of
 from dpdist.privacy.keys import Secret
+from dpdist.records import counting
+from dpdist.records.counting import Partition, PersonKey, Tally, count, source_of
 from dpdist.sizes import Sizes
 from dpdist.store import Store
 from tests import small
@@ -135,7 +136,7 @@ def test_missing_persons_are_refused(tmp_path: Path) -> None:
 def test_counting_happens_once_for_a_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small.write(tmp_path)
     first, tally = counted(tmp_path, tmp_path / "records.parquet")
-    monkeypatch.setattr(histogram, "_count_partitions", None)
+    monkeypatch.setattr(counting, "_count_partitions", None)
     (tmp_path / "records.parquet").rename(tmp_path / "moved.parquet")
     again, tally_again = counted(tmp_path, tmp_path / "moved.parquet")
     np.testing.assert_array_equal(first, again)
@@ -195,7 +196,7 @@ def test_hashes_of_persons_have_a_key_of_the_run(tmp_path: Path) -> None:
         folder = tmp_path / f"scratch-{run}"
         folder.mkdir()
         key = PersonKey(os.urandom(32))
-        histogram._deal_partition(source, DOMAIN, folder, 1, (0, Partition(*source.files[0][:1], 0, source.tags[0]), key))
+        counting._deal_partition(source, DOMAIN, folder, 1, (0, Partition(*source.files[0][:1], 0, source.tags[0]), key))
         (file,) = folder.iterdir()
         found = pyarrow.parquet.read_table(file)
         left.append({(row["high"], row["low"]) for row in found.to_pylist()})

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist import report, stages
+from dpdist import stages
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
+from dpdist.page import report
 from dpdist.privacy.accounting import rho_for
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.spec import load
@@ -122,7 +123,7 @@ def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch
         return dataclasses.replace(made, kernel=dataclasses.replace(made.kernel, values=made.kernel.values * (1 + 1e-7)))
 
     monkeypatch.setitem(stages._CLOSED, "square-root", other)
-    monkeypatch.setattr("dpdist.spec.rho_for", lambda *given: rho_for(*given) - Fraction(1, 10**10))
+    monkeypatch.setattr("dpdist.spec.model.rho_for", lambda *given: rho_for(*given) - Fraction(1, 10**10))
     second = run(release(home, 1, 8, **budget), home)
     assert second.plan.grid.digest == first.plan.grid.digest
     assert (second.plan.noise, second.plan.loss) == (first.plan.noise, first.plan.loss)

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist import engine, record_files
+from dpdist import engine
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError, InvalidSpec, UnknownValue
-from dpdist.histogram import Tally, count, source_of
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
+from dpdist.records import listing
+from dpdist.records.counting import Tally, count, source_of
 from dpdist.spec import check_many_periods, load
 from dpdist.store import Store
 from tests import small
@@ -171,11 +172,11 @@ def test_hidden_and_temporary_files_are_no_records(tmp_path: Path) -> None:
         (folder / name).write_bytes(ROW)
     (folder / "_temporary" / "a.csv").write_bytes(ROW)
     (folder / ".cache" / "a.csv").write_bytes(ROW)
-    assert [path.name for path in record_files.listed(folder)] == ["a.parquet"]
+    assert [path.name for path in listing.listed(folder)] == ["a.parquet"]
     assert counted(tmp_path, folder).read == 400
     (folder / "part.parquet" / "a.parquet").unlink()
     with pytest.raises(InvalidSpec, match="no records at"):
-        record_files.listed(folder)
+        listing.listed(folder)
 
 
 @pytest.mark.parametrize("empty", [("csv", HEAD), ("parquet", parquet(TABLE[:0]))])

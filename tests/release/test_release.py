@@ -20,8 +20,9 @@ import pytest
 from distributed import LocalCluster
 
 import dpdist as dp
-from dpdist import engine, report, stages
+from dpdist import engine, stages
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
+from dpdist.page import report
 from dpdist.privacy.ledger import opened
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
@@ -311,7 +312,7 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
         some = engine.Engine(workers=1, memory_bytes=memory, threads=1, connect=None, local=True)
         store = Store(home.parent / f"home-{memory}" / "store", sizes)
         monkeypatch.setattr(stages, "_enough_memory", lambda *_, **__: None)
-        monkeypatch.setattr("dpdist.memory.check", lambda *_: None)
+        monkeypatch.setattr("dpdist.release.memory.check", lambda *_: None)
         context = stages.Context(home.parent / f"home-{memory}", store, some, stages.silent)
         done = stages.release(context, load(path, sizes=sizes))
         assert done.plan.grid.streamed
@@ -498,7 +499,7 @@ def test_the_least_largest_error(home: Path) -> None:
     ]
 
 
-ADULT = Path(__file__).parents[2] / "shared" / "data" / "adult_discretized.npz"
+ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult_discretized.npz"
 
 
 @pytest.mark.usefixtures("fixed_noise")

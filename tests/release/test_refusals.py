@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 import pytest
 import typer
 
-from dpdist import engine, refusals, stages
+from dpdist import engine, stages
 from dpdist.errors import BudgetExceeded, DpdistError, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
 from dpdist.privacy.ledger import opened
+from dpdist.release import refusals
 from dpdist.spec import load
 from dpdist.store import Store
 from flows import cli

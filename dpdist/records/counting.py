@@ -28,7 +28,6 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from dpdist import record_files
 from dpdist.domain import OUTSIDE, Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
@@ -36,8 +35,9 @@ from dpdist.leases import Lease
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.protection import Protection
-from dpdist.reading import reading
-from dpdist.records import HashedFile, Tags, hashed
+from dpdist.records import listing
+from dpdist.records.hashing import HashedFile, Tags, hashed
+from dpdist.records.reading import reading
 from dpdist.sizes import SIZES
 from dpdist.stability import Distance
 from dpdist.store import ArrayPlan, Store, StoredArray
@@ -113,12 +113,12 @@ def source_of(
     person_type: PersonType | None = None,
 ) -> Source:
     """The files behind a path: one file, or every .parquet, .csv and .csv.gz file of a folder."""
-    paths = record_files.listed(location)
+    paths = listing.listed(location)
     found = list(in_order(_hashed, paths))
     files = tuple((str(path), digest) for path, (digest, _) in zip(paths, found, strict=True))
     seen: dict[str, str] = {}
     for path, digest in files:
-        if digest in seen and not record_files.is_empty(Path(path), header=not header):
+        if digest in seen and not listing.is_empty(Path(path), header=not header):
             raise InvalidSpec(
                 f"{Path(seen[digest]).name} and {Path(path).name} hold the same records: every record would count twice; "
                 "remove one of them"
@@ -307,7 +307,7 @@ class Partition(NamedTuple):
 def _partitions(source: Source) -> list[Partition]:
     out: list[Partition] = []
     for (path, _), tags in zip(source.files, source.tags, strict=True):
-        if record_files.kind_of(Path(path)) == "parquet":
+        if listing.kind_of(Path(path)) == "parquet":
             with reading(path), HashedFile(path, tags) as file:
                 groups = pyarrow.parquet.ParquetFile(file).num_row_groups
             out += [Partition(path, group, tags) for group in range(groups)]
@@ -452,7 +452,7 @@ def _person_type(found: pa.DataType) -> PersonType | None:
 def _first_person_type(source: Source, person: str) -> PersonType:
     """The type of the person column in the first file: text for CSV, which has no types."""
     path = source.files[0][0]
-    if record_files.kind_of(Path(path)) == "csv":
+    if listing.kind_of(Path(path)) == "csv":
         return "text"
     with reading(path), HashedFile(path, source.tags[0]) as file:
         column = pyarrow.parquet.read_schema(file).field(person).type
@@ -486,13 +486,13 @@ def _parquet_batches(source: Source, domain: Domain, partition: Partition, wante
     del source, domain
     with HashedFile(partition.path, partition.tags) as file:
         parquet = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
-        record_files.check_names(parquet.schema_arrow.names, wanted, partition.path)
+        listing.check_names(parquet.schema_arrow.names, wanted, partition.path)
         yield from parquet.iter_batches(BATCH_ROWS, row_groups=[partition.group], columns=wanted)
 
 
 def _csv_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
     """Each column has the type that its attribute needs, whatever the first rows look like."""
-    record_files.check_names(_header(source, partition.path, partition.tags), wanted, partition.path)
+    listing.check_names(_header(source, partition.path, partition.tags), wanted, partition.path)
     texts = [source.columns.get(a.name, a.name) for a in domain.attributes if a.categories]
     types = {**dict.fromkeys(wanted, pa.float64()), **dict.fromkeys(texts, pa.string())}
     if source.person is not None:
@@ -502,7 +502,7 @@ def _csv_batches(source: Source, domain: Domain, partition: Partition, wanted: l
         pyarrow.csv.open_csv(
             _unpacked(file, partition.path),
             read_options=pyarrow.csv.ReadOptions(
-                column_names=list(source.header) or None, block_size=record_files.CSV_BLOCK_BYTES
+                column_names=list(source.header) or None, block_size=listing.CSV_BLOCK_BYTES
             ),
             convert_options=pyarrow.csv.ConvertOptions(
                 include_columns=wanted, column_types=types, strings_can_be_null=False
@@ -517,7 +517,7 @@ def _header(source: Source, path: str, tags: Tags) -> Sequence[str]:
     if source.header:
         return source.header
     with reading(path), HashedFile(path, tags) as file:
-        return record_files.header_of(_unpacked(file, path), path)
+        return listing.header_of(_unpacked(file, path), path)
 
 
 def _unpacked(file: HashedFile, path: str) -> pa.NativeFile:
@@ -576,12 +576,12 @@ def _texts(column: pa.ChunkedArray, path: str) -> pa.Array:
 def _check_columns(source: Source, domain: Domain) -> None:
     """The first file's columns, before anything is prepared. Raises: InvalidSpec."""
     path = source.files[0][0]
-    if record_files.kind_of(Path(path)) == "parquet":
+    if listing.kind_of(Path(path)) == "parquet":
         with reading(path), HashedFile(path, source.tags[0]) as file:
             found: Sequence[str] = pyarrow.parquet.read_schema(file).names
     else:
         found = _header(source, path, source.tags[0])
-    record_files.check_names(found, _wanted(source, domain), path)
+    listing.check_names(found, _wanted(source, domain), path)
 
 
 def _hashed(path: Path) -> tuple[str, Tags]:

@@ -13,15 +13,16 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from dpdist import engine, histogram, records
+from dpdist import engine
 from dpdist.errors import InvalidInput
-from dpdist.histogram import source_of
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
-from dpdist.records import BLOCK_BYTES, HashedFile, hashed
+from dpdist.records import counting, hashing
+from dpdist.records.counting import source_of
+from dpdist.records.hashing import BLOCK_BYTES, HashedFile, hashed
 from dpdist.store import Store
 from tests import small
-from tests.test_histogram import DOMAIN, truth
+from tests.records.test_counting import DOMAIN, truth
 
 ROOT = Secret(bytes(range(32)))
 
@@ -99,10 +100,10 @@ def test_records_replaced_after_they_were_hashed_are_not_counted(
     change(path, other)
     store = Store(tmp_path / "store")
     with pytest.raises(InvalidInput, match="was changed or replaced since this run hashed it; the run charged nothing"):
-        histogram.count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
+        counting.count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
     assert not store.folders("histograms")
     saved.replace(path)
-    stored, _ = histogram.count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
+    stored, _ = counting.count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
     np.testing.assert_array_equal(store.read(stored), truth(table))
 
 
@@ -112,21 +113,21 @@ def test_a_release_of_replaced_records_charges_nothing(home: Path, monkeypatch: 
     data = home.parent / "data" / "records.parquet"
     original, table = data.read_bytes(), small.records()
     pyarrow.parquet.write_table(table.slice(0, 300), home.parent / "few.parquet")
-    reading = histogram._tables
+    reading = counting._tables
 
-    def swapped(source: object, domain: object, partition: histogram.Partition) -> object:
+    def swapped(source: object, domain: object, partition: counting.Partition) -> object:
         data.write_bytes((home.parent / "few.parquet").read_bytes() if partition.group == 1 else original)
         try:
             return iter(list(reading(source, domain, partition)))
         finally:
             data.write_bytes(original)
 
-    monkeypatch.setattr("dpdist.histogram._tables", swapped)
+    monkeypatch.setattr("dpdist.records.counting._tables", swapped)
     with pytest.raises(InvalidInput, match="was changed or replaced"):
         small.run(path, home)
     with opened(home) as ledger:
         assert not ledger.budgets()
-    monkeypatch.setattr("dpdist.histogram._tables", reading)
+    monkeypatch.setattr("dpdist.records.counting._tables", reading)
     assert small.run(path, home).tally.read == table.num_rows
 
 
@@ -137,4 +138,4 @@ def test_tags_show_no_key(tmp_path: Path) -> None:
     assert tags.key.hex() not in repr(tags)
     assert repr(tags.key) not in repr(tags)
     assert hashed(path)[1].tags != tags.tags
-    assert len(tags.tags) == records.TAG_BYTES
+    assert len(tags.tags) == hashing.TAG_BYTES

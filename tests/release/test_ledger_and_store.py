@@ -11,10 +11,11 @@ from unittest import mock
 import pyarrow.parquet
 import pytest
 
-from dpdist import engine, ledger_and_store, stages
+from dpdist import engine, stages
 from dpdist.errors import LedgerError
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
+from dpdist.release import ledger_and_store
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpdist import gram, histogram
 from dpdist.columns import COLUMN_BATCH
 from dpdist.domain import Layout
 from dpdist.engine import Engine
@@ -14,6 +13,8 @@ from dpdist.limits import cores
 from dpdist.operators import Identity, Tall
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.passes import MEMORY_SHARE, SLAB_BYTES
+from dpdist.records import counting
+from dpdist.release import gram
 from dpdist.sizes import SIZES
 from dpdist.strategies.dawa import AdaptiveLattice
 from dpdist.strategies.grid import Grid
@@ -54,7 +55,7 @@ def memory_plan(workload: Workload, grid: Lattice, layout: Layout, optimising: E
     """Every stage with what it takes: an upper bound (tests compare it with the measured peak)."""
     worker, here = engine.memory_bytes, engine.own_bytes
     out = [
-        StageMemory("count", histogram.task_bytes(layout, engine), worker, True),
+        StageMemory("count", counting.task_bytes(layout, engine), worker, True),
         StageMemory("optimise", optimising.memory_bytes, engine.heavy_bytes, False),
         StageMemory("measure", measure_bytes(grid, layout, workload), here, False),
         StageMemory("answer", answer_bytes(workload, grid, worker), worker, True),

@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from dpdist.errors import InvalidSpec
-from dpdist.reading import reading
+from dpdist.records.reading import reading
 
 CSV_BLOCK_BYTES = 16 * 2**20
 """What is read of a CSV file at a time: no row may be longer."""

@@ -12,7 +12,7 @@ from dpdist.errors import InvalidSpec
 from dpdist.spec import load
 from tests import small
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{here}: &{here} [{', '.join([f'*{before}'] * 9)}]\n" for before, here in zip("abcdefgh", "bcdefghi", strict=True)
 )

@@ -16,16 +16,16 @@ import numpy as np
 import scipy
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from dpdist import spec_text
 from dpdist.domain import Attribute, Domain, even_edges
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
-from dpdist.histogram import PersonType, Source, source_of
 from dpdist.identities import canonical, digest_of
 from dpdist.operators import Saved
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.privacy.protection import Protection
+from dpdist.records.counting import PersonType, Source, source_of
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec_text import Lines, Place
+from dpdist.spec import yaml_text
+from dpdist.spec.yaml_text import Lines, Place
 from dpdist.stability import Neighbours
 from dpdist.store import zarr_rows
 from dpdist.strategies.convolution import has_square_root
@@ -692,7 +692,7 @@ def load(
 
 
 def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
-    content, lines = spec_text.read(path)
+    content, lines = yaml_text.read(path)
     if not isinstance(content, dict):
         raise InvalidSpec(f"{path}: a release spec is a mapping of keys, found {_short(content)}; write 'key: value' lines")
     return content, lines

@@ -12,7 +12,7 @@ from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.spec import json_schema, load
 from tests import small
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "census" / "release.yaml"
 
 

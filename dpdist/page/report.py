@@ -28,12 +28,13 @@ import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.parquet
 
-from dpdist import charts, store
+from dpdist import store
 from dpdist.columns import Column, batches, least_positive
 from dpdist.domain import Domain
 from dpdist.drafts import could_not_write, draft_of
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.operators import Identity, Matrix, Prefix, Toeplitz
+from dpdist.page import charts
 from dpdist.private import published_mode
 from dpdist.sizes import SIZES, Sizes
 from dpdist.threads import in_order
@@ -384,7 +385,7 @@ def page(content: Content, digits: int) -> str:
         rows=rows,
         first=_first_rows(data),
         data=json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
-        script=importlib.resources.files("dpdist").joinpath("templates/page.js").read_text(encoding="utf-8"),
+        script=importlib.resources.files("dpdist.page").joinpath("templates/page.js").read_text(encoding="utf-8"),
     )
 
 
@@ -398,7 +399,7 @@ def burndown(course: Sequence[tuple[str, float]]) -> str:
 def template(name: str) -> jinja2.Template:
     """A page's template; what it is given is escaped."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("dpdist"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.PackageLoader("dpdist.page"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["over_bound"] = over_bound
     return environment.get_template(name)

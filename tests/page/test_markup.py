@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from dpdist import report
 from dpdist.errors import EngineError, InvalidInput
+from dpdist.page import report
 from dpdist.privacy.ledger import opened
 from flows import cli
 from tests import small

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dpdist import charts, drafts, report
+from dpdist import drafts
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.page import charts, report
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Budget
 

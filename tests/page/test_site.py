@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import dpdist as dp
-from dpdist import report, site
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.page import report, site
 from dpdist.privacy.ledger import opened
 from tests import small
 from tests.small import run

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist import report, workloads
+from dpdist import workloads
 from dpdist.columns import Constant
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
+from dpdist.page import report
 from flows import pictures
 from tests import small
 from tests.small import Held, run

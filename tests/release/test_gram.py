@@ -16,9 +16,9 @@ import zarr
 from dpdist import engine, workloads
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, OutOfMemory, StoreError
-from dpdist.gram import block_columns, gram, stored_gram, task_bytes
 from dpdist.operators import Generated, Tall
 from dpdist.operators.tall import row_gram
+from dpdist.release.gram import block_columns, gram, stored_gram, task_bytes
 from dpdist.sizes import SIZES, Sizes
 from dpdist.store import Store, zarr_rows
 
@@ -124,12 +124,12 @@ def test_on_workers_and_resumed(tmp_path: Path, cluster: engine.Engine, monkeypa
         return row_gram(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr("dpdist.gram.row_gram", failing)
+        patched.setattr("dpdist.release.gram.row_gram", failing)
         with pytest.raises(KeyboardInterrupt):
             stored_gram(store, inline, source, "gram")
     calls.clear()
     with monkeypatch.context() as patched:
-        patched.setattr("dpdist.gram.row_gram", lambda *a: calls.append(1) or row_gram(*a))
+        patched.setattr("dpdist.release.gram.row_gram", lambda *a: calls.append(1) or row_gram(*a))
         found = stored_gram(store, inline, source, "gram")
     assert len(calls) == 8 - 2
     np.testing.assert_array_equal(store.read(found), truth(KINDS["signs"]))

@@ -7,8 +7,9 @@ import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from dpdist import drafts, report, store
+from dpdist import drafts, store
 from dpdist.errors import DpdistError, InvalidInput, StoreError
+from dpdist.page import report
 from dpdist.privacy.ledger import Receipt
 from dpdist.store import Store
 

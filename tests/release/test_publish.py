@@ -18,8 +18,9 @@ import pytest
 import scipy.sparse
 import zarr
 
-from dpdist import report, stages, store
+from dpdist import stages, store
 from dpdist.errors import InvalidSpec, LedgerError, OutOfMemory, StoreError
+from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from dpdist.sizes import SIZES, Sizes

@@ -1,0 +1,10 @@
+"""What a data team writes: the spec of a release, read from YAML and checked once."""
+
+from dpdist.spec.model import (
+    ReleaseSpec,
+    check_many_periods,
+    json_schema,
+    load,
+)
+
+__all__ = ["ReleaseSpec", "check_many_periods", "json_schema", "load"]
