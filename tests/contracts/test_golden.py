@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from dpdist.spec import Mechanism
+from dpdist.spec.model import Mechanism
 from dpdist.store import Store
 from tests.contracts import golden
 from tests.contracts.cases import CASES
