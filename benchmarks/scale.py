@@ -35,7 +35,7 @@ import threadpoolctl
 import zarr
 from distributed import LocalCluster
 
-from dpdist import engine, stages
+from dpdist import engine, stages, state
 from dpdist.domain import Attribute, Domain
 from dpdist.limits import cores
 from dpdist.page import report
@@ -444,7 +444,7 @@ def released(spec: ReleaseSpec, folder: Path, options: argparse.Namespace) -> tu
         return out
 
     with workers(options.worker_gib) as started, measured() as whole:
-        context = stages.Context(home, stages.store_of(home), started, stages.silent)
+        context = stages.Context(home, state.store_of(home), started, stages.silent)
         done = stages.release(context, spec, step=step)
     lines = ["| stage | seconds |", "|---|---|", *(f"| {name} | {seconds:.1f} |" for name, seconds in took.items()), ""]
     lines.append(

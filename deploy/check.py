@@ -13,10 +13,10 @@ ROOT = Path(__file__).resolve().parents[1]
 def main() -> None:
     """Publish twice: the second time nothing may be charged."""
     sys.path.insert(0, str(ROOT))
-    from dpdist import engine, stages
+    from dpdist import engine, stages, state
     from dpdist.spec import load
 
-    home = stages.state_folder()
+    home = state.state_folder()
     records = ROOT / "examples" / "census" / "records.parquet"
     content = {
         "release": f"helm-test-{os.environ.get('HOSTNAME', 'here')}-{os.getpid()}",
@@ -31,7 +31,7 @@ def main() -> None:
         charged = []
         for _ in range(2):
             with engine.started(None) as started:
-                context = stages.Context(home, stages.store_of(home), started, stages.silent)
+                context = stages.Context(home, state.store_of(home), started, stages.silent)
                 charged.append(stages.release(context, load(content)).charged)
     if charged != [True, False]:
         sys.exit(f"a release that was run twice was charged {charged}; expected once")

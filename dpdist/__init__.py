@@ -39,12 +39,12 @@ def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None 
     Raises: InvalidSpec, OutOfMemory.
     """
     from dpdist import engine as engines
-    from dpdist import stages
+    from dpdist import stages, state
     from dpdist.spec import load
 
-    home = stages.state_folder()
+    home = state.state_folder()
     with engines.started(engine) as started:
-        return stages.plan(stages.Context(home, stages.store_of(home), started, stages.silent), load(spec))
+        return stages.plan(stages.Context(home, state.store_of(home), started, stages.silent), load(spec))
 
 
 def run(
@@ -58,13 +58,13 @@ def run(
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
     from dpdist import engine as engines
-    from dpdist import stages
+    from dpdist import stages, state
     from dpdist.records import counting
     from dpdist.spec import load
 
-    home = stages.state_folder()
+    home = state.state_folder()
     checked = load(spec)
     if records is not None:
         checked = checked.with_records(counting.write_records(records, home / "records"))
     with engines.started(engine) as started:
-        return stages.release(stages.Context(home, stages.store_of(home), started, stages.silent), checked)
+        return stages.release(stages.Context(home, state.store_of(home), started, stages.silent), checked)

@@ -6,7 +6,6 @@ publish. ``step`` wraps each stage: the flow makes it a Prefect task, plain call
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-import platformdirs
 
 from dpdist import leases
 from dpdist.columns import BlocksColumn, Column, Constant, StoredColumn
@@ -235,17 +233,6 @@ class Release:
 
     def _repr_html_(self) -> str:
         return report.notebook(self.certificate, self.answers.arrow)
-
-
-def state_folder(home: Path | None = None) -> Path:
-    """``DPDIST_HOME``, or the platform's user data folder."""
-    chosen = home or os.environ.get("DPDIST_HOME") or platformdirs.user_data_dir("dpdist", appauthor=False)
-    return Path(chosen).expanduser().resolve()
-
-
-def store_of(home: Path) -> Store:
-    """The store of a state folder, or the one at ``DPDIST_STORE`` (a folder, or a URL such as s3://bucket/prefix)."""
-    return Store(os.environ.get("DPDIST_STORE") or home / "store")
 
 
 @dataclass(frozen=True)

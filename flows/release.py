@@ -25,7 +25,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import PrefectException
 
-from dpdist import engine, spec, stages
+from dpdist import engine, spec, stages, state
 from dpdist.errors import DpdistError, EngineError, InvalidSpec
 from flows import settings, told
 from flows.periods import Every, due, periods
@@ -182,10 +182,10 @@ def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str |
 @contextmanager
 def running(engine_address: str | None, home: str | None) -> Iterator[stages.Context]:
     """Where a flow runs its stages, with progress told to the listener and the server."""
-    folder = stages.state_folder(Path(home) if home else None)
+    folder = state.state_folder(Path(home) if home else None)
     progress = _told_to(_watches[-1].progress if _watches else stages.silent)
     with engine.started(engine_address) as started:
-        yield stages.Context(folder, stages.store_of(folder), started, progress)
+        yield stages.Context(folder, state.store_of(folder), started, progress)
 
 
 @contextmanager

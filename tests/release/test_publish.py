@@ -18,7 +18,7 @@ import pytest
 import scipy.sparse
 import zarr
 
-from dpdist import stages, store
+from dpdist import stages, state, store
 from dpdist.errors import InvalidSpec, LedgerError, OutOfMemory, StoreError
 from dpdist.page import report
 from dpdist.privacy import keys
@@ -124,7 +124,7 @@ def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, 
     held = stages.plan(
         stages.Context(
             home,
-            stages.store_of(home),
+            state.store_of(home),
             stages.Engine(workers=1, memory_bytes=2**31, threads=1, connect=None, local=True),
             stages.silent,
         ),
@@ -152,7 +152,7 @@ def test_am_on_the_engine(home: Path) -> None:
     whole = load(small.write(home.parent / "data", mechanism="eigen", workload=workload))
     context = stages.Context(
         home,
-        stages.store_of(home),
+        state.store_of(home),
         stages.Engine(workers=1, memory_bytes=2**31, threads=1, connect=None, local=True),
         stages.silent,
     )
@@ -164,7 +164,7 @@ def test_am_on_the_engine(home: Path) -> None:
 def test_what_does_not_fit_names_what_does(home: Path) -> None:
     path = small.write(home.parent / "data", workload=[{"ranges": {"of": ["age"], "by": ["sex", "work"]}}], mechanism="coa")
     tiny = stages.Engine(workers=1, memory_bytes=300_000, threads=1, connect=None, local=True)
-    context = stages.Context(home, stages.store_of(home), tiny, stages.silent)
+    context = stages.Context(home, state.store_of(home), tiny, stages.silent)
     with pytest.raises(OutOfMemory, match=r"optimising strategy 'coa' needs .*'residual' \(seconds.*'identity' \(RMSE \d"):
         stages.plan(context, load(path))
 

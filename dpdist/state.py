@@ -1,0 +1,25 @@
+"""Where dpdist keeps its state: ledger, root key and store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+
+if TYPE_CHECKING:
+    from dpdist.store import Store
+
+
+def state_folder(home: Path | None = None) -> Path:
+    """``DPDIST_HOME``, or the platform's user data folder."""
+    chosen = home or os.environ.get("DPDIST_HOME") or platformdirs.user_data_dir("dpdist", appauthor=False)
+    return Path(chosen).expanduser().resolve()
+
+
+def store_of(home: Path) -> Store:
+    """The store of a state folder, or the one at ``DPDIST_STORE`` (a folder, or a URL such as s3://bucket/prefix)."""
+    from dpdist.store import Store
+
+    return Store(os.environ.get("DPDIST_STORE") or home / "store")

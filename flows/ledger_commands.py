@@ -1,0 +1,254 @@
+"""The commands of the ledger: budgets, charges, what is left, and how they came about."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import AbstractContextManager
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from dpdist.errors import DpdistError, InvalidInput, KeyUnavailable, LedgerError
+from dpdist.state import state_folder, store_of
+from flows.terminal import loss_text, out
+
+if TYPE_CHECKING:
+    from dpdist.privacy import keys
+    from dpdist.privacy.accounting import Loss
+    from dpdist.privacy.ledger import Budget, Ledger
+
+app = typer.Typer(help="Budgets, charges and what is left.")
+Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
+
+
+@app.callback(invoke_without_command=True)
+def listed(context: typer.Context, as_json: Json = False) -> None:
+    """Budgets, charges and what is left."""
+    if context.invoked_subcommand is not None:
+        return
+    with _book() as book:
+        if as_json:
+            out.print_json(json.dumps([_budget_facts(budget) for budget in book.budgets()]))
+        else:
+            _print_ledger(book)
+
+
+@app.command("explain")
+def explain(
+    release: Annotated[str | None, typer.Argument(help="a release id; without it, every data set")] = None,
+    delta: Annotated[float, typer.Option(help="delta at which epsilons are told when the cap names none")] = 1e-9,
+) -> None:
+    """What was spent and what it means as (epsilon, delta); or the history of one release and what can follow."""
+    with _book() as book:
+        if release is None:
+            for budget in book.budgets():
+                _explain_budget(budget, book.charges(budget.dataset, budget.period), float(budget.cap.delta) or delta)
+        else:
+            _explain_release(book, release)
+
+
+@app.command("verify")
+def verify(
+    head: Annotated[str | None, typer.Option(help="digest of a row, noted at an earlier verify")] = None,
+    with_store: Annotated[bool, typer.Option("--store", help="also compare with the measurements in the store")] = False,
+) -> None:
+    """Replay the ledger: hash chain, order of events, caps, sums, erased salts. Note the head it prints somewhere else."""
+    from dpdist.release import ledger_and_store
+
+    home = state_folder()
+    with _book() as book:
+        audit = book.verify(head, root=_root_key_if_there(home))
+        found = ledger_and_store.differences(store_of(home), book) if with_store else []
+    out.print(
+        f"verified: {audit.rows} rows, {audit.releases} releases, {audit.running} of them not finished; hash chain, order of "
+        f"events, caps, running sums and erased salts are right\nhead {audit.head or '(empty)'}",
+        soft_wrap=True,
+    )
+    for line in found:
+        out.print(line, soft_wrap=True, markup=False)
+    if found:
+        raise LedgerError(f"ledger and store disagree in {len(found)} points, listed above")
+    if with_store:
+        out.print("the store holds exactly the measurements that the ledger knows")
+
+
+@app.command("export")
+def export() -> None:
+    """All rows and budgets as JSON. They hold amounts and commitments, no secret, no count and no plain digest of either."""
+    with _book() as book:
+        content = {"budgets": [_budget_facts(budget) for budget in book.budgets()], "entries": book.entries()}
+    sys.stdout.write(json.dumps(content, indent=1) + "\n")
+
+
+@app.command("abort")
+def abort(release: Annotated[str, typer.Argument(help="release id")]) -> None:
+    """Give the charge of a reserved release back. Refused once a draw may have begun, or when the store holds its measurement."""
+    from dpdist.release import ledger_and_store
+
+    with _book() as book:
+        ledger_and_store.give_back(store_of(state_folder()), book, release)
+    out.print(f"{release}: aborted, its charge is given back")
+
+
+@app.command("cap")
+def cap(
+    dataset: Annotated[str, typer.Argument(help="the data set")],
+    why: Annotated[str, typer.Option(help="the reason, kept in the ledger with your name")],
+    rho: Annotated[str | None, typer.Option(help="the new cap, zCDP")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="the new cap; with --delta, or pure")] = None,
+    delta: Annotated[str | None, typer.Option(help="delta of a cap in epsilon; without it the cap is pure")] = None,
+    neighbours: Annotated[str | None, typer.Option(help="what a cap of an older version protects")] = None,
+    most_records: Annotated[int | None, typer.Option(help="with --neighbours: records of one change, 1 by default")] = None,
+    person: Annotated[str | None, typer.Option(help="with --neighbours: the column that tells persons apart")] = None,
+) -> None:
+    """Change the cap of a data set. The event stays in the ledger, with who and why.
+
+    A cap below what is spent gives nothing back: it stops new charges. The specs of later releases must state the new cap.
+    """
+    from dpdist.privacy.accounting import Cap
+    from dpdist.privacy.protection import Protection
+
+    if delta is not None and epsilon is None:
+        raise InvalidInput("--delta belongs to a cap in epsilon: give --epsilon, too, or leave it out")
+    if neighbours is None and (most_records is not None or person is not None):
+        raise InvalidInput("--most-records and --person say what --neighbours means: give it, too, or leave them out")
+    protection = None
+    if neighbours is not None:
+        facts = {"neighbours": neighbours, "most_records": 1 if most_records is None else most_records, "person": person}
+        protection = Protection.from_facts(facts)
+    with _book() as book:
+        known = next((budget.cap for budget in book.budgets(dataset)), None)
+        new = None
+        if rho is not None or epsilon is not None:
+            amounts = {"rho": _exact(rho), "epsilon": _exact(epsilon), "delta": _exact(delta or "0")}
+            new = Cap(**amounts, per="total" if known is None else known.per)  # type: ignore[arg-type]
+        book.set_cap(dataset, cap=new, protection=protection, why=why)
+        (budget, *_) = book.budgets(dataset)
+    protects = "" if budget.protection is None else f", protects {budget.protection.unit}: {budget.protection.sentence}"
+    out.print(f"{dataset}: cap {budget.cap}{protects}", soft_wrap=True, markup=False)
+
+
+@app.command("migrate")
+def migrate(
+    without_key: Annotated[
+        bool, typer.Option("--without-key", help="the root key is lost: forget what it would keep")
+    ] = False,
+) -> None:
+    """Bring a ledger of an older version to this one. Every command does, too; only a lost root key needs this one."""
+    from dpdist.privacy.ledger import Ledger
+
+    book = Ledger.at(state_folder(), blank=without_key)
+    try:
+        audit = book.verify()
+    finally:
+        book.close()
+    out.print(f"the ledger is of this version: {audit.rows} rows, head {audit.head or '(empty)'}", soft_wrap=True)
+
+
+def _book() -> AbstractContextManager[Ledger]:
+    """The ledger of the state folder; its database is imported where a command asks it."""
+    from dpdist.privacy.ledger import opened
+
+    return opened(state_folder())
+
+
+def _exact(text: str | None) -> Fraction | None:
+    """A number of the command line, exactly as it is written. Raises: InvalidInput."""
+    if text is None:
+        return None
+    from dpdist.spec.model import exact
+
+    try:
+        return exact(text)
+    except ValueError as error:
+        raise InvalidInput(f"a cap is a number such as 0.5 or 1/2, found {text!r}: {error}") from None
+
+
+def _root_key_if_there(home: Path) -> keys.Secret | None:
+    from dpdist.privacy import keys
+
+    try:
+        return keys.load(home)
+    except KeyUnavailable:
+        return None
+
+
+def _print_ledger(book: Ledger) -> None:
+    from rich.table import Table
+
+    budgets = Table("data set", "period", "cap", "spent", "left", "releases", box=None, pad_edge=False)
+    for budget in book.budgets():
+        facts = _budget_facts(budget)
+        spent, left = (f"{facts['unit']}={facts[part]:.6g}" for part in ("spent", "left"))
+        if budget.cap.delta:
+            spent = f"epsilon={facts['spent_epsilon']:.6g} ({spent})"
+        budgets.add_row(facts["dataset"], facts["period"], facts["cap"], spent, left, str(facts["releases"]))
+    out.print(budgets if budgets.row_count else "the ledger is empty: no budget was declared yet")
+    events = Table("row", "event", "data set", "release", "when", box=None, pad_edge=False)
+    for entry in book.entries():
+        events.add_row(str(entry["sequence"]), entry["event"], entry["dataset"], entry["release"], entry["written_at"])
+    if events.row_count:
+        out.print(events)
+
+
+def _explain_budget(budget: Budget, charges: dict[str, Loss], delta: float) -> None:
+    facts, spent = _budget_facts(budget), budget.spent
+    left = f", {budget.period}: cap {facts['cap']}, {facts['unit']}={facts['left']:.6g} is left"
+    out.print(Text.assemble((budget.dataset, "bold"), left))
+    for release, loss in charges.items():
+        out.print(f"  {release}: {loss_text(loss)}")
+    if not charges:
+        out.print("  nothing was charged yet")
+        return
+    from dpdist.privacy.accounting import pld_epsilon, zcdp_epsilon
+
+    if spent.rho == 0:
+        out.print(f"  together, basic composition: epsilon={float(spent.pure):.6g} (pure)")
+    out.print(
+        f"  together, rho={float(spent.zcdp):.6g} zCDP: epsilon={zcdp_epsilon(float(spent.zcdp), delta):.6g}, delta={delta:g}"
+    )
+    out.print(f"  together, best proven composition: epsilon={spent.epsilon(delta):.6g}, delta={delta:g}")
+    try:
+        out.print(
+            f"  together, privacy loss distributions: epsilon={pld_epsilon(list(charges.values()), delta):.6g}, delta={delta:g}"
+        )
+    except InvalidInput as missing:
+        out.print(f"  {missing}", style="dim")
+
+
+_NEXT = {
+    "reserved": "charged, nothing drawn: 'dpdist run' goes on, 'dpdist ledger abort' gives the charge back",
+    "drawing": "charged, a draw may have begun: 'dpdist run' with the same spec and records finishes it; it cannot be aborted",
+    "committed": "charged and finished: 'dpdist run' publishes the same bytes again, the key of its noise is erased",
+    "aborted": "the charge was given back; the id may be used again",
+}
+
+
+def _explain_release(book: Ledger, release: str) -> None:
+    receipt = book.receipt(release)
+    if receipt is None:
+        raise DpdistError(f"the ledger knows no release {release!r}; 'dpdist ledger' lists them")
+    out.print(Text.assemble((release, "bold"), f" of {receipt.dataset}: {loss_text(receipt.loss)}"))
+    for entry in book.entries(release):
+        period = f", charged to period {entry['facts']['period']}" if entry["event"] == "reserved" else ""
+        out.print(f"  row {entry['sequence']}: {entry['event']} at {entry['written_at']}{period}")
+    out.print(f"  {receipt.state}: {_NEXT[receipt.state]}")
+
+
+def _budget_facts(budget: Budget) -> dict[str, Any]:
+    cap = budget.cap
+    return {
+        "dataset": budget.dataset,
+        "period": budget.period,
+        "cap": str(cap),
+        "unit": cap.unit,
+        "spent": float(cap.amount(budget.spent, budget.rule)),
+        "left": float(budget.left),
+        "spent_epsilon": budget.spent.epsilon(float(cap.delta)) if cap.delta or cap.pure else None,
+        "protects": None if budget.protection is None else budget.protection.facts(),
+        "releases": budget.releases,
+    }

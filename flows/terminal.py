@@ -1,0 +1,153 @@
+"""What the command line prints: consoles, a live line a stage, tables of mechanisms and answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from dpdist.privacy.accounting import Loss
+    from dpdist.release.memory import StageMemory
+    from dpdist.workloads import Workload
+
+out = Console(highlight=False, markup=False)  # what users wrote is printed as it is: a category may be called [/x]
+err = Console(stderr=True, highlight=False, markup=False)
+
+Progress = Callable[[str, str], None]
+"""Called with a stage's name and a line about how it goes."""
+
+COUNTED = re.compile(r"([\d,]+) of ([\d,]+) ")
+"""Progress that has an end: shown as a bar with the time left."""
+
+
+@contextmanager
+def progress(*, quiet: bool = False) -> Iterator[Progress]:
+    """A live line a stage on a terminal; plain lines elsewhere; nothing when it is to be quiet."""
+    if quiet:
+        yield lambda stage, line: None
+        return
+    if not err.is_terminal:
+        yield lambda stage, line: err.print(f"{stage}: {line}")
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description:8}", style="bold", markup=False),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[line]}", markup=False),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err) as bar:
+        known: dict[str, Any] = {}
+
+        def tell(stage: str, line: str) -> None:
+            if stage not in known:
+                for task in known.values():
+                    bar.stop_task(task)
+                known[stage] = bar.add_task(stage, total=None, line=line)
+            counted = COUNTED.match(line)
+            if counted is None:
+                bar.update(known[stage], line=line)
+            else:
+                done, total = (int(number.replace(",", "")) for number in counted.groups())
+                bar.update(known[stage], line=line, completed=done, total=total)
+
+        yield tell
+
+
+def print_mechanisms(certificate: dict[str, Any], efforts: dict[str, str] | None = None) -> None:
+    """The mechanisms compared; ``efforts``: what optimising each takes."""
+    from rich.table import Table
+
+    from dpdist.page import report
+
+    columns = ["mechanism", "RMSE per query", "worst query", "total squared error over the certified bound"]
+    columns += ["optimising"] if efforts else []
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in certificate["mechanism"]["compared"]:
+        gap = "not certified" if row["gap"] is None else report.over_bound(row["gap"])
+        chosen = "bold" if row["mechanism"] == certificate["mechanism"]["name"] else ""
+        worst = "-" if row.get("worst") is None else f"{row['worst']:.4g}"
+        rmse = "depends on the data" if row["rmse"] is None else f"{row['rmse']:.4g}"
+        cells: list[Text | str] = [Text(row["mechanism"], chosen), rmse, worst, gap]
+        table.add_row(*cells, *([efforts.get(row["mechanism"], "closed form")] if efforts else []))
+    out.print(table)
+
+
+def print_memory(takes: list[StageMemory]) -> None:
+    """The memory that each stage takes and may take."""
+    shown = [
+        f"{stage.stage} {stage.bytes / 2**30:.2f} of {stage.limit / 2**30:.2f}{' a task' if stage.on_workers else ''}"
+        for stage in takes
+    ]
+    out.print(f"memory, GiB: {', '.join(shown)}", style="dim")
+
+
+def effort_text(queries: Workload, mechanism: str) -> str:
+    """What optimising a mechanism takes."""
+    if mechanism == "residual":
+        return "seconds"
+    from dpdist.strategies.planner import planned_effort
+
+    needs = planned_effort(queries, (mechanism,))
+    return f"{needs.memory_bytes / 2**30:.2f} GiB, {needs.seconds():.0f} s" if needs.products else "closed form"
+
+
+def print_privacy(certificate: dict[str, Any]) -> None:
+    """The guarantee, whom it protects, and what it means."""
+    facts = certificate["privacy"]
+    if facts["delta"]:
+        guarantee = f"rho={facts['rho_decimal']:.6g} zCDP = (epsilon={facts['epsilon']:.4g}, delta={facts['delta']:.1e})"
+    else:
+        guarantee = f"epsilon={facts['epsilon']:.6g}, pure differential privacy"
+    out.print(guarantee)
+    if "unit" not in facts:
+        out.print("what is protected: not said by the version that published this")
+        return
+    out.print(f"protected: {facts['unit']}. {facts['one_change']} {facts['bound']}", soft_wrap=True)
+    out.print(f"{facts['meaning']['headline']} {facts['meaning']['guess']}", soft_wrap=True)
+
+
+def print_answers(folder: Path, *, group: str | None, limit: int) -> None:
+    """The first answers of a published release, with error bars."""
+    from rich.table import Table
+
+    from dpdist.page import report
+
+    rows, total = report.first_rows(folder, group=group, limit=limit)
+    table = Table("group", "query", "answer", "std. error", "95 % interval", box=None, pad_edge=False)
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for row in rows:
+        interval = "not known" if row["low_95"] is None else f"{row['low_95']:,.1f} .. {row['high_95']:,.1f}"
+        table.add_row(row["group"], row["query"], f"{row['answer']:,.1f}", f"{row['standard_error']:.2f}", interval)
+    out.print(table)
+    if len(rows) < total:
+        out.print(f"... {total - len(rows):,} more (--limit 0 prints all)")
+
+
+def loss_text(loss: Loss) -> str:
+    """What a release is charged."""
+    if not (loss.rho or loss.pure):
+        return "nothing: an earlier release of its stream paid"
+    if loss.rho == 0:
+        return f"epsilon={float(loss.pure):.6g} (pure, Laplace noise)"
+    return f"rho={float(loss.rho):.6g} zCDP (Gaussian noise)"
+
+
+def shown(path: Path | str) -> str:
+    """Relative to the current folder where possible."""
+    if isinstance(path, str):
+        return path
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
