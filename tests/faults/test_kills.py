@@ -10,10 +10,12 @@ import pytest
 from tests import small
 from tests.faults import harness
 
+TINY = {"age": {"from": 0, "to": 11, "width": 4}, "sex": {"categories": ["f", "m"]}}
+"""Six cells: a release takes half a second, and passes through every step."""
 MECHANISMS: dict[str, dict[str, Any]] = {
-    "coa": {},
-    "identity": {"mechanism": "identity"},
-    "marginals": {"mechanism": "marginals", "workload": [{"marginals": {"ways": [1, 2]}}]},
+    "coa": {"domain": TINY, "workload": [{"cdf": {"of": "age", "by": ["sex"]}}]},
+    "identity": {"mechanism": "identity", "domain": TINY, "workload": [{"cdf": {"of": "age"}}]},
+    "marginals": {"mechanism": "marginals", "domain": TINY, "workload": [{"marginals": {"ways": [1, 2]}}]},
     "dawa": {
         "mechanism": "dawa",
         "domain": {"age": {"from": 0, "to": 11}},

@@ -1,11 +1,15 @@
 """Releases that are killed at the n-th thing they do to a file, or lose power there, and are run again. Started by ``harness``.
 
-Each trial is two processes, forked after the imports: one is killed, the other finishes. Prints a line of JSON for each.
+Each trial is two processes, forked after all imports, so that it takes less than a CPU second: one is killed, the other finishes.
+Prints a line of JSON for each.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import gc
+import importlib
 import json
 import os
 import random
@@ -107,21 +111,20 @@ def lose_power(folder: Path, chance: random.Random) -> None:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
 
 
-def charged(folder: Path) -> str:
-    """Whether the killed run had charged the release: from there on its bytes are determined."""
-    with opened(folder / "home") as ledger:
-        return str(ledger.receipt("small-1") is not None)
-
-
 def finished(folder: Path, spec: Path) -> str:
-    """What the second run publishes; what it tells to delete is deleted once."""
-    first = run(folder, spec)
-    if "told: " not in first or "delete" not in first:
-        return first
-    store = folder / "home" / "store"
-    for name in ("histograms", "strategies", "answers", *(["measurements"] if "not committed" in first else [])):
-        shutil.rmtree(store / name, ignore_errors=True)
-    return run(folder, spec)
+    """Whether the killed run had charged the release, which determines its bytes from there on; and what the second run publishes.
+
+    What it tells to delete is deleted once.
+    """
+    with opened(folder / "home") as ledger:
+        charged = ledger.receipt("small-1") is not None
+    published = run(folder, spec)
+    if "told: " in published and "delete" in published:
+        store = folder / "home" / "store"
+        for name in ("histograms", "strategies", "answers", *(["measurements"] if "not committed" in published else [])):
+            shutil.rmtree(store / name, ignore_errors=True)
+        published = run(folder, spec)
+    return f"{charged} {published}"
 
 
 def trial(top: Path, spec: Path, seed: int, events: int, *, power: bool, expected: str) -> dict[str, object]:
@@ -133,10 +136,10 @@ def trial(top: Path, spec: Path, seed: int, events: int, *, power: bool, expecte
     status, _ = in_child(armed, folder, spec, at)
     if power:
         lose_power(folder, chance)
-    _, before = in_child(charged, folder)
-    _, second = in_child(finished, folder, spec)
+    _, told = in_child(finished, folder, spec)
+    charged, _, second = told.partition(" ")
     outcome = "same bytes, one charge" if second == expected else second[:400] or "died"
-    if second != expected and before == "False" and second.startswith("[0, [1], "):
+    if second != expected and charged == "False" and second.startswith("[0, [1], "):
         outcome = "one charge; killed amid the optimisation, which went on from its checkpoint"
     shutil.rmtree(folder)
     return {
@@ -147,8 +150,26 @@ def trial(top: Path, spec: Path, seed: int, events: int, *, power: bool, expecte
     }
 
 
+def import_what_releases_import(folder: Path, spec: Path) -> None:
+    """Import here what a whole release imported in a child. It has to run there: the store's threads would not survive a fork."""
+    begin(folder)
+    _, names = in_child(modules_after, folder, spec)
+    for name in json.loads(names):
+        with contextlib.suppress(ImportError):  # some are made while they run
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # the children's collections copy no page of what is imported
+
+
+def modules_after(folder: Path, spec: Path) -> str:
+    """Names of all modules that are loaded after a release."""
+    run(folder, spec)
+    return json.dumps(sorted(sys.modules))
+
+
 def main(spec: str, top: str, power: str, first: str, trials: str) -> None:
     folder = Path(top)
+    import_what_releases_import(folder / "first", Path(spec))
     begin(folder / "whole")
     _, events = in_child(armed, folder / "whole", Path(spec), -1)
     _, expected = in_child(run, folder / "whole", Path(spec))
