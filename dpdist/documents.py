@@ -23,9 +23,9 @@ import obstore
 import obstore.exceptions
 import obstore.store
 
+from dpdist.durable import sync_folders, sync_path, sync_tree
 from dpdist.errors import StoreError
 from dpdist.private import private_folder
-from dpdist.threads import in_order
 
 SEAL = "digest"
 """The key of a document's own digest."""
@@ -152,16 +152,9 @@ class Documents:
             return
         root, top = Path(self.location), Path(self.location, name)
         try:
-            walked = list(os.walk(top, topdown=False))  # folders that vanish are passed over
-            for _ in in_order(_sync_if_there, [Path(folder, name) for folder, _, names in walked for name in names]):
-                pass
-            for place, _, _ in walked:
-                _sync_if_there(Path(place))
-            for folder in [top, *(each for each in top.parents if each.is_relative_to(root))]:
-                _sync_path(folder)
-            for folder in root.parents:
-                with suppress(PermissionError):  # what others own was there before
-                    _sync_path(folder)
+            sync_tree(top)
+            sync_path(top)
+            sync_folders(top, own=root)
         except OSError as error:
             raise StoreError(
                 f"{name!r} could not be synced to the disk of {self.location}: {error.strerror}; {AGAIN}"
@@ -253,22 +246,6 @@ def _remove(path: Path, first: str) -> None:
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
             raise StoreError(f"{path} could not be removed: {error.strerror}; {AGAIN}") from None
-
-
-def _sync_if_there(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        _sync_path(path)
-
-
-def _sync_path(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    except OSError as error:
-        if error.errno != errno.EINVAL or not path.is_dir():  # some file systems do not sync folders
-            raise
-    finally:
-        os.close(opened)
 
 
 AGAIN = "mend that and run again: nothing is charged twice"

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from dpdist.durable import sync_folders, sync_tree
 from dpdist.errors import StoreError
 from dpdist.private import published_mode
 
@@ -42,8 +43,24 @@ def draft_of(target: Path) -> Iterator[Path]:
             lock.unlink(missing_ok=True)
 
 
+def move_into_place(target: Path, draft: Path) -> None:
+    """Give a draft its name, which nothing has: whole on the disk before it has it, and to be found there afterwards.
+
+    Raises: OSError when the draft cannot be moved, as when the name is taken; StoreError when the moved folder may be lost.
+    """
+    draft.chmod(published_mode())
+    sync_tree(draft)
+    draft.replace(target)
+    try:
+        sync_folders(target.absolute())
+    except OSError as error:
+        raise could_not_write(target, error, "it is whole, but a power loss may remove it") from None
+
+
 def replace(target: Path, draft: Path) -> None:
     """Put a draft in place of a folder. Readers see the old folder or the new one where the system can exchange two names.
+
+    What is replaced can be made again at any time, so it is not synced to the disk.
 
     Linux can, on its usual file systems. Elsewhere the old folder is moved aside first: a reader may find none for a
     moment, and after a kill just then the next run writes it again.

@@ -31,11 +31,10 @@ import pyarrow.parquet
 from dpdist import store
 from dpdist.columns import Column, batches, least_positive
 from dpdist.domain import Domain
-from dpdist.drafts import could_not_write, draft_of
+from dpdist.drafts import could_not_write, draft_of, move_into_place
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.operators import Identity, Matrix, Prefix, Toeplitz
 from dpdist.page import charts
-from dpdist.private import published_mode
 from dpdist.sizes import SIZES, Sizes
 from dpdist.threads import in_order
 from dpdist.workloads import Block, Workload
@@ -111,8 +110,7 @@ def write(content: Content, folder: Path | str) -> Path | str:
     try:
         with draft_of(folder) as draft:
             _write_files(content, draft)
-            draft.chmod(published_mode())
-            draft.replace(folder)
+            move_into_place(folder, draft)
     except OSError as error:
         if not folder.exists():
             raise could_not_write(folder, error, "the release is measured and charged") from None

@@ -18,6 +18,7 @@ from typing import NoReturn
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from dpdist.durable import sync_path
 from dpdist.errors import KeyUnavailable
 from dpdist.private import private_folder
 
@@ -68,7 +69,7 @@ def initialise(home: Path) -> Path:
             file.flush()
             os.fsync(file.fileno())
         os.link(draft, path)  # whole or not at all, and never over another key
-        _sync_folder(path.parent)
+        sync_path(path.parent)
     except FileExistsError:
         raise KeyUnavailable(f"{path} exists and is kept; move it away first if you really want another root key") from None
     except OSError as error:
@@ -79,14 +80,6 @@ def initialise(home: Path) -> Path:
     finally:
         os.unlink(draft)
     return path
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def load(home: Path) -> Secret:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dpdist import drafts
 from dpdist.errors import StoreError
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.store import Store
@@ -65,6 +66,32 @@ def test_the_measurement_outlives_a_power_loss_right_after_the_commit(
         for name in ("histograms", "strategies"):  # they may be torn, and can be made again
             shutil.rmtree(disk / "home" / "store" / name, ignore_errors=True)
         assert small.tree(Path(small.run(path, disk / "home").folder)) == expected
+
+
+def test_what_is_published_outlives_a_power_loss_right_after(
+    home: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, later = small.write(home.parent / "data"), home.parent / "later"
+    with mounted(image, home.parent / "disk") as disk, monkeypatch.context() as patch:
+        patch.chdir(disk)
+        folder = Path(small.run(path, home).folder).absolute()
+        shutil.copyfile(image, later)
+        expected = small.tree(folder)
+    with mounted(later, home.parent / "after") as disk:
+        assert small.tree(disk / "releases" / "small-1") == expected
+
+
+def test_a_published_folder_whose_name_the_disk_refuses_to_keep_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small.write(home.parent / "data")
+
+    def refused(path: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drafts, "sync_folders", refused)
+        with pytest.raises(StoreError, match="Input/output error; it is whole, but a power loss may remove it: .*run again"):
+            small.run(path, home)
+    small.run(path, home)
 
 
 def test_a_lost_measurement_is_told_with_what_to_do(home: Path) -> None:

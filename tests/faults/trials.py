@@ -100,14 +100,14 @@ def lose_power(folder: Path, chance: random.Random) -> None:
             contents[int(number)] = True
             if Path(path).is_dir():
                 entries.update({each: True for each in entries if str(Path(each).parent) == path})
-    for file in sorted(p for p in (folder / "home").rglob("*") if p.is_file()):
+    for file in sorted(p for top in ("home", "releases") for p in (folder / top).rglob("*") if p.is_file()):
         inode = file.stat().st_ino
         if contents.get(inode, True) is False and chance.random() < 0.5:
             kept = folder / "kept" / str(inode)
             file.write_bytes(kept.read_bytes() if kept.exists() else b"")
     for name in [name for name, synced in entries.items() if not synced and chance.random() < 0.5]:
         entry = Path(name)
-        if entry.is_relative_to(folder / "home" / "store"):
+        if any(entry.is_relative_to(folder / top) for top in ("home/store", "releases")):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
 
 
