@@ -1,0 +1,150 @@
+"""The mutation run looks where privacy is at stake, changes what acts, and tells caught faults from survivors."""
+
+from __future__ import annotations
+
+import ast
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import __main__ as command
+from tests.mutants import faults
+
+BESIDE = {
+    "dpdist/privacy/__init__.py": "names, and nothing that acts",
+    "dpdist/page/site.py": "shows what a ledger holds",
+    **{f"dpdist/long_{name}.py": "reads the deviation of a noise" for name in ("formulas", "root", "series")},
+}
+"""Modules that touch privacy and are left out, and why."""
+TOUCHING = {"charges", "keys", "ledger", "noise", "sampler"}
+"""Modules of dpdist.privacy whose users charge, draw or know what is secret."""
+
+
+def uses_of_privacy(path: Path) -> set[str]:
+    """What a module imports of the above when it runs, and whether it computes a sensitivity."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dpdist.privacy"):
+            names = [node.module.rpartition(".")[2], *(name.name for name in node.names)]
+            found |= TOUCHING.intersection(names)
+        elif isinstance(node, ast.FunctionDef | ast.AnnAssign | ast.Attribute) and "sensitivity_squared" in ast.dump(node):
+            found.add("sensitivity_squared")
+    return found
+
+
+def test_every_module_that_privacy_rests_on_is_listed() -> None:
+    found = {
+        str(path.relative_to(faults.ROOT)): uses
+        for path in sorted((faults.ROOT / "dpdist").rglob("*.py"))
+        if (uses := uses_of_privacy(path)) and str(path.relative_to(faults.ROOT)) not in BESIDE
+    }
+    assert {name: uses for name, uses in found.items() if name not in faults.modules()} == {}
+    assert all((faults.ROOT / name).is_file() for name in BESIDE)
+
+
+@pytest.mark.parametrize("pattern", faults.MODULES)
+def test_every_pattern_of_modules_finds_one(pattern: str) -> None:
+    assert list(faults.ROOT.glob(pattern))
+
+
+@pytest.mark.parametrize("name", command.TESTS)
+def test_every_listed_test_is_there(name: str) -> None:
+    path = faults.ROOT / name
+    assert path.is_file() or list(path.rglob("test_*.py"))
+
+
+SAID = {
+    "an annotation": ("def f(x: Literal[1]) -> Literal[2]: return x", "def f(x: Literal[2]) -> Literal[3]: return x"),
+    "a text of an error": ("raise InvalidInput(f'{x + 1} is too large')", "raise InvalidInput(f'{x - 1} is too large')"),
+    "a text of an assertion": ("assert x, x + 1", "assert x, x - 1"),
+    "a representation": ("class C:\n def __repr__(self): return 'a' * 2", "class C:\n def __repr__(self): return 'a' * 3"),
+    "the size of a cache": ("@lru_cache(maxsize=64)\ndef f(): pass", "@lru_cache(maxsize=65)\ndef f(): pass"),
+    "a comment": ("x = 1  # one", "x = 1  # two"),
+}
+ACTS = {
+    "a guard": ("if x > 1: raise InvalidInput('too large')", "if x >= 1: raise InvalidInput('too large')"),
+    "a number": ("x: int = 1", "x: int = 2"),
+    "a default": ("def f(x: int = 1): pass", "def f(x: int = 2): pass"),
+    "a condition": ("assert x > 1, 'small'", "assert x >= 1, 'small'"),
+    "an error's amount": ("raise BudgetExceeded(name, asked, left - 1)", "raise BudgetExceeded(name, asked, left + 1)"),
+}
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_what_is_only_said_is_no_fault(case: str) -> None:
+    assert not faults.differs(*SAID[case])
+
+
+@pytest.mark.parametrize("case", ACTS)
+def test_what_acts_is(case: str) -> None:
+    assert faults.differs(*ACTS[case])
+
+
+def test_a_sample_is_fixed_and_even() -> None:
+    """The same faults for one seed, others for another, and as many of one module as of the next."""
+    among = ["dpdist/privacy/keys.py", "dpdist/privacy/protection.py"]
+    drawn = {seed: [next_ for next_, _ in zip(faults.drawn(among, seed), range(8), strict=False)] for seed in (1, 1, 2)}
+    again = [next_ for next_, _ in zip(faults.drawn(among, 1), range(8), strict=False)]
+    assert drawn[1] == again != drawn[2]
+    assert [fault.module for fault in again] == among * 4
+    for fault in again:
+        assert fault.source() != (faults.ROOT / fault.module).read_text(encoding="utf-8")
+
+
+def test_rows_of_the_table_are_read(tmp_path: Path) -> None:
+    table = tmp_path / "table.md"
+    table.write_text(
+        "| module | line | with the fault | why |\n|---|---|---|---|\n| `a.py` | `x \\| y` | `x & y` | both are bits |\n"
+    )
+    assert faults.equivalents(table)["a.py: x | y -> x & y"] == "both are bits"
+
+
+RUN = """
+import json, sys
+from pathlib import Path
+from tests.mutants.runs import watched
+
+tree = Path(sys.argv[1])
+told = [watched(tree, ["tests"], calls=True)]
+for source in sys.argv[2:]:
+    (tree / "dpdist" / "amounts.py").write_text(source)
+    told.append(watched(tree, ["tests"], spare=0.5))
+print(json.dumps(told))
+"""
+
+
+def test_how_runs_end(tmp_path: Path) -> None:
+    """In processes that import the tree: what each test calls without a fault, which one fails, and what takes too long."""
+    tree = tmp_path.resolve()
+    for name, text in {
+        "dpdist/__init__.py": "",
+        "dpdist/amounts.py": "def total(values):\n    return sum(values)\n",
+        "tests/__init__.py": "",
+        "tests/test_amounts.py": (
+            "from dpdist.amounts import total\n"
+            "def test_type(): assert isinstance(total([]), int)\n"
+            "def test_sum(): assert total([1, 2]) == 3\n"
+            "def test_nothing(): pass\n"
+        ),
+    }.items():
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).write_text(text)
+    changed = [
+        "def total(values):\n    return max(values, default=0)\n",
+        "def total(values):\n    while True:\n        pass\n",
+        "1 /",
+    ]
+    done = subprocess.run([sys.executable, "-c", RUN, str(tree), *changed], cwd=faults.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (_, without), wrong, endless, broken = json.loads(done.stdout)
+    calls = {row["test"].partition("::")[2]: [tuple(call) for call in row["calls"]] for row in without}
+    here = ("dpdist/amounts.py", 1)
+    assert (here in calls["test_type"], here in calls["test_sum"], here in calls["test_nothing"]) == (True, True, False)
+    assert wrong == [1, [{"test": "tests/test_amounts.py::test_sum"}]]
+    assert endless == [-signal.SIGXCPU, []]
+    assert broken[0] > 0
