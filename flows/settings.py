@@ -14,6 +14,9 @@ SILENT = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
 }
 
+INSTALLATION = "DPDIST_INSTALLATION"
+"""The name of this installation where several share a Prefect server."""
+
 
 def configure(home: Path, *, debug: bool = False) -> None:
     """Telemetry off, always; Prefect's own state under the state folder unless the environment says otherwise."""
@@ -27,6 +30,7 @@ def configure(home: Path, *, debug: bool = False) -> None:
     Path(os.environ["PREFECT_HOME"]).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def limit_name(dataset: str) -> str:
-    """The concurrency limit of a data set's releases in a Prefect server."""
-    return f"dpdist-{dataset}"
+def limit_name(dataset: str, installation: str | None = None) -> str:
+    """The concurrency limit of a data set's releases in a Prefect server; installations that share one have limits of their own."""
+    prefix = os.environ.get(INSTALLATION, "") if installation is None else installation
+    return f"{prefix}-dpdist-{dataset}" if prefix else f"dpdist-{dataset}"
