@@ -97,8 +97,8 @@ def test_publishing_to_an_object_store(home: Path, s3: str) -> None:
 @pytest.mark.parametrize("kind", ["zarr", "sparse zarr", "npz", "mapped npy"])
 def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same noise multiplier, same standard errors; every answer within its interval's reach of the truth."""
-    state = np.random.default_rng(5)
-    rows = state.integers(0, 2, (150, 72)).astype(np.int8)
+    random = np.random.default_rng(5)
+    rows = random.integers(0, 2, (150, 72)).astype(np.int8)
     data = home.parent / "data"
     data.mkdir()
     np.save(data / "held.npy", rows)
