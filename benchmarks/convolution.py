@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.fft
+from dpdist.strategies.kernel_grid import exact_convolution, kernel_grid
 
 from dpdist import engine
 from dpdist.operators import Fourier
@@ -28,7 +29,6 @@ from dpdist.release.exact import Multiple, draw
 from dpdist.store import Store
 from dpdist.strategies import coa, convolution, laplace_spectrum, singular_value_bound, spectral_lower_bound, square_root
 from dpdist.strategies.convolution import fitted_decay, has_square_root
-from dpdist.strategies.kernel_grid import exact_convolution, kernel_grid
 from dpdist.stream import fourier
 from dpdist.workloads import filtered
 from dpdist.workloads.filters import (
@@ -73,7 +73,7 @@ def in_memory(exponents: list[int]) -> list[str]:
         operator = timed(lambda x=x, n=n: Fourier(n).matvec(x))
         workload = filtered(n, "x0", [window(24)], circular=True)
         grid = kernel_grid(convolution(workload), (n,), neighbours="add-remove", most_records=1)
-        exact = timed(lambda x=x, n=n, grid=grid: exact_convolution(grid.taps, x[:, None], n))
+        exact = timed(lambda x=x, n=n, grid=grid: exact_convolution(grid.coefficients, x[:, None], n))
         Noise("gaussian", 10**9).draw(bytes(32), count=1)
         noise = timed(lambda n=n: Noise("gaussian", 10**9).draw(bytes(32), count=n))
         lines.append(
@@ -139,7 +139,7 @@ def errors(n: int) -> list[str]:
     padded = Filter("running sum, padded", np.ones(n // 2))
     for each in [padded, *filters(n)[1:]]:
         around = np.zeros(n)
-        np.add.at(around, (each.first_lag + np.arange(each.kernel.size)) % n, each.kernel)
+        np.add.at(around, (each.first_lag + np.arange(each.coefficients.size)) % n, each.coefficients)
         workload = filtered(n, "x0", [each], circular=True)
         for epsilon in (0.1, 1.0):
             delta = 1e-6

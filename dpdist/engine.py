@@ -54,7 +54,7 @@ class Engine:
     Attributes:
         workers: how many tasks run at once.
         memory_bytes: what one task may use.
-        threads: BLAS threads of a heavy task that runs in this process.
+        threads: BLAS threads of a on_largest_worker task that runs in this process.
         exchange: takes results, and functions and arguments beyond ``LARGE_BYTES``, past the scheduler; None: they go through it.
     """
 
@@ -71,8 +71,8 @@ class Engine:
         return None if self._connect is None else self._connect()
 
     @property
-    def heavy_bytes(self) -> int:
-        """What ``heavy`` may use: all memory here, the largest worker's on a cluster."""
+    def largest_worker_bytes(self) -> int:
+        """What ``on_largest_worker`` may use: all memory here, the largest worker's on a cluster."""
         if self._local:
             return self.memory_bytes * max(1, self.workers)
         return max((limit for _, limit in _optimisers(self.client)), default=self.memory_bytes)
@@ -98,7 +98,7 @@ class Engine:
         """Numbers 0..items dealt out evenly over the workers, no hand empty."""
         return [list(range(hand, items, self.workers)) for hand in range(min(self.workers, items))]
 
-    def heavy(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
+    def on_largest_worker(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
         """One computation that wants all cores: here on a local cluster, whose workers then idle; else on one worker.
 
         That is a worker with the resource ``optimiser`` if there are some, else one with enough memory, with as many BLAS threads as
@@ -131,7 +131,7 @@ class Engine:
                 chosen = {address for address, limit in _optimisers(self.client) if limit >= needed_bytes}
                 if not chosen:
                     cure = "start a worker with more memory (and '--resources optimiser=1'), or set 'limits' or another mechanism"
-                    raise OutOfMemory("optimising the strategy", needed_bytes, self.heavy_bytes, cure)
+                    raise OutOfMemory("optimising the strategy", needed_bytes, self.largest_worker_bytes, cure)
                 apart = {"optimiser": 1} if _has_optimisers(self.client) else None
                 future = self.client.submit(function, None, pure=False, workers=sorted(chosen), resources=apart)
                 while chosen & {address for address, _ in _optimisers(self.client)}:
@@ -282,7 +282,7 @@ def _with_threads(function: Callable[..., _T], *arguments: Any) -> _T:
 
 
 def _optimisers(client: Any) -> list[tuple[str, int]]:
-    """Workers for heavy computations with their memory: those with the resource ``optimiser``, else all."""
+    """Workers for the largest computations with their memory: those with the resource ``optimiser``, else all."""
     found = client.scheduler_info(n_workers=-1)["workers"]
     chosen = {address: w for address, w in found.items() if w["resources"].get("optimiser")} or found
     return [(address, w["memory_limit"] or memory_bytes()) for address, w in chosen.items()]

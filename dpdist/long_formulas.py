@@ -12,16 +12,16 @@ import numpy as np
 
 from dpdist.columns import BlocksColumn
 from dpdist.engine import Engine, OnDone
-from dpdist.long_series import LongAnswers, found_once, gathered, least_in, mapped, parts_of, squares_in, taps_of
+from dpdist.long_series import LongAnswers, gathered, get_or_compute, least_in, materialize, parts_of, squares_in, taps_of
 from dpdist.operators import Dyadic, Hadamard, Kronecker, Matrix
-from dpdist.passes import Derived, Source, size_of
+from dpdist.passes import LazyVector, Source, size_of
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
 from dpdist.strategies.base import CLOSED_FORM, Strategy
+from dpdist.strategies.coefficients import StoredCoefficients, StoredRows
 from dpdist.strategies.convolution import NEGLIGIBLE
-from dpdist.strategies.kernel import LongKernel, StoredRows
-from dpdist.strategies.kernel_grid import LongGrid
-from dpdist.strategies.lattice import GRID_BITS
+from dpdist.strategies.filter_grid import LongGrid
+from dpdist.strategies.grid import GRID_BITS
 from dpdist.stream import kronecker_matvec
 from dpdist.workloads import Workload
 
@@ -36,12 +36,12 @@ def long_characters(
     """
     axes = workload.blocks[0].axes
     cells = 2 ** len(axes)
-    weights = found_once(store, name, lambda: _find_weights(store, engine, workload, name, on_done))
+    weights = get_or_compute(store, name, lambda: _find_weights(store, engine, workload, name, on_done))
     facts = weights.facts
     square = sum(engine.map(partial(squares_in, store, weights), parts_of(store, cells)))
     farthest = _farthest(store, engine, weights, square, on_done) if moves else None
     deviations = tuple(facts["deviations"])
-    kernel = LongKernel(
+    kernel = StoredCoefficients(
         "characters",
         name,
         weights.content_digest,
@@ -72,7 +72,7 @@ def _spectra(store: Store, engine: Engine, workload: Workload, work: str, on_don
     for number, block in enumerate(workload.blocks):
         formula = block.factors[0]
         assert isinstance(formula, Dyadic)
-        truth = Derived(formula.n, (), partial(_truth, formula), 24, f"truth of {formula.fingerprint}")
+        truth = LazyVector(formula.n, (), partial(_truth, formula), 24, f"truth of {formula.fingerprint}")
         out.append(_hadamard(store, engine, truth, f"{work}/asked-{number}", on_done))
     return out
 
@@ -91,8 +91,8 @@ def _find_weights(store: Store, engine: Engine, workload: Workload, name: str, o
     total = math.fsum(part[0] for part in sums)
     deviations = [math.sqrt(math.fsum(part[1 + i] for part in sums) * total) / cells for i in range(len(spectra))]
     whole = partial(_whole_weights, factors, least, total)
-    made = Derived(cells, tuple(spectra), whole, 8 * (len(spectra) + 4), "weights")
-    mapped(store, engine, made, name, np.int64, {"cost": total**2 / cells, "deviations": deviations})
+    made = LazyVector(cells, tuple(spectra), whole, 8 * (len(spectra) + 4), "weights")
+    materialize(store, engine, made, name, np.int64, {"cost": total**2 / cells, "deviations": deviations})
     store.delete(work)
 
 
@@ -127,7 +127,7 @@ def _whole_weights(factors: Sequence[float], least: float, total: float, start: 
 def _farthest(store: Store, engine: Engine, weights: StoredArray, square: int, on_done: OnDone | None) -> int:
     """Cells x and y differ by 2 (all - (H squares)(x + y)): squares sum to 2^60, so their transform is exact."""
     cells, work = size_of(weights), store.scratch()
-    squares = Derived(cells, (weights,), _squared, 24, "squares")
+    squares = LazyVector(cells, (weights,), _squared, 24, "squares")
     turned = _hadamard(store, engine, squares, f"{work}/turned", on_done)
     parts = [(max(1, start), stop) for start, stop in parts_of(store, cells)]
     least = min(engine.map(partial(least_in, store, turned), parts))
@@ -146,8 +146,8 @@ def formula_measurement(
     """z, (cells,) int64 and exact, without noise: private. A scratch array that the caller deletes."""
     work = store.scratch()
     turned = _hadamard(store, engine, counts, f"{work}/turned", on_done)
-    weighted = Derived(grid.rows, (taps_of(store, grid.kernel), turned), _product, 32, "weighted")
-    exact = mapped(store, engine, weighted, f"{work}-z", np.int64)
+    weighted = LazyVector(grid.rows, (taps_of(store, grid.coefficients), turned), _product, 32, "weighted")
+    exact = materialize(store, engine, weighted, f"{work}-z", np.int64)
     store.delete(work)
     return exact
 
@@ -169,12 +169,12 @@ def long_formula_answers(
 ) -> LongAnswers:
     """Answers of every formula from the measured characters; stored under ``name`` with the standard errors as its facts."""
     work, cells = store.scratch(), grid.rows
-    weights = taps_of(store, grid.kernel)
+    weights = taps_of(store, grid.coefficients)
     read, errors = [], []
     for number, asked in enumerate(_spectra(store, engine, workload, work, on_done)):
         squares = engine.map(partial(_reading_squares, store, asked, weights, cells), parts_of(store, cells))
         errors.append(math.sqrt(math.fsum(squares)) * noise.deviation)
-        parts = Derived(cells, (asked, weights, measured), partial(_read, cells), 64, "reading")
+        parts = LazyVector(cells, (asked, weights, measured), partial(_read, cells), 64, "reading")
         read.append([_hadamard(store, engine, parts, f"{work}/answers-{number}", on_done, kind=np.float64)])
         store.delete(asked.name)
     answers = gathered(store, engine, read, cells, 1, name, {"errors": errors})

@@ -17,9 +17,9 @@ from dpdist.engine import Engine, OnDone
 from dpdist.long_series import (
     LongAnswers,
     Steps,
-    found_once,
     gathered,
-    mapped,
+    get_or_compute,
+    materialize,
     parts_of,
     products,
     scaled,
@@ -27,14 +27,14 @@ from dpdist.long_series import (
     taps_of,
 )
 from dpdist.operators import Matrix
-from dpdist.passes import Derived, View, size_of
+from dpdist.passes import LazyVector, View, size_of
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
 from dpdist.strategies.base import CLOSED_FORM, Strategy
+from dpdist.strategies.coefficients import StoredCoefficients, StoredRows, circle_of_past
 from dpdist.strategies.convolution import line_of
-from dpdist.strategies.kernel import LongKernel, StoredRows, circle_of_past
-from dpdist.strategies.kernel_grid import LongGrid
-from dpdist.strategies.lattice import GRID_BITS
+from dpdist.strategies.filter_grid import LongGrid
+from dpdist.strategies.grid import GRID_BITS
 from dpdist.stream import fourier, inverse_fourier
 from dpdist.workloads import Workload
 
@@ -66,16 +66,16 @@ def long_square_root(
     del moves
     axis, axes, (each,) = line_of(workload)
     table = tuple(workload.domain.shape[a] for a in axes)
-    n, weight = each.n, workload.blocks[0].weight * abs(float(each.taps.read(0, 1)[0]))
+    n, weight = each.n, workload.blocks[0].weight * abs(float(each.entries.read(0, 1)[0]))
     sums = engine.map(partial(_sums, n), parts_of(store, n))
     length = math.sqrt(math.fsum(part[0] for part in sums))
-    root = Derived(n, (), partial(_whole_taps, length), 40, "root")
-    taps = found_once(store, name, lambda: mapped(store, engine, root, name, np.int64))
+    root = LazyVector(n, (), partial(_whole_taps, length), 40, "root")
+    taps = get_or_compute(store, name, lambda: materialize(store, engine, root, name, np.int64))
     reading = f"{name}-reading"
-    found_once(store, reading, lambda: _find_reading(store, engine, taps, length, reading, on_done))
+    get_or_compute(store, reading, lambda: _find_reading(store, engine, taps, length, reading, on_done))
     square = sum(engine.map(partial(squares_in, store, taps), parts_of(store, n)))
     place, spacing = axes.index(axis), 2.0**-GRID_BITS
-    kernel = LongKernel(
+    kernel = StoredCoefficients(
         "past", name, taps.content_digest, n, spacing, square, None, axes, table, place, (weight * length**2,)
     )
     cost = weight**2 * kernel.series * length**2 * math.fsum(part[1] for part in sums)
@@ -96,21 +96,21 @@ def _find_reading(store: Store, engine: Engine, taps: StoredArray, length: float
     n, work = size_of(taps), store.scratch()
     points, tell = circle_of_past(n), Steps(on_done, 6)
 
-    def turned(vector: Derived, to: str) -> StoredArray:
+    def turned(vector: LazyVector, to: str) -> StoredArray:
         return fourier(store, engine, vector, f"{work}/{to}", on_done=tell)
 
     def convolved(left: StoredArray, right: StoredArray, to: str) -> StoredArray:
-        parts = Derived(size_of(left), (left, right), partial(products, False), 16 * 5, "product", {"steps": points})
+        parts = LazyVector(size_of(left), (left, right), partial(products, False), 16 * 5, "product", {"steps": points})
         return inverse_fourier(store, engine, parts, f"{work}/{to}", on_done=tell)
 
-    first = turned(Derived(points, (), partial(_padded, n, partial(_half, length)), 40, "b / c"), "first")
-    rounded = turned(Derived(points, (taps,), partial(scaled, 2.0**-GRID_BITS), 32, "t"), "taps")
+    first = turned(LazyVector(points, (), partial(_padded, n, partial(_half, length)), 40, "b / c"), "first")
+    rounded = turned(LazyVector(points, (taps,), partial(scaled, 2.0**-GRID_BITS), 32, "t"), "taps")
     product = convolved(rounded, first, "product")
-    missing = Derived(points, (View(product, 0, 1, n),), partial(_missing, n), 40, "1 - t g")
-    inverse = turned(Derived(points, (), partial(_padded, n, partial(_inverse_half, length)), 40, "1 / (c b)"), "inverse")
+    missing = LazyVector(points, (View(product, 0, 1, n),), partial(_missing, n), 40, "1 - t g")
+    inverse = turned(LazyVector(points, (), partial(_padded, n, partial(_inverse_half, length)), 40, "1 / (c b)"), "inverse")
     correction = convolved(turned(missing, "missing"), inverse, "correction")
-    reading = Derived(n, (View(correction, 0, 1, n),), partial(_corrected, length), 40, "reading")
-    mapped(store, engine, reading, name, np.float64)
+    reading = LazyVector(n, (View(correction, 0, 1, n),), partial(_corrected, length), 40, "reading")
+    materialize(store, engine, reading, name, np.float64)
     store.delete(work)
 
 
@@ -150,31 +150,33 @@ def long_root_answers(
 ) -> LongAnswers:
     """What was measured, filtered by the other half; the standard error of every step stands beside the answers."""
     (each,) = line_of(workload)[2]
-    kernel, work = grid.kernel, store.scratch()
-    n, points, value = kernel.steps, circle_of_past(kernel.steps), float(each.taps.read(0, 1)[0])
+    kernel, work = grid.coefficients, store.scratch()
+    n, points, value = kernel.steps, circle_of_past(kernel.steps), float(each.entries.read(0, 1)[0])
     tell = Steps(on_done, 1 + 2 * kernel.series)
     taps_of(store, kernel)
     reading = store.open(f"{kernel.name}-reading")
-    half = Derived(points, (reading,), partial(scaled, grid.spacing * value), 32, "reading")
+    half = LazyVector(points, (reading,), partial(scaled, grid.spacing * value), 32, "reading")
     spectrum = fourier(store, engine, half, f"{work}/reading", on_done=tell)
     read = []
     for i in range(kernel.series):
-        seen = Derived(points, (View(measured, i * n, 1, n),), partial(scaled, 1.0), 32, "seen")
+        seen = LazyVector(points, (View(measured, i * n, 1, n),), partial(scaled, 1.0), 32, "seen")
         turned = fourier(store, engine, seen, f"{work}/seen-{i}", on_done=tell)
-        parts = Derived(size_of(turned), (turned, spectrum), partial(products, False), 16 * 5, "product", {"steps": points})
+        parts = LazyVector(
+            size_of(turned), (turned, spectrum), partial(products, False), 16 * 5, "product", {"steps": points}
+        )
         read.append(inverse_fourier(store, engine, parts, f"{work}/answers-{i}", on_done=tell))
     sums = engine.map(partial(_squared, store, reading), parts_of(store, n))
     before = np.concatenate([[0.0], np.cumsum(sums)])
     unit = abs(value) * noise.deviation * grid.spacing
-    spread = Derived(n, (reading,), partial(_deviations, parts_of(store, n), before, store, reading, unit), 40, "errors")
-    mapped(store, engine, spread, f"{name}-errors", np.float64)
+    spread = LazyVector(n, (reading,), partial(_deviations, parts_of(store, n), before, store, reading, unit), 40, "errors")
+    materialize(store, engine, spread, f"{name}-errors", np.float64)
     after = math.prod(kernel.shape[kernel.place + 1 :])
     answers = gathered(store, engine, [read], n, after, name, {})
     store.delete(work)
     return LongAnswers(answers, errors_beside(store, kernel, name))
 
 
-def errors_beside(store: Store, kernel: LongKernel, name: str) -> SeriesColumn:
+def errors_beside(store: Store, kernel: StoredCoefficients, name: str) -> SeriesColumn:
     """The standard errors of answers that are stored under a name."""
     after = math.prod(kernel.shape[kernel.place + 1 :])
     return SeriesColumn(store, store.open(f"{name}-errors"), after, kernel.series // after)

@@ -3,7 +3,7 @@
 All of it happens around a circle of P steps, a power of two that no filter sees the other end of. The strategy is the Gaussian
 optimum there (``strategies.convolution``); its taps are rounded to whole numbers once and kept. Measuring is the exact whole
 convolution of taps and counts, over limbs whose floating-point convolutions are within 1/8 of a whole number, as in memory
-(``strategies.kernel_grid``): the four-step transform has one product with a twiddle more than Percival's bound counts, which its
+(``strategies.filter_grid``): the four-step transform has one product with a twiddle more than Percival's bound counts, which its
 constant has room for. Answers read the measurement through the filter over the taps, frequency by frequency.
 """
 
@@ -21,14 +21,14 @@ from dpdist.columns import BlocksColumn, Column, batches
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import StoreError
 from dpdist.operators import Matrix, Toeplitz
-from dpdist.passes import Derived, View, size_of
+from dpdist.passes import LazyVector, View, size_of
 from dpdist.privacy.noise import Noise
 from dpdist.store import ArrayPlan, Store, StoredArray
 from dpdist.strategies.base import CLOSED_FORM, Strategy
+from dpdist.strategies.coefficients import StoredCoefficients, StoredRows, circle_of_past
 from dpdist.strategies.convolution import NEGLIGIBLE, line_of, pinched_bound
-from dpdist.strategies.kernel import LongKernel, StoredRows, circle_of_past
-from dpdist.strategies.kernel_grid import LongGrid, digits, limb_width, square_of
-from dpdist.strategies.lattice import GRID_BITS
+from dpdist.strategies.filter_grid import LongGrid, digits, limb_width, square_of
+from dpdist.strategies.grid import GRID_BITS
 from dpdist.stream import fourier, inverse_fourier, spectrum_shape
 from dpdist.workloads import Workload
 
@@ -55,20 +55,20 @@ def long_convolution(
     """
     axis, axes, filters = line_of(workload)
     table = tuple(workload.domain.shape[a] for a in axes)
-    taps = found_once(store, name, lambda: _find_taps(store, engine, workload, filters, name, on_done))
+    taps = get_or_compute(store, name, lambda: _find_taps(store, engine, workload, filters, name, on_done))
     facts = taps.facts
     square = sum(engine.map(partial(squares_in, store, taps), parts_of(store, size_of(taps))))
     farthest = _farthest(store, engine, taps, square, filters[0].n, on_done) if moves else None
     deviations = tuple(facts["deviations"])
     place = axes.index(axis)
-    kernel = LongKernel(
+    kernel = StoredCoefficients(
         "filter", name, taps.content_digest, size_of(taps), 2.0**-GRID_BITS, square, farthest, axes, table, place, deviations
     )
     cost, lower = (kernel.series * facts[which] for which in ("cost", "lower_bound"))
     return Strategy("convolution", StoredRows(kernel), cost, lower or None, CLOSED_FORM, long=kernel)
 
 
-def found_once(store: Store, name: str, find: Callable[[], object]) -> StoredArray:
+def get_or_compute(store: Store, name: str, find: Callable[[], object]) -> StoredArray:
     """An array that is found if it is not there. Of several that find it at once, which may differ in last bits, the first is kept."""
     if not store.exists(name):
         try:
@@ -118,7 +118,7 @@ def _find_taps(
     deviations = [math.sqrt(math.fsum(part[1 + i] for part in sums) * total) / points for i in range(len(filters))]
     cost = steps * (total / points) ** 2
     lower = cost * (1 - 1e-12) if filters[0].circular else pinched_bound(workload)
-    response = Derived(
+    response = LazyVector(
         size_of(spectra[0]),
         tuple(spectra),
         partial(_response, weights, NEGLIGIBLE * largest, points / total),
@@ -128,13 +128,13 @@ def _find_taps(
     )
     facts = {"cost": cost, "lower_bound": lower, "deviations": deviations}
     taps = inverse_fourier(store, engine, response, f"{work}/taps", on_done=tell)
-    mapped(store, engine, Derived(points, (taps,), _whole_taps, 32, "whole taps"), name, np.int64, facts)
+    materialize(store, engine, LazyVector(points, (taps,), _whole_taps, 32, "whole taps"), name, np.int64, facts)
     store.delete(work)
 
 
 def _spectrum(store: Store, engine: Engine, each: Toeplitz, points: int, name: str, on_done: OnDone | None) -> StoredArray:
     """The Fourier transform of a filter's taps around the circle."""
-    taps = Derived(points, (), partial(_taps_around, each, points), 3 * 8, f"taps of {each.fingerprint}")
+    taps = LazyVector(points, (), partial(_taps_around, each, points), 3 * 8, f"taps of {each.fingerprint}")
     return fourier(store, engine, taps, name, on_done=on_done)
 
 
@@ -199,7 +199,7 @@ def long_measurement(
     store: Store, engine: Engine, grid: LongGrid, counts: StoredArray, on_done: OnDone | None = None
 ) -> StoredArray:
     """z, (series * points,) int64 and exact, without noise, series after series: private. A scratch array that the caller deletes."""
-    kernel, work = grid.kernel, store.scratch()
+    kernel, work = grid.coefficients, store.scratch()
     taps = taps_of(store, kernel)
     tell = Steps(on_done, kernel.series)
     around = kernel.points if kernel.kind == "filter" else circle_of_past(kernel.steps)
@@ -212,7 +212,7 @@ def long_measurement(
     return whole
 
 
-def _series_of(kernel: LongKernel, counts: StoredArray) -> list[View]:
+def _series_of(kernel: StoredCoefficients, counts: StoredArray) -> list[View]:
     """Every series of a counted table, in C order of the other attributes."""
     after = math.prod(kernel.shape[kernel.place + 1 :])
     firsts = [i * kernel.steps * after + j for i in range(kernel.series // after) for j in range(after)]
@@ -245,7 +245,7 @@ def _exact_around(
     spectra = []
     for number, (each, count) in enumerate(zip(sides, limbs, strict=True)):
         made = [
-            Derived(points, (each,), partial(_digit, width, i), 8 * (count + 6), f"limb {i} of {width} bits")
+            LazyVector(points, (each,), partial(_digit, width, i), 8 * (count + 6), f"limb {i} of {width} bits")
             for i in range(count)
         ]
         spectra.append([fourier(store, engine, d, f"{work}/{number}-{i}", on_done=tell) for i, d in enumerate(made)])
@@ -254,7 +254,7 @@ def _exact_around(
         pairs = [(spectra[0][i], spectra[-1][shift - i]) for i in range(limbs[0]) if 0 <= shift - i < limbs[-1]]
         flat = tuple(part for pair in pairs for part in pair)
         multiply = partial(products, right is None)
-        product = Derived(
+        product = LazyVector(
             size_of(flat[0]), flat, multiply, 16 * (len(flat) + 3), f"products of limbs {shift}", {"steps": points}
         )
         turn = partial(_accumulated, store, total, width * shift)
@@ -269,7 +269,7 @@ def _exact_around(
     return total
 
 
-def taps_of(store: Store, kernel: LongKernel) -> StoredArray:
+def taps_of(store: Store, kernel: StoredCoefficients) -> StoredArray:
     """A strategy's stored numbers: the very ones it was planned with."""
     taps = store.open(kernel.name)
     if taps.content_digest != kernel.digest:
@@ -355,12 +355,12 @@ def long_answers(
 ) -> LongAnswers:
     """What was measured, read through every filter; stored under ``name`` with the standard errors as its facts."""
     _, _, filters = line_of(workload)
-    kernel, points, work = grid.kernel, grid.kernel.points, store.scratch()
+    kernel, points, work = grid.coefficients, grid.coefficients.points, store.scratch()
     tell = Steps(on_done, 1 + kernel.series + (1 + kernel.series) * len(filters))
     in_units = partial(scaled, grid.spacing)
 
     def spectrum(of: Part, to: str) -> StoredArray:
-        vector = Derived(points, (of,), in_units, 4 * 8, f"times {grid.spacing}")
+        vector = LazyVector(points, (of,), in_units, 4 * 8, f"times {grid.spacing}")
         return fourier(store, engine, vector, f"{work}/{to}", on_done=tell)
 
     given = spectrum(taps_of(store, kernel), "given")
@@ -377,7 +377,7 @@ def long_answers(
         through = partial(_read_through, least)
         read.append([])
         for j, one in enumerate(seen):
-            reading = Derived(size_of(asked), (asked, given, one), through, 16 * 9, "reading", {"steps": points})
+            reading = LazyVector(size_of(asked), (asked, given, one), through, 16 * 9, "reading", {"steps": points})
             read[-1].append(inverse_fourier(store, engine, reading, f"{work}/answers-{i}-{j}", on_done=tell))
         store.delete(asked.name)
     after = math.prod(kernel.shape[kernel.place + 1 :])
@@ -439,8 +439,8 @@ def _write_gathered(store: Store, plan: ArrayPlan, lanes: list[list[StoredArray]
     return store.write_shard(plan, shard, np.concatenate(rows))
 
 
-def mapped(
-    store: Store, engine: Engine, source: Derived, name: str, dtype: type, facts: dict[str, object] | None = None
+def materialize(
+    store: Store, engine: Engine, source: LazyVector, name: str, dtype: type, facts: dict[str, object] | None = None
 ) -> StoredArray:
     """A derived vector, written down."""
     plan = store.plan(name, (source.size,), dtype)
@@ -449,7 +449,7 @@ def mapped(
     return store.finish(plan, digests, facts)
 
 
-def _write(store: Store, plan: ArrayPlan, source: Derived, shard: int) -> str:
+def _write(store: Store, plan: ArrayPlan, source: LazyVector, shard: int) -> str:
     return store.write_shard(plan, shard, source.read(store, *plan.bounds(shard)))
 
 

@@ -83,7 +83,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Derived:
+class LazyVector:
     """A vector that is made where it is read, of stored ones of the same length (shorter ones end in zeros) or of nothing.
 
     Attributes:
@@ -117,7 +117,7 @@ class Derived:
         return self.make(start, stop - start, *found)
 
 
-Source = StoredArray | Derived
+Source = StoredArray | LazyVector
 
 
 def size_of(source: Source | View) -> int:
@@ -146,7 +146,7 @@ def passes(
     Raises: OutOfMemory when a single line does not fit.
     """
     budget = min(SLAB_BYTES, engine.memory_bytes // MEMORY_SHARE)
-    first = source.bytes_each * (source.size // sides[0].lines) if isinstance(source, Derived) else 0
+    first = source.bytes_each * (source.size // sides[0].lines) if isinstance(source, LazyVector) else 0
     slabs = [_cut(replace(side, line_bytes=side.line_bytes + (0 if i else first)), budget) for i, side in enumerate(sides)]
     widest = max(t.line_size * np.dtype(t.dtype).itemsize for t in targets)
     slabs[-1] = _cut(replace(sides[-1], line_bytes=max(sides[-1].line_bytes, budget * widest // LARGEST_SHARD)), budget)
@@ -202,7 +202,7 @@ def _slab(store: Store, source: Source, width: int, tiles: list[Tiles] | None, n
     """Lines start..stop of the source, or of the tiles of the pass before."""
     if tiles is None:
         bounds = (start * width, stop * width)
-        rows = source.read(store, *bounds) if isinstance(source, Derived) else store.read_rows(source, *bounds)
+        rows = source.read(store, *bounds) if isinstance(source, LazyVector) else store.read_rows(source, *bounds)
         return rows.reshape(stop - start, width)
     lines = sum(tile.lines for tile in tiles)
     out = np.empty((stop - start, lines, *tiles[0].rest), dtype=tiles[0].dtype)

@@ -24,10 +24,10 @@ from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, OutOfMemory, S
 from dpdist.identities import digest_of
 from dpdist.long_formulas import long_characters, long_formula_answers
 from dpdist.long_root import errors_beside, long_root_answers, long_square_root
-from dpdist.long_series import found_once, long_answers, long_convolution, mapped
+from dpdist.long_series import get_or_compute, long_answers, long_convolution, materialize
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.page import report
-from dpdist.passes import Derived
+from dpdist.passes import LazyVector
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.keys import Secret
@@ -87,13 +87,13 @@ from dpdist.strategies import (
 )
 from dpdist.strategies.base import Norm, Solve, Step
 from dpdist.strategies.convolution import has_square_root, is_dyadic, is_long
-from dpdist.strategies.dawa import AdaptiveLattice, adaptive_lattice
+from dpdist.strategies.dawa import AdaptiveGrid, adaptive_grid
 from dpdist.strategies.dawa import measured as measured_by_dawa
 from dpdist.strategies.dawa import read as read_dawa
-from dpdist.strategies.grid import Grid, grid_of
+from dpdist.strategies.dense_grid import DenseGrid, grid_of
+from dpdist.strategies.filter_grid import FilterGrid, LongGrid
+from dpdist.strategies.grid import TableGrid
 from dpdist.strategies.hadamard_grid import HadamardGrid
-from dpdist.strategies.kernel_grid import KernelGrid, LongGrid
-from dpdist.strategies.lattice import TableLattice
 from dpdist.strategies.planner import (
     DENSE_CELLS,
     OPTIMISERS,
@@ -114,7 +114,7 @@ from dpdist.workloads import Workload, integer_basis
 _T = TypeVar("_T")
 
 
-AnyGrid: TypeAlias = Grid | TermGrid | TableLattice | AdaptiveLattice | LongGrid
+AnyGrid: TypeAlias = DenseGrid | TermGrid | TableGrid | AdaptiveGrid | LongGrid
 
 
 class StepRunner(Protocol):
@@ -189,7 +189,7 @@ class Plan:
     def layout(self) -> Layout:
         """What has to be counted: tables for strategies over marginals, else every cell."""
         shape = self.spec.attributes.shape
-        tables = self.grid.tables if isinstance(self.grid, TermGrid | TableLattice | LongGrid) else ()
+        tables = self.grid.tables if isinstance(self.grid, TermGrid | TableGrid | LongGrid) else ()
         return Layout(shape, () if any(len(table) == len(shape) for table in tables) else tables)
 
 
@@ -217,7 +217,7 @@ class Release:
     columns: Answers
     folder: Path | str
     charged: bool
-    tally: counting.Tally
+    tally: counting.CountSummary
     budget: Budget
 
     @property
@@ -341,7 +341,7 @@ def book(context: Context) -> AbstractContextManager[Ledger]:
 
 
 @private_files()
-def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, counting.Tally]:
+def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, counting.CountSummary]:
     """The histogram of the spec's records, or the tables that the layout asks for."""
 
     def tell(done: int, total: int) -> None:
@@ -368,8 +368,8 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
 def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:
     """|count - centre| of every count; ``distance_around`` says how far they move."""
     name = f"{counts.name}-around-{centre}"
-    away = Derived(counts.plan.shape[0], (counts,), partial(_away, centre), 24)
-    return found_once(context.store, name, lambda: mapped(context.store, context.engine, away, name, np.int64))
+    away = LazyVector(counts.plan.shape[0], (counts,), partial(_away, centre), 24)
+    return get_or_compute(context.store, name, lambda: materialize(context.store, context.engine, away, name, np.int64))
 
 
 def distance_around(distance: Distance) -> Distance:
@@ -405,7 +405,7 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
         if receipt is None or receipt.state != "committed":
             raise InvalidInput(f"release {other.release!r} is not finished; publish it first, then combine")
         planned = plan(context, other)
-        if not isinstance(planned.grid, Grid | TermGrid):
+        if not isinstance(planned.grid, DenseGrid | TermGrid):
             raise InvalidInput(
                 f"release {other.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others; leave it "
                 "out of 'consistent_with'"
@@ -474,7 +474,7 @@ def distance_of(spec: ReleaseSpec) -> Distance:
 def _grid(spec: ReleaseSpec, strategy: Strategy) -> AnyGrid:
     moved = distance_of(spec)
     if strategy.name == "dawa":
-        return adaptive_lattice(spec.queries, moved.neighbours, moved.records)
+        return adaptive_grid(spec.queries, moved.neighbours, moved.records)
     return grid_of(strategy, spec.queries, neighbours=moved.neighbours, most_records=moved.records)
 
 
@@ -485,7 +485,7 @@ def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: AnyGrid) -> None:
         return
     cells = spec.queries.shape[1]
     joint = isinstance(grid, TermGrid) or bool(options.consistent_with)
-    if strategy.direct or not isinstance(grid, Grid | TermGrid) or (joint and cells > JOINT_CELLS):
+    if strategy.direct or not isinstance(grid, DenseGrid | TermGrid) or (joint and cells > JOINT_CELLS):
         beyond = f" over more than {JOINT_CELLS:,} cells" if joint and cells > JOINT_CELLS else ""
         raise InvalidInput(
             f"'known', 'non_negative' and 'consistent_with' need one estimate of the cells, which mechanism {strategy.name!r} "
@@ -509,7 +509,7 @@ def _strategy(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Str
     if name in ("wavelet", "hierarchical"):
         _enough_memory(context, f"the cost of {name!r}", 8 * 8 * workload.shape[1] ** 2)
         build = partial(wavelet, shape) if name == "wavelet" else partial(hierarchical, shape, branching=None)
-        return context.engine.heavy(partial(build, norm=norm), workload)
+        return context.engine.on_largest_worker(partial(build, norm=norm), workload)
     if name in _OVER_MARGINALS and (name, spec.objective) != ("marginals", "worst"):
         return _OVER_MARGINALS[name](workload)
     return _solved_strategy(context, spec, name, norm)
@@ -550,7 +550,7 @@ _OVER_MARGINALS: dict[str, Callable[[Workload], Strategy]] = {
 
 def _enough_memory(context: Context, what: str, needed_bytes: int, instead_of: Workload | None = None) -> None:
     """Raises: OutOfMemory, with what answers a workload ``instead_of`` an optimisation that does not fit."""
-    limit = context.engine.heavy_bytes
+    limit = context.engine.largest_worker_bytes
     if needed_bytes <= limit:
         return
     cure = FEWER
@@ -571,8 +571,8 @@ def optimised(context: Context, spec: ReleaseSpec) -> Strategy:
         tell = _Watcher(context.store, checkpoint, context.progress)
         given: Workload | Matrix = workload if basis.operator is not None else gram(context, workload)
         solve = partial(_coa, context.store, checkpoint, spec.tolerance, tell)
-        solved = context.engine.heavy(solve, given, needed_bytes=effort(workload).memory_bytes)
-        context.store.put_first(name, _stored_matrix(solved.operator), _strategy_facts(solved))
+        solved = context.engine.on_largest_worker(solve, given, needed_bytes=effort(workload).memory_bytes)
+        context.store.put_if_absent(name, _stored_matrix(solved.operator), _strategy_facts(solved))
         context.store.delete(checkpoint)
     return _kept_strategy(context.store, name, "coa", over=basis.operator)
 
@@ -586,7 +586,7 @@ def eigen_strategy(context: Context, spec: ReleaseSpec) -> Strategy:
         if group is None:
             context.progress("plan", "weighting eigen-queries")
             solve = partial(eigen_design, principal=spec.eigen.principal, tolerance=spec.tolerance)
-            solved = context.engine.heavy(solve, v)
+            solved = context.engine.on_largest_worker(solve, v)
         else:
 
             def tell(done: int, total: int) -> None:
@@ -597,7 +597,7 @@ def eigen_strategy(context: Context, spec: ReleaseSpec) -> Strategy:
                 context.store, context.engine, v, work, group_size=group, tolerance=spec.tolerance, on_done=tell
             )
             context.store.delete(work)
-        context.store.put_first(name, _stored_matrix(solved.operator), _strategy_facts(solved))
+        context.store.put_if_absent(name, _stored_matrix(solved.operator), _strategy_facts(solved))
     return _kept_strategy(context.store, name, "eigen")
 
 
@@ -611,7 +611,7 @@ def term_strategy(context: Context, spec: ReleaseSpec, method: str, solve: Calla
     name = f"strategies/{spec.queries.fingerprint[:32]}-{method}"
     if not context.store.exists(name):
         context.progress("plan", f"optimising {method.split('-', maxsplit=1)[0]}")
-        solved = context.engine.heavy(solve, spec.queries)
+        solved = context.engine.on_largest_worker(solve, spec.queries)
         flat = np.concatenate([factor.ravel() for term in solved.terms for factor in term.factors] or [np.zeros(0)])
         shapes = [[list(term.axes), term.scale, [list(f.shape) for f in term.factors]] for term in solved.terms]
         assert solved.solve is not None
@@ -620,7 +620,7 @@ def term_strategy(context: Context, spec: ReleaseSpec, method: str, solve: Calla
             "terms": shapes,
             "gap": solved.solve.history[-1].gap if solved.solve.history else None,
         }
-        context.store.put_first(name, np.append(flat, 0.0), facts)
+        context.store.put_if_absent(name, np.append(flat, 0.0), facts)
     stored = context.store.open(name)
     flat, facts = context.store.read(stored), stored.facts
     terms, start = [], 0
@@ -639,7 +639,7 @@ def term_strategy(context: Context, spec: ReleaseSpec, method: str, solve: Calla
 
 
 def filter_strategy(context: Context, spec: ReleaseSpec, name: str) -> Strategy:
-    """A strategy that is a filter, or weights of characters: the taps of the first computation are kept for all later ones.
+    """A strategy that is a filter, or weights of characters: the coefficients of the first computation are kept for all later ones.
 
     Transforms differ in their last bits between machines and versions; a stream goes on for a year.
     """
@@ -654,10 +654,12 @@ def filter_strategy(context: Context, spec: ReleaseSpec, name: str) -> Strategy:
         kept_as, moves = f"strategies/{workload.fingerprint[:32]}-{name}-long", spec.neighbours == "replace-one"
         return find(context.store, context.engine, workload, kept_as, moves=moves, on_done=tell)
     made = _CLOSED[name](workload)
-    values = made.characters if made.kernel is None else made.kernel.values
+    values = made.characters if made.coefficients is None else made.coefficients.values
     assert values is not None
-    kept = context.store.read(context.store.put_first(f"strategies/{workload.fingerprint[:32]}-{name}", values))
-    return replace(made, characters=kept) if made.kernel is None else replace(made, kernel=replace(made.kernel, values=kept))
+    kept = context.store.read(context.store.put_if_absent(f"strategies/{workload.fingerprint[:32]}-{name}", values))
+    if made.coefficients is None:
+        return replace(made, characters=kept)
+    return replace(made, coefficients=replace(made.coefficients, values=kept))
 
 
 def low_rank_strategy(context: Context, spec: ReleaseSpec, norm: Norm) -> Strategy:
@@ -665,8 +667,8 @@ def low_rank_strategy(context: Context, spec: ReleaseSpec, norm: Norm) -> Strate
     name = f"strategies/{spec.queries.fingerprint[:32]}-low-rank-{norm}"
     if not context.store.exists(name):
         context.progress("plan", "optimising a low-rank strategy")
-        solved = context.engine.heavy(partial(low_rank, norm=norm), gram(context, spec.queries))
-        context.store.put_first(name, _stored_matrix(solved.operator), _strategy_facts(solved))
+        solved = context.engine.on_largest_worker(partial(low_rank, norm=norm), gram(context, spec.queries))
+        context.store.put_if_absent(name, _stored_matrix(solved.operator), _strategy_facts(solved))
     return _kept_strategy(context.store, name, "low-rank", norm=norm)
 
 
@@ -719,7 +721,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
             if part is not None and part.start > 0:
                 _same_past(context, ledger, planned, counts, part)
             exact = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout, tell)
-            if part is not None and isinstance(planned.grid, KernelGrid):
+            if part is not None and isinstance(planned.grid, FilterGrid):
                 assert isinstance(exact, np.ndarray)
                 exact = exact[part.start * planned.grid.series : part.stop * planned.grid.series]
         reserved = ledger.reserve(charge)
@@ -742,7 +744,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
                 **drawn_for(receipt),
                 **({} if part is None else {"private_counts": counts.name}),
             }
-            if isinstance(planned.grid, AdaptiveLattice):
+            if isinstance(planned.grid, AdaptiveGrid):
                 assert isinstance(exact, np.ndarray)
                 values = measured_by_dawa(exact, spec.queries, planned.grid, spec.budget.loss, key.reveal())
                 context.store.put(name, values, {"noise": "laplace", "scale": planned.noise.scale, **facts})
@@ -851,7 +853,7 @@ def _same_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredAr
     Raises: InvalidInput when they are not.
     """
     grid = planned.grid
-    assert isinstance(grid, KernelGrid)
+    assert isinstance(grid, FilterGrid)
     receipts = ledger.stream(planned.spec.ledger.dataset, part.stream)
     before = next(receipt for receipt in receipts if receipt.part is not None and receipt.part.stop == part.start)
     if before.state != "committed":
@@ -867,11 +869,11 @@ def _same_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredAr
         )
 
 
-def _streamed_steps(context: Context, planned: Plan, measured: StoredArray) -> tuple[Workload, KernelGrid, Matrix]:
+def _streamed_steps(context: Context, planned: Plan, measured: StoredArray) -> tuple[Workload, FilterGrid, Matrix]:
     """The queries, the grid and the measurement of a stream's steps so far, from all its releases."""
     spec, grid = planned.spec, planned.grid
     assert spec.stream is not None
-    assert isinstance(grid, KernelGrid)
+    assert isinstance(grid, FilterGrid)
     with book(context) as ledger:
         receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
     parts = []
@@ -881,7 +883,7 @@ def _streamed_steps(context: Context, planned: Plan, measured: StoredArray) -> t
         if stored.digest == measured.digest:
             break
     shape = tuple(spec.steps if i == grid.place else size for i, size in enumerate(grid.shape))
-    begun = replace(grid, taps=grid.taps[: spec.steps], shape=shape)
+    begun = replace(grid, coefficients=grid.coefficients[: spec.steps], shape=shape)
     return planned.workload, begun, np.concatenate(parts)
 
 
@@ -922,13 +924,13 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
         return _columns(context, [context.store.open(name) for name in names])
     options = planned.spec.postprocess
     fitted = bool(others or options.known or options.non_negative)
-    if isinstance(planned.grid, KernelGrid | HadamardGrid):
-        read = filtered_answers if isinstance(planned.grid, KernelGrid) else formula_answers
+    if isinstance(planned.grid, FilterGrid | HadamardGrid):
+        read = filtered_answers if isinstance(planned.grid, FilterGrid) else formula_answers
         if planned.spec.stream is None:
             given = (workload, planned.grid, context.store.read(measured))
         else:
             given = _streamed_steps(context, planned, measured)
-        found = context.engine.heavy(read, *given, planned.noise)
+        found = context.engine.on_largest_worker(read, *given, planned.noise)
         return _stored_answers(context, planned, found, names)
     if isinstance(planned.grid, LongGrid):
         return _answer_long(context, planned, planned.grid, measured, names[0])
@@ -945,7 +947,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     cells = None
     if options.non_negative:
         context.progress("answer", "fitting non-negative cells")
-        cells = context.store.put(f"{scratch}/cells", context.engine.heavy(reader.non_negative, values))
+        cells = context.store.put(f"{scratch}/cells", context.engine.on_largest_worker(reader.non_negative, values))
     estimate = context.store.put(f"{scratch}/estimate", values)
     inverse = None if reader.inverse is None else context.store.put(f"{scratch}/inverse", reader.inverse)
     rows = min(reader.rows_a_task(), max(1, workload.shape[0]))
@@ -995,15 +997,15 @@ def _answer_long(context: Context, planned: Plan, grid: LongGrid, measured: Stor
     def tell(done: int, total: int) -> None:
         context.progress("answer", f"{done} of {total} steps of the transforms")
 
-    read = {"filter": long_answers, "past": long_root_answers, "characters": long_formula_answers}[grid.kernel.kind]
+    read = {"filter": long_answers, "past": long_root_answers, "characters": long_formula_answers}[grid.coefficients.kind]
     if not context.store.exists(name):
         read(context.store, context.engine, planned.workload, grid, measured, planned.noise, name, tell)
-    answers, rows = context.store.open(name), grid.kernel.steps * grid.kernel.series
+    answers, rows = context.store.open(name), grid.coefficients.steps * grid.coefficients.series
     whole, wide = planned.spec.postprocess.integer, float(planned.noise.half_width_95(0.0))
     answer = StoredColumn(context.store, answers, 1.0, whole)
     added = 0.5 if whole else 0.0
-    if grid.kernel.kind == "past":
-        error = errors_beside(context.store, grid.kernel, name)
+    if grid.coefficients.kind == "past":
+        error = errors_beside(context.store, grid.coefficients, name)
         return Answers(answer, error, replace(error, factor=wide, added=added))
     errors = tuple(answers.facts["errors"])
     return Answers(answer, BlocksColumn(errors, rows), BlocksColumn(tuple(e * wide + added for e in errors), rows))
@@ -1012,22 +1014,22 @@ def _answer_long(context: Context, planned: Plan, grid: LongGrid, measured: Stor
 def _estimate(context: Context, planned: Plan, noisy: Matrix, others: tuple[Companion, ...]) -> tuple[Reader, Matrix]:
     """The reader, and what it reads answers from."""
     workload, grid = planned.spec.queries, planned.grid
-    if isinstance(grid, AdaptiveLattice):
+    if isinstance(grid, AdaptiveGrid):
         workload, grid, noisy = read_dawa(noisy, workload, grid)
-    elif isinstance(grid, TermGrid) or (others and isinstance(grid, Grid)):
+    elif isinstance(grid, TermGrid) or (others and isinstance(grid, DenseGrid)):
         parts: list[Measured] = [(grid, noisy, planned.noise)]
         for other, stored in others:
-            assert isinstance(other.grid, Grid | TermGrid)
+            assert isinstance(other.grid, DenseGrid | TermGrid)
             parts.append((other.grid, context.store.read(stored), other.noise))
-        return context.engine.heavy(partial(joint_reader, workload), parts)
-    reader = context.engine.heavy(partial(reader_of, workload, direct=planned.strategy.direct), grid)
+        return context.engine.on_largest_worker(partial(joint_reader, workload), parts)
+    reader = context.engine.on_largest_worker(partial(reader_of, workload, direct=planned.strategy.direct), grid)
     return reader, reader.estimate(noisy)
 
 
 def _answer_terms(context: Context, planned: Plan, grid: TermGrid, measured: StoredArray, names: tuple[str, ...]) -> Answers:
     """Answers of a strategy over tables: every block of queries straight from the measured terms."""
     workload = planned.spec.queries
-    reader = context.engine.heavy(term_reader, workload, grid)
+    reader = context.engine.on_largest_worker(term_reader, workload, grid)
     options = planned.spec.postprocess
     if grid.streamed:
 

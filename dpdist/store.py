@@ -227,7 +227,7 @@ class Store(Documents):
         digests = [self.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(plan.shards)]
         return self.finish(plan, digests, facts)
 
-    def put_first(self, name: str, array: Array, facts: dict[str, Any] | None = None) -> StoredArray:
+    def put_if_absent(self, name: str, array: Array, facts: dict[str, Any] | None = None) -> StoredArray:
         """Store an array unless one is whole under this name; returns the one that is, whatever it holds.
 
         For results that may differ in their last bits between equally good computations: the first is the one.

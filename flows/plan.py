@@ -9,7 +9,7 @@ from prefect import flow
 from prefect.artifacts import create_table_artifact
 
 from dpdist import spec, stages
-from flows import told
+from flows import notifications
 from flows.release import as_task, running
 
 
@@ -30,7 +30,7 @@ def plan(
     with running(engine_address, home) as context:
         planned = as_task("plan", lambda: stages.plan(context, checked))
     certificate = stages.certificate(planned)
-    if told.served():
+    if notifications.served():
         rows = [
             {key: row[key] for key in ("mechanism", "rmse", "worst", "gap")} for row in certificate["mechanism"]["compared"]
         ]

@@ -27,7 +27,7 @@ from prefect.exceptions import PrefectException
 
 from dpdist import engine, spec, stages, state
 from dpdist.errors import DpdistError, EngineError, InvalidSpec
-from flows import settings, told
+from flows import notifications, settings
 from flows.periods import Every, due, periods
 
 _T = TypeVar("_T")
@@ -48,7 +48,7 @@ def as_task(name: str, work: Callable[[], _T]) -> _T:
         retry_condition_fn=_cluster_went_away,
     )
     def stage() -> _T:
-        with told.without_data():
+        with notifications.without_data():
             return work()
 
     return stage()
@@ -67,7 +67,7 @@ def _cluster_went_away(task: Any, run: Any, state: Any) -> bool:
 
 def _told_to(listener: stages.Progress) -> stages.Progress:
     """Progress for the listener and, when a Prefect server keeps the run, for the run's log there."""
-    if not told.served():
+    if not notifications.served():
         return listener
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).setLevel(logging.INFO)
@@ -83,7 +83,11 @@ def _told_to(listener: stages.Progress) -> stages.Progress:
 
 
 @flow(
-    name="release", persist_result=False, on_failure=[told.failed], on_crashed=[told.failed], on_cancellation=[told.failed]
+    name="release",
+    persist_result=False,
+    on_failure=[notifications.failed],
+    on_crashed=[notifications.failed],
+    on_cancellation=[notifications.failed],
 )
 def release(
     spec_path: str,
@@ -110,7 +114,7 @@ def release(
     return [str(done.folder) for done in _released(spec_path, days, engine_address, home, needed=days[-1:])]
 
 
-@flow(name="backfill", persist_result=False, on_failure=[told.failed], on_crashed=[told.failed])
+@flow(name="backfill", persist_result=False, on_failure=[notifications.failed], on_crashed=[notifications.failed])
 def backfill(
     spec_path: str,
     first: datetime.date,
@@ -165,17 +169,19 @@ def _released(
             if day in needed:
                 missing.append(str(error))
             else:
-                told.notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
+                notifications.notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
     if missing:
         raise InvalidSpec("; ".join(missing))
 
 
 def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str | None) -> stages.Release:
     """The release of a checked spec, one task a stage; call it inside a flow."""
-    with told.without_data(), _alone(checked.ledger.dataset), running(engine_address, home) as context:
+    with notifications.without_data(), _alone(checked.ledger.dataset), running(engine_address, home) as context:
         done = stages.release(context, checked, step=as_task)
-        told.artifacts(done, context.home)
-    told.notify({"release": checked.release, "state": "published", "where": str(done.folder), "charged": done.charged})
+        notifications.artifacts(done, context.home)
+    notifications.notify(
+        {"release": checked.release, "state": "published", "where": str(done.folder), "charged": done.charged}
+    )
     return done
 
 
@@ -191,7 +197,7 @@ def running(engine_address: str | None, home: str | None) -> Iterator[stages.Con
 @contextmanager
 def _alone(dataset: str) -> Iterator[None]:
     """One release of a data set at a time where a server keeps a limit of that name; the ledger is right without it, too."""
-    if not told.served():
+    if not notifications.served():
         yield
         return
     with concurrency(settings.limit_name(dataset), occupy=1, strict=False):
@@ -239,7 +245,7 @@ def _without_server(watch: _Watch, error: Exception) -> stages.Release:
     lost = next((cause for cause in causes if isinstance(cause, httpx.HTTPError | PrefectException)), None)
     if lost is None:
         raise error
-    if told.served():
+    if notifications.served():
         api = re.sub("//[^/]*@", "//", os.environ["PREFECT_API_URL"])
         what = f"the Prefect server {api} does not answer ({type(lost).__name__}); start it, or unset PREFECT_API_URL, and"
     else:

@@ -16,9 +16,9 @@ from scipy import stats
 
 from dpdist.release.reconstruct import filtered_answers, formula_answers, reader_of, term_reader
 from dpdist.stages import Release
-from dpdist.strategies.grid import Grid
+from dpdist.strategies.dense_grid import DenseGrid
+from dpdist.strategies.filter_grid import FilterGrid
 from dpdist.strategies.hadamard_grid import HadamardGrid
-from dpdist.strategies.kernel_grid import KernelGrid
 from dpdist.strategies.term_grid import TermGrid
 
 RATE = 1e-4
@@ -32,7 +32,7 @@ def spread(done: Release) -> np.ndarray:
     grid, workload, noise = done.plan.grid, done.spec.queries, done.plan.noise
 
     def read(values: np.ndarray) -> np.ndarray:
-        if isinstance(grid, KernelGrid):
+        if isinstance(grid, FilterGrid):
             return filtered_answers(workload, grid, values, noise)[0]
         if isinstance(grid, HadamardGrid):
             return formula_answers(workload, grid, values, noise)[0]
@@ -42,7 +42,7 @@ def spread(done: Release) -> np.ndarray:
 
     if isinstance(grid, TermGrid):
         terms = term_reader(workload, grid)
-    elif isinstance(grid, Grid):
+    elif isinstance(grid, DenseGrid):
         reader = reader_of(workload, grid, direct=done.plan.strategy.direct)
     return np.stack([read(values) for values in np.eye(grid.rows)], axis=1)
 

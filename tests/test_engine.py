@@ -1,4 +1,4 @@
-"""Placement of heavy work, large things past the scheduler, clusters that lose their workers."""
+"""Placement of the largest computations, large things past the scheduler, clusters that lose their workers."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ def test_heavy_work_runs_where_the_memory_is(processes: Processes) -> None:
     large = processes.worker(2, "--memory-limit", "2GB")
     with engine.started(processes.address) as started:
         started.client.wait_for_workers(2, timeout=HANGS)
-        assert started.heavy_bytes == 2 * 10**9
+        assert started.largest_worker_bytes == 2 * 10**9
         for _ in range(3):
-            assert started.heavy(whereabouts, "here", needed_bytes=10**9) == ("here", large.pid, 2)
+            assert started.on_largest_worker(whereabouts, "here", needed_bytes=10**9) == ("here", large.pid, 2)
         with pytest.raises(OutOfMemory, match=r"needs 3.73 GiB, 1.86 GiB allowed: start a worker with more memory \(and "):
-            started.heavy(whereabouts, "nowhere", needed_bytes=4 * 10**9)
+            started.on_largest_worker(whereabouts, "nowhere", needed_bytes=4 * 10**9)
         chosen = processes.worker(1, "--memory-limit", "200MB", "--resources", "optimiser=1")
         started.client.wait_for_workers(3, timeout=HANGS)
-        assert started.heavy(whereabouts, "apart")[1] == chosen.pid
+        assert started.on_largest_worker(whereabouts, "apart")[1] == chosen.pid
 
 
 def slow_then_done(path: str) -> int:
@@ -138,7 +138,7 @@ def test_heavy_work_moves_when_its_worker_dies(
             return original(client)
 
         monkeypatch.setattr(engine, "_optimisers", watched)
-        assert started.heavy(slow_then_done, str(marker)) not in (first.pid, os.getpid())
+        assert started.on_largest_worker(slow_then_done, str(marker)) not in (first.pid, os.getpid())
 
 
 def large_sum(array: np.ndarray, item: int) -> np.ndarray:
@@ -163,8 +163,8 @@ def test_large_things_pass_by_the_scheduler(tmp_path: Path, monkeypatch: pytest.
             sizes.extend(task.nbytes for task in tasks)
 
         found = started.map(partial(large_sum, array), [1, 2, 3], on_done=told)
-        heavy = started.heavy(large_sum, array, 4)
-    for item, result in zip((1, 2, 3, 4), [*found, heavy], strict=True):
+        on_largest_worker = started.on_largest_worker(large_sum, array, 4)
+    for item, result in zip((1, 2, 3, 4), [*found, on_largest_worker], strict=True):
         np.testing.assert_array_equal(result, array + item)
     assert 0 < max(sizes) < 2**18
     left = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]

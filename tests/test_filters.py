@@ -39,7 +39,7 @@ def test_sums_windows_and_decays() -> None:
     slow = [sum(X[t - k] / (k + 1) ** 1.5 for k in range(t + 1)) for t in range(200)]
     np.testing.assert_allclose(applied(polynomial(1.5, 200)), slow, rtol=1e-9)
     np.testing.assert_allclose(applied(window(3), circular=True)[0], X[0] + X[-1] + X[-2])
-    np.testing.assert_allclose(applied(window(999)), np.cumsum(X), atol=1e-9)  # taps beyond the series are cut
+    np.testing.assert_allclose(applied(window(999)), np.cumsum(X), atol=1e-9)  # coefficients beyond the series are cut
 
 
 def test_hodrick_prescott_inside_a_series() -> None:
@@ -49,14 +49,14 @@ def test_hodrick_prescott_inside_a_series() -> None:
     trend, cycle = (applied(hodrick_prescott(50.0, 200, part=part)) for part in ("trend", "cycle"))
     np.testing.assert_allclose(trend[80:120], exact[80:120], atol=1e-6)
     np.testing.assert_allclose(trend + cycle, X, atol=1e-6)
-    np.testing.assert_allclose(hodrick_prescott(1600.0, 900).kernel.sum(), 1.0, atol=1e-9)
+    np.testing.assert_allclose(hodrick_prescott(1600.0, 900).coefficients.sum(), 1.0, atol=1e-9)
 
 
 def test_baxter_king_passes_its_band() -> None:
-    taps = baxter_king(6, 32, 12)
-    assert taps.kernel.sum() == pytest.approx(0.0, abs=1e-12)
-    assert taps.kernel.size == 25
-    assert taps.first_lag == -12
+    coefficients = baxter_king(6, 32, 12)
+    assert coefficients.coefficients.sum() == pytest.approx(0.0, abs=1e-12)
+    assert coefficients.coefficients.size == 25
+    assert coefficients.first_lag == -12
     published = [
         0.2777,
         0.2204,
@@ -72,11 +72,11 @@ def test_baxter_king_passes_its_band() -> None:
         -0.0423,
         -0.0119,
     ]
-    np.testing.assert_allclose(taps.kernel[12:], published, atol=5.1e-5)
+    np.testing.assert_allclose(coefficients.coefficients[12:], published, atol=5.1e-5)
     t = np.arange(400)
     for period, gain in ((12.0, 1.0), (3.0, 0.0)):
         wave = np.cos(2 * np.pi * t / period)
-        found = applied(taps, wave)[50:350]
+        found = applied(coefficients, wave)[50:350]
         assert np.abs(found).max() == pytest.approx(gain, abs=0.13)
 
 

@@ -21,9 +21,9 @@ from dpdist.sizes import Sizes
 from dpdist.store import Store
 from dpdist.strategies import convolution, singular_value_bound
 from dpdist.strategies.convolution import is_long
-from dpdist.strategies.grid import grid_of
+from dpdist.strategies.dense_grid import grid_of
+from dpdist.strategies.filter_grid import LongGrid
 from dpdist.strategies.hadamard_grid import HadamardGrid, hadamard_grid
-from dpdist.strategies.kernel_grid import LongGrid
 from dpdist.strategies.planner import considered, why_not
 from dpdist.workloads import dnf, union
 from tests import small

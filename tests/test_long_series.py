@@ -20,9 +20,9 @@ from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.long_root import binomials, long_root_answers, long_square_root
-from dpdist.long_series import _exact_around, found_once, long_answers, long_convolution, long_measurement
+from dpdist.long_series import _exact_around, get_or_compute, long_answers, long_convolution, long_measurement
 from dpdist.operators import Circulant, Toeplitz
-from dpdist.operators.toeplitz import PowerTaps
+from dpdist.operators.toeplitz import PowerCoefficients
 from dpdist.page import report
 from dpdist.privacy.noise import Noise
 from dpdist.release.reconstruct import filtered_answers
@@ -30,8 +30,8 @@ from dpdist.sizes import SIZES, Sizes
 from dpdist.store import Store
 from dpdist.strategies import convolution, singular_value_bound, square_root
 from dpdist.strategies.convolution import is_long, line_of, pinched_bound
-from dpdist.strategies.grid import grid_of
-from dpdist.strategies.kernel_grid import KernelGrid, LongGrid, exact_convolution, kernel_grid
+from dpdist.strategies.dense_grid import grid_of
+from dpdist.strategies.filter_grid import FilterGrid, LongGrid, exact_convolution, filter_grid
 from dpdist.strategies.planner import considered, why_not
 from dpdist.workloads import Workload, filtered, union
 from dpdist.workloads.filters import RowNames, baxter_king, exponential, hodrick_prescott, polynomial, running_sum, window
@@ -98,19 +98,19 @@ def test_strategy_measurement_and_answers_are_those_in_memory(
     steps, table = filters[0].n, tuple(workload.domain.shape[a] for a in axes)
     series = math.prod(table) // steps
     assert is_long(workload)
-    strategy = long_convolution(store, engine, workload, "taps")
+    strategy = long_convolution(store, engine, workload, "coefficients")
     assert strategy.long is not None
     points = strategy.long.points
     assert points >= steps
     assert points & (points - 1) == 0
     memory = in_memory(workload, monkeypatch, points)
-    taps = store.read(store.open("taps"))
-    assert np.abs(taps - np.rint(memory.kernel.values * 2.0**30)).max() <= 1
+    coefficients = store.read(store.open("coefficients"))
+    assert np.abs(coefficients - np.rint(memory.coefficients.values * 2.0**30)).max() <= 1
     assert strategy.workload_cost == pytest.approx(memory.workload_cost, rel=1e-9)
     assert strategy.sensitivity == pytest.approx(1.0, rel=1e-6)
     assert strategy.lower_bound is not None
     assert strategy.lower_bound <= strategy.workload_cost
-    assert strategy.long.square == sum(int(t) ** 2 for t in taps)
+    assert strategy.long.square == sum(int(t) ** 2 for t in coefficients)
 
     grid = grid_of(strategy, workload, neighbours="add-remove", most_records=3)
     assert isinstance(grid, LongGrid)
@@ -118,14 +118,14 @@ def test_strategy_measurement_and_answers_are_those_in_memory(
     assert grid.rows == series * points
     unknown = grid_of(strategy, workload, neighbours="replace-one", most_records=1)
     assert unknown.sensitivity_squared == 4 * strategy.long.square
-    moving = long_convolution(store, engine, workload, "taps", moves=True)
+    moving = long_convolution(store, engine, workload, "coefficients", moves=True)
     assert moving.long is not None
     assert moving.long.farthest is not None
-    columns = np.stack([np.roll(taps, shift) for shift in range(0, steps, 7)]).astype(object)
+    columns = np.stack([np.roll(coefficients, shift) for shift in range(0, steps, 7)]).astype(object)
     seen = int(((columns[1:] - columns[0]) ** 2).sum(axis=1).max())  # every seventh step; the grid in memory looks at all
     assert seen <= moving.long.farthest <= 4 * moving.long.square
-    exactly = kernel_grid(
-        replace(memory, kernel=replace(memory.kernel, values=taps * 2.0**-30)),
+    exactly = filter_grid(
+        replace(memory, coefficients=replace(memory.coefficients, values=coefficients * 2.0**-30)),
         workload.domain.shape,
         neighbours="replace-one",
         most_records=1,
@@ -135,7 +135,7 @@ def test_strategy_measurement_and_answers_are_those_in_memory(
     assert known.sensitivity_squared in (moving.long.farthest, 2 * moving.long.square)
     if series > 1:
         assert known.sensitivity_squared == exactly.sensitivity_squared
-    same = KernelGrid(taps, True, table, axes.index(axis), axes, grid.spacing, grid.sensitivity_squared)
+    same = FilterGrid(coefficients, True, table, axes.index(axis), axes, grid.spacing, grid.sensitivity_squared)
     counts = np.random.default_rng(1).poisson(20, series * steps).astype(np.int64)
     counts[::400] = 2**31  # limbs on both sides
     exact = long_measurement(store, engine, grid, store.put("counts", counts))
@@ -176,20 +176,20 @@ def test_square_roots_of_running_sums_are_those_in_memory(
     steps, table = filters[0].n, tuple(workload.domain.shape[a] for a in axes)
     series = math.prod(table) // steps
     assert considered("auto", "l2", workload) == ("convolution", "square-root")
-    memory, strategy = square_root(workload), long_square_root(store, engine, workload, "taps")
-    assert memory.kernel is not None
+    memory, strategy = square_root(workload), long_square_root(store, engine, workload, "coefficients")
+    assert memory.coefficients is not None
     assert strategy.long is not None
-    taps = store.read(store.open("taps"))
-    assert np.abs(taps - np.rint(memory.kernel.values * 2.0**30)).max() <= 1
+    coefficients = store.read(store.open("coefficients"))
+    assert np.abs(coefficients - np.rint(memory.coefficients.values * 2.0**30)).max() <= 1
     assert strategy.workload_cost == pytest.approx(memory.workload_cost, rel=1e-12)
     assert strategy.workload_cost < long_convolution(store, engine, workload, "circle").workload_cost
-    assert strategy.long.square == sum(int(t) ** 2 for t in taps)
+    assert strategy.long.square == sum(int(t) ** 2 for t in coefficients)
     grid = grid_of(strategy, workload, neighbours="replace-one", most_records=2)
     assert grid.sensitivity_squared == 16 * strategy.long.square
     grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, LongGrid)
     assert grid.rows == series * steps
-    same = KernelGrid(taps, False, table, axes.index(axis), axes, grid.spacing, grid.sensitivity_squared)
+    same = FilterGrid(coefficients, False, table, axes.index(axis), axes, grid.spacing, grid.sensitivity_squared)
     counts = np.random.default_rng(1).poisson(20, series * steps).astype(np.int64)
     counts[::400] = 2**31
     exact = store.read(long_measurement(store, engine, grid, store.put("counts", counts)))
@@ -227,7 +227,7 @@ def test_same_bytes_for_every_slab_and_part(tmp_path: Path, monkeypatch: pytest.
     seen = set()
     for number, (memory, part) in enumerate([(2**30, 10**6), (2**18, 1000), (2**19, 64)]):
         store, engine = Store(tmp_path / str(number), replace(SMALL, part_values=part)), engine_of(memory)
-        strategy = long_convolution(store, engine, workload, "taps")
+        strategy = long_convolution(store, engine, workload, "coefficients")
         grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
         assert isinstance(grid, LongGrid)
         exact = long_measurement(store, engine, grid, store.put("counts", counts))
@@ -239,18 +239,18 @@ def test_of_strategies_found_at_once_the_first_is_kept(tmp_path: Path) -> None:
     store = Store(tmp_path, SMALL)
 
     def late() -> None:
-        store.put("taps", np.arange(5))  # another process was faster
-        raise StoreError("array 'taps' is already whole with other content; arrays are written once")
+        store.put("coefficients", np.arange(5))  # another process was faster
+        raise StoreError("array 'coefficients' is already whole with other content; arrays are written once")
 
-    assert store.read(found_once(store, "taps", late)).tolist() == [0, 1, 2, 3, 4]
+    assert store.read(get_or_compute(store, "coefficients", late)).tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(StoreError, match="disk"):
-        found_once(store, "others", mock.Mock(side_effect=StoreError("the disk is full")))
+        get_or_compute(store, "others", mock.Mock(side_effect=StoreError("the disk is full")))
 
 
 def test_a_wrong_convolution_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transform off by 1e-3 of a count in one value, or limbs that are too wide, stop the measurement."""
     workload, store, engine = ASKED["window"], Store(tmp_path, SMALL), engine_of()
-    strategy = long_convolution(store, engine, workload, "taps")
+    strategy = long_convolution(store, engine, workload, "coefficients")
     grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, LongGrid)
     counts = store.put("counts", np.full(STEPS, 2**20))
@@ -447,7 +447,7 @@ def test_computed_edges_are_the_listed_ones(first: int, width: int, bins: int, v
 
 def test_taps_that_follow_a_rule_are_the_listed_ones() -> None:
     for power in (0.0, 0.7, 2.0):
-        lazy, listed = Toeplitz(200, PowerTaps(200, power)), Toeplitz(200, np.arange(1.0, 201.0) ** -power)
+        lazy, listed = Toeplitz(200, PowerCoefficients(200, power)), Toeplitz(200, np.arange(1.0, 201.0) ** -power)
         assert lazy.fingerprint == listed.fingerprint
         assert lazy.integral == listed.integral
         np.testing.assert_array_equal(lazy.dense(), listed.dense())
@@ -456,7 +456,7 @@ def test_taps_that_follow_a_rule_are_the_listed_ones() -> None:
         Toeplitz(200, np.arange(1.0, 40.0), 5),
         Circulant(256, np.ones(9), -3),
     ):
-        whole = Circulant(256, each.kernel, each.first_lag).kernel
+        whole = Circulant(256, each.coefficients, each.first_lag).coefficients
         pieces = [each.around(256, start, min(256, start + 37)) for start in range(0, 256, 37)]
         np.testing.assert_array_equal(np.concatenate(pieces), whole)
 

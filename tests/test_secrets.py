@@ -133,7 +133,7 @@ def test_no_task_and_no_repr_holds_a_secret(home: Path, monkeypatch: pytest.Monk
     shutil.rmtree(home / "store" / "histograms")
     sent: list[bytes] = []
     shown: list[str] = []
-    for name in ("map", "heavy"):
+    for name in ("map", "on_largest_worker"):
         original = getattr(engine.Engine, name)
 
         def spy(self: engine.Engine, *arguments: Any, _original: Any = original, **options: Any) -> Any:

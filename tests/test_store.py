@@ -68,8 +68,8 @@ def test_arrays_are_written_once(store: Store) -> None:
 
 
 def test_the_first_of_equals_is_kept(store: Store) -> None:
-    first = store.put_first("a", np.arange(3))
-    assert store.put_first("a", np.arange(4)) == first
+    first = store.put_if_absent("a", np.arange(3))
+    assert store.put_if_absent("a", np.arange(4)) == first
 
 
 def test_a_writer_owns_whole_shards(store: Store) -> None:
@@ -147,7 +147,7 @@ def test_a_failed_write_is_told_as_what_it_is(store: Store, monkeypatch: pytest.
         "zarr.create_array", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))
     )
     with pytest.raises(StoreError, match="No space left on device"):
-        store.put_first("a", np.arange(3))
+        store.put_if_absent("a", np.arange(3))
 
 
 def test_facts_are_part_of_the_digest(store: Store) -> None:

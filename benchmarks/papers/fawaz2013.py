@@ -45,7 +45,7 @@ def over_steps(size: Size) -> Iterator[Measurement]:
 def _errors(n: int, panel: str) -> Found:
     each = filters(n)[panel]
     around = np.zeros(n)
-    np.add.at(around, (each.first_lag + np.arange(each.kernel.size)) % n, each.kernel)
+    np.add.at(around, (each.first_lag + np.arange(each.coefficients.size)) % n, each.coefficients)
     out = {name: laplace_spectrum(around, EPSILON, DELTA, method).mse for name, method in METHODS.items()}  # type: ignore[arg-type]
     cost = convolution(filtered(n, "x0", [each], circular=True)).workload_cost
     assert cost is not None

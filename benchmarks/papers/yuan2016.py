@@ -32,7 +32,7 @@ from dpdist.strategies import (
     wavelet,
 )
 from dpdist.strategies.base import Step
-from dpdist.strategies.dawa import adaptive_lattice, measured, read
+from dpdist.strategies.dawa import adaptive_grid, measured, read
 from dpdist.workloads import Workload, discrete, explicit, marginal_queries, random_ranges, related
 
 EPSILON, DELTA = 0.1, 1e-4
@@ -176,13 +176,13 @@ def data_dependent(points: Callable[[Size], Iterator[tuple[float, int, int]]]) -
 
 def _dawa(counts: np.ndarray, m: int, keys: int) -> Found:
     workload = random_ranges(counts.size, m, seed=0)
-    lattice = adaptive_lattice(workload, "add-remove", 1)
+    grid = adaptive_grid(workload, "add-remove", 1)
     budget, truth = Loss.laplace(Fraction(str(EPSILON))), workload.rows(slice(None)) @ counts
     found = []
     for key in range(keys):
-        inner, spacing, noisy = read(measured(counts, workload, lattice, budget, key.to_bytes(32, "big")), workload, lattice)
+        inner, spacing, noisy = read(measured(counts, workload, grid, budget, key.to_bytes(32, "big")), workload, grid)
         reader = reader_of(inner, spacing, direct=False)
-        answers, _, _ = reader.answers(0, workload.shape[0], reader.estimate(noisy), lattice.noise(budget))
+        answers, _, _ = reader.answers(0, workload.shape[0], reader.estimate(noisy), grid.noise(budget))
         found.append(float(np.mean((answers - truth) ** 2)))
     return {"DAWA": float(np.mean(found))}
 

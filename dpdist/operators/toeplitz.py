@@ -13,7 +13,7 @@ from dpdist.operators.base import Entries, Listed, Matrix, Operator
 
 
 @dataclass(frozen=True)
-class PowerTaps(Entries):
+class PowerCoefficients(Entries):
     """(k + 1)^-power for k = 0..size: of power 0 the ones of a running sum."""
 
     size: int
@@ -32,39 +32,39 @@ class PowerTaps(Entries):
 
 
 class Toeplitz(Operator):
-    """y_t = sum over k of kernel[k] x_{t - first_lag - k}; inputs before the first and after the last step count as zero.
+    """y_t = sum over k of coefficients[k] x_{t - first_lag - k}; inputs before the first and after the last step count as zero.
 
     A ``first_lag`` of 0 filters the past only: the matrix is lower triangular. Products cost one FFT.
     """
 
     circular = False
 
-    def __init__(self, n: int, kernel: Matrix | Entries, first_lag: int = 0) -> None:
+    def __init__(self, n: int, coefficients: Matrix | Entries, first_lag: int = 0) -> None:
         if n != int(n) or n < 1:
             raise InvalidInput(f"the number of steps must be a positive whole number, found {n!r}")
         self.n = int(n)
-        self.taps: Entries
-        if isinstance(kernel, Entries) and kernel.size <= self.n and first_lag == 0:
-            self.taps, self.first_lag = kernel, 0
+        self.entries: Entries
+        if isinstance(coefficients, Entries) and coefficients.size <= self.n and first_lag == 0:
+            self.entries, self.first_lag = coefficients, 0
         else:
-            listed, self.first_lag = _reaching(_checked(kernel), int(first_lag), self.n)
-            self.taps = Listed(listed)
+            listed, self.first_lag = _reaching(_checked(coefficients), int(first_lag), self.n)
+            self.entries = Listed(listed)
         self.shape = (self.n, self.n)
-        self.integral = self.taps.integral
+        self.integral = self.entries.integral
 
     @property
-    def kernel(self) -> Matrix:
-        """All coefficients, (taps,) float64."""
-        return self.taps.values
+    def coefficients(self) -> Matrix:
+        """All coefficients, (coefficients,) float64."""
+        return self.entries.values
 
     def matvec(self, x: Matrix) -> Matrix:
-        return self._filtered(x, self.kernel, self.first_lag)
+        return self._filtered(x, self.coefficients, self.first_lag)
 
     def rmatvec(self, y: Matrix) -> Matrix:
-        return self._filtered(y, self.kernel[::-1], 1 - self.first_lag - self.kernel.size)
+        return self._filtered(y, self.coefficients[::-1], 1 - self.first_lag - self.coefficients.size)
 
-    def _filtered(self, x: Matrix, kernel: Matrix, lag: int) -> Matrix:
-        full = _convolved(x, kernel, exact=self.integral and x.dtype.kind == "i")
+    def _filtered(self, x: Matrix, coefficients: Matrix, lag: int) -> Matrix:
+        full = _convolved(x, coefficients, exact=self.integral and x.dtype.kind == "i")
         out = np.zeros((self.n, *x.shape[1:]), dtype=full.dtype)
         low, high = max(0, lag), min(self.n, lag + full.shape[0])
         if low < high:
@@ -73,50 +73,50 @@ class Toeplitz(Operator):
 
     def rows(self, start: int, stop: int) -> Matrix:
         lag = np.arange(start, stop)[:, None] - np.arange(self.n) - self.first_lag
-        inside = (lag >= 0) & (lag < self.kernel.size)
-        return np.where(inside, self.kernel[np.clip(lag, 0, self.kernel.size - 1)], 0.0)
+        inside = (lag >= 0) & (lag < self.coefficients.size)
+        return np.where(inside, self.coefficients[np.clip(lag, 0, self.coefficients.size - 1)], 0.0)
 
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
         names = cells[0] if cells else [str(cell) for cell in range(self.n)]
         return [f"at {name}" for name in names[start:stop]]
 
     def column_norms_squared(self) -> Matrix:
-        return self._sums_of_taps(self.kernel**2, self.first_lag)
+        return self._sums_of(self.coefficients**2, self.first_lag)
 
     def column_norms_l1(self) -> Matrix:
-        return self._sums_of_taps(np.abs(self.kernel), self.first_lag)
+        return self._sums_of(np.abs(self.coefficients), self.first_lag)
 
-    def row_norms_squared(self) -> Matrix:  # the columns of the transpose, which filters with the taps in reverse
-        return self._sums_of_taps(self.kernel[::-1] ** 2, 1 - self.first_lag - self.kernel.size)
+    def row_norms_squared(self) -> Matrix:  # the columns of the transpose, which filters with the coefficients in reverse
+        return self._sums_of(self.coefficients[::-1] ** 2, 1 - self.first_lag - self.coefficients.size)
 
-    def _sums_of_taps(self, values: Matrix, lag: int) -> Matrix:
-        """For every step j, the sum over the taps k whose output t = j + lag + k lies in 0..n."""
+    def _sums_of(self, values: Matrix, lag: int) -> Matrix:
+        """For every step j, the sum over the coefficients k whose output t = j + lag + k lies in 0..n."""
         sums = np.concatenate([[0.0], np.cumsum(values)])
         j = np.arange(self.n)
         low, high = (np.clip(end - lag - j, 0, values.size) for end in (0, self.n))
         return np.asarray(sums[high] - sums[low])
 
     def spectrum(self, points: int) -> Matrix:
-        """Eigenvalues of the circulant matrix of ``points`` steps with these taps, rfft order, complex128."""
-        return np.asarray(scipy.fft.rfft(_folded(self.kernel, self.first_lag, points)))
+        """Eigenvalues of the circulant matrix of ``points`` steps with these coefficients, rfft order, complex128."""
+        return np.asarray(scipy.fft.rfft(_folded(self.coefficients, self.first_lag, points)))
 
     @property
     def reach(self) -> int:
         """Steps that a circle needs beyond n so that the filter does not see its own other end."""
-        last = self.first_lag + self.taps.size - 1
+        last = self.first_lag + self.entries.size - 1
         return max(last, 0) + max(-self.first_lag, 0)
 
     def description(self) -> tuple[object, ...]:
-        return (type(self).__name__.lower(), self.n, self.first_lag, self.taps)
+        return (type(self).__name__.lower(), self.n, self.first_lag, self.entries)
 
     def around(self, points: int, start: int, stop: int) -> Matrix:
         """Coefficients laid around a circle of ``points`` steps, positions start..stop, float64."""
         out = np.zeros(stop - start)
         first = self.first_lag % points
         for low in range(first - points, stop, points):
-            begin, end = max(start, low), min(stop, low + self.taps.size)
+            begin, end = max(start, low), min(stop, low + self.entries.size)
             if begin < end:
-                out[begin - start : end - start] += self.taps.read(begin - low, end - low)
+                out[begin - start : end - start] += self.entries.read(begin - low, end - low)
         return out
 
 
@@ -125,24 +125,24 @@ class Circulant(Toeplitz):
 
     circular = True
 
-    def __init__(self, n: int, kernel: Matrix | Entries, first_lag: int = 0) -> None:
+    def __init__(self, n: int, coefficients: Matrix | Entries, first_lag: int = 0) -> None:
         self.n = int(n)
         self.first_lag = 0
-        if isinstance(kernel, Entries) and kernel.size <= self.n and first_lag == 0:
-            self.taps = kernel
+        if isinstance(coefficients, Entries) and coefficients.size <= self.n and first_lag == 0:
+            self.entries = coefficients
         else:
-            self.taps = Listed(_folded(_checked(kernel), int(first_lag), self.n))
+            self.entries = Listed(_folded(_checked(coefficients), int(first_lag), self.n))
         self.shape = (self.n, self.n)
-        self.integral = self.taps.integral
+        self.integral = self.entries.integral
 
-    def _filtered(self, x: Matrix, kernel: Matrix, lag: int) -> Matrix:
-        full = _convolved(x, kernel, exact=self.integral and x.dtype.kind == "i")
+    def _filtered(self, x: Matrix, coefficients: Matrix, lag: int) -> Matrix:
+        full = _convolved(x, coefficients, exact=self.integral and x.dtype.kind == "i")
         return _folded(full, lag, self.n)
 
     def rows(self, start: int, stop: int) -> Matrix:
-        return np.asarray(self.kernel[(np.arange(start, stop)[:, None] - np.arange(self.n)) % self.n])
+        return np.asarray(self.coefficients[(np.arange(start, stop)[:, None] - np.arange(self.n)) % self.n])
 
-    def _sums_of_taps(self, values: Matrix, lag: int) -> Matrix:
+    def _sums_of(self, values: Matrix, lag: int) -> Matrix:
         return np.full(self.n, float(values.sum()))
 
     @property
@@ -151,15 +151,15 @@ class Circulant(Toeplitz):
 
 
 SMALL = 2**20
-"""Products of steps and taps that are summed one by one."""
+"""Products of steps and coefficients that are summed one by one."""
 
 
-def _convolved(x: Matrix, kernel: Matrix, *, exact: bool) -> Matrix:
+def _convolved(x: Matrix, coefficients: Matrix, *, exact: bool) -> Matrix:
     """The full convolution along the first axis; integers exactly."""
-    taps = (kernel.astype(np.int64) if exact else kernel).reshape(-1, *(1,) * (x.ndim - 1))
-    if exact or x.size * kernel.size <= SMALL:
-        return np.asarray(scipy.signal.convolve(x, taps, method="direct"))
-    return np.asarray(scipy.signal.oaconvolve(x, taps, axes=0))
+    listed = (coefficients.astype(np.int64) if exact else coefficients).reshape(-1, *(1,) * (x.ndim - 1))
+    if exact or x.size * coefficients.size <= SMALL:
+        return np.asarray(scipy.signal.convolve(x, listed, method="direct"))
+    return np.asarray(scipy.signal.oaconvolve(x, listed, axes=0))
 
 
 def _folded(values: Matrix, lag: int, points: int) -> Matrix:
@@ -169,39 +169,43 @@ def _folded(values: Matrix, lag: int, points: int) -> Matrix:
     return out
 
 
-def _checked(kernel: Matrix | Entries) -> Matrix:
-    taps = kernel.values if isinstance(kernel, Entries) else np.asarray(kernel)
-    if np.iscomplexobj(taps):
+def _checked(coefficients: Matrix | Entries) -> Matrix:
+    listed = coefficients.values if isinstance(coefficients, Entries) else np.asarray(coefficients)
+    if np.iscomplexobj(listed):
         raise InvalidInput(
             "a filter has real coefficients, found complex ones; filter real and imaginary parts by themselves"
         )
-    if taps.ndim != 1 or taps.size == 0:
-        raise InvalidInput(f"a filter is a list of at least one coefficient, found shape {taps.shape}")
-    taps = taps.astype(np.float64)
-    if not np.isfinite(taps).all():
+    if listed.ndim != 1 or listed.size == 0:
+        raise InvalidInput(f"a filter is a list of at least one coefficient, found shape {listed.shape}")
+    listed = listed.astype(np.float64)
+    if not np.isfinite(listed).all():
         raise InvalidInput("a filter holds NaN or infinite coefficients; replace them")
-    if not taps.any():
+    if not listed.any():
         raise InvalidInput("a filter whose coefficients are all zero asks for nothing; leave it out")
-    return taps
+    return listed
 
 
-def _reaching(taps: Matrix, first_lag: int, n: int) -> tuple[Matrix, int]:
-    """The taps that reach a step of the series from another one: lags beyond n - 1 never do.
+def _reaching(coefficients: Matrix, first_lag: int, n: int) -> tuple[Matrix, int]:
+    """The coefficients that reach a step of the series from another one: lags beyond n - 1 never do.
 
     Raises: InvalidInput when none does.
     """
-    lags = first_lag + np.arange(taps.size)
-    kept = (np.abs(lags) < n) & (np.maximum.accumulate(taps != 0)) & (np.maximum.accumulate((taps != 0)[::-1])[::-1])
+    lags = first_lag + np.arange(coefficients.size)
+    kept = (
+        (np.abs(lags) < n)
+        & (np.maximum.accumulate(coefficients != 0))
+        & (np.maximum.accumulate((coefficients != 0)[::-1])[::-1])
+    )
     if not kept.any():
         raise InvalidInput(f"no coefficient of the filter reaches any of the {n} steps: its lags begin at {first_lag}")
-    return taps[kept], int(lags[kept][0])
+    return coefficients[kept], int(lags[kept][0])
 
 
 class Ring(Operator):
     """The first n columns of a circulant matrix of ``points`` >= n steps: a series laid on a larger circle, (points, n)."""
 
-    def __init__(self, points: int, n: int, kernel: Matrix) -> None:
-        self.around = Circulant(points, kernel)
+    def __init__(self, points: int, n: int, coefficients: Matrix) -> None:
+        self.around = Circulant(points, coefficients)
         if not 1 <= n <= points:
             raise InvalidInput(f"a series of {n} steps does not fit on a circle of {points}")
         self.n = int(n)

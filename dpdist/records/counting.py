@@ -86,7 +86,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Tally:
+class CountSummary:
     """How reading went. Private: for the operator's eyes, never part of anything published."""
 
     read: int = 0
@@ -94,8 +94,8 @@ class Tally:
     clipped: int = 0
     beyond_bound: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
+    def __add__(self, other: CountSummary) -> CountSummary:
+        return CountSummary(
             self.read + other.read,
             self.dropped + other.dropped,
             self.clipped + other.clipped,
@@ -137,7 +137,7 @@ def count(
     root: Secret,
     tables: tuple[tuple[int, ...], ...] = (),
     on_done: OnDone | None = None,
-) -> tuple[StoredArray, Tally]:
+) -> tuple[StoredArray, CountSummary]:
     """The histogram of all records, counted once for each content of the source and domain.
 
     Args:
@@ -151,7 +151,7 @@ def count(
     name = f"histograms/{keys.commitment(root, 'histogram', _count_digest(source, domain, tables))[:32]}"
     if store.exists(name):
         stored = store.open(name)
-        return stored, Tally(**stored.facts["private_tally"])
+        return stored, CountSummary(**stored.facts["private_tally"])
     _check_columns(source, domain)
     if source.person is not None and source.person_type is None:
         source = replace(source, person_type=_first_person_type(source, source.person))
@@ -169,7 +169,7 @@ def count(
         else:
             bare, groups = _without_files(source), list(enumerate(_grouped(_partitions(source), parts)))
             counted = engine.map(partial(_count_partitions, bare, domain, counter), groups, on_done=on_done)
-            tasks, tally = len(groups), sum(counted, Tally())
+            tasks, tally = len(groups), sum(counted, CountSummary())
         stored = _summed(counter, plan, engine, tally, tasks)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -326,9 +326,9 @@ def _grouped(items: list[Partition], groups: int) -> list[list[Partition]]:
     return [items[i * len(items) // count_of : (i + 1) * len(items) // count_of] for i in range(count_of)]
 
 
-def _count_partitions(source: Source, domain: Domain, counter: Counter, task: tuple[int, list[Partition]]) -> Tally:
+def _count_partitions(source: Source, domain: Domain, counter: Counter, task: tuple[int, list[Partition]]) -> CountSummary:
     number, partitions = task
-    tallies: list[Tally] = []
+    tallies: list[CountSummary] = []
 
     def batches() -> Iterator[NDArray[np.int64]]:
         for partition in partitions:
@@ -338,10 +338,10 @@ def _count_partitions(source: Source, domain: Domain, counter: Counter, task: tu
                 yield cells
 
     counter.count(number, batches())
-    return sum(tallies, Tally())
+    return sum(tallies, CountSummary())
 
 
-def _summed(counter: Counter, plan: ArrayPlan, engine: Engine, tally: Tally, tasks: int) -> StoredArray:
+def _summed(counter: Counter, plan: ArrayPlan, engine: Engine, tally: CountSummary, tasks: int) -> StoredArray:
     store, step = counter.store, counter.range_size // plan.shard_rows
     store.begin(plan)
     ranges = [range(first, min(first + step, plan.shards)) for first in range(0, plan.shards, step)]
@@ -355,12 +355,12 @@ def _sum_range(counter: Counter, plan: ArrayPlan, tasks: int, shards: range) -> 
 
 def _count_by_person(
     source: Source, domain: Domain, counter: Counter, engine: Engine, buckets: int, on_done: OnDone | None
-) -> Tally:
+) -> CountSummary:
     bare, key = _without_files(source), PersonKey(os.urandom(32))
     partitions = [(number, partition, key) for number, partition in enumerate(_partitions(source))]
     dealt = engine.map(partial(_deal_partition, bare, domain, counter.folder, buckets), partitions, on_done=on_done)
     counted = engine.map(partial(_count_bucket, source.most_records, counter), list(range(buckets)), on_done=on_done)
-    return sum(dealt + counted, Tally())
+    return sum(dealt + counted, CountSummary())
 
 
 @dataclass(frozen=True)
@@ -379,10 +379,10 @@ class PersonKey:
 
 def _deal_partition(
     source: Source, domain: Domain, folder: Path, buckets: int, task: tuple[int, Partition, PersonKey]
-) -> Tally:
+) -> CountSummary:
     """Write the records of one partition into one file a bucket: keyed hash of the person and cell, in record order."""
     position, partition, key = task
-    tally = Tally()
+    tally = CountSummary()
     dealt: list[list[pa.Table]] = [[] for _ in range(buckets)]
     for table in _tables(source, domain, partition):
         cells, part = _cells(table, source, domain, partition[0])
@@ -399,7 +399,7 @@ def _deal_partition(
     return tally
 
 
-def _count_bucket(most: int, counter: Counter, bucket: int) -> Tally:
+def _count_bucket(most: int, counter: Counter, bucket: int) -> CountSummary:
     """Keep the first ``most`` records of each person, in the order of files and rows, and count them."""
     files = sorted(counter.folder.glob(f"{bucket}-*.parquet"))
     cells = np.zeros(0, dtype=np.int64)
@@ -415,7 +415,7 @@ def _count_bucket(most: int, counter: Counter, bucket: int) -> Tally:
         cells = cell[order][kept]
         beyond = int((~kept).sum())
     counter.count(bucket, iter([cells]))
-    return Tally(beyond_bound=beyond)
+    return CountSummary(beyond_bound=beyond)
 
 
 def _person_hashes(table: pa.Table, source: Source, path: str, key: PersonKey) -> NDArray[np.uint64]:
@@ -525,7 +525,7 @@ def _unpacked(file: HashedFile, path: str) -> pa.NativeFile:
     return pa.CompressedInputStream(plain, "gzip") if path.lower().endswith(".gz") else plain
 
 
-def _cells(table: pa.Table, source: Source, domain: Domain, path: str) -> tuple[NDArray[np.int64], Tally]:
+def _cells(table: pa.Table, source: Source, domain: Domain, path: str) -> tuple[NDArray[np.int64], CountSummary]:
     """Cell of every record, -1 where the record is dropped."""
     rows = table.num_rows
     flat = np.zeros(rows, dtype=np.int64)
@@ -542,7 +542,7 @@ def _cells(table: pa.Table, source: Source, domain: Domain, path: str) -> tuple[
         flat *= attribute.size
         flat += codes
     flat[lost] = -1
-    return flat, Tally(rows, int(lost.sum()), clipped)
+    return flat, CountSummary(rows, int(lost.sum()), clipped)
 
 
 def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[NDArray[np.int64], int]:

@@ -20,10 +20,10 @@ from dpdist.passes import Side, Target, passes
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
-from dpdist.strategies.dawa import AdaptiveLattice
-from dpdist.strategies.grid import Grid
-from dpdist.strategies.kernel_grid import LongGrid
-from dpdist.strategies.lattice import MOST_RECORDS, TableLattice
+from dpdist.strategies.dawa import AdaptiveGrid
+from dpdist.strategies.dense_grid import DenseGrid
+from dpdist.strategies.filter_grid import LongGrid
+from dpdist.strategies.grid import MOST_RECORDS, TableGrid
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid
 from dpdist.threads import in_order
 from dpdist.workloads.basis import SubsetBasis
@@ -51,7 +51,7 @@ class Multiple:
 def exact_measurement(
     store: Store,
     engine: Engine,
-    grid: Grid | TermGrid | TableLattice | AdaptiveLattice | LongGrid,
+    grid: DenseGrid | TermGrid | TableGrid | AdaptiveGrid | LongGrid,
     counts: StoredArray,
     layout: Layout | None = None,
     on_done: OnDone | None = None,
@@ -66,9 +66,9 @@ def exact_measurement(
         layout: what the counts hold; grids over tables need it.
     Raises: InvalidInput when the histogram holds more records than the grid can count without overflow.
     """
-    if isinstance(grid, TermGrid | TableLattice | LongGrid):
+    if isinstance(grid, TermGrid | TableGrid | LongGrid):
         return _of_tables(store, engine, grid, counts, layout, on_done)
-    if isinstance(grid, AdaptiveLattice):
+    if isinstance(grid, AdaptiveGrid):
         x = store.read(counts)
         _few_enough(int(x.sum()))
         return x
@@ -93,7 +93,7 @@ def exact_measurement(
 def _of_tables(
     store: Store,
     engine: Engine,
-    grid: TermGrid | TableLattice | LongGrid,
+    grid: TermGrid | TableGrid | LongGrid,
     counts: StoredArray,
     layout: Layout | None,
     on_done: OnDone | None,
@@ -101,7 +101,7 @@ def _of_tables(
     """z of strategies that are measured from tables of the attributes they ask for."""
     if isinstance(grid, LongGrid):
         _few_enough(_records_in(store, engine, counts))
-        measure = formula_measurement if grid.kernel.kind == "characters" else long_measurement
+        measure = formula_measurement if grid.coefficients.kind == "characters" else long_measurement
         return measure(store, engine, grid, counts, on_done)
     if isinstance(grid, TermGrid) and grid.streamed:
         return _streamed_measurement(store, engine, grid, counts)

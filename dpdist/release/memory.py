@@ -16,10 +16,10 @@ from dpdist.passes import MEMORY_SHARE, SLAB_BYTES
 from dpdist.records import counting
 from dpdist.release import gram
 from dpdist.sizes import SIZES
-from dpdist.strategies.dawa import AdaptiveLattice
-from dpdist.strategies.grid import Grid
-from dpdist.strategies.kernel_grid import LongGrid
-from dpdist.strategies.lattice import Lattice, TableLattice
+from dpdist.strategies.dawa import AdaptiveGrid
+from dpdist.strategies.dense_grid import DenseGrid
+from dpdist.strategies.filter_grid import LongGrid
+from dpdist.strategies.grid import Grid, TableGrid
 from dpdist.strategies.planner import Effort
 from dpdist.strategies.term_grid import TermGrid
 from dpdist.workloads import Workload
@@ -51,12 +51,12 @@ class StageMemory:
     on_workers: bool
 
 
-def memory_plan(workload: Workload, grid: Lattice, layout: Layout, optimising: Effort, engine: Engine) -> list[StageMemory]:
+def memory_plan(workload: Workload, grid: Grid, layout: Layout, optimising: Effort, engine: Engine) -> list[StageMemory]:
     """Every stage with what it takes: an upper bound (tests compare it with the measured peak)."""
     worker, here = engine.memory_bytes, engine.own_bytes
     out = [
         StageMemory("count", counting.task_bytes(layout, engine), worker, True),
-        StageMemory("optimise", optimising.memory_bytes, engine.heavy_bytes, False),
+        StageMemory("optimise", optimising.memory_bytes, engine.largest_worker_bytes, False),
         StageMemory("measure", measure_bytes(grid, layout, workload), here, False),
         StageMemory("answer", answer_bytes(workload, grid, worker), worker, True),
         StageMemory("publish", publish_bytes(workload), here, False),
@@ -73,37 +73,37 @@ def check(plan: list[StageMemory], cure: str) -> None:
             raise OutOfMemory(f"stage {stage.stage!r}", stage.bytes, stage.limit, cure)
 
 
-def cell_by_cell(workload: Workload, grid: Lattice) -> bool:
+def cell_by_cell(workload: Workload, grid: Grid) -> bool:
     """Whether the answers are the measured cells themselves, in their order."""
     axes = tuple(range(len(workload.domain.shape)))
     (block, *others) = workload.blocks
     alone = not others and block.axes == axes and all(isinstance(f, Identity) for f in block.factors)
-    return isinstance(grid, Grid) and grid.multiple is not None and alone
+    return isinstance(grid, DenseGrid) and grid.multiple is not None and alone
 
 
-def measure_bytes(grid: Lattice, layout: Layout, workload: Workload) -> int:
+def measure_bytes(grid: Grid, layout: Layout, workload: Workload) -> int:
     """What measuring takes, and reading what was measured."""
     shards = SHARD_COPIES * min((cores() + 1) * SIZES.shard_bytes, 8 * max(layout.size, grid.rows) + SMALL_BYTES)
-    if isinstance(grid, TableLattice):
+    if isinstance(grid, TableGrid):
         return HELD_COPIES * 8 * (layout.size + 6 * grid.rows)  # limbs and their spectra
     if isinstance(grid, LongGrid):
         return shards
     if isinstance(grid, TermGrid):
         return shards if grid.streamed else HELD_COPIES * 8 * (layout.size + grid.rows)
-    if isinstance(grid, Grid) and grid.multiple is not None:
+    if isinstance(grid, DenseGrid) and grid.multiple is not None:
         return shards if cell_by_cell(workload, grid) else HELD_COPIES * 8 * layout.size
-    over_cells = isinstance(grid, AdaptiveLattice) or (isinstance(grid, Grid) and not isinstance(grid.base, SubsetBasis))
-    mixing = 2 * int(grid.mixing.nbytes) if isinstance(grid, Grid) else 0
+    over_cells = isinstance(grid, AdaptiveGrid) or (isinstance(grid, DenseGrid) and not isinstance(grid.base, SubsetBasis))
+    mixing = 2 * int(grid.mixing.nbytes) if isinstance(grid, DenseGrid) else 0
     return HELD_COPIES * 8 * (grid.rows + (layout.size if over_cells else 0)) + mixing
 
 
-def answer_bytes(workload: Workload, grid: Lattice, worker_bytes: int) -> int:
+def answer_bytes(workload: Workload, grid: Grid, worker_bytes: int) -> int:
     """What a task of answering takes: the inverse of the strategy and some rows of queries; or a slab."""
     if isinstance(grid, LongGrid) or (isinstance(grid, TermGrid) and grid.streamed):
         return min(SLAB_BYTES, worker_bytes // MEMORY_SHARE)
     if cell_by_cell(workload, grid):
         return 0
-    inverse = int(grid.mixing.nbytes) if isinstance(grid, Grid) else HELD_COPIES * 8 * min(workload.shape[0], 2**22)
+    inverse = int(grid.mixing.nbytes) if isinstance(grid, DenseGrid) else HELD_COPIES * 8 * min(workload.shape[0], 2**22)
     tall = any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors)
     return 3 * inverse + 3 * ROW_BLOCK_BYTES + (SIZES.row_block_bytes if tall else 0)
 

@@ -17,11 +17,11 @@ from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.passes import Side, Target, passes
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
+from dpdist.strategies.coefficients import Coefficients
 from dpdist.strategies.convolution import deviations, dyadic_spectra, filters_of, reading
-from dpdist.strategies.grid import Grid
+from dpdist.strategies.dense_grid import DenseGrid
+from dpdist.strategies.filter_grid import FilterGrid
 from dpdist.strategies.hadamard_grid import HadamardGrid
-from dpdist.strategies.kernel import Kernel
-from dpdist.strategies.kernel_grid import KernelGrid
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid, along
 from dpdist.strategies.terms import block_variances, mean_answers, placed, row_squares, sums_to_zero
 from dpdist.workloads import Basis, Block, Workload, integer_basis
@@ -141,7 +141,7 @@ class Reader:
         return max(1, block_bytes // (16 * width))
 
 
-def reader_of(workload: Workload, grid: Grid, *, direct: bool) -> Reader:
+def reader_of(workload: Workload, grid: DenseGrid, *, direct: bool) -> Reader:
     """The reader of a grid. Raises: InvalidInput when the strategy does not determine every answer."""
     if direct:
         units = grid.mixing * grid.spacing if grid.mixing.ndim == 1 else workload.weights
@@ -162,7 +162,7 @@ def reader_of(workload: Workload, grid: Grid, *, direct: bool) -> Reader:
 TASK_WORK = 4e10
 """Floating-point operations of a task: handing one out costs a hundredth of them."""
 
-Measured = tuple[Grid | TermGrid, Matrix, Noise]
+Measured = tuple[DenseGrid | TermGrid, Matrix, Noise]
 """A grid, what was measured on it, and the noise in it."""
 
 
@@ -194,7 +194,7 @@ JOINT_CELLS = 4096
 """Up to here measurements are combined: every cell is written down."""
 
 
-def _fits(grid: Grid, basis: Basis) -> bool:
+def _fits(grid: DenseGrid, basis: Basis) -> bool:
     """Whether the strategy mixes the very rows of the workload's basis."""
     if grid.mixing.ndim == 1:
         return False
@@ -364,19 +364,19 @@ def formula_answers(workload: Workload, grid: HadamardGrid, measured: Matrix, no
     return np.concatenate(answers), np.concatenate(errors)
 
 
-def filtered_answers(workload: Workload, grid: KernelGrid, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
+def filtered_answers(workload: Workload, grid: FilterGrid, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
     """Answers of all filters and their standard errors, both (queries,) float64: what was measured, filtered once more."""
-    kernel = Kernel(grid.taps * grid.spacing, grid.circular, grid.steps, grid.axes[grid.place], grid.axes)
-    lines = measured.astype(np.float64).reshape(grid.taps.size, -1) * grid.spacing
+    given = Coefficients(grid.coefficients * grid.spacing, grid.circular, grid.steps, grid.axes[grid.place], grid.axes)
+    lines = measured.astype(np.float64).reshape(grid.coefficients.size, -1) * grid.spacing
     answers: list[Matrix] = []
     errors: list[Matrix] = []
     for each in filters_of(workload):
-        found = reading(kernel, each)
+        found = reading(given, each)
         if grid.circular:
-            values = scipy.fft.irfft(scipy.fft.rfft(lines, axis=0) * found[:, None], kernel.points, axis=0)[: grid.steps]
+            values = scipy.fft.irfft(scipy.fft.rfft(lines, axis=0) * found[:, None], given.points, axis=0)[: grid.steps]
         else:
             values = Toeplitz(grid.steps, found).matvec(lines)
-        spread = deviations(kernel, each) * noise.deviation * grid.spacing
+        spread = deviations(given, each) * noise.deviation * grid.spacing
         for column, rows in ((answers, values), (errors, np.repeat(spread[:, None], grid.series, axis=1))):
             others = [size for position, size in enumerate(grid.shape) if position != grid.place]
             column.append(np.moveaxis(rows.reshape(grid.steps, *others), 0, grid.place).ravel())

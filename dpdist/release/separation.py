@@ -38,7 +38,7 @@ def separated_design(
     work = partial(_solve_group, store, queries, name, groups, tolerance)
     solved = [_read_group(store, part) for part in engine.map(work, list(range(len(groups))), on_done=on_done)]
     weights = merged_weights(groups, solved, tolerance, ignore)
-    return engine.heavy(designed, store.read(queries), weights, gram, bound)
+    return engine.on_largest_worker(designed, store.read(queries), weights, gram, bound)
 
 
 def _decomposed(store: Store, engine: Engine, gram: Matrix, name: str) -> StoredArray:
@@ -46,8 +46,8 @@ def _decomposed(store: Store, engine: Engine, gram: Matrix, name: str) -> Stored
     try:
         return store.open(name)
     except StoreError:
-        queries, costs, bound = engine.heavy(eigen_queries, gram)
-        return store.put_first(name, queries, {"costs": costs.tolist(), "bound": bound})
+        queries, costs, bound = engine.on_largest_worker(eigen_queries, gram)
+        return store.put_if_absent(name, queries, {"costs": costs.tolist(), "bound": bound})
 
 
 def _solve_group(
@@ -62,7 +62,7 @@ def _solve_group(
     rows = store.read_rows(queries, low, high)[group - low]
     costs = np.array(queries.facts["costs"])[group]
     weight, load, cost = group_weights(np.ascontiguousarray(np.square(rows.T)), costs, tolerance)
-    return store.put_first(kept, np.concatenate([weight, load, [cost]]), {"queries": int(group.size)})
+    return store.put_if_absent(kept, np.concatenate([weight, load, [cost]]), {"queries": int(group.size)})
 
 
 def _read_group(store: Store, stored: StoredArray) -> tuple[Matrix, Matrix, float]:

@@ -11,7 +11,7 @@ import scipy
 
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Matrix, Operator
-from dpdist.strategies.kernel import Kernel, LongKernel
+from dpdist.strategies.coefficients import Coefficients, StoredCoefficients
 from dpdist.strategies.terms import Term
 from dpdist.workloads import Workload
 
@@ -88,7 +88,7 @@ class Strategy:
         direct: answers are the noisy measurements themselves (the Gaussian mechanism), without least squares.
         norm: "l2" is measured with Gaussian noise; "l1" with Laplace noise, its cost is the variance at epsilon = 1.
         terms: A as Kronecker rows over marginal tables, where it is too large to be written down.
-        kernel: A as a filter along one attribute; ``long``: along one that is too long for memory.
+        coefficients: A as a filter along one attribute; ``long``: along one that is too long for memory.
         characters: A as rows of the Hadamard matrix of the binary attributes ``axes``, each times its scale, (2^d,).
         structural_error: ||W - B A||_F of a strategy that answers the workload only approximately, else 0.
     """
@@ -102,8 +102,8 @@ class Strategy:
     norm: Norm = "l2"
     structural_error: float = 0.0
     terms: tuple[Term, ...] = ()
-    kernel: Kernel | None = None
-    long: LongKernel | None = None
+    coefficients: Coefficients | None = None
+    long: StoredCoefficients | None = None
     characters: Matrix | None = field(default=None, repr=False)
     axes: tuple[int, ...] = ()
 
@@ -112,8 +112,8 @@ class Strategy:
         """Largest column norm of A."""
         if self.long is not None:
             return float(np.sqrt(self.long.square)) * self.long.spacing
-        if self.kernel is not None:
-            return float(np.linalg.norm(self.kernel.values))
+        if self.coefficients is not None:
+            return float(np.linalg.norm(self.coefficients.values))
         if self.characters is not None:
             return float(np.linalg.norm(self.characters))
         if self.terms:

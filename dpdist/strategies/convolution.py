@@ -36,7 +36,7 @@ from dpdist.operators import (
 )
 from dpdist.privacy.accounting import laplace_composition_epsilon
 from dpdist.strategies.base import CLOSED_FORM, Strategy
-from dpdist.strategies.kernel import Kernel
+from dpdist.strategies.coefficients import Coefficients
 from dpdist.workloads import Workload
 
 NEGLIGIBLE = 1e-24
@@ -121,7 +121,7 @@ def _over_characters(workload: Workload) -> Strategy:
 def convolution(workload: Workload) -> Strategy:
     """The least total error around a circle, for one or several filters of one series; or of formulas over binary attributes.
 
-    Returns: a strategy with ``kernel``, of unit sensitivity. Around a circle its cost is the lower bound; for a series that ends the
+    Returns: a strategy with ``coefficients``, of unit sensitivity. Around a circle its cost is the lower bound; for a series that ends the
         bound is that of the singular values, as far as they are known.
     Raises: InvalidInput when the workload asks for anything but filters.
     """
@@ -136,12 +136,12 @@ def convolution(workload: Workload) -> Strategy:
     values[values < NEGLIGIBLE * values.max()] = 0.0
     roots = np.sqrt(values)
     total = _sum_over_circle(roots, points)
-    kernel = scipy.fft.irfft(np.sqrt(points * roots / total), points)
+    coefficients = scipy.fft.irfft(np.sqrt(points * roots / total), points)
     series = math.prod(workload.domain.shape[a] for a in axes if a != axis)
     cost = steps * series * (total / points) ** 2
     lower = cost * (1 - 1e-12) if filters[0].circular else series * _bound_of_ends(workload, filters) or None
-    shape = Kernel(kernel, True, steps, axis, axes)
-    return Strategy("convolution", _over_cells(shape, workload), cost, lower, CLOSED_FORM, kernel=shape)
+    shape = Coefficients(coefficients, True, steps, axis, axes)
+    return Strategy("convolution", _over_cells(shape, workload), cost, lower, CLOSED_FORM, coefficients=shape)
 
 
 def _bound_of_ends(workload: Workload, filters: list[Toeplitz]) -> float:
@@ -164,14 +164,16 @@ def pinched_bound(workload: Workload) -> float:
     n, first, most = filters[0].n, filters[0], workload.domain.sizes.pinched_steps
     if len(filters) == 1 and _is_running_sum(first):
         parts = (_running_sum_norm(n, start, min(start + most, n)) for start in range(0, n, most))
-        return (workload.blocks[0].weight * abs(float(first.taps.read(0, 1)[0])) * math.fsum(parts)) ** 2 / n * (1 - 1e-12)
+        return (
+            (workload.blocks[0].weight * abs(float(first.entries.read(0, 1)[0])) * math.fsum(parts)) ** 2 / n * (1 - 1e-12)
+        )
     count = -(-n // most)
     size = n // count  # few steps are left over
     blocks = []
     for each in filters:  # the lags that reach within a block
         begin = max(0, 1 - size - each.first_lag)
-        end = min(each.taps.size, size - each.first_lag)
-        blocks.append(Toeplitz(size, each.taps.read(begin, end), each.first_lag + begin))
+        end = min(each.entries.size, size - each.first_lag)
+        blocks.append(Toeplitz(size, each.entries.read(begin, end), each.first_lag + begin))
     weights = [block.weight for block in workload.blocks]
     alone = sum(_nuclear_norm(blocks[i : i + 1], weights[i : i + 1]) ** 2 for i in range(len(blocks)))
     return count**2 * max(alone, _nuclear_norm(blocks, weights) ** 2) / n
@@ -186,22 +188,22 @@ def _running_sum_norm(n: int, start: int, stop: int) -> float:
 def _nuclear_norm(filters: list[Toeplitz], weights: list[float]) -> float:
     """A lower bound of the sum of the singular values of stacked filters of n steps.
 
-    Around a circle of n steps they are known, and what the circle adds, R, is small: ||W|| >= ||W + R|| - ||R||. A tap of lag l adds
-    |l| entries to R, no two in one row or column: it has the singular value |h_l| as often. Those of lags up to K together stand in
+    Around a circle of n steps they are known, and what the circle adds, R, is small: ||W|| >= ||W + R|| - ||R||. A coefficient of lag l
+    adds |l| entries to R, no two in one row or column: it has the singular value |h_l| as often. Those of lags up to K together stand in
     K columns (2 K if some look ahead): their singular values sum to at most K^1/2 ||R||_F; K is chosen best. Those of a running sum
     are known.
     """
     n = filters[0].n
     if len(filters) == 1 and _is_running_sum(filters[0]):
-        return weights[0] * abs(float(filters[0].kernel[0])) * _running_sum_norm(n, 0, n) * (1 - 1e-12)
+        return weights[0] * abs(float(filters[0].coefficients[0])) * _running_sum_norm(n, 0, n) * (1 - 1e-12)
     values = np.zeros(n // 2 + 1)
     squares, sums = np.zeros(n), np.zeros(n)
     ahead = back = False
     for each, weight in zip(filters, weights, strict=True):
         values += weight**2 * np.abs(each.spectrum(n)) ** 2
-        lags = each.first_lag + np.arange(each.kernel.size)
-        np.add.at(squares, np.abs(lags), weight**2 * each.kernel**2 * np.abs(lags))
-        np.add.at(sums, np.abs(lags), weight * np.abs(each.kernel) * np.abs(lags))
+        lags = each.first_lag + np.arange(each.coefficients.size)
+        np.add.at(squares, np.abs(lags), weight**2 * each.coefficients**2 * np.abs(lags))
+        np.add.at(sums, np.abs(lags), weight * np.abs(each.coefficients) * np.abs(lags))
         ahead, back = ahead or bool(lags[0] < 0), back or bool(lags[-1] > 0)
     columns = np.minimum(n, (ahead + back) * np.arange(n))
     beyond = np.append(np.cumsum(sums[::-1])[::-1][1:], 0.0)
@@ -211,7 +213,7 @@ def _nuclear_norm(filters: list[Toeplitz], weights: list[float]) -> float:
 
 def _is_running_sum(each: Toeplitz) -> bool:
     """Whether a filter is the sum of all steps so far, times a constant."""
-    return each.first_lag == 0 and each.taps.size == each.n and each.taps.constant
+    return each.first_lag == 0 and each.entries.size == each.n and each.entries.constant
 
 
 def _points(filters: list[Toeplitz]) -> int:
@@ -231,7 +233,7 @@ def _sum_over_circle(half: Matrix, points: int) -> float:
 def square_root(workload: Workload) -> Strategy:
     """One filter of the past as the product of two equal ones: the first is measured, the second read.
 
-    Returns: a strategy with ``kernel``; every step is measured from itself and earlier ones.
+    Returns: a strategy with ``coefficients``; every step is measured from itself and earlier ones.
     Raises: InvalidInput when the workload is not one filter of the past whose present counts.
     """
     axis, axes, each, root = _rooted(workload)
@@ -239,8 +241,8 @@ def square_root(workload: Workload) -> Strategy:
     series = math.prod(workload.domain.shape[a] for a in axes if a != axis)
     squares = root**2
     cost = weight**2 * series * float(squares.sum() * (squares * np.arange(each.n, 0, -1)).sum())
-    shape = Kernel(root / math.sqrt(float(squares.sum())), False, each.n, axis, axes)
-    return Strategy("square-root", _over_cells(shape, workload), cost, None, CLOSED_FORM, kernel=shape)
+    shape = Coefficients(root / math.sqrt(float(squares.sum())), False, each.n, axis, axes)
+    return Strategy("square-root", _over_cells(shape, workload), cost, None, CLOSED_FORM, coefficients=shape)
 
 
 def has_square_root(workload: Workload) -> bool:
@@ -270,24 +272,24 @@ def _rooted(workload: Workload) -> tuple[int, tuple[int, ...], Toeplitz, Matrix]
 
 
 def _series_root(each: Toeplitz) -> Matrix:
-    """The power series r with r * r = the filter's taps up to sign: Newton's iteration for 1 / r, products by FFT.
+    """The power series r with r * r = the filter's coefficients up to sign: Newton's iteration for 1 / r, products by FFT.
 
     Raises: InvalidInput when it grows: a filter that swings more than its past has no use for a root.
     """
-    taps, n = _padded(each), each.n
+    coefficients, n = _padded(each), each.n
     if _is_running_sum(each):  # binomial coefficients
         ratios = (2.0 * np.arange(1, n) - 1.0) / (2.0 * np.arange(1, n))
-        return np.asarray(math.sqrt(abs(float(taps[0]))) * np.cumprod(np.concatenate([[1.0], ratios])))
-    sign = float(np.sign(taps[0]))
-    inverse = np.array([(taps[0] * sign) ** -0.5])
+        return np.asarray(math.sqrt(abs(float(coefficients[0]))) * np.cumprod(np.concatenate([[1.0], ratios])))
+    sign = float(np.sign(coefficients[0]))
+    inverse = np.array([(coefficients[0] * sign) ** -0.5])
     with np.errstate(over="ignore", invalid="ignore"):
         while inverse.size < n:
             size = min(2 * inverse.size, n)
             square = _product(inverse, inverse)[:size]
-            product = -_product(taps[:size] * sign, square)[:size]
+            product = -_product(coefficients[:size] * sign, square)[:size]
             product[0] += 3.0
             inverse = _product(inverse, product)[:size] / 2.0
-        root = _product(taps * sign, inverse)[:n]
+        root = _product(coefficients * sign, inverse)[:n]
         grown = not np.isfinite(root).all() or float(np.abs(root).max()) > MOST_GROWTH * abs(float(root[0]))
     if grown:
         raise InvalidInput("the square root of this filter grows beyond all bounds; choose 'convolution' or 'auto'")
@@ -295,30 +297,34 @@ def _series_root(each: Toeplitz) -> Matrix:
 
 
 MOST_GROWTH = 1e3
-"""A root whose taps exceed the first one by this factor is refused."""
+"""A root whose coefficients exceed the first one by this factor is refused."""
 
 
-def _over_cells(kernel: Kernel, workload: Workload) -> Operator:
-    line = Ring(kernel.points, kernel.steps, kernel.values) if kernel.circular else Toeplitz(kernel.steps, kernel.values)
+def _over_cells(coefficients: Coefficients, workload: Workload) -> Operator:
+    line = (
+        Ring(coefficients.points, coefficients.steps, coefficients.values)
+        if coefficients.circular
+        else Toeplitz(coefficients.steps, coefficients.values)
+    )
     parts: list[Operator] = []
     for axis, size in enumerate(workload.domain.shape):
-        parts.append(line if axis == kernel.axis else Identity(size) if axis in kernel.axes else Total(size))
+        parts.append(line if axis == coefficients.axis else Identity(size) if axis in coefficients.axes else Total(size))
     return parts[0] if len(parts) == 1 else Kronecker(parts)
 
 
-def reading(kernel: Kernel, each: Toeplitz) -> Matrix:
-    """What a measurement by a kernel is filtered with to answer a filter: its spectrum on the circle, or its taps of the past."""
-    if kernel.circular:
-        asked, given = each.spectrum(kernel.points), scipy.fft.rfft(kernel.values)
+def reading(coefficients: Coefficients, each: Toeplitz) -> Matrix:
+    """What a measurement by a filter is filtered with to answer a filter: its spectrum on the circle, or its coefficients of the past."""
+    if coefficients.circular:
+        asked, given = each.spectrum(coefficients.points), scipy.fft.rfft(coefficients.values)
         wanted = np.abs(asked) ** 2 > NEGLIGIBLE * np.abs(asked).max() ** 2
         return np.asarray(np.where(wanted, asked / np.where(wanted, given, 1.0), 0.0))
-    return _divided(_padded(each), kernel.values)
+    return _divided(_padded(each), coefficients.values)
 
 
 def _padded(each: Toeplitz) -> Matrix:
-    """The taps of a filter of the past, one a step, (n,)."""
+    """The coefficients of a filter of the past, one a step, (n,)."""
     out = np.zeros(each.n)
-    out[: each.kernel.size] = each.kernel
+    out[: each.coefficients.size] = each.coefficients
     return out
 
 
@@ -340,11 +346,13 @@ def _product(a: Matrix, b: Matrix) -> Matrix:
     return np.asarray(out[: a.size + b.size - 1])
 
 
-def deviations(kernel: Kernel, each: Toeplitz) -> Matrix:
-    """Standard error of the filter at every step, (steps,) float64, for noise of deviation 1 on the measured taps."""
-    found = reading(kernel, each)
-    if kernel.circular:
-        return np.full(kernel.steps, math.sqrt(_sum_over_circle(np.abs(found) ** 2, kernel.points) / kernel.points))
+def deviations(coefficients: Coefficients, each: Toeplitz) -> Matrix:
+    """Standard error of the filter at every step, (steps,) float64, for noise of deviation 1 on the measured coefficients."""
+    found = reading(coefficients, each)
+    if coefficients.circular:
+        return np.full(
+            coefficients.steps, math.sqrt(_sum_over_circle(np.abs(found) ** 2, coefficients.points) / coefficients.points)
+        )
     return np.asarray(np.sqrt(np.cumsum(found**2)))
 
 
@@ -405,11 +413,11 @@ class SpectrumNoise:
         return laplace_composition_epsilon(spent[spent > 1e-9], self.delta)
 
 
-def laplace_spectrum(kernel: Matrix, epsilon: float, delta: float, method: Method = "laplace") -> SpectrumNoise:
+def laplace_spectrum(coefficients: Matrix, epsilon: float, delta: float, method: Method = "laplace") -> SpectrumNoise:
     """Noise for one circular filter by the published algorithms.
 
     Args:
-        kernel: h around the circle, (N,); Algorithm 2 needs N a power of two.
+        coefficients: h around the circle, (N,); Algorithm 2 needs N a power of two.
         method: see ``SpectrumNoise``. "partition" gives the largest coefficient the scale eta / N^1/2 of the second one: the scan's
             eta would spend 1/N of its share and leave Theorem 14 by a factor of N (docs/mathematics.md).
     Raises: InvalidInput.
@@ -417,7 +425,7 @@ def laplace_spectrum(kernel: Matrix, epsilon: float, delta: float, method: Metho
     """
     if not (epsilon > 0 and 0 < delta < 1):
         raise InvalidInput(f"epsilon > 0 and 0 < delta < 1 are needed, found {epsilon!r} and {delta!r}")
-    spectrum = _moduli(kernel)
+    spectrum = _moduli(coefficients)
     n = spectrum.size
     unitary = spectrum / math.sqrt(n)
     unitary[unitary**2 < NEGLIGIBLE * unitary.max() ** 2] = 0.0
@@ -442,28 +450,28 @@ def laplace_spectrum(kernel: Matrix, epsilon: float, delta: float, method: Metho
     return SpectrumNoise(method, scales, spectrum, epsilon, delta)
 
 
-def _moduli(kernel: Matrix) -> Matrix:
+def _moduli(coefficients: Matrix) -> Matrix:
     """|eigenvalue| of the circular filter for every row of the real Fourier basis, (N,)."""
-    n = np.asarray(kernel).size
-    return np.asarray(np.abs(Circulant(n, kernel).spectrum(n))[Fourier(n).frequencies])
+    n = np.asarray(coefficients).size
+    return np.asarray(np.abs(Circulant(n, coefficients).spectrum(n))[Fourier(n).frequencies])
 
 
-def spectral_lower_bound(kernel: Matrix) -> float:
+def spectral_lower_bound(coefficients: Matrix) -> float:
     """max over i of i^2 |hhat_(i)|^2 / (N log2(N)^2), coefficients in decreasing order: no mechanism's mean squared error is below a
     constant (which depends on epsilon and delta only) times it.
 
     Source: Fawaz, Muthukrishnan, Nikolov 2013, Theorem 5.
     """
-    values = np.sort(_moduli(kernel))[::-1]
+    values = np.sort(_moduli(coefficients))[::-1]
     n = values.size
     unitary = values / math.sqrt(n)
     rank = np.arange(1, n + 1)
     return float((rank**2 * unitary**2).max() / (n * max(1.0, math.log2(n)) ** 2))
 
 
-def fitted_decay(kernel: Matrix) -> float:
+def fitted_decay(coefficients: Matrix) -> float:
     """p of |hhat_(i)| <= c i^-p, by least squares over the logarithms of the asked coefficients in decreasing order."""
-    values = np.sort(_moduli(kernel))[::-1]
+    values = np.sort(_moduli(coefficients))[::-1]
     values = values[values**2 > NEGLIGIBLE * values[0] ** 2]
     if values.size < 3:
         return math.inf

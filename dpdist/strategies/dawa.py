@@ -28,9 +28,9 @@ from dpdist.privacy.accounting import Loss, laplace_scale
 from dpdist.privacy.noise import Noise
 from dpdist.stability import Neighbours
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.grid import Grid
+from dpdist.strategies.dense_grid import DenseGrid
+from dpdist.strategies.grid import GRID_BITS, Grid
 from dpdist.strategies.hierarchical import BRANCHINGS
-from dpdist.strategies.lattice import GRID_BITS, Lattice
 from dpdist.workloads import Workload
 
 PARTITION_SHARE = Fraction(1, 4)
@@ -50,7 +50,7 @@ TOTALS_FROM = 2**40
 
 
 @dataclass(frozen=True)
-class AdaptiveLattice(Lattice):
+class AdaptiveGrid(Grid):
     """What DAWA measures, as far as it is known before the data are seen.
 
     Attributes:
@@ -102,10 +102,10 @@ def dawa(workload: Workload) -> Strategy:
     return Strategy("dawa", Identity(attributes[0].size), norm="l1")
 
 
-def adaptive_lattice(workload: Workload, neighbours: Neighbours, most_records: int) -> AdaptiveLattice:
-    """The lattice of a DAWA release: a person's k records are k changes, replaced ones count twice (group privacy)."""
+def adaptive_grid(workload: Workload, neighbours: Neighbours, most_records: int) -> AdaptiveGrid:
+    """The grid of a DAWA release: a person's k records are k changes, replaced ones count twice (group privacy)."""
     changes = most_records * (1 if neighbours == "add-remove" else 2)
-    return AdaptiveLattice(workload.domain.cells, workload.fingerprint, changes, (changes << GRID_BITS) ** 2)
+    return AdaptiveGrid(workload.domain.cells, workload.fingerprint, changes, (changes << GRID_BITS) ** 2)
 
 
 def longest(cells: int) -> int:
@@ -233,22 +233,22 @@ def reduced(workload: Workload, stops: Matrix) -> Workload:
     return Workload(Domain.of_shape((stops.size,)), blocks)
 
 
-def measured(x: Matrix, workload: Workload, lattice: AdaptiveLattice, budget: Loss, key: bytes) -> Matrix:
+def measured(x: Matrix, workload: Workload, grid: AdaptiveGrid, budget: Loss, key: bytes) -> Matrix:
     """Everything that is measured as one int64 vector: the buckets' number k and stops, the number p of the tree's rows, their
     first and last buckets and weights, the noisy totals."""
-    stops = noisy_partition(x, lattice, budget, key)
+    stops = noisy_partition(x, grid, budget, key)
     ends, weights = best_tree(reduced(workload, stops).gram())
     totals = np.diff(np.concatenate([[0], np.cumsum(x.astype(np.int64))])[np.concatenate([[0], stops])])
     exact = weights * ListedRanges(stops.size, ends).matvec(totals)
-    added = lattice.noise(budget).draw(key, start=TOTALS_FROM, count=exact.size)
+    added = grid.noise(budget).draw(key, start=TOTALS_FROM, count=exact.size)
     return np.concatenate([[stops.size], stops, [weights.size], *ends.T, weights, exact + added]).astype(np.int64)
 
 
-def noisy_partition(x: Matrix, lattice: AdaptiveLattice, budget: Loss, key: bytes) -> Matrix:
+def noisy_partition(x: Matrix, grid: AdaptiveGrid, budget: Loss, key: bytes) -> Matrix:
     """Ends of the buckets, (k,): the partition of least noisy cost."""
     costs = interval_costs(x)
-    drawn = lattice.partition_noise(budget).draw(key, count=sum(c.size for c in costs))
-    each = bucket_price(lattice, budget)
+    drawn = grid.partition_noise(budget).draw(key, count=sum(c.size for c in costs))
+    each = bucket_price(grid, budget)
     noisy, start = [], 0
     for exact in costs:
         noisy.append(exact + drawn[start : start + exact.size] + each)
@@ -256,17 +256,17 @@ def noisy_partition(x: Matrix, lattice: AdaptiveLattice, budget: Loss, key: byte
     return partition(noisy)
 
 
-def bucket_price(lattice: AdaptiveLattice, budget: Loss) -> int:
+def bucket_price(grid: AdaptiveGrid, budget: Loss) -> int:
     """What one bucket more costs, in the units of the intervals' costs: its total is off by 1 / epsilon, and ``PRICE``."""
-    off = longest(lattice.cells) * lattice.changes / (budget.pure * (1 - PARTITION_SHARE))
-    return round(off) + PRICE * lattice.partition_noise(budget).scale
+    off = longest(grid.cells) * grid.changes / (budget.pure * (1 - PARTITION_SHARE))
+    return round(off) + PRICE * grid.partition_noise(budget).scale
 
 
-def read(values: Matrix, workload: Workload, lattice: AdaptiveLattice) -> tuple[Workload, Grid, Matrix]:
+def read(values: Matrix, workload: Workload, grid: AdaptiveGrid) -> tuple[Workload, DenseGrid, Matrix]:
     """The queries over buckets, the grid and the noisy totals of a measurement."""
     buckets = int(values[0])
     stops, rows = values[1 : buckets + 1], int(values[buckets + 1])
     first, last, weights, noisy = values[buckets + 2 :].reshape(4, rows)
     tree = ListedRanges(buckets, np.stack([first, last], axis=1))
-    grid = Grid(weights, tree, lattice.spacing, lattice.sensitivity_squared, "l1")
-    return reduced(workload, stops), grid, noisy
+    inner = DenseGrid(weights, tree, grid.spacing, grid.sensitivity_squared, "l1")
+    return reduced(workload, stops), inner, noisy

@@ -11,11 +11,11 @@ import numpy as np
 from dpdist.operators import Hadamard, Matrix
 from dpdist.stability import Neighbours
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.lattice import GRID_BITS, TableLattice
+from dpdist.strategies.grid import GRID_BITS, TableGrid
 
 
 @dataclass(frozen=True)
-class HadamardGrid(TableLattice):
+class HadamardGrid(TableGrid):
     """z_i = weight_i (H x)_i for the characters i whose weight is not zero.
 
     Attributes:

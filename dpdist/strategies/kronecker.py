@@ -12,7 +12,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Matrix, Operator, Total
 from dpdist.strategies.base import OnStep, Solve, Stop, Strategy, ignore
 from dpdist.strategies.coa import coa
-from dpdist.strategies.grid import completed
+from dpdist.strategies.dense_grid import completed
 from dpdist.strategies.terms import Term
 from dpdist.workloads import Workload
 from dpdist.workloads.basis import column_codes

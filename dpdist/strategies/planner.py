@@ -334,8 +334,8 @@ def worst_deviation(strategy: Strategy, workload: Workload) -> float | None:
         return unit * max(float(np.linalg.norm(part)) for part in each) / strategy.characters.size
     if strategy.long is not None:
         return unit * max(strategy.long.deviations)
-    if strategy.kernel is not None:
-        return unit * max(float(deviations(strategy.kernel, each).max()) for each in filters_of(workload))
+    if strategy.coefficients is not None:
+        return unit * max(float(deviations(strategy.coefficients, each).max()) for each in filters_of(workload))
     operators = (block.operator(workload.domain.shape) for block in workload.blocks)
     if strategy.name == "identity":
         return unit * math.sqrt(max(operator.longest_row_squared for operator in operators))

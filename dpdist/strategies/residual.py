@@ -21,7 +21,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix, Stack
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.coa import coa
-from dpdist.strategies.grid import completed
+from dpdist.strategies.dense_grid import completed
 from dpdist.strategies.terms import Term, contrasts, subsets
 from dpdist.workloads import Block, Workload
 

@@ -15,7 +15,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.sizes import SIZES, Sizes
 from dpdist.stability import Neighbours
-from dpdist.strategies.lattice import GRID_BITS, Lattice
+from dpdist.strategies.grid import GRID_BITS, Grid
 from dpdist.strategies.terms import Term
 
 LEAST_LIMB = 8
@@ -91,7 +91,7 @@ class IntegerTerm:
 
 
 @dataclass(frozen=True)
-class TermGrid(Lattice):
+class TermGrid(Grid):
     """Terms on the integer grid: what is measured, its exact sensitivity, and how it is read.
 
     Attributes:

@@ -188,7 +188,7 @@ def _relative(block: Block, shape: tuple[int, ...]) -> Block:
     for factor in block.factors:
         squares = factor.row_norms_squared()
         if isinstance(factor, Toeplitz):
-            squares = np.full(squares.size, float(factor.kernel @ factor.kernel))
+            squares = np.full(squares.size, float(factor.coefficients @ factor.coefficients))
         if float(squares.min()) <= 0:
             raise InvalidInput(
                 f"queries {block.name!r}: row {int(squares.argmin())} counts no cell, it has no relative error"

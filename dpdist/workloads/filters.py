@@ -14,7 +14,7 @@ from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Circulant, Identity, Matrix, Operator, Toeplitz
 from dpdist.operators.base import Entries
-from dpdist.operators.toeplitz import PowerTaps
+from dpdist.operators.toeplitz import PowerCoefficients
 from dpdist.sizes import SIZES, Sizes
 from dpdist.workloads.base import Block, Workload
 
@@ -24,22 +24,22 @@ NEGLIGIBLE = 1e-12
 
 @dataclass(frozen=True)
 class Filter:
-    """y_t = sum over k of kernel[k] x_{t - first_lag - k}.
+    """y_t = sum over k of coefficients[k] x_{t - first_lag - k}.
 
     Attributes:
         name: in words.
-        kernel: (taps,) float64.
+        coefficients: (lags,) float64.
         first_lag: negative where the filter looks ahead.
     """
 
     name: str
-    kernel: Matrix | Entries = field(repr=False)
+    coefficients: Matrix | Entries = field(repr=False)
     first_lag: int = 0
 
 
 def running_sum(n: int, sizes: Sizes = SIZES) -> Filter:
     """The sum of all steps so far."""
-    return Filter("running sum", PowerTaps(n, 0.0) if n > sizes.listed else np.ones(n))
+    return Filter("running sum", PowerCoefficients(n, 0.0) if n > sizes.listed else np.ones(n))
 
 
 def window(width: int, *, mean: bool = False) -> Filter:
@@ -53,16 +53,16 @@ def exponential(rate: float, n: int) -> Filter:
     """sum of rate^k x_{t-k}, 0 < rate < 1."""
     if not 0 < rate < 1:
         raise InvalidInput(f"the rate of an exponential decay lies in (0, 1), found {rate:g}; for 1 ask for the running sum")
-    taps = min(n, 1 + math.ceil(math.log(NEGLIGIBLE) / math.log(rate)))
-    return Filter(f"exponential decay {rate:g}", rate ** np.arange(taps))
+    lags = min(n, 1 + math.ceil(math.log(NEGLIGIBLE) / math.log(rate)))
+    return Filter(f"exponential decay {rate:g}", rate ** np.arange(lags))
 
 
 def polynomial(power: float, n: int, sizes: Sizes = SIZES) -> Filter:
     """sum of (k + 1)^-power x_{t-k}, power > 0."""
     if not (power > 0 and math.isfinite(power)):
         raise InvalidInput(f"the power of a polynomial decay is positive, found {power:g}")
-    taps = PowerTaps(n, power)
-    return Filter(f"polynomial decay {power:g}", taps if n > sizes.listed else taps.values)
+    listed = PowerCoefficients(n, power)
+    return Filter(f"polynomial decay {power:g}", listed if n > sizes.listed else listed.values)
 
 
 def hodrick_prescott(smoothing: float, n: int, *, part: str = "trend") -> Filter:
@@ -76,7 +76,7 @@ def hodrick_prescott(smoothing: float, n: int, *, part: str = "trend") -> Filter
         raise InvalidInput(
             f"a Hodrick-Prescott filter needs a positive lambda and 'trend' or 'cycle', found {smoothing:g}, {part!r}"
         )
-    reach = 64 * math.ceil(smoothing**0.25)  # taps fall below 1e-12 of the largest well before
+    reach = 64 * math.ceil(smoothing**0.25)  # coefficients fall below 1e-12 of the largest well before
     points = scipy.fft.next_fast_len(max(4 * min(n, max(SIZES.listed, reach)), reach))
     weight = 4.0 * smoothing * (1.0 - np.cos(2.0 * np.pi * np.arange(points // 2 + 1) / points)) ** 2
     response = weight / (1.0 + weight) if part == "cycle" else 1.0 / (1.0 + weight)
@@ -87,7 +87,7 @@ def hodrick_prescott(smoothing: float, n: int, *, part: str = "trend") -> Filter
 
 
 def baxter_king(shortest: float, longest: float, width: int) -> Filter:
-    """The band of periods from ``shortest`` to ``longest`` steps, by 2 width + 1 taps that sum to zero.
+    """The band of periods from ``shortest`` to ``longest`` steps, by 2 width + 1 coefficients that sum to zero.
 
     Source: Baxter & King 1999.
     """
@@ -97,13 +97,13 @@ def baxter_king(shortest: float, longest: float, width: int) -> Filter:
     low, high = 2.0 * np.pi / longest, 2.0 * np.pi / shortest
     k = np.arange(1, width + 1)
     side = (np.sin(high * k) - np.sin(low * k)) / (np.pi * k)
-    taps = np.concatenate([side[::-1], [(high - low) / np.pi], side])
-    return Filter(f"periods of {shortest:g} to {longest:g} steps", taps - taps.mean(), -width)
+    band = np.concatenate([side[::-1], [(high - low) / np.pi], side])
+    return Filter(f"periods of {shortest:g} to {longest:g} steps", band - band.mean(), -width)
 
 
-def coefficients(kernel: Matrix, name: str = "filter", *, first_lag: int = 0) -> Filter:
-    """Any taps."""
-    return Filter(name, np.asarray(kernel), first_lag)
+def coefficients(listed: Matrix, name: str = "filter", *, first_lag: int = 0) -> Filter:
+    """Any coefficients."""
+    return Filter(name, np.asarray(listed), first_lag)
 
 
 def filtered(
@@ -129,7 +129,7 @@ def filtered(
     kind = Circulant if circular else Toeplitz
     blocks = []
     for each in filters:
-        parts: list[tuple[int, Operator]] = [(whole.axis(of), kind(attribute.size, each.kernel, each.first_lag))]
+        parts: list[tuple[int, Operator]] = [(whole.axis(of), kind(attribute.size, each.coefficients, each.first_lag))]
         parts += [(whole.axis(name), Identity(whole.attribute(name).size)) for name in by]
         parts.sort(key=lambda part: part[0])
         axes, factors = tuple(axis for axis, _ in parts), tuple(factor for _, factor in parts)

@@ -21,7 +21,6 @@ MODULES = (
     "dpdist/privacy/*.py",
     "dpdist/strategies/dawa.py",
     "dpdist/strategies/*grid.py",
-    "dpdist/strategies/lattice.py",
     "dpdist/release/*.py",
     "dpdist/stages.py",
     "dpdist/store.py",

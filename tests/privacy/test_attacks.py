@@ -26,7 +26,7 @@ from dpdist.release.exact import draw, exact_measurement
 from dpdist.release.reconstruct import reader_of
 from dpdist.store import Store
 from dpdist.strategies import identity
-from dpdist.strategies.grid import grid_of
+from dpdist.strategies.dense_grid import grid_of
 from dpdist.workloads import Workload, marginals
 
 CELLS = 400_000

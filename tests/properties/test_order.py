@@ -15,8 +15,8 @@ from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConf
 from dpdist.privacy import database as tables
 from dpdist.privacy.ledger import opened
 from dpdist.store import Store
+from dpdist.strategies.dense_grid import DenseGrid
 from dpdist.strategies.grid import Grid
-from dpdist.strategies.lattice import Lattice
 from flows import release as flow
 from tests import small
 from tests.small import run
@@ -145,19 +145,19 @@ def test_one_noise_is_never_on_two_grids(home: Path, monkeypatch: pytest.MonkeyP
     """A reserved release whose scale or grid would be another one now, from the same spec, is refused: nothing is drawn."""
     path = small.write(home.parent / "data")
     small.reserved(path, home)
-    noise, digest = Lattice.noise, Grid.digest
+    noise, digest = Grid.noise, DenseGrid.digest
 
-    def louder(self: Lattice, budget: Any) -> Any:
+    def louder(self: Grid, budget: Any) -> Any:
         found = noise(self, budget)
         return type(found)(found.kind, found.scale + 1)
 
     for patch in (("noise", louder), ("digest", property(lambda self: "0" * 64))):
         with monkeypatch.context() as changed:
-            changed.setattr(Lattice if patch[0] == "noise" else Grid, *patch)
+            changed.setattr(Grid if patch[0] == "noise" else DenseGrid, *patch)
             with pytest.raises((ReleaseConflict, InvalidInput)):
                 run(path, home)
         assert not Store(home / "store").exists("measurements/small-1")
-    assert (Lattice.noise, Grid.digest) == (noise, digest)
+    assert (Grid.noise, DenseGrid.digest) == (noise, digest)
     assert run(path, home).charged is False
 
 

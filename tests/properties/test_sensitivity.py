@@ -24,9 +24,9 @@ from dpdist.sizes import Sizes
 from dpdist.store import Store, StoredArray
 from dpdist.strategies import Strategy, grid
 from dpdist.strategies.base import Norm
-from dpdist.strategies.dawa import adaptive_lattice, best_tree, interval_costs, reduced
-from dpdist.strategies.grid import grid_of
-from dpdist.strategies.kernel import Kernel
+from dpdist.strategies.coefficients import Coefficients
+from dpdist.strategies.dawa import adaptive_grid, best_tree, interval_costs, reduced
+from dpdist.strategies.dense_grid import grid_of
 from dpdist.workloads import Workload, explicit, marginals, prefix, union
 from dpdist.workloads.dnf import dnf
 from dpdist.workloads.filters import filtered, running_sum, window
@@ -41,12 +41,12 @@ FORMULAS = dnf(BINARY, [("a",), ("b", "c")])
 REAL = explicit(np.random.default_rng(3).standard_normal((4, 6)))
 
 
-def filter_strategy(taps: list[float], *, circular: bool) -> Strategy:
-    """A filter over five steps with these taps, of unit length."""
+def filter_strategy(coefficients: list[float], *, circular: bool) -> Strategy:
+    """A filter over five steps with these coefficients, of unit length."""
     values = np.zeros(7 if circular else 5)
-    values[: len(taps)] = taps
-    kernel = Kernel(values / np.linalg.norm(values), circular, 5, 0, (0,))
-    return Strategy("convolution", Dense(np.eye(5)), kernel=kernel)
+    values[: len(coefficients)] = coefficients
+    given = Coefficients(values / np.linalg.norm(values), circular, 5, 0, (0,))
+    return Strategy("convolution", Dense(np.eye(5)), coefficients=given)
 
 
 Made = Callable[[Store, Any], Strategy]
@@ -86,9 +86,9 @@ CASES: dict[str, tuple[Workload, Made]] = {
     "convolution": plainly(strategies.convolution, SERIES),
     "square-root": plainly(strategies.square_root, filtered(5, "x0", [running_sum(5)])),
     "characters": plainly(strategies.convolution, FORMULAS),
-    "past, taps of one sign": plainly(lambda w: filter_strategy([1.0, 0.9, 0.2], circular=False), SERIES),
-    "past, taps of both signs": plainly(lambda w: filter_strategy([1.0, -0.9], circular=False), SERIES),
-    "circle, taps of both signs": plainly(lambda w: filter_strategy([1.0, -0.9, 0.1], circular=True), SERIES),
+    "past, coefficients of one sign": plainly(lambda w: filter_strategy([1.0, 0.9, 0.2], circular=False), SERIES),
+    "past, coefficients of both signs": plainly(lambda w: filter_strategy([1.0, -0.9], circular=False), SERIES),
+    "circle, coefficients of both signs": plainly(lambda w: filter_strategy([1.0, -0.9, 0.1], circular=True), SERIES),
     "long convolution": stored(long_convolution, SERIES),
     "long square root": stored(long_square_root, filtered(5, "x0", [running_sum(5)])),
     "long characters": stored(long_characters, FORMULAS),
@@ -184,8 +184,8 @@ def all_partitions(first: int, cells: int) -> list[list[int]]:
 def test_both_parts_of_dawa_keep_their_share(neighbours: Any, most: int) -> None:
     """Whatever partition is chosen, the totals move by no more than their noise hides; so do the costs that choose it."""
     cells, workload, epsilon = 4, prefix(4), Fraction(1)
-    lattice, budget = adaptive_lattice(workload, neighbours, most), Loss.laplace(epsilon)
-    assert lattice.loss(budget, lattice.noise(budget)) == budget
+    grid, budget = adaptive_grid(workload, neighbours, most), Loss.laplace(epsilon)
+    assert grid.loss(budget, grid.noise(budget)) == budget
     worst_total = 0
     for stops in all_partitions(0, cells):
         bounds = [0, *stops]
@@ -201,8 +201,8 @@ def test_both_parts_of_dawa_keep_their_share(neighbours: Any, most: int) -> None
         costs = [np.concatenate(interval_costs(x + one)) for one in held]
         for one in costs if neighbours == "replace-one" else costs[:1]:
             worst_cost = max(worst_cost, *(int(np.abs(one - other).max()) for other in costs))
-    totals, partition = Fraction(lattice.noise(budget).scale), Fraction(lattice.partition_noise(budget).scale)
-    assert worst_total**2 <= lattice.sensitivity_squared
+    totals, partition = Fraction(grid.noise(budget).scale), Fraction(grid.partition_noise(budget).scale)
+    assert worst_total**2 <= grid.sensitivity_squared
     assert worst_total / totals + 2 * worst_cost / partition <= epsilon
 
 

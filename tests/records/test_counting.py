@@ -16,7 +16,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidSpec, UnknownValue
 from dpdist.privacy.keys import Secret
 from dpdist.records import counting
-from dpdist.records.counting import Partition, PersonKey, Tally, count, source_of
+from dpdist.records.counting import CountSummary, Partition, PersonKey, count, source_of
 from dpdist.sizes import Sizes
 from dpdist.store import Store
 from tests import small
@@ -40,7 +40,7 @@ def truth(table: pa.Table) -> np.ndarray:
     return counts.ravel()
 
 
-def counted(tmp_path: Path, location: Path, domain: Domain = DOMAIN, **options: object) -> tuple[np.ndarray, Tally]:
+def counted(tmp_path: Path, location: Path, domain: Domain = DOMAIN, **options: object) -> tuple[np.ndarray, CountSummary]:
     store = Store(tmp_path / "store")
     source = source_of(location, columns={}, **options)
     stored, tally = count(source, domain, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
@@ -71,7 +71,7 @@ def test_every_form_gives_the_same_counts(tmp_path: Path, form: str) -> None:
             pyarrow.csv.write_csv(table, sink)
     counts, tally = counted(tmp_path, location)
     np.testing.assert_array_equal(counts, truth(table))
-    assert tally == Tally(read=3000)
+    assert tally == CountSummary(read=3000)
     assert not list((tmp_path / "store").rglob("*part*/whole.json"))
 
 
@@ -99,10 +99,10 @@ def test_values_outside_the_domain(tmp_path: Path) -> None:
     counts, tally = counted(tmp_path, path, domain("clip", "drop"))
     assert counts.reshape(12, 2).tolist()[0] == [1, 0]
     assert counts.reshape(12, 2).tolist()[11] == [0, 1]
-    assert tally == Tally(read=5, dropped=2, clipped=2)
+    assert tally == CountSummary(read=5, dropped=2, clipped=2)
     counts, tally = counted(tmp_path, path, domain("drop", "drop"))
     assert counts.sum() == 1
-    assert tally == Tally(read=5, dropped=4)
+    assert tally == CountSummary(read=5, dropped=4)
     with pytest.raises(UnknownValue, match="holds values of 'age' outside its declared domain"):
         counted(tmp_path, path, domain("error", "drop"))
 

@@ -18,7 +18,7 @@ from dpdist.errors import DpdistError, InvalidSpec, UnknownValue
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import listing
-from dpdist.records.counting import Tally, count, source_of
+from dpdist.records.counting import CountSummary, count, source_of
 from dpdist.spec import check_many_periods, load
 from dpdist.store import Store
 from tests import small
@@ -43,7 +43,7 @@ def damaged(content: bytes, start: int) -> bytes:
     return content[:start] + b"\xff" * 40 + content[start + 40 :]
 
 
-def counted(tmp_path: Path, location: Path, **options: object) -> Tally:
+def counted(tmp_path: Path, location: Path, **options: object) -> CountSummary:
     source = source_of(location, columns={}, **options)
     return count(
         source,

@@ -22,7 +22,7 @@ from dpdist.privacy.ledger import Ledger, opened
 from dpdist.spec import load
 from dpdist.store import Store
 from dpdist.strategies import Strategy, square_root
-from dpdist.strategies.kernel_grid import KernelGrid
+from dpdist.strategies.filter_grid import FilterGrid
 from dpdist.workloads import Workload
 from tests import small
 from tests.fit import assert_errors_fit
@@ -80,7 +80,7 @@ def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
     # the noise of all parts together against the exact measurement of the whole series
     assert plan is not None
     grid = plan.grid
-    assert isinstance(grid, KernelGrid)
+    assert isinstance(grid, FilterGrid)
     counts = np.zeros((12, 2), dtype=np.int64)
     for row in small.records().to_pylist():
         counts[row["age"], "fm".index(row["sex"])] += 1
@@ -119,8 +119,10 @@ def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch
 
     def other(workload: Workload) -> Strategy:
         made = square_root(workload)
-        assert made.kernel is not None
-        return dataclasses.replace(made, kernel=dataclasses.replace(made.kernel, values=made.kernel.values * (1 + 1e-7)))
+        assert made.coefficients is not None
+        return dataclasses.replace(
+            made, coefficients=dataclasses.replace(made.coefficients, values=made.coefficients.values * (1 + 1e-7))
+        )
 
     monkeypatch.setitem(stages._CLOSED, "square-root", other)
     monkeypatch.setattr("dpdist.spec.model.rho_for", lambda *given: rho_for(*given) - Fraction(1, 10**10))

@@ -27,7 +27,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.release.exact import Multiple, exact_measurement
 from dpdist.spec import load
 from dpdist.store import Store, StoredArray
-from dpdist.strategies.dawa import AdaptiveLattice
+from dpdist.strategies.dawa import AdaptiveGrid
 from dpdist.strategies.dawa import measured as measured_by_dawa
 from tests import small
 from tests.stability.tester import power, verdict_on
@@ -137,7 +137,7 @@ def test_outputs_of_dawa(tmp_path: Path) -> None:
     path = written(tmp_path, "laplace", files("laplace")[0], mechanism="dawa", workload=[{"cdf": {"of": "a"}}])
     spec = load(path)
     planned = stages.plan(stages.Context(tmp_path, Store(tmp_path / "store"), inline(), stages.silent), spec)
-    assert isinstance(planned.grid, AdaptiveLattice)
+    assert isinstance(planned.grid, AdaptiveGrid)
     out = []
     for side, x in enumerate((np.array([2, 1, 2, 0]), np.array([1, 1, 2, 0]))):
         rows = []

@@ -18,8 +18,8 @@ from dpdist.privacy.noise import Noise, discrete_laplace
 from dpdist.release.reconstruct import filtered_answers
 from dpdist.strategies import coa, convolution, laplace_spectrum, singular_value_bound, spectral_lower_bound, square_root
 from dpdist.strategies.convolution import deviations, filters_of, fitted_decay, has_square_root, is_filters, reading
-from dpdist.strategies.grid import grid_of
-from dpdist.strategies.kernel_grid import KernelGrid, _limbs, exact_convolution
+from dpdist.strategies.dense_grid import grid_of
+from dpdist.strategies.filter_grid import FilterGrid, _limbs, exact_convolution
 from dpdist.workloads import Workload, filtered, marginals, prefix, relative, union
 from dpdist.workloads.filters import (
     Filter,
@@ -62,7 +62,7 @@ def test_around_a_circle_no_strategy_is_better(name: str, n: int) -> None:
     assert found.workload_cost == pytest.approx(coa(workload, tolerance=1e-11).workload_cost, rel=1e-10)
     assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-9)
     assert found.lower_bound <= found.workload_cost
-    spectrum = np.abs(np.fft.fft(np.fft.ifft(np.fft.fft(filters_of(workload)[0].kernel)))) / math.sqrt(n)
+    spectrum = np.abs(np.fft.fft(np.fft.ifft(np.fft.fft(filters_of(workload)[0].coefficients)))) / math.sqrt(n)
     assert found.workload_cost == pytest.approx(spectrum.sum() ** 2, rel=1e-9)  # ||hhat||_1^2
     assert found.l2_sensitivity == pytest.approx(1.0)
 
@@ -93,7 +93,7 @@ def test_running_sums_in_figures() -> None:
     best = coa(prefix(512)).workload_cost
     assert square_root(workload).workload_cost / best == pytest.approx(1.11235, abs=1e-4)
     assert convolution(workload).workload_cost / best == pytest.approx(1.17307, abs=1e-4)
-    root = square_root(workload).kernel
+    root = square_root(workload).coefficients
     assert root is not None
     binomial = [math.comb(2 * k, k) / 4**k for k in range(512)]
     np.testing.assert_allclose(root.values / root.values[0], binomial, rtol=1e-12)
@@ -127,8 +127,8 @@ def test_filters_released_together_are_cheaper_than_one_by_one() -> None:
     assert together < 0.8 * sum(math.sqrt(cost) for cost in single) ** 2
     workload = filtered(n, "x0", some, circular=True)
     assert together == pytest.approx(singular_value_bound(workload), rel=1e-10)
-    heavy = union(*(filtered(n, "x0", [each], circular=True) for each in some), weights=(3.0, 1.0, 0.5))
-    assert convolution(heavy).workload_cost == pytest.approx(singular_value_bound(heavy), rel=1e-10)
+    on_largest_worker = union(*(filtered(n, "x0", [each], circular=True) for each in some), weights=(3.0, 1.0, 0.5))
+    assert convolution(on_largest_worker).workload_cost == pytest.approx(singular_value_bound(on_largest_worker), rel=1e-10)
 
 
 @settings(max_examples=40, deadline=None)
@@ -149,7 +149,7 @@ def test_convolutions_are_exact(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("length", [2, 2**9, 2**14, 2**17])
 def test_rounding_stays_far_below_its_bound(length: int) -> None:
-    """The largest distance from integers, and 20-bit taps and 16-bit counts against Python integers at some steps."""
+    """The largest distance from integers, and 20-bit coefficients and 16-bit counts against Python integers at some steps."""
     a, b = STATE.integers(-(2**20), 2**20, length), STATE.integers(0, 2**16, (length, 1))
     width, left, right = _limbs(a, b, length)
     worst, allowed = 0.0, 0.0
@@ -162,13 +162,13 @@ def test_rounding_stays_far_below_its_bound(length: int) -> None:
     assert worst < 0.3 * allowed
     found = exact_convolution(a, b, length)[:, 0]
     for step in STATE.integers(0, length, 5):
-        taps = np.roll(a[::-1], step + 1).astype(object)
-        assert int(found[step]) == int((taps * b[:, 0].astype(object)).sum())
+        coefficients = np.roll(a[::-1], step + 1).astype(object)
+        assert int(found[step]) == int((coefficients * b[:, 0].astype(object)).sum())
     assert width > 1
     assert (found == exact_convolution(a, b, 2 * length).reshape(2, length).sum(axis=0)).all()
 
 
-def dense_rows(grid: KernelGrid) -> np.ndarray:
+def dense_rows(grid: FilterGrid) -> np.ndarray:
     cells = math.prod(grid.shape)
     return np.stack([grid.measure(np.eye(cells, dtype=np.int64)[cell].reshape(grid.shape)) for cell in range(cells)], axis=1)
 
@@ -194,7 +194,7 @@ def test_measured_filters_have_their_sensitivity_and_errors(case: str, neighbour
         workload = CASES[case]
         strategy = convolution(workload)
     grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
-    assert isinstance(grid, KernelGrid)
+    assert isinstance(grid, FilterGrid)
     rows = dense_rows(grid).astype(object)
     columns = [list(column) for column in rows.T]
     farthest = max(sum(int(v) ** 2 for v in column) for column in columns)
@@ -219,13 +219,13 @@ def test_measured_filters_have_their_sensitivity_and_errors(case: str, neighbour
     unit = np.stack([filtered_answers(workload, grid, row, noise)[0] for row in np.eye(grid.rows, dtype=np.int64)], axis=1)
     np.testing.assert_allclose(errors, np.linalg.norm(unit, axis=1) * noise.deviation, rtol=1e-6)
     np.testing.assert_allclose(unit @ rows.astype(float), _over_table(workload, grid), atol=1e-6)
-    most_error = max(float(deviations(strategy.kernel, f).max()) for f in filters_of(workload))
+    most_error = max(float(deviations(strategy.coefficients, f).max()) for f in filters_of(workload))
     assert errors.max() == pytest.approx(
         most_error * grid.spacing * noise.deviation * 2**30 * strategy.l2_sensitivity / 2**30, rel=1e-4
     )
 
 
-def _over_table(workload: Workload, grid: KernelGrid) -> np.ndarray:
+def _over_table(workload: Workload, grid: FilterGrid) -> np.ndarray:
     """The unweighted rows over the counted table."""
     parts = [Kronecker(block.factors).dense() for block in workload.blocks]
     return np.concatenate(parts)
@@ -233,11 +233,11 @@ def _over_table(workload: Workload, grid: KernelGrid) -> np.ndarray:
 
 def test_predicted_costs_are_what_is_published() -> None:
     for workload, strategy in ((CASES["ends"], convolution(CASES["ends"])), (CASES["circle"], convolution(CASES["circle"]))):
-        total = sum(float((deviations(strategy.kernel, f) ** 2).sum()) for f in filters_of(workload))
+        total = sum(float((deviations(strategy.coefficients, f) ** 2).sum()) for f in filters_of(workload))
         assert total == pytest.approx(strategy.workload_cost, rel=1e-9)
     one = filtered(GROUPS, "hour", [polynomial(0.8, 12)], ("sex",))
     root = square_root(one)
-    cost = 2 * float((deviations(root.kernel, filters_of(one)[0]) ** 2).sum())
+    cost = 2 * float((deviations(root.coefficients, filters_of(one)[0]) ** 2).sum())
     assert cost == pytest.approx(root.workload_cost, rel=1e-9)
 
 
@@ -247,7 +247,7 @@ def test_algorithm_1_has_the_error_of_theorem_9(name: str) -> None:
     n, epsilon, delta = 32, 1.0, 1e-6
     h = np.zeros(n)
     each = filters(n)[name]
-    np.add.at(h, (each.first_lag + np.arange(each.kernel.size)) % n, each.kernel)
+    np.add.at(h, (each.first_lag + np.arange(each.coefficients.size)) % n, each.coefficients)
     noise = laplace_spectrum(h, epsilon, delta)
     unitary = np.abs(np.fft.fft(h)) / math.sqrt(n)
     theorem = 4 * math.log(1 / delta) * unitary.sum() ** 2 / (epsilon**2 * n)
@@ -329,9 +329,9 @@ def test_what_is_a_filter() -> None:
         )
         > 0
     )
-    kernel = convolution(CASES["circle"]).kernel
-    assert kernel is not None
+    given = convolution(CASES["circle"]).coefficients
+    assert given is not None
     np.testing.assert_allclose(
-        reading(kernel, filters_of(CASES["circle"])[0]) * np.fft.rfft(kernel.values),
+        reading(given, filters_of(CASES["circle"])[0]) * np.fft.rfft(given.values),
         filters_of(CASES["circle"])[0].spectrum(12),
     )

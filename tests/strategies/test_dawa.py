@@ -15,7 +15,7 @@ from dpdist.release.reconstruct import reader_of
 from dpdist.strategies import dawa, hierarchical, identity
 from dpdist.strategies.dawa import (
     _nodes,
-    adaptive_lattice,
+    adaptive_grid,
     best_tree,
     bucket_price,
     greedy_steps,
@@ -28,7 +28,7 @@ from dpdist.strategies.dawa import (
     read,
     reduced,
 )
-from dpdist.strategies.grid import l1_sensitivity
+from dpdist.strategies.dense_grid import l1_sensitivity
 from dpdist.workloads import all_ranges, prefix, random_ranges, ranges, relative
 
 STATE = np.random.default_rng(5)
@@ -83,10 +83,10 @@ def test_the_partition_is_the_cheapest(n: int) -> None:
 def test_the_partition_keeps_its_share_of_epsilon() -> None:
     """Two cells: the exact probability of one bucket, for all neighbours, and as often as the code makes one."""
     workload = prefix(2)
-    lattice, budget = adaptive_lattice(workload, "add-remove", 1), Loss.laplace(Fraction(4))
-    scale = lattice.partition_noise(budget).scale
+    grid, budget = adaptive_grid(workload, "add-remove", 1), Loss.laplace(Fraction(4))
+    scale = grid.partition_noise(budget).scale
     assert scale == 4 * 2  # twice the most that a cost can move, over a quarter of epsilon
-    each = bucket_price(lattice, budget)
+    each = bucket_price(grid, budget)
     reach = 60 * scale
     support = np.arange(-reach, reach + 1)
     single = np.exp(-np.abs(support) / scale)
@@ -107,7 +107,7 @@ def test_the_partition_keeps_its_share_of_epsilon() -> None:
                 tightest = max(tightest, ratio)
     assert 0.1 * share < tightest <= share
     for x in ((0, 0), (5, 1), (11, 0)):
-        made = [noisy_partition(np.array(x), lattice, budget, key(i)).size == 1 for i in range(1500)]
+        made = [noisy_partition(np.array(x), grid, budget, key(i)).size == 1 for i in range(1500)]
         chance = chances[x]
         assert abs(np.mean(made) - chance) < 5 * math.sqrt(chance * (1 - chance) / 1500) + 1e-3  # fails once in 1e6
 
@@ -157,12 +157,12 @@ def test_queries_over_buckets() -> None:
 def error(x: np.ndarray, epsilon: Fraction, draws: int) -> float:
     """Mean squared error of DAWA's answers to all ranges."""
     workload = all_ranges(x.size)
-    lattice, budget = adaptive_lattice(workload, "add-remove", 1), Loss.laplace(epsilon)
+    grid, budget = adaptive_grid(workload, "add-remove", 1), Loss.laplace(epsilon)
     truth, total = workload.matvec(x), 0.0
     for number in range(draws):
-        over, grid, noisy = read(measured(x, workload, lattice, budget, key(number)), workload, lattice)
-        reader = reader_of(over, grid, direct=False)
-        answers, errors, _ = reader.answers(0, truth.size, reader.estimate(noisy), lattice.noise(budget))
+        over, inner, noisy = read(measured(x, workload, grid, budget, key(number)), workload, grid)
+        reader = reader_of(over, inner, direct=False)
+        answers, errors, _ = reader.answers(0, truth.size, reader.estimate(noisy), grid.noise(budget))
         assert (errors > 0).all()
         total += float(np.mean((answers - truth) ** 2))
     return total / draws
@@ -189,12 +189,12 @@ def test_the_error_bars_are_those_of_the_noise() -> None:
     """Given the partition, answers scatter as their standard errors say: 400 keys, a 10 % wrong scale fails both ways."""
     x = np.repeat([50000, 0], 4)
     workload = prefix(8)
-    lattice, budget = adaptive_lattice(workload, "add-remove", 2), Loss.laplace(Fraction(1))
+    grid, budget = adaptive_grid(workload, "add-remove", 2), Loss.laplace(Fraction(1))
     squares = []
     for number in range(400):
-        over, grid, noisy = read(measured(x, workload, lattice, budget, key(number)), workload, lattice)
-        reader = reader_of(over, grid, direct=False)
-        answers, errors, _ = reader.answers(0, 8, reader.estimate(noisy), lattice.noise(budget))
+        over, inner, noisy = read(measured(x, workload, grid, budget, key(number)), workload, grid)
+        reader = reader_of(over, inner, direct=False)
+        answers, errors, _ = reader.answers(0, 8, reader.estimate(noisy), grid.noise(budget))
         squares.append(np.mean(((answers - workload.matvec(x)) / errors) ** 2))
     assert 0.83 < np.mean(squares) < 1.19  # a scale 10 % off gives 0.81 or 1.21
 

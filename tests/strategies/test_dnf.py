@@ -12,7 +12,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.release.reconstruct import formula_answers
 from dpdist.strategies import coa, convolution, marginal_optimum, singular_value_bound
 from dpdist.strategies.convolution import is_dyadic
-from dpdist.strategies.grid import grid_of
+from dpdist.strategies.dense_grid import grid_of
 from dpdist.strategies.hadamard_grid import HadamardGrid
 from dpdist.strategies.planner import considered, why_not, worst_deviation
 from dpdist.workloads import dnf, marginals, union

@@ -21,7 +21,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.release.reconstruct import reader_of
 from dpdist.sizes import Sizes
 from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, low_rank, wavelet
-from dpdist.strategies.grid import Grid, grid_of, l1_sensitivity, sensitivity_squared
+from dpdist.strategies.dense_grid import DenseGrid, grid_of, l1_sensitivity, sensitivity_squared
 from dpdist.workloads import Workload, explicit, marginals, predicates, prefix, union
 from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.ranges import cdf
@@ -59,7 +59,7 @@ BUILD: dict[str, Callable[[Workload], Strategy]] = {
 }
 
 
-def unit_noise(grid: Grid) -> Noise:
+def unit_noise(grid: DenseGrid) -> Noise:
     """Noise of multiplier 1: its scale is the sensitivity itself."""
     return Noise("laplace" if grid.norm == "l1" else "gaussian", round(grid.sensitivity))
 

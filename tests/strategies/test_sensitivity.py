@@ -18,11 +18,11 @@ from dpdist.sizes import SIZES
 from dpdist.stability import Neighbours
 from dpdist.store import Store
 from dpdist.strategies import Strategy, convolution, hierarchical, identity, laplace, low_rank, marginal_optimum, square_root
-from dpdist.strategies.dawa import adaptive_lattice, best_tree, greedy_tree
-from dpdist.strategies.grid import grid_of, l1_sensitivity, sensitivity_squared
-from dpdist.strategies.kernel import Kernel, LongKernel
-from dpdist.strategies.kernel_grid import KernelGrid, kernel_grid, long_grid, square_of
-from dpdist.strategies.lattice import GRID_BITS
+from dpdist.strategies.coefficients import Coefficients, StoredCoefficients
+from dpdist.strategies.dawa import adaptive_grid, best_tree, greedy_tree
+from dpdist.strategies.dense_grid import grid_of, l1_sensitivity, sensitivity_squared
+from dpdist.strategies.filter_grid import FilterGrid, filter_grid, long_grid, square_of
+from dpdist.strategies.grid import GRID_BITS
 from dpdist.strategies.term_grid import TermGrid
 from dpdist.workloads import Workload, all_ranges, dnf, filtered, marginals, predicates, prefix
 from dpdist.workloads.filters import exponential, running_sum
@@ -96,7 +96,7 @@ def test_random_rows_of_both_signs(seed: int) -> None:
                 assert truths[0] <= length == 2 * brute_force_sensitivity(dense(mixing, base), "add-remove", most, power=1)
 
 
-LATTICES: dict[str, tuple[Strategy, Workload]] = {
+GRIDS: dict[str, tuple[Strategy, Workload]] = {
     "identity": (identity(3), prefix(3)),
     "identity, L1": (identity(3, norm="l1"), prefix(3)),
     "laplace": (laplace(prefix(3)), prefix(3)),
@@ -105,9 +105,9 @@ LATTICES: dict[str, tuple[Strategy, Workload]] = {
 }
 
 
-@pytest.mark.parametrize("name", LATTICES)
+@pytest.mark.parametrize("name", GRIDS)
 def test_grids_carry_the_sensitivity_of_their_rows(name: str) -> None:
-    strategy, workload = LATTICES[name]
+    strategy, workload = GRIDS[name]
     for neighbours, most in EVERY:
         grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
         rows = np.concatenate(list(grid.row_blocks()))
@@ -117,34 +117,34 @@ def test_grids_carry_the_sensitivity_of_their_rows(name: str) -> None:
             assert close(grid.sensitivity_squared, brute_force_sensitivity(rows, neighbours, most, power=2), most)
 
 
-def unit_rows(grid: KernelGrid) -> Matrix:
+def unit_rows(grid: FilterGrid) -> Matrix:
     cells = int(np.prod(grid.shape))
     return np.stack([grid.measure(unit.reshape(grid.shape)) for unit in np.eye(cells, dtype=np.int64)], axis=1)
 
 
-CIRCLE = Kernel(np.array([0.8, 0.0, 0.6, 0.0]), True, 3, 0, (0,))
-KERNELS = {
-    "taps of one sign": Kernel(np.array([0.8, 0.5, 0.3]), False, 3, 0, (0,)),
-    "taps of both signs": Kernel(np.array([1.0, -0.9, 0.1]), False, 3, 0, (0,)),
+CIRCLE = Coefficients(np.array([0.8, 0.0, 0.6, 0.0]), True, 3, 0, (0,))
+FILTERS = {
+    "coefficients of one sign": Coefficients(np.array([0.8, 0.5, 0.3]), False, 3, 0, (0,)),
+    "coefficients of both signs": Coefficients(np.array([1.0, -0.9, 0.1]), False, 3, 0, (0,)),
     "a circle": CIRCLE,
-    "a circle, both signs": Kernel(np.array([0.7, -0.7, 0.1, 0.0]), True, 4, 0, (0,)),
-    "a circle of one step": Kernel(np.array([1.0]), True, 1, 0, (0,)),
-    "series side by side": Kernel(np.array([0.9, -0.4, 0.0, 0.1]), True, 2, 1, (0, 1)),
-    "series of one sign": Kernel(np.array([0.9, 0.4, 0.2, 0.1]), True, 2, 1, (0, 1)),
-    "series of the past": Kernel(np.array([0.9, -0.4]), False, 2, 1, (0, 1)),
+    "a circle, both signs": Coefficients(np.array([0.7, -0.7, 0.1, 0.0]), True, 4, 0, (0,)),
+    "a circle of one step": Coefficients(np.array([1.0]), True, 1, 0, (0,)),
+    "series side by side": Coefficients(np.array([0.9, -0.4, 0.0, 0.1]), True, 2, 1, (0, 1)),
+    "series of one sign": Coefficients(np.array([0.9, 0.4, 0.2, 0.1]), True, 2, 1, (0, 1)),
+    "series of the past": Coefficients(np.array([0.9, -0.4]), False, 2, 1, (0, 1)),
 }
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", FILTERS)
 def test_filters(name: str) -> None:
     """Exactly for add-remove and for replace-one around a circle; a bound for filters of the past."""
-    kernel = KERNELS[name]
-    shape = (2, kernel.steps) if len(kernel.axes) == 2 else (kernel.steps,)
-    strategy = Strategy("filter", Identity(int(np.prod(shape))), kernel=kernel)
+    given = FILTERS[name]
+    shape = (2, given.steps) if len(given.axes) == 2 else (given.steps,)
+    strategy = Strategy("filter", Identity(int(np.prod(shape))), coefficients=given)
     for neighbours, most in EVERY:
-        grid = kernel_grid(strategy, shape, neighbours=neighbours, most_records=most)
+        grid = filter_grid(strategy, shape, neighbours=neighbours, most_records=most)
         truth = brute_force_sensitivity(unit_rows(grid), neighbours, most, power=2)
-        if neighbours == "add-remove" or (kernel.circular and (kernel.steps > 1 or len(kernel.axes) == 2)):
+        if neighbours == "add-remove" or (given.circular and (given.steps > 1 or len(given.axes) == 2)):
             assert grid.sensitivity_squared == truth
         else:
             assert truth <= grid.sensitivity_squared <= 4 * truth
@@ -152,15 +152,17 @@ def test_filters(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a circle", "a circle, both signs", "series side by side", "series of one sign"])
 def test_filters_in_the_store(name: str, tmp_path: Path) -> None:
-    kernel, store = KERNELS[name], Store(tmp_path)
-    taps = np.rint(kernel.values * 2.0**GRID_BITS).astype(np.int64)
-    series = len(kernel.axes)
-    shape = (2, kernel.steps) if series == 2 else (kernel.steps,)
-    square = square_of(taps)
-    far = _farthest(store, inline(), store.put("taps", taps), square, kernel.steps, None)
-    small = KernelGrid(taps, True, shape, series - 1, kernel.axes, 1.0, 0)
+    given, store = FILTERS[name], Store(tmp_path)
+    coefficients = np.rint(given.values * 2.0**GRID_BITS).astype(np.int64)
+    series = len(given.axes)
+    shape = (2, given.steps) if series == 2 else (given.steps,)
+    square = square_of(coefficients)
+    far = _farthest(store, inline(), store.put("coefficients", coefficients), square, given.steps, None)
+    small = FilterGrid(coefficients, True, shape, series - 1, given.axes, 1.0, 0)
     for farthest in (far, None):
-        long = LongKernel("filter", "taps", "", taps.size, 1.0, square, farthest, kernel.axes, shape, series - 1, ())
+        long = StoredCoefficients(
+            "filter", "coefficients", "", coefficients.size, 1.0, square, farthest, given.axes, shape, series - 1, ()
+        )
         for neighbours, most in EVERY:
             truth = brute_force_sensitivity(unit_rows(small), neighbours, most, power=2)
             found = long_grid(long, neighbours=neighbours, most_records=most).sensitivity_squared
@@ -202,13 +204,13 @@ def test_terms_with_their_rounding() -> None:
 
 
 def test_dawa_totals() -> None:
-    """Every tree that DAWA may choose: its rows move by no more than the lattice says, for any buckets of the records."""
+    """Every tree that DAWA may choose: its rows move by no more than the grid says, for any buckets of the records."""
     workload = all_ranges(4)
     for neighbours, most in EVERY:
-        lattice = adaptive_lattice(workload, neighbours, most)
+        grid = adaptive_grid(workload, neighbours, most)
         for ends, weights in (greedy_tree(workload.gram()), best_tree(workload.gram())):
             rows = weights[:, None] * ListedRanges(4, ends).dense().astype(np.int64)
-            assert brute_force_sensitivity(rows, neighbours, most, power=1) ** 2 <= lattice.sensitivity_squared
+            assert brute_force_sensitivity(rows, neighbours, most, power=1) ** 2 <= grid.sensitivity_squared
 
 
 @pytest.mark.parametrize("make", [convolution, square_root])
@@ -217,7 +219,7 @@ def test_real_filters(make: object) -> None:
     strategy = make(workload)
     for neighbours, most in EVERY:
         grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
-        assert isinstance(grid, KernelGrid)
+        assert isinstance(grid, FilterGrid)
         assert brute_force_sensitivity(unit_rows(grid), neighbours, most, power=2) <= grid.sensitivity_squared
 
 

@@ -27,7 +27,7 @@ from dpdist.strategies import (
     marginal_optimum,
     residual_products,
 )
-from dpdist.strategies.grid import grid_of
+from dpdist.strategies.dense_grid import grid_of
 from dpdist.strategies.marginals import marginal_deviation, marginal_weights, over_residuals
 from dpdist.strategies.planner import Limits, candidates, considered, effort, why_not
 from dpdist.strategies.term_grid import IntegerTerm, TermGrid, wrapped_product

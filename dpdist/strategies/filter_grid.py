@@ -1,4 +1,4 @@
-"""Filters on the integer grid: the strategy's taps are rounded once, convolved exactly, and their sensitivity is an exact integer.
+"""Filters on the integer grid: the strategy's coefficients are rounded once, convolved exactly, and their sensitivity is an exact integer.
 
 An integer convolution is a sum of floating-point ones over limbs of both sides, small enough that every result is within 1/8 of an
 integer, so rounding gives it exactly (``exact_convolution``).
@@ -19,8 +19,8 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.stability import Neighbours
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.kernel import LongKernel
-from dpdist.strategies.lattice import GRID_BITS, Lattice, TableLattice
+from dpdist.strategies.coefficients import StoredCoefficients
+from dpdist.strategies.grid import GRID_BITS, Grid, TableGrid
 
 ROUNDINGS = 16.0
 """A floating-point convolution of length N = 2^k is off by at most 16 (k + 1) u ||a|| ||b|| in every value, u = 2^-53.
@@ -32,19 +32,19 @@ Lengths that are no power of two are folded out of one that is. Tests find less 
 
 
 @dataclass(frozen=True)
-class KernelGrid(TableLattice):
-    """A filter with whole taps along one axis of a counted table.
+class FilterGrid(TableGrid):
+    """A filter with whole coefficients along one axis of a counted table.
 
     Attributes:
-        taps: (points,) int64.
+        coefficients: (points,) int64.
         circular: whether the series is laid on a circle of ``points`` steps; else it filters the past.
         shape: of the counted table; ``place`` is the filter's axis in it.
         axes: the table's attributes.
-        spacing: grid unit: the strategy's taps are spacing * taps.
+        spacing: grid unit: the strategy's own are spacing times these.
         sensitivity_squared: exact for add-remove; for replace-one around a circle exact, for filters of the past a bound.
     """
 
-    taps: Matrix = field(repr=False)
+    coefficients: Matrix = field(repr=False)
     circular: bool
     shape: tuple[int, ...]
     place: int
@@ -66,51 +66,51 @@ class KernelGrid(TableLattice):
     @property
     def rows(self) -> int:
         """Number of measured values."""
-        return int(self.taps.size) * self.series
+        return int(self.coefficients.size) * self.series
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the taps and of how they are applied."""
+        """SHA-256 of the coefficients and of how they are applied."""
         facts = (self.circular, self.shape, self.place, self.axes, self.spacing, self.sensitivity_squared)
-        return hashlib.sha256(repr(facts).encode() + np.ascontiguousarray(self.taps).tobytes()).hexdigest()
+        return hashlib.sha256(repr(facts).encode() + np.ascontiguousarray(self.coefficients).tobytes()).hexdigest()
 
     def measure(self, table: Matrix) -> Matrix:
         """z for an integer table, (points * series,) int64, exact: steps first, series by series within a step."""
         lines = np.moveaxis(table.reshape(self.shape), self.place, 0).reshape(self.steps, -1)
         if self.circular:
-            return exact_convolution(self.taps, lines, self.taps.size).ravel()
-        return exact_convolution(self.taps, lines, 2 * self.steps)[: self.steps].ravel()
+            return exact_convolution(self.coefficients, lines, self.coefficients.size).ravel()
+        return exact_convolution(self.coefficients, lines, 2 * self.steps)[: self.steps].ravel()
 
 
-def kernel_grid(strategy: Strategy, shape: tuple[int, ...], *, neighbours: Neighbours, most_records: int) -> KernelGrid:
+def filter_grid(strategy: Strategy, shape: tuple[int, ...], *, neighbours: Neighbours, most_records: int) -> FilterGrid:
     """The integer grid of a filter.
 
     Args:
         shape: of the whole domain.
     """
-    kernel = strategy.kernel
-    assert kernel is not None
-    spacing = 2.0**-GRID_BITS  # taps have unit length: no sum that differs from machine to machine decides the grid
-    taps = np.rint(kernel.values / spacing).astype(np.int64)
-    column = square_of(taps)
+    given = strategy.coefficients
+    assert given is not None
+    spacing = 2.0**-GRID_BITS  # coefficients have unit length: no sum that differs from machine to machine decides the grid
+    coefficients = np.rint(given.values / spacing).astype(np.int64)
+    column = square_of(coefficients)
     distance = column
     if neighbours == "replace-one":
-        distance = _farthest(taps, column, kernel.steps) if kernel.circular else 4 * column
-    table = tuple(shape[axis] for axis in kernel.axes)
+        distance = _farthest(coefficients, column, given.steps) if given.circular else 4 * column
+    table = tuple(shape[axis] for axis in given.axes)
     squares = max(column, distance) * most_records**2
-    return KernelGrid(taps, kernel.circular, table, kernel.axes.index(kernel.axis), kernel.axes, spacing, squares)
+    return FilterGrid(coefficients, given.circular, table, given.axes.index(given.axis), given.axes, spacing, squares)
 
 
 @dataclass(frozen=True)
-class LongGrid(Lattice):
-    """Whole taps of a filter, or whole weights of characters, that are too many for memory.
+class LongGrid(Grid):
+    """Whole coefficients of a filter, or whole weights of characters, that are too many for memory.
 
     Attributes:
-        kernel: the stored numbers.
+        coefficients: where they are stored.
         sensitivity_squared: exact.
     """
 
-    kernel: LongKernel
+    coefficients: StoredCoefficients
     spacing: float
     sensitivity_squared: int
     norm: Literal["l2"] = "l2"
@@ -118,50 +118,50 @@ class LongGrid(Lattice):
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:
         """The attribute sets whose tables are needed."""
-        return (self.kernel.axes,)
+        return (self.coefficients.axes,)
 
     @property
     def rows(self) -> int:
         """Number of measured values."""
-        return self.kernel.points * self.kernel.series
+        return self.coefficients.points * self.coefficients.series
 
     @property
     def digest(self) -> str:
         """SHA-256 of the numbers and of how they are applied."""
-        kernel = self.kernel
+        stored = self.coefficients
         facts = (
-            kernel.kind,
-            kernel.digest,
-            kernel.points,
-            kernel.shape,
-            kernel.place,
-            kernel.axes,
+            stored.kind,
+            stored.digest,
+            stored.points,
+            stored.shape,
+            stored.place,
+            stored.axes,
             self.spacing,
             self.sensitivity_squared,
         )
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
-def long_grid(kernel: LongKernel, *, neighbours: Neighbours, most_records: int) -> LongGrid:
+def long_grid(stored: StoredCoefficients, *, neighbours: Neighbours, most_records: int) -> LongGrid:
     """The integer grid of a stored strategy. A record that moves, of which more is not known, leaves and enters: twice the length."""
-    apart = 0 if kernel.series == 1 else 2 * kernel.square  # from one series to another
-    moved = 4 * kernel.square if kernel.farthest is None else max(kernel.square, kernel.farthest, apart)
-    distance = kernel.square if neighbours == "add-remove" else moved
-    return LongGrid(kernel, kernel.spacing, distance * most_records**2)
+    apart = 0 if stored.series == 1 else 2 * stored.square  # from one series to another
+    moved = 4 * stored.square if stored.farthest is None else max(stored.square, stored.farthest, apart)
+    distance = stored.square if neighbours == "add-remove" else moved
+    return LongGrid(stored, stored.spacing, distance * most_records**2)
 
 
-def square_of(taps: Matrix) -> int:
+def square_of(coefficients: Matrix) -> int:
     """Sum of squares, exact: 16-bit halves whose sums stay below 2^63."""
-    high, low = taps >> 16, taps & 0xFFFF
+    high, low = coefficients >> 16, coefficients & 0xFFFF
     return int(high @ high) * 2**32 + int(high @ low) * 2**17 + int(low @ low)
 
 
-def _farthest(taps: Matrix, column: int, steps: int) -> int:
+def _farthest(coefficients: Matrix, column: int, steps: int) -> int:
     """Largest squared distance of a record that moves from one step to another, leaves, or moves to another series."""
     if steps == 1:
         return 2 * column
-    size = taps.size
-    around = exact_convolution(taps, np.roll(taps[::-1], 1)[:, None], size)[:, 0]
+    size = coefficients.size
+    around = exact_convolution(coefficients, np.roll(coefficients[::-1], 1)[:, None], size)[:, 0]
     lags = np.unique(np.concatenate([np.arange(1, min(steps, size)), size - np.arange(1, min(steps, size))]))
     return 2 * column - 2 * min(0, int(around[lags].min()))
 

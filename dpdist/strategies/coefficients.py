@@ -12,11 +12,11 @@ from dpdist.sizes import SIZES
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Coefficients:
     """A strategy that is one filter.
 
     Attributes:
-        values: its taps, (points,) around a circle or (steps,) of the past.
+        values: (points,) around a circle or (steps,) of the past.
         axes: the attributes of the counted table, ascending; the filter runs along ``axis``.
     """
 
@@ -33,12 +33,12 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class LongKernel:
-    """A strategy whose whole-numbered taps, or weights of characters, are too many for memory: they are in the store.
+class StoredCoefficients:
+    """A strategy whose whole-numbered coefficients, or weights of characters, are too many for memory: they are in the store.
 
     Attributes:
-        kind: "filter": taps around a circle of ``points`` steps. "past": taps of steps so far, ``points`` of them. "characters":
-            weights of the 2^d rows of the Hadamard matrix.
+        kind: "filter": coefficients around a circle of ``points`` steps. "past": coefficients of steps so far, ``points`` of them.
+            "characters": weights of the 2^d rows of the Hadamard matrix.
         name, digest: of the stored numbers, (points,) int64; the strategy's are ``spacing`` times these.
         square: their sum of squares, exact: the squared length of every column.
         farthest: the largest squared distance of two columns, or of one from nothing, exact; None where it was not asked for.
@@ -71,11 +71,11 @@ class LongKernel:
 
 
 class StoredRows(Operator):
-    """The rows of a ``LongKernel``, by name: they are applied through the store alone."""
+    """The rows of a ``StoredCoefficients``, by name: they are applied through the store alone."""
 
-    def __init__(self, kernel: LongKernel) -> None:
-        self.long = kernel
-        self.shape = (kernel.points * kernel.series, kernel.steps * kernel.series)
+    def __init__(self, stored: StoredCoefficients) -> None:
+        self.long = stored
+        self.shape = (stored.points * stored.series, stored.steps * stored.series)
         self.integral = False
 
     def matvec(self, x: Matrix) -> Matrix:
