@@ -1,0 +1,260 @@
+"""The workspaces of releases: vectors in the store and computed by the engine's tasks, or held in memory and kept by name in the store."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dpdist.arrays.passes import Side, Target, cut
+from dpdist.arrays.vector import Held, Vector, batches
+from dpdist.arrays.workspace import InMemory, OnDone, Workspace
+from dpdist.engine import Engine
+from dpdist.errors import StoreError
+from dpdist.operators import Matrix
+from dpdist.store import ArrayPlan, Store, StoredArray
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class StoredVector:
+    """A stored array of one axis; what is read is checked against its digests."""
+
+    store: Store
+    array: StoredArray
+    bytes_each: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return self.array.plan.shape[0]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+        return np.dtype(self.array.plan.dtype)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the values, however they came there."""
+        return self.array.content_digest
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Values start..stop."""
+        return self.store.read_rows(self.array, start, stop)
+
+
+class StoreWorkspace:
+    """Vectors are written to the store, shard by shard, by the tasks of the engine."""
+
+    in_memory = False
+
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self.store, self.engine, self._folder = store, engine, store.scratch()
+
+    @property
+    def memory_bytes(self) -> int:
+        """What one task may use."""
+        return self.engine.memory_bytes
+
+    @property
+    def part_values(self) -> int:
+        """Values that a task of ``fold`` reads."""
+        return self.store.sizes.part_values
+
+    def write(self, vector: Vector, name: str | None = None, facts: Mapping[str, Any] | None = None) -> StoredVector:
+        """The stored vector, computing it if it is missing.
+
+        If several processes compute it at once, and their last bits differ, the first one stored wins.
+        """
+        if name is None:
+            return StoredVector(self.store, self._materialize(vector, self._fresh(), {}))
+        if not self.store.exists(name):
+            try:
+                self._materialize(vector, name, dict(facts or {}))
+            except StoreError:
+                if not self.store.exists(name):
+                    raise
+        self.store.sync(name)
+        return StoredVector(self.store, self.store.open(name))
+
+    def kept(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
+        """The vector stored under a name and its facts, None if there is none."""
+        if not self.store.exists(name):
+            return None
+        self.store.sync(name)
+        array = self.store.open(name)
+        return StoredVector(self.store, array), array.facts
+
+    def fold(
+        self, function: Callable[..., _T], *vectors: Vector, ranges: Sequence[tuple[int, int]] | None = None
+    ) -> list[_T]:
+        """function(start, one range of every vector), a task each, in their order."""
+        size = max((vector.size for vector in vectors), default=0)
+        every = list(batches(size, self.part_values)) if ranges is None else ranges
+        return self.engine.map(partial(_folded, function, vectors), every)
+
+    def passes(
+        self, source: Vector, sides: Sequence[Side], targets: Sequence[Target], on_done: OnDone | None = None
+    ) -> list[Vector]:
+        """Vectors made of one in two or more passes.
+
+        A pass writes what it makes of a slab in tiles, of which the next one gathers those of some columns. Each tile is an object of one
+        writer, each target shard has one, so tasks may run twice and anywhere. Results do not depend on how slabs are cut as long as
+        the sides treat every line by itself.
+
+        Raises: OutOfMemory when a single line does not fit.
+        """
+        slabs = cut(source, sides, targets, self.memory_bytes)
+        steps, before = sum(len(some) for some in slabs), 0
+
+        def tell(done: int, _: int) -> None:
+            if on_done is not None:
+                on_done(before + done, steps)
+
+        store, folder = self.store, self._fresh()
+        tiles: list[Tiles] | None = None
+        for number, (side, some) in enumerate(zip(sides[:-1], slabs[:-1], strict=True)):
+            reading = partial(_slab, store, source, source.size // side.lines, tiles)
+            writing = partial(_write_tiles, store, reading, side.apply, slabs[number + 1])
+            tasks = [(f"{folder}/{number}-{i}", i, start, stop) for i, (start, stop) in enumerate(some)]
+            finished = self.engine.map(writing, tasks, on_done=tell)
+            for old in tiles or ():
+                store.delete(old.name)
+            tiles, before = finished, before + len(some)
+        plans = [self._planned(target, sides[-1].lines, slabs[-1][0][1]) for target in targets]
+        for plan in plans:
+            store.begin(plan)
+        reading = partial(_slab, store, source, 0, tiles)
+        numbered = [(i, start, stop) for i, (start, stop) in enumerate(slabs[-1])]
+        digests = self.engine.map(partial(_write_targets, store, reading, plans, sides[-1].apply), numbered, on_done=tell)
+        store.delete(folder)
+        return [
+            StoredVector(store, store.finish(plan, [row[i] for row in digests], dict(target.facts)))
+            for i, (plan, target) in enumerate(zip(plans, targets, strict=True))
+        ]
+
+    @contextmanager
+    def scratch(self) -> Iterator[Workspace]:
+        """A workspace of the same store; when nothing fails, its unnamed vectors are deleted at the end."""
+        inner = StoreWorkspace(self.store, self.engine)
+        yield inner
+        self.store.delete(inner._folder)
+
+    def delete(self, *vectors: Vector) -> None:
+        """Delete unnamed vectors of this workspace."""
+        for vector in vectors:
+            if isinstance(vector, StoredVector) and vector.array.name.startswith(self._folder):
+                self.store.delete(vector.array.name)
+
+    def _fresh(self) -> str:
+        return f"{self._folder}/{uuid.uuid4().hex[:16]}"
+
+    def _materialize(self, vector: Vector, name: str, facts: dict[str, Any]) -> StoredArray:
+        plan = self.store.plan(name, (vector.size,), vector.dtype)
+        self.store.begin(plan)
+        digests = self.engine.map(partial(_write_shard, self.store, plan, vector), list(range(plan.shards)))
+        return self.store.finish(plan, digests, facts)
+
+    def _planned(self, target: Target, lines: int, lines_a_shard: int) -> ArrayPlan:
+        return self.store.plan(
+            target.name or self._fresh(),
+            (lines * target.line_size,),
+            target.dtype,
+            shard_rows=lines_a_shard * target.line_size,
+            compressed=target.compressed,
+        )
+
+
+class KeepingWorkspace(InMemory):
+    """Everything is held in memory; what has a name is kept in the store, too."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def write(self, vector: Vector, name: str | None = None, facts: Mapping[str, Any] | None = None) -> Vector:
+        """The vector, computed; under a name the one that is kept there, of which the first one stored wins."""
+        made = super().write(vector)
+        if name is None:
+            return made
+        return Held(self.store.read(self.store.put_first(name, made.read(0, made.size), dict(facts or {}))))
+
+    def kept(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
+        """The vector kept under a name and its facts, None if there is none."""
+        if not self.store.exists(name):
+            return None
+        self.store.sync(name)
+        array = self.store.open(name)
+        return Held(self.store.read(array)), array.facts
+
+
+def _folded(function: Callable[..., _T], vectors: tuple[Vector, ...], bounds: tuple[int, int]) -> _T:
+    return function(bounds[0], *(vector.read(*bounds) for vector in vectors))
+
+
+def _write_shard(store: Store, plan: ArrayPlan, vector: Vector, shard: int) -> str:
+    return store.write_shard(plan, shard, vector.read(*plan.bounds(shard)))
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What one task of a pass wrote: a block for every slab of the next pass, each (lines of that slab, lines, *rest)."""
+
+    name: str
+    lines: int
+    rest: tuple[int, ...]
+    dtype: str
+    digests: tuple[str, ...]
+
+
+def _slab(store: Store, source: Vector, width: int, tiles: list[Tiles] | None, number: int, start: int, stop: int) -> Matrix:
+    """Lines start..stop of the source, or of the tiles of the pass before."""
+    if tiles is None:
+        return source.read(start * width, stop * width).reshape(stop - start, width)
+    lines = sum(tile.lines for tile in tiles)
+    out = np.empty((stop - start, lines, *tiles[0].rest), dtype=tiles[0].dtype)
+    first = 0
+    for tile in tiles:
+        shape = (stop - start, tile.lines, *tile.rest)
+        out[:, first : first + tile.lines] = store.get_block(
+            f"{tile.name}/{number}", shape, tile.dtype, tile.digests[number]
+        )
+        first += tile.lines
+    return out
+
+
+def _write_tiles(
+    store: Store,
+    reading: Callable[[int, int, int], Matrix],
+    apply: Callable[[int, Matrix], Matrix],
+    following: list[tuple[int, int]],
+    task: tuple[str, int, int, int],
+) -> Tiles:
+    name, number, start, stop = task
+    record = f"{name}/whole.json"
+    if store.has_document(record):
+        kept = store.read_document(record)
+        return Tiles(name, kept["lines"], tuple(kept["rest"]), kept["dtype"], tuple(kept["digests"]))
+    made = apply(start, reading(number, start, stop))
+    digests = tuple(store.put_block(f"{name}/{i}", made[first:last]) for i, (first, last) in enumerate(following))
+    done = Tiles(name, made.shape[1], made.shape[2:], made.dtype.str, digests)
+    store.write_document(record, asdict(done))
+    return done
+
+
+def _write_targets(
+    store: Store,
+    reading: Callable[[int, int, int], Matrix],
+    plans: list[ArrayPlan],
+    apply: Callable[[int, Matrix], Sequence[Matrix]],
+    task: tuple[int, int, int],
+) -> list[str]:
+    number, start, stop = task
+    made = apply(start, reading(number, start, stop))
+    return [store.write_shard(plan, number, values.reshape(-1)) for plan, values in zip(plans, made, strict=True)]

@@ -1,0 +1,244 @@
+"""Passes, transforms and products through the store against the same in memory, and both against plain NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.fft
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpdist import engine
+from dpdist.arrays import Held, Workspace, held
+from dpdist.arrays.convolution import exact_convolution
+from dpdist.arrays.fourier import fourier, inverse_fourier, roots, stored_shape
+from dpdist.arrays.kronecker import hadamard, kronecker_product
+from dpdist.arrays.passes import Side, Target
+from dpdist.arrays.workspace import MEMORY
+from dpdist.errors import InvalidInput, OutOfMemory
+from dpdist.operators import AllRanges, Dense, Hadamard, Identity, Kronecker, Prefix, Total
+from dpdist.release.workspace import StoreWorkspace
+from dpdist.sizes import Sizes
+from dpdist.store import Store
+
+ROWS, WIDTH, COLUMNS = 13, 6, 9
+STATE = np.random.default_rng(0)
+SOURCE = STATE.integers(-50, 50, (ROWS, WIDTH))
+RIGHT = STATE.integers(-3, 4, (WIDTH, COLUMNS))
+LEFT = STATE.integers(-3, 4, (4, ROWS))
+
+
+def stored(folder: Path, memory: int = 2**30, **sizes: int) -> StoreWorkspace:
+    some = engine.Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True)
+    return StoreWorkspace(Store(folder, Sizes(**sizes)), some)
+
+
+def left_over(folder: Path) -> set[str]:
+    """The arrays and tiles that are still in the store's scratch."""
+    return {path.parent.name for path in Path(folder, "scratch").rglob("whole.json")}
+
+
+def first(start: int, slab: np.ndarray) -> np.ndarray:
+    made = slab @ RIGHT + np.arange(start, start + slab.shape[0])[:, None]
+    return made.T[:, :, None] * np.array([1, -1])
+
+
+def second(start: int, gathered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    assert (gathered[:, :, 0] == -gathered[:, :, 1]).all()
+    numbered = gathered[:, :, 0] @ LEFT.T + 1000 * np.arange(start, start + gathered.shape[0])[:, None]
+    return numbered, gathered[:, :, 0].sum(axis=1).astype(np.float64)
+
+
+@pytest.mark.parametrize("slabs", [0, 1, 2, 5, 100])
+def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int) -> None:
+    """Slabs cut across the shards of the source; 0: in memory."""
+    work: Workspace = stored(tmp_path, slabs * 3 * 100, shard_bytes=8 * 20) if slabs else MEMORY
+    told: list[tuple[int, int]] = []
+    out = work.passes(
+        work.write(Held(SOURCE.ravel())),
+        [Side(ROWS, first, 100), Side(COLUMNS, second, 90)],
+        [Target(4, np.int64, "left", {"kept": 1}), Target(1, np.float64)],
+        lambda done, total: told.append((done, total)),
+    )
+    both = SOURCE @ RIGHT + np.arange(ROWS)[:, None]
+    np.testing.assert_array_equal(held(out[0]), (both.T @ LEFT.T + 1000 * np.arange(COLUMNS)[:, None]).ravel())
+    np.testing.assert_array_equal(held(out[1]), both.sum(axis=0))
+    assert told[-1][0] == told[-1][1]
+    if isinstance(work, StoreWorkspace):
+        assert work.store.open("left").facts == {"kept": 1}
+        work.delete(*out)
+        assert work.store.exists("left")
+        assert len(left_over(tmp_path)) == 1  # the source
+
+
+def test_a_row_that_does_not_fit_is_refused_with_numbers(tmp_path: Path) -> None:
+    work = stored(tmp_path, 3 * 99)
+    sides = [Side(ROWS, first, 90), Side(COLUMNS, second, 100)]
+    with pytest.raises(OutOfMemory, match="one line of a product needs"):
+        work.passes(work.write(Held(SOURCE.ravel())), sides, [Target(4, np.int64, "left")])
+    assert not work.store.exists("left")
+
+
+def test_unnamed_vectors_are_gone_at_the_end_of_their_scratch(tmp_path: Path) -> None:
+    work = stored(tmp_path)
+    with work.scratch() as inner:
+        kept = work.write(inner.write(Held(SOURCE.ravel())))
+        inner.write(Held(SOURCE.ravel()), "named", {"of": "source"})
+        inner.delete(kept)  # another workspace's
+    np.testing.assert_array_equal(held(kept), SOURCE.ravel())
+    named, facts = work.kept("named") or (None, {})
+    assert named is not None
+    assert facts == {"of": "source"}
+    assert len(left_over(tmp_path)) == 1
+    assert work.kept("another") is None
+
+
+@pytest.mark.parametrize("memory", [0, 3 * 4000, 4 * 10**6])
+@pytest.mark.parametrize(
+    "operator",
+    [
+        Kronecker([Prefix(5), AllRanges(4), Identity(3)]),
+        Kronecker([Dense(STATE.standard_normal((3, 7))), Total(4), Prefix(5)]),
+        Kronecker([Prefix(11)]),
+        Kronecker([Total(6), Identity(5)]),
+        Kronecker([Hadamard(3), Hadamard(4)]),
+    ],
+    ids=lambda operator: str(operator.shape),
+)
+def test_kronecker_products(tmp_path: Path, operator: Kronecker, memory: int) -> None:
+    work: Workspace = stored(tmp_path, memory, shard_bytes=8 * 7) if memory else MEMORY
+    x = STATE.integers(0, 2**45, operator.shape[1])
+    found = held(kronecker_product(work, operator, work.write(Held(x))))
+    expected = operator.matvec(x)
+    if operator.integral:
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, expected)
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    with pytest.raises(InvalidInput, match="cannot be applied"):
+        kronecker_product(work, operator, Held(x[1:]))
+
+
+@pytest.mark.parametrize("bits", [0, 1, 7])
+def test_hadamard_transforms(tmp_path: Path, bits: int) -> None:
+    x = STATE.integers(0, 2**40, 2**bits)
+    for work in (MEMORY, stored(tmp_path)):
+        np.testing.assert_array_equal(held(hadamard(work, Held(x))), Hadamard(bits).matvec(x))
+
+
+def exact_spectrum(x: np.ndarray) -> np.ndarray:
+    """The transform in extended precision, in the order of ``stored_shape``."""
+    n1, n2 = stored_shape(x.size)
+    half = scipy.fft.rfft(x.astype(np.longdouble))
+    whole = np.concatenate([half, half[1 : (x.size + 1) // 2][::-1].conj()])
+    k = np.arange(n1 // 2 + 1)[:, None] + n1 * np.arange(n2)
+    return whole[k].ravel()
+
+
+def fourier_error(n: int) -> float:
+    """Bound of ||computed - exact|| / ||exact||: log2 N levels of at most 6.7 u each (Higham 2002, Theorem 24.2) and a twiddle.
+
+    Radices beyond 2 do no more work a level; primes take Bluestein's three transforms of twice the length.
+    """
+    return float(2.0**-53 * (6.7 * 3 * np.log2(4 * n) + 4.0))
+
+
+@pytest.mark.parametrize("n", [4, 16, 2**12, 3 * 2**10, 2 * 5**3 * 7, 2 * 31 * 37])
+def test_stored_fourier_transforms(tmp_path: Path, n: int) -> None:
+    """Every cut into slabs gives the same bytes, within the stated bound of the transform in extended precision, there and back."""
+    x = STATE.integers(0, 1000, n)
+    exact = exact_spectrum(x)
+    found = []
+    for memory in (3 * 16 * 3 * 4 * max(stored_shape(n)), 2**30):
+        work = stored(tmp_path / str(memory), memory)
+        spectrum = fourier(work, work.write(Held(x)))
+        found.append((held(spectrum.values), held(inverse_fourier(work, spectrum))))
+        weights = spectrum.times(0, spectrum.values.size)
+        energy = float(weights @ np.abs(found[-1][0]) ** 2)
+        assert energy == pytest.approx(n * float(x @ x), rel=1e-12)  # Parseval
+    for one, other in zip(*found, strict=True):
+        assert one.tobytes() == other.tobytes()
+    spectrum_found, back_found = found[0]
+    bound = fourier_error(n)
+    off = float(np.linalg.norm(spectrum_found - exact)) / float(np.linalg.norm(exact))
+    assert off < bound
+    assert off > 1e-4 * bound or n == 4
+    assert float(np.linalg.norm(back_found - x)) < 3 * bound * float(np.linalg.norm(x))
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 12, 997])
+def test_fourier_transforms_in_memory(n: int) -> None:
+    x = STATE.integers(0, 1000, (2, n))
+    spectrum = fourier(MEMORY, Held(x))
+    weights = spectrum.times(0, spectrum.values.size)
+    np.testing.assert_allclose(np.abs(held(spectrum.values)) ** 2 @ weights, n * (x**2).sum(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(held(inverse_fourier(MEMORY, spectrum)), x, atol=1e-9)
+
+
+def test_roots_of_unity_are_within_an_ulp() -> None:
+    for n in (1, 2, 3, 8, 12, 1000, 2**20):
+        powers = np.concatenate([np.arange(-3, 5), STATE.integers(0, n**2, 50)])
+        angle = 2 * np.longdouble(np.pi) * (powers % n).astype(np.longdouble) / n
+        correction = (
+            (2 * np.longdouble("3.14159265358979323846264338327950288") - 2 * np.longdouble(np.pi)) * (powers % n) / n
+        )
+        exact = np.cos(angle + correction) + 1j * np.sin(angle + correction)
+        assert float(np.abs(roots(powers, n) - exact).max()) < 2.3e-16
+    np.testing.assert_array_equal(roots(np.arange(4), 4), [1, 1j, -1, -1j])
+
+
+def test_series_without_a_divisor_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="pad it to a power of two"):
+        stored_shape(2 * 999_983)
+
+
+def folded(a: np.ndarray, b: np.ndarray, length: int) -> np.ndarray:
+    """The convolution around a circle in Python integers."""
+    out = np.zeros(length, dtype=object)
+    for i, tap in enumerate(a.tolist()):
+        np.add.at(out, (i + np.arange(b.size)) % length, tap * b.astype(object))
+    return out
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_convolutions_are_exact(data: st.DataObject) -> None:
+    """Around circles of any length; two vectors held together are convolved one by one."""
+    seed, n, k = data.draw(st.integers(0, 2**32 - 1)), data.draw(st.integers(1, 90)), data.draw(st.integers(1, 90))
+    bits, counts = data.draw(st.integers(1, 31)), data.draw(st.integers(1, 24))
+    length = data.draw(st.integers(max(n, k), n + k + 3))
+    state = np.random.default_rng(seed)
+    a, b = state.integers(-(2**bits), 2**bits, k), state.integers(0, 2**counts, (2, n))
+    found = held(exact_convolution(MEMORY, Held(a), Held(b), length))
+    assert (found.astype(object) == np.stack([folded(a, row, length) for row in b])).all()
+
+
+@pytest.mark.parametrize("bits", [2, 3, 9, 10, 11, 19, 20, 21, 30])
+@pytest.mark.parametrize("length", [64, 100])
+def test_convolutions_through_the_store_are_those_in_memory(bits: int, length: int, tmp_path: Path) -> None:
+    """Also where the largest values need one limb more than their bits say."""
+    work, state, largest = (
+        stored(tmp_path, shard_bytes=8 * 9, part_values=7),
+        np.random.default_rng(bits),
+        2 ** (bits - 1) - 1,
+    )
+    left, right = (state.integers(-largest, largest + 1, 64) for _ in range(2))
+    left[:4], right[:3] = (largest, -largest, largest, largest), (largest, -largest, largest)
+    one, other = (work.write(Held(values)) for values in (left, right))
+    found = exact_convolution(work, one, other, length)
+    np.testing.assert_array_equal(held(found), folded(left, right, length).astype(np.int64))
+    np.testing.assert_array_equal(held(found), held(exact_convolution(MEMORY, one, other, length)))
+    work.delete(one, other, found)
+    assert not left_over(tmp_path)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_wrong_convolution_is_found(in_memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limbs that are too wide for the transform's precision stop the measurement."""
+    work: Workspace = MEMORY if in_memory else stored(tmp_path)
+    monkeypatch.setattr("dpdist.arrays.convolution.limb_width", lambda widest, length, lengths: lengths(31) and 31)
+    taps = Held(np.rint(2.0**29 * STATE.standard_normal(4096)).astype(np.int64))
+    with pytest.raises(FloatingPointError, match="not exact|sum check"):
+        exact_convolution(work, taps, Held(np.full(4096, 2**20 + 1)), 4096)

@@ -1,0 +1,104 @@
+"""What every vector promises: any range of it reads as the same range of the whole, in every process."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+import pytest
+
+from dpdist.arrays import (
+    Blocks,
+    Constant,
+    Held,
+    Interleaved,
+    LazyVector,
+    Repeated,
+    Reversed,
+    Strided,
+    Vector,
+    held,
+    least_positive,
+    scaled,
+)
+from dpdist.release.workspace import StoredVector
+from dpdist.sizes import Sizes
+from dpdist.store import Store
+
+VALUES = np.random.default_rng(0).integers(-9, 10, 23)
+
+
+def twice(start: int, count: int, values: np.ndarray, shorter: np.ndarray) -> np.ndarray:
+    assert values.shape == shorter.shape == (count,)
+    return 2.0 * values + shorter + np.arange(start, start + count)
+
+
+def stored(store: Store) -> Vector:
+    return StoredVector(store, store.put(f"values-{VALUES.size}", VALUES))
+
+
+KINDS: dict[str, tuple[Callable[[Store], Vector], np.ndarray]] = {
+    "held": (lambda _: Held(VALUES), VALUES),
+    "stored": (stored, VALUES),
+    "computed": (
+        lambda s: LazyVector(23, (stored(s), Held(VALUES[:5])), twice, 24, "twice"),
+        2.0 * VALUES + np.pad(VALUES[:5], (0, 18)) + np.arange(23),
+    ),
+    "every third": (lambda s: Strided(stored(s), 2, 3, 7), VALUES[2:23:3]),
+    "a part": (lambda s: Strided(stored(s), 4, 1, 11), VALUES[4:15]),
+    "backwards": (lambda s: Reversed(stored(s)), np.roll(VALUES[::-1], 1)),
+    "constant": (lambda _: Constant(2.5, 9), np.full(9, 2.5)),
+    "blocks": (lambda _: Blocks((1.0, 2.5, -1.0), 4), np.repeat([1.0, 2.5, -1.0], 4)),
+    "repeated": (lambda s: Repeated(stored(s), 3, 2), np.tile(np.repeat(VALUES, 3), 2)),
+    "interleaved": (
+        lambda s: Interleaved(((stored(s), Held(-VALUES)), (Held(VALUES + 1), Held(VALUES + 2))), 17),
+        np.concatenate([np.stack(pair, axis=1)[:17].ravel() for pair in ((VALUES, -VALUES), (VALUES + 1, VALUES + 2))]),
+    ),
+    "scaled": (lambda s: scaled(stored(s), 0.3, 0.5), VALUES * 0.3 + 0.5),
+    "rounded": (lambda s: scaled(stored(s), 0.3, whole=True), np.rint(VALUES * 0.3)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_range_is_that_of_the_whole(kind: str, tmp_path: Path) -> None:
+    make, expected = KINDS[kind]
+    vector = make(Store(tmp_path, Sizes(shard_bytes=8 * 5)))
+    assert vector.size == expected.size
+    assert vector.bytes_each >= 0
+    for start in range(vector.size + 1):
+        for stop in range(start, vector.size + 1):
+            found = vector.read(start, stop)
+            assert found.dtype == vector.dtype
+            np.testing.assert_array_equal(found, expected[start:stop])
+    np.testing.assert_array_equal(held(vector), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_travels_and_is_told_from_others(kind: str, tmp_path: Path) -> None:
+    make, expected = KINDS[kind]
+    store = Store(tmp_path)
+    vector = make(store)
+    there: Vector = pickle.loads(cloudpickle.dumps(vector))
+    np.testing.assert_array_equal(held(there), expected)
+    assert there.digest == make(store).digest == vector.digest
+    others = {name: other(store).digest for name, (other, _) in KINDS.items() if name != kind}
+    assert vector.digest not in others.values()
+
+
+def test_vectors_held_together_are_read_together() -> None:
+    rows = np.arange(12).reshape(3, 4)
+    together = Held(rows)
+    assert together.size == 4
+    np.testing.assert_array_equal(together.read(1, 3), rows[:, 1:3])
+    padded = LazyVector(6, (together,), lambda start, count, values: values, 8)
+    np.testing.assert_array_equal(padded.read(2, 6), [[2, 3, 0, 0], [6, 7, 0, 0], [10, 11, 0, 0]])
+    np.testing.assert_array_equal(Reversed(together).read(0, 4), np.roll(rows[:, ::-1], 1, axis=1))
+
+
+def test_the_smallest_positive_value() -> None:
+    assert least_positive(Held(np.array([0.0, 3.0, 0.5, -1.0]))) == 0.5
+    assert least_positive(Held(np.zeros(3))) == 1.0
+    assert least_positive(Constant(7.0, 3)) == 7.0
