@@ -63,6 +63,7 @@ from dpdist.release.reconstruct import (
 from dpdist.release.separation import separated_design
 from dpdist.spec import ReleaseSpec
 from dpdist.stability import Distance
+from dpdist.state import published_at
 from dpdist.store import Store, StoredArray
 from dpdist.strategies import (
     Strategy,
@@ -295,7 +296,7 @@ def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
             lambda: refusals.check_store(context.store),
             lambda: _check_charge(context, planned),
             lambda: refusals.check_formats(spec.output.formats, planned.workload.shape[0]),
-            lambda: refusals.check_output(output_of(spec), spec.release, receipt),
+            lambda: refusals.check_output(published_at(spec.release, spec.output.folder), spec.release, receipt),
         )
     )
 
@@ -1085,12 +1086,6 @@ def _answer_shard(
     return [store.write_shard(target, shard, column) for target, column in zip(plans, columns, strict=True)]
 
 
-def output_of(spec: ReleaseSpec) -> Path | str:
-    """Where a release is published: a folder, or an object store URL."""
-    asked = spec.output.folder
-    return asked if asked and "://" in asked else Path.cwd() / (asked or f"releases/{spec.release}")
-
-
 def publish(context: Context, planned: Plan, answers: Answers, budget: Budget, measurements: dict[str, str]) -> Path | str:
     """The files a reader gets; a finished folder is left as it is.
 
@@ -1109,7 +1104,7 @@ def publish(context: Context, planned: Plan, answers: Answers, budget: Budget, m
         formats=spec.output.formats,
         sizes=context.store.sizes,
     )
-    return report.write(content, output_of(spec))
+    return report.write(content, published_at(spec.release, spec.output.folder))
 
 
 def certificate(planned: Plan, budget: Budget | None = None) -> dict[str, Any]:

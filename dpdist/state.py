@@ -23,3 +23,25 @@ def store_of(home: Path) -> Store:
     from dpdist.store import Store
 
     return Store(os.environ.get("DPDIST_STORE") or home / "store")
+
+
+OUTPUT = "DPDIST_OUTPUT"
+"""Where releases go whose spec names no folder: a folder, or a URL such as s3://bucket/prefix. Default: ``releases`` in the current one."""
+
+
+def releases_at() -> Path | str:
+    """Where releases are published whose spec does not say where."""
+    named = os.environ.get(OUTPUT)
+    return named.rstrip("/") if named and "://" in named else Path.cwd() / (named or "releases")
+
+
+def published_at(release: str, folder: str | None = None) -> Path | str:
+    """The folder or URL of a release.
+
+    Args:
+        folder: what its spec says: a URL, or a folder below the current one.
+    """
+    if folder:
+        return folder if "://" in folder else Path.cwd() / folder
+    base = releases_at()
+    return base / release if isinstance(base, Path) else f"{base}/{release}"

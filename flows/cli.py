@@ -19,7 +19,7 @@ from rich.text import Text
 
 from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
 from dpdist.private import private_folder
-from dpdist.state import state_folder, store_of
+from dpdist.state import OUTPUT, published_at, state_folder, store_of
 from flows import children, ledger_commands, settings
 from flows.entry import guarded
 from flows.periods import Every, periods
@@ -218,7 +218,7 @@ def export(
 @app.command()
 def site(
     dataset: Annotated[str, typer.Argument(help="the data set of the releases")],
-    releases: Annotated[Path, typer.Option(help="folder that holds published releases")] = Path("releases"),
+    releases: Annotated[Path, typer.Option(help="folder that holds published releases", envvar=OUTPUT)] = Path("releases"),
     target: Annotated[Path, typer.Option("--out", help="folder of the site; an older site there is replaced")] = Path(
         "site"
     ),
@@ -332,7 +332,7 @@ def _published_at(release: str) -> Path | str:
     """Where a release is: its URL, its folder, or the folder of that id."""
     if "://" in release:
         return release
-    return Path(release) if Path(release).is_dir() else Path("releases") / release
+    return Path(release) if Path(release).is_dir() else published_at(release)
 
 
 if __name__ == "__main__":

@@ -366,7 +366,8 @@ class OutputSpec(Part):
     """Where results go."""
 
     folder: str | None = Field(
-        None, description="a folder, or an object store URL (s3://bucket/prefix); default: releases/<release id> here"
+        None,
+        description="a folder, or an object store URL (s3://bucket/prefix); default: <release id> in DPDIST_OUTPUT, or in releases here",
     )
     formats: tuple[TableFormat, ...] | None = Field(
         None, min_length=1, description="tables to write; default: all, CSV up to 5,000,000 answers, Parquet up to 2^28"
