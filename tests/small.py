@@ -69,9 +69,10 @@ def run(
     *,
     sizes: Sizes = SIZES,
     step: stages.StepRunner = stages.plainly,
+    where: engine.Engine | None = None,
 ) -> stages.Release:
-    """The release, all in this process."""
-    context = stages.Context(home, Store(home / "store", sizes), engine.inline(), progress)
+    """The release, all in this process or on an engine."""
+    context = stages.Context(home, Store(home / "store", sizes), where or engine.inline(), progress)
     return stages.release(context, load(path, sizes=sizes), step=step)
 
 

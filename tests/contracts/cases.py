@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from dpdist.sizes import SIZES, Sizes
+from dpdist.spec import ReleaseSpec, load
 from tests import small
 
 AGES = {"age": {"from": 0, "to": 11}}
@@ -45,7 +47,24 @@ class Case:
     sizes: Sizes = SIZES
     through: Sequence[int] = ()
     neighbours: Sequence[str] = ("add-remove", "replace-one")
-    fields: dict[str, Any] = field(default_factory=dict)
+
+    def spec(self, folder: Path, neighbours: str, *, ages: int, most_records: int = 1) -> ReleaseSpec:
+        """The case over so few ages (and two kinds of work) that all of its neighbours can be listed, or over very many."""
+        domain = self.changes.get("domain", small.spec()["domain"])
+        fewer = {"age": {"from": 0, "to": ages - 1}, "work": {"categories": ["a", "b"]}}
+        changes = {
+            "ledger": {"dataset": "contract", "cap": {"rho": 2}},
+            **self.changes,
+            "mechanism": self.mechanism,
+            "neighbours": neighbours,
+            "domain": {name: fewer.get(name, values) for name, values in domain.items()},
+            "records": {"path": "records.parquet", "person": {"most_records": most_records}},
+        }
+        folder.mkdir(exist_ok=True)
+        np.save(folder / "rows.npy", np.round(np.random.default_rng(3).standard_normal((4, ages)), 3))
+        path = folder / f"{neighbours}-{most_records}.yaml"
+        path.write_text(yaml.safe_dump(small.spec(**changes)))
+        return load(path, sizes=self.sizes)
 
     def write(self, folder: Path, neighbours: str, through: int | None = None) -> Path:
         """Records, rows and spec in a folder; returns the spec's path."""
@@ -66,8 +85,8 @@ def case(mechanism: str, domain: dict[str, Any] | None, workload: list[Any], **m
     return Case(mechanism, {**({} if domain is None else {"domain": domain}), "workload": workload, **more}, **known)
 
 
-STORED = Sizes(long_steps=8, pinched_steps=8, listed=8, part_values=7, shard_bytes=8 * 9)
-"""What happens beyond millions of steps or cells happens beyond eight."""
+STORED = Sizes(long_steps=4, pinched_steps=4, listed=4, part_values=7, shard_bytes=8 * 9)
+"""What happens beyond millions of steps or cells happens beyond four."""
 TWO_PASSES = Sizes(streamed_cells=10, shard_bytes=8 * 50)
 CASES: dict[str, Case] = {
     "coa over a basis of tables": case("coa", None, REFINED),
@@ -86,7 +105,7 @@ CASES: dict[str, Case] = {
     "identity": case("identity", None, REFINED),
     "identity, Laplace noise": case("identity", None, REFINED, **PURE),
     "gaussian over predicates": case(
-        "gaussian", None, [{"predicates": ["age <= 3", "sex == 'f'", "age > 8 and work == 'a'"]}]
+        "gaussian", None, [{"predicates": ["age <= 1", "sex == 'f'", "age > 1 and work == 'a'"]}]
     ),
     "gaussian over real rows": case("gaussian", AGES, ROWS),
     "laplace over weights": case("laplace", None, REFINED, **PURE),

@@ -14,6 +14,7 @@ from unittest import mock
 
 import numpy as np
 
+from dpdist.engine import Engine
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from dpdist.store import Store
@@ -48,7 +49,7 @@ def _key(name: str) -> str:
     return name.replace("/", " ")
 
 
-def measured(case: Case, neighbours: str, home: Path, folder: Path) -> dict[str, Any]:
+def measured(case: Case, neighbours: str, home: Path, folder: Path, where: Engine | None = None) -> dict[str, Any]:
     """Digests of the grid, of what the key is bound to and of the noisy integers, and the noise's scale."""
     found: dict[str, Any] = {}
 
@@ -61,7 +62,7 @@ def measured(case: Case, neighbours: str, home: Path, folder: Path) -> dict[str,
     for through in case.through or (None,):
         path = case.write(folder, neighbours, through)
         try:
-            small.run(path, home, sizes=case.sizes, step=step)
+            small.run(path, home, sizes=case.sizes, step=step, where=where)
         except Stopped:
             planned, (stored, _) = found["plan"], found["measure"]
     assert planned.strategy.name == case.mechanism

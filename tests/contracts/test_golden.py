@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from dpdist.engine import Engine, started
 from dpdist.spec.model import Mechanism
 from dpdist.store import Store
 from tests.contracts import golden
@@ -31,6 +34,25 @@ def test_measured_integers(home: Path, name: str, neighbours: str) -> None:
             del expected[key], found[key]
     assert found == expected
     assert golden.solved(store) == before  # those that an earlier version solved are found, and not solved again
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Engine]:
+    with started(workers=2) as cluster:
+        yield cluster
+
+
+WAYS = list({(case.mechanism, case.sizes): name for name, case in CASES.items()}.values())
+"""One case for every mechanism and way of computing."""
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("name", WAYS)
+def test_the_same_integers_on_workers(home: Path, name: str, workers: Engine) -> None:
+    case = CASES[name]
+    case = replace(case, sizes=replace(case.sizes, part_values=3, pending_pairs=7))
+    golden.put_solved(name, Store(home / "store", case.sizes))
+    assert golden.measured(case, "add-remove", home, home.parent / "data", workers) == GOLDEN[f"{name}, add-remove"]
 
 
 def test_every_mechanism_has_a_case() -> None:

@@ -1,0 +1,89 @@
+"""What a release measures and answers, stage by stage, from a given histogram and without noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpdist import engine, stages
+from dpdist.release.exact import exact_measurement
+from dpdist.sizes import Sizes
+from dpdist.store import Store, StoredArray
+from tests.contracts.cases import Case
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The stages of one case, in a state folder of their own.
+
+    Attributes:
+        ages: values of the attribute 'age'.
+    """
+
+    case: Case
+    folder: Path
+    ages: int
+
+    def context(self) -> stages.Context:
+        """Where they run: in this process."""
+        return stages.Context(self.folder / "home", self.store, engine.inline(), stages.silent)
+
+    @property
+    def store(self) -> Store:
+        """Where they put arrays."""
+        return Store(self.folder / "home" / "store", self.case.sizes)
+
+    def plan(self, neighbours: str, most_records: int = 1) -> Any:
+        """The plan; its strategy is solved once."""
+        return stages.plan(
+            self.context(), self.case.spec(self.folder, neighbours, ages=self.ages, most_records=most_records)
+        )
+
+    def counted(self, planned: Any, x: np.ndarray) -> StoredArray:
+        """The tables that the plan wants counted, of a histogram over all cells."""
+        counts = np.zeros(planned.layout.size, dtype=np.int64)
+        for cell, records in enumerate(x):
+            counts[planned.layout.positions(np.array([cell]))] += records
+        return self.store.put(self.store.scratch(), counts)
+
+    def exact(self, planned: Any, x: np.ndarray, sizes: Sizes | None = None) -> np.ndarray:
+        """The integers that noise would be added to; with other sizes, the same from other pieces."""
+        if sizes is not None:
+            return replace(self, case=replace(self.case, sizes=sizes)).exact(planned, x)
+        context = self.context()
+        found = exact_measurement(context.store, context.engine, planned.grid, self.counted(planned, x), planned.layout)
+        if isinstance(found, StoredArray):
+            return np.asarray(context.store.read(found))
+        return np.asarray(found if isinstance(found, np.ndarray) else found.read(0, found.shape[0]))
+
+    def answers(self, planned: Any, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Answers and standard errors, read from a measurement."""
+        context = self.context()
+        found = stages.answer(context, planned, context.store.put(context.store.scratch(), z))
+        size = found.answer.size
+        return np.asarray(found.answer.read(0, size)), np.asarray(found.error.read(0, size))
+
+
+def truth(planned: Any) -> np.ndarray:
+    """W: the published queries, dense."""
+    return np.asarray(planned.workload.unweighted.dense())
+
+
+def held_by_one(cells: int, most: int) -> Iterator[np.ndarray]:
+    """Everything that one person with up to ``most`` records may hold, the least first."""
+    empty = np.zeros(cells, dtype=np.int64)
+    level: dict[tuple[int, ...], np.ndarray] = {(): empty}
+    yield empty
+    for _ in range(most):
+        longer = {}
+        for picked, held in level.items():
+            for cell in range(picked[-1] if picked else 0, cells):
+                more = held.copy()
+                more[cell] += 1
+                longer[(*picked, cell)] = more
+        level = longer
+        yield from level.values()

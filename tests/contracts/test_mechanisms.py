@@ -1,0 +1,126 @@
+"""What every mechanism keeps, whichever way it computes: the truth, its noise and its predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pytest
+
+from dpdist.privacy.accounting import Loss
+from tests.contracts.cases import CASES
+from tests.contracts.pipeline import Pipeline, held_by_one, truth
+
+WHOLE = [name for name, case in CASES.items() if not case.through]
+"""A stream is measured in parts, by the same grid as a series that is complete."""
+UNBIASED = [name for name in WHOLE if name != "dawa"]
+"""What DAWA answers depends on its noise (tests/strategies/test_dawa.py)."""
+FEW = {1: 5, 2: 4, 3: 3}
+"""Ages, by the number of attributes: so few that all neighbours can be listed."""
+RHO, EPSILON = Fraction(1, 9), Fraction(1, 3)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pipeline]:
+    """The pipeline of a case over few cells: its strategy is solved once for all tests."""
+
+    @cache
+    def made(name: str) -> Pipeline:
+        attributes = len(CASES[name].changes.get("domain", ("age", "sex", "work")))
+        return Pipeline(CASES[name], tmp_path_factory.mktemp("few"), FEW.get(attributes, 1))
+
+    return made
+
+
+@pytest.mark.parametrize("name", UNBIASED)
+def test_answers_without_noise_are_those_of_the_records(name: str, few: Callable[[str], Pipeline]) -> None:
+    pipeline = few(name)
+    planned = pipeline.plan(CASES[name].neighbours[-1])
+    queries = truth(planned)
+    for most in (10, 10**7):
+        x = np.random.default_rng(most).integers(0, most, queries.shape[1])
+        found, _ = pipeline.answers(planned, pipeline.exact(planned, x))
+        np.testing.assert_allclose(found, queries @ x, rtol=1e-9, atol=1e-7 * most)
+
+
+@pytest.mark.parametrize("name", UNBIASED)
+def test_standard_errors_are_those_of_every_measured_integer(name: str, few: Callable[[str], Pipeline]) -> None:
+    """The answers are linear in what was measured: probing each integer gives their variances, and what was predicted."""
+    pipeline = few(name)
+    planned = pipeline.plan("add-remove")
+    step = 2.0**20
+    nothing, errors = pipeline.answers(planned, np.zeros(planned.grid.rows, dtype=np.int64))
+    probes = (np.eye(planned.grid.rows) * step).astype(np.int64)
+    moved = np.array([pipeline.answers(planned, probe)[0] for probe in probes]) - nothing
+    exact = np.sqrt((moved**2).sum(axis=0)) / step * planned.noise.deviation
+    np.testing.assert_allclose(errors, exact, rtol=1e-6)
+    compared = {row.mechanism: row for row in planned.table}[planned.strategy.name]
+    weights = np.concatenate([np.full(math.prod(f.shape[0] for f in b.factors), b.weight) for b in planned.workload.blocks])
+    assert compared.rmse(errors.size, planned.noise_multiplier) == pytest.approx(
+        float(np.sqrt(np.mean((weights * exact) ** 2))), rel=1e-3
+    )
+    if compared.worst is not None:
+        assert compared.worst * planned.noise_multiplier == pytest.approx(exact.max(), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_cut_measures_the_same_integers(name: str, few: Callable[[str], Pipeline]) -> None:
+    """Shards and tasks of one value, of five, and all at once."""
+    pipeline, case = few(name), CASES[name]
+    planned = pipeline.plan("add-remove")
+    x = np.random.default_rng(2).integers(0, 2**20, math.prod(planned.spec.attributes.shape))
+    whole = pipeline.exact(planned, x)
+    for values in (1, 5):
+        pieces = replace(case.sizes, shard_bytes=8 * values, part_values=values)
+        np.testing.assert_array_equal(pipeline.exact(planned, x, pieces), whole)
+
+
+def farthest(moved: np.ndarray, before: int, norm: str) -> int:
+    """The largest distance (squared, or the square of the L1 length) from the first ``before`` rows to any row, exactly."""
+    worst = 0
+    for one in moved[:before]:
+        away = np.abs(moved - one)
+        near = away.astype(np.float64)
+        lengths = near.sum(axis=1) ** 2 if norm == "l1" else (near**2).sum(axis=1)
+        for row in away[lengths >= lengths.max() * (1 - 1e-9)].tolist():
+            worst = max(worst, sum(row) ** 2 if norm == "l1" else sum(value**2 for value in row))
+    return worst
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_noise_covers_every_pair_of_neighbours(name: str, few: Callable[[str], Pipeline]) -> None:
+    """The exact integers of every neighbour of one histogram, through the pipeline's own measurement: both relations, k = 1 and 2."""
+    case = CASES[name]
+    pipeline = few(name)
+    plans = {(relation, most): pipeline.plan(relation, most) for relation in case.neighbours for most in (1, 2)}
+    planned = plans["add-remove", 1]
+    cells = math.prod(planned.spec.attributes.shape)
+    base = np.random.default_rng(1).integers(5, 50, cells)
+    held = list(held_by_one(cells, 2))
+    if planned.spec.around is not None:  # a record more may bring a count closer to the public one
+        held = [held[0], *(sign * one for one in held[1:] for sign in (1, -1))]
+    here, rounded = pipeline.exact(planned, base), hasattr(planned.grid, "terms")
+    if rounded:  # after the product: every neighbour is measured
+        moved = np.array([pipeline.exact(planned, base + one) for one in held]) - here
+    else:
+        moved = np.array(held) @ np.array(
+            [pipeline.exact(planned, base + one) - here for one in np.eye(cells, dtype=np.int64)]
+        )
+    for (relation, most), other in plans.items():
+        np.testing.assert_array_equal(pipeline.exact(other, base + held[-1]) - here, moved[-1])
+        norm, within = other.strategy.norm, moved[[int(np.abs(one).sum()) <= most for one in held]]
+        worst = farthest(within, 1 if relation == "add-remove" else len(within), norm)
+        bound = other.grid.sensitivity_squared
+        assert 0 < worst <= bound
+        if relation == "add-remove" and not rounded and name != "dawa":
+            assert worst == bound  # neither more noise than is needed
+        scale = other.grid.noise(Loss.laplace(EPSILON) if norm == "l1" else Loss.gaussian(RHO)).scale
+        assert worst <= scale**2 * (EPSILON**2 if norm == "l1" else 2 * RHO)
+
+
+def test_every_mechanism_is_compared_with_the_truth() -> None:
+    assert {CASES[name].mechanism for name in UNBIASED} | {"dawa"} == {case.mechanism for case in CASES.values()}
