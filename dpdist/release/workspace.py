@@ -183,7 +183,7 @@ class KeepingWorkspace(InMemory):
         made = super().write(vector)
         if name is None:
             return made
-        return Held(self.store.read(self.store.put_first(name, made.read(0, made.size), dict(facts or {}))))
+        return Held(self.store.read(self.store.put_if_absent(name, made.read(0, made.size), dict(facts or {}))))
 
     def kept(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
         """The vector kept under a name and its facts, None if there is none."""
