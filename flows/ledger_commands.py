@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 from contextlib import AbstractContextManager
@@ -94,6 +95,32 @@ def abort(release: Annotated[str, typer.Argument(help="release id")]) -> None:
     out.print(f"{release}: aborted, its charge is given back")
 
 
+@app.command("declare")
+def declare(
+    spec: Annotated[Path, typer.Argument(help="release spec, YAML")],
+    period: Annotated[str | None, typer.Option(help="the day that stands for {period} in the spec")] = None,
+) -> None:
+    """Declare the cap of a spec's data set ahead of its first release, as the ledger's owner. Again, it changes nothing."""
+    from dpdist.spec import load
+
+    checked = load(spec, period=None if period is None else datetime.date.fromisoformat(period))
+    with _book() as book:
+        new = book.declare(checked.ledger.dataset, checked.ledger.cap.cap, checked.protection)
+    said = "declared" if new else "was declared before"
+    out.print(f"{checked.ledger.dataset}: cap {checked.ledger.cap.cap} {said}", soft_wrap=True, markup=False)
+
+
+@app.command("roles")
+def roles(
+    application: Annotated[str, typer.Argument(help="the role that publishes")],
+    noise: Annotated[str | None, typer.Argument(help="the role of noise workers")] = None,
+) -> None:
+    """SQL that gives PostgreSQL roles no more than they need, for whoever runs the database; 'ledger migrate' runs the same."""
+    from dpdist.privacy.roles import statements
+
+    sys.stdout.write("".join(f"{statement};\n" for statement in statements(application, noise)))
+
+
 @app.command("cap")
 def cap(
     dataset: Annotated[str, typer.Argument(help="the data set")],
@@ -137,13 +164,22 @@ def migrate(
     without_key: Annotated[
         bool, typer.Option("--without-key", help="the root key is lost: forget what it would keep")
     ] = False,
+    application: Annotated[str | None, typer.Option(help="also grant this role what publishing needs (PostgreSQL)")] = None,
+    noise: Annotated[str | None, typer.Option(help="and this one what noise workers need")] = None,
 ) -> None:
-    """Bring a ledger of an older version to this one. Every command does, too; only a lost root key needs this one."""
+    """Create a ledger, or bring one of an older version to this one, as its owner. Again, it changes nothing.
+
+    Every command does, too, where one login may do everything; a lost root key needs this one.
+    """
     from dpdist.privacy.ledger import Ledger
 
+    if noise is not None and application is None:
+        raise InvalidInput("--noise goes with --application: noise workers draw for releases that the application charges")
     book = Ledger.at(state_folder(), blank=without_key)
     try:
         audit = book.verify()
+        if application is not None:
+            book.grant(application, noise)
     finally:
         book.close()
     out.print(f"the ledger is of this version: {audit.rows} rows, head {audit.head or '(empty)'}", soft_wrap=True)

@@ -7,7 +7,8 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -17,8 +18,11 @@ from dpdist.errors import LedgerError
 
 SCHEMA_VERSION = 4
 SALT_BYTES = 32
+MIGRATION_LOCK = 0x64706469  # of PostgreSQL's advisory locks: any number that nobody else in the database takes
 RETRIES = 40
 """Conflicts between processes that a step is tried again after."""
+FORBIDDEN = "42501"
+"""PostgreSQL's code for what a role may not do."""
 OUTAGE_SECONDS = 120.0
 """How long a database that is away is waited for."""
 
@@ -117,6 +121,19 @@ class Database:
 
         self._tried_again(attempt)
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the ledger's one lock for changes of its tables; SQLite's transactions exclude each other anyway."""
+        if self.sqlite:
+            yield
+            return
+        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(sa.select(sa.func.pg_advisory_lock(MIGRATION_LOCK)))
+            try:
+                yield
+            finally:
+                connection.execute(sa.select(sa.func.pg_advisory_unlock(MIGRATION_LOCK)))
+
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
@@ -143,6 +160,11 @@ class Database:
                     if outages == 1:
                         self._tell(f"the ledger's database is away; trying again for up to {OUTAGE_SECONDS:g} s")
                     time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.05 * 2**outages))
+                elif getattr(error.orig, "sqlstate", None) == FORBIDDEN:
+                    raise LedgerError(
+                        f"this login may not do that, nothing was changed ({reason(error)}): tables and caps are the ledger owner's; run "
+                        "'dpdist ledger migrate', 'dpdist ledger declare SPEC' or 'dpdist ledger cap' with the owner's URL"
+                    ) from None
                 else:
                     raise LedgerError(f"the ledger cannot be used, nothing was changed: {reason(error)}") from None
 

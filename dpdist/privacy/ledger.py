@@ -26,7 +26,7 @@ from sqlalchemy.engine import Connection
 
 from dpdist.errors import BudgetExceeded, LedgerError, ReleaseConflict
 from dpdist.privacy import database as db
-from dpdist.privacy import keys
+from dpdist.privacy import keys, roles
 from dpdist.privacy.accounting import Cap, Loss, Rule
 from dpdist.privacy.charges import (
     Audit,
@@ -218,6 +218,30 @@ class Ledger:
         if not why.strip():
             raise LedgerError("a cap is a promise to the people in the data: say why it changes, with --why")
         return self._database.transaction(work)
+
+    def declare(self, dataset: str, cap: Cap, protection: Protection) -> bool:
+        """Declare a data set's cap ahead of its first release; whether that was new. Where roles are apart, its owner must.
+
+        Raises: LedgerError when it was declared otherwise.
+        """
+
+        def work(connection: Connection) -> bool:
+            known = self._cap(connection, dataset)
+            if known is None:
+                self._declared(connection, dataset, cap, protection)
+            elif known != (cap, protection):
+                said = "nothing in particular" if known[1] is None else known[1].sentence
+                raise LedgerError(
+                    f"data set {dataset!r} was declared with the budget {known[0]}, protecting {said}: change it with 'dpdist ledger cap "
+                    f"{dataset} --why ...', or declare another data set"
+                )
+            return known is None
+
+        return self._database.transaction(work)
+
+    def grant(self, application: str, noise: str | None = None) -> None:
+        """Give a database role what publishing needs, and another what noise workers need. Raises: LedgerError (``roles``)."""
+        roles.grant(self._database, application, noise)
 
     def receipt(self, release: str) -> Receipt | None:
         """The receipt of a release, None if it was never charged."""
@@ -425,9 +449,7 @@ class Ledger:
         dataset = charge.dataset
         known = self._cap(connection, dataset)
         if known is None:
-            facts = {"cap": cap_facts(charge.cap), "protection": charge.protection.facts()}
-            row = db.append(connection, "declared", dataset, f"budget of {dataset}", 1, facts)
-            set_cap(connection, row, facts)
+            self._declared(connection, dataset, charge.cap, charge.protection)
             return charge.protection
         cap, protection = known
         if cap != charge.cap:
@@ -443,6 +465,12 @@ class Ledger:
                 f"--neighbours {charge.protection.neighbours} --most-records {charge.protection.most_records}{person} --why ...'"
             )
         return protection
+
+    @staticmethod
+    def _declared(connection: Connection, dataset: str, cap: Cap, protection: Protection) -> None:
+        facts = {"cap": cap_facts(cap), "protection": protection.facts()}
+        row = db.append(connection, "declared", dataset, f"budget of {dataset}", 1, facts)
+        set_cap(connection, row, facts)
 
     def _cap(
         self, connection: Connection, dataset: str, *, before: int | None = None

@@ -49,8 +49,18 @@ def migrate(database: db.Database, root: Callable[[], Secret] | None, *, blank: 
         connection.execute(db.version.update().values(version=db.SCHEMA_VERSION))
         return True
 
-    if database.transaction(work) and database.sqlite:
+    if database.transaction(_is_current):
+        return
+    with database.locked():  # of several programs that start together one migrates, the others wait
+        migrated = database.transaction(work)
+    if migrated and database.sqlite:
         database.alone("VACUUM")  # no free page keeps what was there; PostgreSQL removed the table's file
+
+
+def _is_current(connection: Connection) -> bool:
+    if not sa.inspect(connection).has_table(db.version.name):
+        return False
+    return bool(connection.execute(sa.select(db.version.c.version)).scalar_one() == db.SCHEMA_VERSION)
 
 
 def _root_key(root: Callable[[], Secret] | None, *, blank: bool) -> Secret | None:
