@@ -222,9 +222,12 @@ def watched(
 
     A flow server that goes away neither hides a published release nor the reason why one was refused.
     """
+    from flows.server import embedded
+
     _watches.append(watch := _Watch(progress))
     try:
-        return one(spec_path, period, engine_address, str(home))
+        with embedded():
+            return one(spec_path, period, engine_address, str(home))
     except DpdistError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever Prefect and its client raise

@@ -17,6 +17,20 @@ SILENT = {
 INSTALLATION = "DPDIST_INSTALLATION"
 """The name of this installation where several share a Prefect server."""
 
+ALONE = {
+    "PREFECT_SERVER_DATABASE_CONNECTION_URL": "sqlite+aiosqlite:///file::memory:?cache=shared&uri=true&check_same_thread=false",
+    "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false",
+    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+    "PREFECT_SERVER_UI_ENABLED": "false",
+    "PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED": "false",
+    "PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+    "PREFECT_LOGGING_TO_API_ENABLED": "false",
+    "PREFECT_CLIENT_MAX_RETRIES": "2",
+}
+"""The server of one run (``server``): in memory, without what only later runs, schedules and people at a browser would need."""
+
 
 def configure(home: Path, *, debug: bool = False) -> None:
     """Telemetry off, always; Prefect's own state under the state folder unless the environment says otherwise."""
@@ -25,8 +39,9 @@ def configure(home: Path, *, debug: bool = False) -> None:
     if not debug:
         os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # errors are told once, in one line, by the command line
         os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
-    if "PREFECT_API_URL" not in os.environ:  # a server of this process: when it is gone, it does not come back
-        os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "2")
+    if "PREFECT_API_URL" not in os.environ:
+        for name, value in ALONE.items():
+            os.environ.setdefault(name, value)
     Path(os.environ["PREFECT_HOME"]).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 

@@ -19,8 +19,10 @@ from pathlib import Path
 from flows import settings
 settings.configure(Path(sys.argv[1]))
 from flows.convolve import convolve
-done = convolve("bikes", sys.argv[2], "age", 12, [{"running_sum": True}, {"mean": 3}], "small", 0.5, 1e-6, 1.0,
-                engine_address="inline", home=sys.argv[1])
+from flows.server import embedded
+with embedded():
+    done = convolve("bikes", sys.argv[2], "age", 12, [{"running_sum": True}, {"mean": 3}], "small", 0.5, 1e-6, 1.0,
+                    engine_address="inline", home=sys.argv[1])
 print(done.folder, done.charged)
 """
 
@@ -51,19 +53,21 @@ from flows.ingest import ingest
 from flows.plan import plan
 from flows.release import backfill, release
 from flows.scaling import scaling
+from flows.server import embedded
 day = datetime.date.fromisoformat
-counted = ingest(spec, day("2026-11-16"), "inline", home)
-predicted = plan(spec, day("2026-11-16"), "inline", home)
-first = release(spec, period=day("2026-11-16"), every="week", catch_up=1, engine_address="inline", home=home)
-early = release(spec, period=day("2026-10-26"), every="week", catch_up=1, engine_address="inline", home=home)
-again = release(spec, period=day("2026-11-16"), every="week", engine_address="inline", home=home)
-older = backfill(spec, day("2026-10-26"), day("2026-11-22"), "week", "inline", home)
-try:
-    backfill(spec, day("2026-10-19"), day("2026-11-08"), "week", "inline", home)
-    missing = ""
-except Exception as error:
-    missing = str(error)
-table = scaling(folder, workers=(1,), rows=(600, 1200), columns=(8, 16), cells=(1000, 2000))
+with embedded():
+    counted = ingest(spec, day("2026-11-16"), "inline", home)
+    predicted = plan(spec, day("2026-11-16"), "inline", home)
+    first = release(spec, period=day("2026-11-16"), every="week", catch_up=1, engine_address="inline", home=home)
+    early = release(spec, period=day("2026-10-26"), every="week", catch_up=1, engine_address="inline", home=home)
+    again = release(spec, period=day("2026-11-16"), every="week", engine_address="inline", home=home)
+    older = backfill(spec, day("2026-10-26"), day("2026-11-22"), "week", "inline", home)
+    try:
+        backfill(spec, day("2026-10-19"), day("2026-11-08"), "week", "inline", home)
+        missing = ""
+    except Exception as error:
+        missing = str(error)
+    table = scaling(folder, workers=(1,), rows=(600, 1200), columns=(8, 16), cells=(1000, 2000))
 print(json.dumps([counted, predicted["release"], first, early, again, older, missing, table]))
 """
 

@@ -87,6 +87,16 @@ def test_the_search_finds_what_it_looks_for() -> None:
     assert found_in(os.urandom(1000), secret) == []
 
 
+def all_kept(home: Path) -> dict[str, str]:
+    """Settings that let Prefect write all that it is told to files: log, events, and a database that outlives the run."""
+    return {
+        "PREFECT_LOGGING_LEVEL": "DEBUG",
+        "PREFECT_LOGGING_TO_API_ENABLED": "true",
+        "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "true",
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home}/prefect/prefect.db",
+    }
+
+
 BROKEN_RUN = """
 import sys
 from dpdist.privacy.noise import Noise
@@ -108,7 +118,7 @@ def test_a_real_run_leaves_no_secret(home: Path, broken: bool) -> None:
     secrets = secrets_of(home)
     assert found_in((home / "ledger.db").read_bytes(), secrets) == ["salt"]  # while it runs, and nowhere else
     assert searched(home, secrets, but=("root.key", "ledger.db")) == {}
-    environment = {**os.environ, "PREFECT_LOGGING_LEVEL": "DEBUG", "PREFECT_LOGGING_TO_API_ENABLED": "true"}
+    environment = {**os.environ, **all_kept(home)}
     program = ["-c", BROKEN_RUN] if broken else ["-m", "flows.cli"]
     done = subprocess.run(
         [sys.executable, *program, "--debug", "run", str(path)], capture_output=True, check=False, env=environment
@@ -208,7 +218,7 @@ def told_of_records(content: bytes, home: Path, records: Path) -> list[str]:
 def test_prefect_is_told_nothing_of_the_records(home: Path, fault: str) -> None:
     """Its database (states, logs, artifacts) and the terminal, after success and after failures of reading."""
     path = private_records(home.parent / "data", fault)
-    environment = {**os.environ, "PREFECT_LOGGING_LEVEL": "DEBUG", "PREFECT_LOGGING_TO_API_ENABLED": "true"}
+    environment = {**os.environ, **all_kept(home)}
     done = subprocess.run(
         [sys.executable, "-m", "flows.cli", "run", str(path)],
         capture_output=True,
