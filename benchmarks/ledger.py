@@ -136,8 +136,9 @@ def large(folder: Path, count: int) -> str:
 def listings(folder: Path, count: int) -> str:
     """CPU seconds of the listings of as many published releases."""
     os.environ["DPDIST_HOME"] = str(folder / "home")
-    engine, keys, site, stages, storing = (
-        importlib.import_module(f"dpdist.{name}") for name in ("engine", "privacy.keys", "page.site", "stages", "store")
+    engine, keys, site, contexts, story, storing = (
+        importlib.import_module(f"dpdist.{name}")
+        for name in ("engine", "privacy.keys", "page.site", "release.context", "release.story", "store")
     )
     load = importlib.import_module("dpdist.spec").load
     home = folder / "home"
@@ -145,8 +146,8 @@ def listings(folder: Path, count: int) -> str:
     (folder / "records.csv").write_text("age\n" + "3\n" * 100)
     (folder / "release.yaml").write_text(yaml.safe_dump({**SPEC, "output": {"folder": str(folder / "one")}}))
     store = storing.Store(home / "store")
-    published = stages.release(
-        stages.Context(home, store, engine.inline(), stages.silent), load(folder / "release.yaml")
+    published = story.release(
+        contexts.Context(home, store, engine.inline(), contexts.silent), load(folder / "release.yaml")
     ).folder
     certificate = json.loads((published / "release.json").read_text())
     (home / "ledger.db").unlink()

@@ -35,13 +35,16 @@ import threadpoolctl
 import zarr
 from distributed import LocalCluster
 
-from dpdist import engine, stages, state
+from dpdist import engine, state
 from dpdist.domain import Attribute, Domain
 from dpdist.limits import cores
 from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.records import counting
+from dpdist.release import story
+from dpdist.release.context import Context, silent
 from dpdist.release.gram import stored_gram
+from dpdist.release.story import Release
 from dpdist.spec import ReleaseSpec, load
 from dpdist.store import _CODEC, Store, zarr_rows
 from dpdist.workloads.basis import column_codes
@@ -431,7 +434,7 @@ def formulas(options: argparse.Namespace, folder: Path) -> list[str]:
     ]
 
 
-def released(spec: ReleaseSpec, folder: Path, options: argparse.Namespace) -> tuple[list[str], stages.Release]:
+def released(spec: ReleaseSpec, folder: Path, options: argparse.Namespace) -> tuple[list[str], Release]:
     """Publish a release; one row a stage, then memory."""
     home = folder / "home"
     keys.initialise(home)
@@ -444,8 +447,8 @@ def released(spec: ReleaseSpec, folder: Path, options: argparse.Namespace) -> tu
         return out
 
     with workers(options.worker_gib) as started, measured() as whole:
-        context = stages.Context(home, state.store_of(home), started, stages.silent)
-        done = stages.release(context, spec, step=step)
+        context = Context(home, state.store_of(home), started, silent)
+        done = story.release(context, spec, step=step)
     lines = ["| stage | seconds |", "|---|---|", *(f"| {name} | {seconds:.1f} |" for name, seconds in took.items()), ""]
     lines.append(
         f"peak memory: {whole['children'] / GIB:.2f} GiB of the workers, {whole['peak'] / GIB:.2f} GiB with this process"

@@ -13,7 +13,9 @@ ROOT = Path(__file__).resolve().parents[1]
 def main() -> None:
     """Publish twice: the second time nothing may be charged."""
     sys.path.insert(0, str(ROOT))
-    from dpdist import engine, stages, state
+    from dpdist import engine, state
+    from dpdist.release import story
+    from dpdist.release.context import Context, silent
     from dpdist.spec import load
 
     home = state.state_folder()
@@ -31,8 +33,8 @@ def main() -> None:
         charged = []
         for _ in range(2):
             with engine.started(None) as started:
-                context = stages.Context(home, state.store_of(home), started, stages.silent)
-                charged.append(stages.release(context, load(content)).charged)
+                context = Context(home, state.store_of(home), started, silent)
+                charged.append(story.release(context, load(content)).charged)
     if charged != [True, False]:
         sys.exit(f"a release that was run twice was charged {charged}; expected once")
     print("key, ledger, store and cluster work: a release was published, a second run charged nothing")

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpdist import errors, operators, privacy, stages, strategies, workloads
+    from dpdist import errors, operators, privacy, strategies, workloads
     from dpdist.domain import Attribute, Domain
+    from dpdist.release.plan import Plan
+    from dpdist.release.story import Release
     from dpdist.spec import ReleaseSpec
 
 __all__ = ["Attribute", "Domain", "errors", "operators", "plan", "privacy", "run", "strategies", "workloads"]
@@ -30,7 +32,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None = None) -> stages.Plan:
+def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None = None) -> Plan:
     """What a release would do: strategy, noise, predicted errors. Touches no records and no budget.
 
     Args:
@@ -39,17 +41,19 @@ def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None 
     Raises: InvalidSpec, OutOfMemory.
     """
     from dpdist import engine as engines
-    from dpdist import stages, state
+    from dpdist import state
+    from dpdist.release import plan as planning
+    from dpdist.release.context import Context, silent
     from dpdist.spec import load
 
     home = state.state_folder()
     with engines.started(engine) as started:
-        return stages.plan(stages.Context(home, state.store_of(home), started, stages.silent), load(spec))
+        return planning.plan(Context(home, state.store_of(home), started, silent), load(spec))
 
 
 def run(
     spec: ReleaseSpec | dict[str, Any] | str | Path, *, records: pa.Table | None = None, engine: str | None = None
-) -> stages.Release:
+) -> Release:
     """Publish a release; the same stages as ``dpdist run``, without Prefect around them.
 
     Args:
@@ -58,8 +62,10 @@ def run(
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
     from dpdist import engine as engines
-    from dpdist import stages, state
+    from dpdist import state
     from dpdist.records import counting
+    from dpdist.release import story
+    from dpdist.release.context import Context, silent
     from dpdist.spec import load
 
     home = state.state_folder()
@@ -67,4 +73,4 @@ def run(
     if records is not None:
         checked = checked.with_records(counting.write_records(records, home / "records"))
     with engines.started(engine) as started:
-        return stages.release(stages.Context(home, state.store_of(home), started, stages.silent), checked)
+        return story.release(Context(home, state.store_of(home), started, silent), checked)

@@ -1,7 +1,7 @@
 """How far a change of the files can move what is computed from them, step by step (docs/stability.md).
 
 Every step between the files and the integers that are measured declares what it makes of the distance that it is given:
-``histogram.distance_out`` (files to counts), ``Layout.distance_out`` (cells to tables), ``stages.distance_around`` (counts to their
+``histogram.distance_out`` (files to counts), ``Layout.distance_out`` (cells to tables), ``distance_around`` (counts to their
 distances from a public one). The grid turns the last distance into an exact squared length, which decides the noise.
 """
 

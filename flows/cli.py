@@ -76,7 +76,10 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
 
     Touches no data and no budget.
     """
-    from dpdist import engine, stages
+    from dpdist import engine
+    from dpdist.release.context import Context
+    from dpdist.release.plan import plan, stage_memory
+    from dpdist.release.refusals import refused_by
     from dpdist.spec import load
     from dpdist.strategies.planner import considered, planned_effort, why_not
 
@@ -97,11 +100,11 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
                 f"(rank {needs.rank:,}); a strategy solved before is read back"
             )
     with progress() as tell, engine.started(engine_address) as started:
-        context = stages.Context(home, store_of(home), started, tell)
-        planned = stages.plan(context, checked)
-        takes = stages.stage_memory(planned, started)
-        refused = [str(refusal) for refusal in stages.refused_by(context, planned)]
-    certificate = stages.certificate(planned)
+        context = Context(home, store_of(home), started, tell)
+        planned = plan(context, checked)
+        takes = stage_memory(planned, started)
+        refused = [str(refusal) for refusal in refused_by(context, planned)]
+    certificate = planned.certificate()
     if as_json:
         told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes], "refusals": refused}
         out.print_json(json.dumps({**certificate, **told}))

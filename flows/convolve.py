@@ -6,7 +6,8 @@ from typing import Any
 
 from prefect import flow
 
-from dpdist import spec, stages
+from dpdist import spec
+from dpdist.release.story import Release
 from flows.release import published
 
 
@@ -26,7 +27,7 @@ def convolve(
     most_records: int = 1,
     engine_address: str | None = None,
     home: str | None = None,
-) -> stages.Release:
+) -> Release:
     """Publish filtered counts of a series.
 
     Args:

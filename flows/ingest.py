@@ -6,7 +6,9 @@ import datetime
 
 from prefect import flow
 
-from dpdist import spec, stages
+from dpdist import spec
+from dpdist.release.count import count
+from dpdist.release.plan import plan
 from flows.release import as_task, running
 
 
@@ -25,6 +27,6 @@ def ingest(
     """
     checked = spec.load(spec_path, period=period)
     with running(engine_address, home) as context:
-        planned = as_task("plan", lambda: stages.plan(context, checked))
-        counts, _ = as_task("count", lambda: stages.count(context, checked, planned.layout))
+        planned = as_task("plan", lambda: plan(context, checked))
+        counts, _ = as_task("count", lambda: count(context, checked, planned.layout))
     return counts.name

@@ -13,10 +13,11 @@ from typing import Any
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.errors import DpdistError, TaskFailed
 from dpdist.page import report
 from dpdist.privacy.ledger import opened
+from dpdist.release.story import Release
 
 NOTIFY_URL = "DPDIST_NOTIFY_URL"
 """A webhook that gets a JSON document for every release that was published or failed."""
@@ -47,7 +48,7 @@ def served() -> bool:
     return "PREFECT_API_URL" in os.environ
 
 
-def artifacts(done: stages.Release, home: Path) -> None:
+def artifacts(done: Release, home: Path) -> None:
     """The first answers, the error summary, the ledger and a link to the page, for the run's view in the server."""
     if not served():
         return

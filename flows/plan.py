@@ -8,7 +8,8 @@ from typing import Any
 from prefect import flow
 from prefect.artifacts import create_table_artifact
 
-from dpdist import spec, stages
+from dpdist import spec
+from dpdist.release import plan as planning
 from flows import notifications
 from flows.release import as_task, running
 
@@ -28,8 +29,8 @@ def plan(
     """
     checked = spec.load(spec_path, period=period)
     with running(engine_address, home) as context:
-        planned = as_task("plan", lambda: stages.plan(context, checked))
-    certificate = stages.certificate(planned)
+        planned = as_task("plan", lambda: planning.plan(context, checked))
+    certificate = planned.certificate()
     if notifications.served():
         rows = [
             {key: row[key] for key in ("mechanism", "rmse", "worst", "gap")} for row in certificate["mechanism"]["compared"]

@@ -25,8 +25,11 @@ from prefect.cache_policies import NO_CACHE
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import PrefectException
 
-from dpdist import engine, spec, stages, state
+from dpdist import engine, spec, state
 from dpdist.errors import DpdistError, EngineError, InvalidSpec
+from dpdist.release import story
+from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
+from dpdist.release.story import Release
 from flows import notifications, settings
 from flows.periods import Every, due, periods
 
@@ -65,7 +68,7 @@ def _cluster_went_away(task: Any, run: Any, state: Any) -> bool:
     return False
 
 
-def _told_to(listener: stages.Progress) -> stages.Progress:
+def _told_to(listener: Progress) -> Progress:
     """Progress for the listener and, when a Prefect server keeps the run, for the run's log there."""
     if not notifications.served():
         return listener
@@ -76,7 +79,7 @@ def _told_to(listener: stages.Progress) -> stages.Progress:
 
     def tell(stage: str, line: str) -> None:
         listener(stage, line)
-        if stage not in stages.PRIVATE_STAGES:
+        if stage not in PRIVATE_STAGES:
             logger.info("%s: %s", stage, line)
 
     return tell
@@ -159,7 +162,7 @@ def _released(
     home: str | None,
     *,
     needed: Sequence[datetime.date | None],
-) -> Iterator[stages.Release]:
+) -> Iterator[Release]:
     """One release a period. A period without records does not stop the others; those that were needed are told at the end."""
     missing: list[str] = []
     for day in days:
@@ -174,10 +177,10 @@ def _released(
         raise InvalidSpec("; ".join(missing))
 
 
-def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str | None) -> stages.Release:
+def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str | None) -> Release:
     """The release of a checked spec, one task a stage; call it inside a flow."""
     with notifications.without_data(), _alone(checked.ledger.dataset), running(engine_address, home) as context:
-        done = stages.release(context, checked, step=as_task)
+        done = story.release(context, checked, step=as_task)
         notifications.artifacts(done, context.home)
     notifications.notify(
         {"release": checked.release, "state": "published", "where": str(done.folder), "charged": done.charged}
@@ -186,12 +189,12 @@ def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str |
 
 
 @contextmanager
-def running(engine_address: str | None, home: str | None) -> Iterator[stages.Context]:
+def running(engine_address: str | None, home: str | None) -> Iterator[Context]:
     """Where a flow runs its stages, with progress told to the listener and the server."""
     folder = state.state_folder(Path(home) if home else None)
-    progress = _told_to(_watches[-1].progress if _watches else stages.silent)
+    progress = _told_to(_watches[-1].progress if _watches else silent)
     with engine.started(engine_address) as started:
-        yield stages.Context(folder, state.store_of(folder), started, progress)
+        yield Context(folder, state.store_of(folder), started, progress)
 
 
 @contextmanager
@@ -208,16 +211,16 @@ def _alone(dataset: str) -> Iterator[None]:
 class _Watch:
     """Who is told about a run of the command line, and the release once it is published."""
 
-    progress: stages.Progress
-    done: stages.Release | None = None
+    progress: Progress
+    done: Release | None = None
 
 
 _watches: list[_Watch] = []
 
 
 def watched(
-    progress: stages.Progress, spec_path: str, period: datetime.date | None, engine_address: str | None, home: Path
-) -> stages.Release:
+    progress: Progress, spec_path: str, period: datetime.date | None, engine_address: str | None, home: Path
+) -> Release:
     """Run the flow in this process, with progress told to a listener (a flow's parameters must be plain data).
 
     A flow server that goes away neither hides a published release nor the reason why one was refused.
@@ -236,7 +239,7 @@ def watched(
         _watches.pop()
 
 
-def _without_server(watch: _Watch, error: Exception) -> stages.Release:
+def _without_server(watch: _Watch, error: Exception) -> Release:
     """The release that was published although the flow server failed. Raises: what stopped the release, if anything did."""
     if watch.done is not None:
         watch.progress("publish", f"published; the flow server went away before it noted that ({type(error).__name__})")
@@ -264,7 +267,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 @flow(name="release", validate_parameters=False, persist_result=False)
-def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> stages.Release:
+def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> Release:
     """One release, for the command line: the same stages, and the release itself comes back."""
     done = published(spec.load(spec_path, period=period), engine_address, home)
     if _watches:

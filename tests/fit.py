@@ -15,7 +15,7 @@ import scipy.optimize
 from scipy import stats
 
 from dpdist.release.reconstruct import filtered_answers, formula_answers, reader_of, term_reader
-from dpdist.stages import Release
+from dpdist.release.story import Release
 from dpdist.strategies.dense_grid import DenseGrid
 from dpdist.strategies.filter_grid import FilterGrid
 from dpdist.strategies.hadamard_grid import HadamardGrid

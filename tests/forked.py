@@ -12,14 +12,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.errors import DpdistError
+from dpdist.release import story
+from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
 
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(
-    ["dpdist.stages", "dpdist.spec", "pandas", "yaml", "pytest", "hypothesis", "distributed", "psycopg"]
+    ["dpdist.release.story", "dpdist.spec", "pandas", "yaml", "pytest", "hypothesis", "distributed", "psycopg"]
 )
 
 
@@ -64,4 +66,4 @@ def limited_run(limit: int, spec: Path, home: Path, told: Connection) -> None:
 
 
 def _release(spec: Path, home: Path) -> None:
-    stages.release(stages.Context(home, Store(home / "store"), engine.inline(), stages.silent), load(spec))
+    story.release(Context(home, Store(home / "store"), engine.inline(), silent), load(spec))

@@ -13,8 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import yaml
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.privacy.ledger import Ledger
+from dpdist.release import story
+from dpdist.release.context import Context, Progress, silent
+from dpdist.release.story import Release, StepRunner, plainly
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.store import Store
@@ -65,15 +68,15 @@ def tree(folder: Path) -> dict[str, bytes]:
 def run(
     path: Path,
     home: Path,
-    progress: stages.Progress = stages.silent,
+    progress: Progress = silent,
     *,
     sizes: Sizes = SIZES,
-    step: stages.StepRunner = stages.plainly,
+    step: StepRunner = plainly,
     where: engine.Engine | None = None,
-) -> stages.Release:
+) -> Release:
     """The release, all in this process or on an engine."""
-    context = stages.Context(home, Store(home / "store", sizes), where or engine.inline(), progress)
-    return stages.release(context, load(path, sizes=sizes), step=step)
+    context = Context(home, Store(home / "store", sizes), where or engine.inline(), progress)
+    return story.release(context, load(path, sizes=sizes), step=step)
 
 
 def reserved(path: Path, home: Path, *, sizes: Sizes = SIZES) -> None:

@@ -21,8 +21,10 @@ import pytest
 import threadpoolctl
 from distributed import LocalCluster
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.errors import EngineError, OutOfMemory
+from dpdist.release import story
+from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import HANGS, certificates, small
@@ -214,7 +216,7 @@ def test_a_release_on_an_optimiser_s_worker(home: Path, processes: Processes) ->
     processes.worker(1, "--memory-limit", "1GB", "--resources", "optimiser=1")
     with engine.started(processes.address) as started:
         started.client.wait_for_workers(2, timeout=HANGS)
-        stages.release(stages.Context(home, Store(home / "store"), started, stages.silent), load(path))
+        story.release(Context(home, Store(home / "store"), started, silent), load(path))
     published = small.tree(Path("releases/small-1"))
     assert published.keys() == expected.keys()
     assert published["answers.csv"] == expected["answers.csv"]

@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.identities import canonical, digest_of, text
 from dpdist.privacy.ledger import Part, Receipt
 from dpdist.privacy.noise import Noise
-from dpdist.release import earlier_identities
+from dpdist.release import charge, earlier_identities, streams
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import Plan, plan
 from dpdist.spec import model as spec
 from dpdist.store import Store
 from tests import small
@@ -65,8 +67,8 @@ def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType 
     return [
         one.digest,
         grows.digest,
-        stages._stream_digest(plans[1], []),
-        *(stages._binding(plan, part, None) for plan in plans),
+        streams.stream_digest(plans[1], []),
+        *(charge.binding_of(plan, part, None) for plan in plans),
         digest_of("post-processing", one.postprocess),
     ]
 
@@ -188,9 +190,9 @@ def receipt(digest: str, part: Part | None = None) -> Receipt:
     return Receipt(**{**names, "release": "small-1", "spec_digest": digest, "part": part})
 
 
-def planned(tmp_path: Path, content: dict[str, Any]) -> stages.Plan:
-    context = stages.Context(tmp_path, Store(tmp_path / "store"), engine.inline(), stages.silent)
-    return stages.plan(context, spec.load(content))
+def planned(tmp_path: Path, content: dict[str, Any]) -> Plan:
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+    return plan(context, spec.load(content))
 
 
 FIRST_STREAM = "f2b16de98b7f9f7bbcdb9f0b19d7eb54fe5987b54da1280da0f243b7f319dacc"
@@ -206,12 +208,12 @@ def test_what_version_0_1_0_charged_keeps_its_digests(tmp_path: Path) -> None:
         == "87e0b8625f3ffd4cd727d032e5c5942b9960d8731f8830b2d54128f15350f056"
     )
     begun = [receipt("b", Part("ages", FIRST_STREAM, 0, 4))]
-    assert stages._stream_digest(series, begun) == FIRST_STREAM
-    assert stages._stream_digest(series, []) != FIRST_STREAM
+    assert streams.stream_digest(series, begun) == FIRST_STREAM
+    assert streams.stream_digest(series, []) != FIRST_STREAM
     part = Part("ages", FIRST_STREAM, 0, 4)
-    assert stages._binding(series, part, receipt(FIRST_BINDING)) == FIRST_BINDING
+    assert charge.binding_of(series, part, receipt(FIRST_BINDING)) == FIRST_BINDING
     for known in (None, receipt("b")):
-        assert stages._binding(series, part, known) == stages._binding(series, part, None) != FIRST_BINDING
+        assert charge.binding_of(series, part, known) == charge.binding_of(series, part, None) != FIRST_BINDING
 
 
 @pytest.mark.parametrize("which", ["binding", "stream"])

@@ -10,8 +10,9 @@ import pytest
 from dpdist import engine, limits
 from dpdist.engine import Engine
 from dpdist.release import memory
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import load
-from dpdist.stages import Context, plan, silent, stage_memory
 from dpdist.store import Store
 from tests import small
 

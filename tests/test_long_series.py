@@ -318,7 +318,7 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", ["dpdist.long_series.inverse_fourier", "dpdist.stages.draw", "dpdist.long_series.gathered"]
+    "broken", ["dpdist.long_series.inverse_fourier", "dpdist.measure.draw", "dpdist.long_series.gathered"]
 )
 def test_an_interrupted_release_goes_on_with_the_same_bytes(home: Path, broken: str) -> None:
     """Stopped while it measures, draws or answers: one charge, and the bytes of an undisturbed run."""

@@ -22,10 +22,12 @@ import pytest
 import yaml
 from distributed import LocalCluster
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.errors import DpdistError, TaskFailed, UnknownValue
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
+from dpdist.release import story
+from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small
@@ -163,8 +165,8 @@ def test_no_task_and_no_repr_holds_a_secret(home: Path, monkeypatch: pytest.Monk
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
-        context = stages.Context(home, Store(home / "store"), started, stages.silent)
-        done = stages.release(context, load(path))
+        context = Context(home, Store(home / "store"), started, silent)
+        done = story.release(context, load(path))
         shown += [repr(context), repr(done), repr(done.plan), str(vars(done)), repr(keys.load(home))]
     assert len(sent) >= 4
     for content in [*sent, *(text.encode() for text in shown)]:
@@ -258,9 +260,9 @@ def test_dask_is_told_nothing_of_the_records(
         LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
-        context = stages.Context(home, Store(home / "store"), started, stages.silent)
+        context = Context(home, Store(home / "store"), started, silent)
         with contextlib.nullcontext() if fault == "none" else pytest.raises(DpdistError):
-            stages.release(context, load(path))
+            story.release(context, load(path))
         scheduler = cluster.scheduler
         seen += [started.client.get_scheduler_logs(), started.client.get_worker_logs(), scheduler.transition_log]
         seen += [dict(scheduler.events) if hasattr(scheduler, "events") else scheduler._broker._topics]

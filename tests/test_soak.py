@@ -20,12 +20,14 @@ ROUNDS = 1
 RUN = """
 import sys
 from pathlib import Path
-from dpdist import engine, stages
+from dpdist import engine
+from dpdist.release import story
+from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
 home = Path(sys.argv[2])
 with engine.started(sys.argv[3]) as started:
-    stages.release(stages.Context(home, Store(home / "store"), started, stages.silent), load(sys.argv[1]))
+    story.release(Context(home, Store(home / "store"), started, silent), load(sys.argv[1]))
 """
 
 

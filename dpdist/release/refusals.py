@@ -10,8 +10,44 @@ from pathlib import Path
 from dpdist import drafts, store
 from dpdist.errors import DpdistError, InvalidInput, StoreError
 from dpdist.page import report
+from dpdist.privacy import keys
 from dpdist.privacy.ledger import Receipt
+from dpdist.release.charge import charge_of
+from dpdist.release.context import Context, book
+from dpdist.release.ledger_and_store import check_measured, check_pair
+from dpdist.release.plan import Plan
+from dpdist.release.streams import as_begun
+from dpdist.state import published_at
 from dpdist.store import Store
+
+
+def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
+    """Why a planned release would be refused, as far as that can be known without its records. Nothing is changed."""
+    spec = planned.spec
+
+    def receipt() -> Receipt | None:
+        with book(context) as ledger:
+            return ledger.receipt(spec.release)
+
+    return collected(
+        (
+            lambda: keys.load(context.home),
+            lambda: check_store(context.store),
+            lambda: _check_charge(context, planned),
+            lambda: check_formats(spec.output.formats, planned.workload.shape[0]),
+            lambda: check_output(published_at(spec.release, spec.output.folder), spec.release, receipt),
+        )
+    )
+
+
+def _check_charge(context: Context, planned: Plan) -> None:
+    """Ask the ledger whether it would charge the release, or has. Raises: LedgerError, InvalidInput, StoreError."""
+    spec = planned.spec
+    with book(context) as ledger:
+        check_pair(context.store, ledger)
+        check_measured(context.store, ledger.receipt(spec.release), spec.release)
+        begun = planned if spec.stream is None else as_begun(context, planned)
+        ledger.rehearse(charge_of(ledger, begun, None, None))
 
 
 def collected(checks: Iterable[Callable[[], object]]) -> list[DpdistError]:

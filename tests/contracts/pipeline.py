@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dpdist import engine, stages
+from dpdist import engine
+from dpdist.release.answers import answer
+from dpdist.release.context import Context, silent
 from dpdist.release.exact import exact_measurement
+from dpdist.release.plan import plan
 from dpdist.sizes import Sizes
 from dpdist.store import Store, StoredArray
 from tests.contracts.cases import Case
@@ -28,9 +31,9 @@ class Pipeline:
     folder: Path
     ages: int
 
-    def context(self) -> stages.Context:
+    def context(self) -> Context:
         """Where they run: in this process."""
-        return stages.Context(self.folder / "home", self.store, engine.inline(), stages.silent)
+        return Context(self.folder / "home", self.store, engine.inline(), silent)
 
     @property
     def store(self) -> Store:
@@ -39,9 +42,7 @@ class Pipeline:
 
     def plan(self, neighbours: str, most_records: int = 1) -> Any:
         """The plan; its strategy is solved once."""
-        return stages.plan(
-            self.context(), self.case.spec(self.folder, neighbours, ages=self.ages, most_records=most_records)
-        )
+        return plan(self.context(), self.case.spec(self.folder, neighbours, ages=self.ages, most_records=most_records))
 
     def counted(self, planned: Any, x: np.ndarray) -> StoredArray:
         """The tables that the plan wants counted, of a histogram over all cells."""
@@ -63,7 +64,7 @@ class Pipeline:
     def answers(self, planned: Any, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Answers and standard errors, read from a measurement."""
         context = self.context()
-        found = stages.answer(context, planned, context.store.put(context.store.scratch(), z))
+        found = answer(context, planned, context.store.put(context.store.scratch(), z))
         size = found.answer.size
         return np.asarray(found.answer.read(0, size)), np.asarray(found.error.read(0, size))
 

@@ -1,7 +1,8 @@
 """Makes ``homes-0.1.0.tar.xz``: state folders that version 0.1.0 left behind, one for every kind of release and every state.
 
     git worktree add old 54afbb9
-    PYTHONPATH=old python tests/earlier/make.py tests/earlier/homes-0.1.0.tar.xz
+    cp -r tests/earlier old/tests/
+    (cd old && python -m tests.earlier.make homes-0.1.0.tar.xz)
 
 Every folder KIND/STATE holds ``records.parquet``, ``release.yaml``, ``home`` (with a root key that serves here only) and, as 0.1.0
 published them from a copy of that home, ``expected/answers.csv``. Of a stream the first part is finished, the second is in the state.
@@ -10,6 +11,7 @@ published them from a copy of that home, ``expected/answers.csv``. Of a stream t
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import shutil
 import sys
@@ -21,13 +23,14 @@ from unittest import mock
 
 import yaml
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small
 
+stages = importlib.import_module("dpdist.stages")  # of version 0.1.0
 STATES: dict[str, tuple[Any, str] | None] = {
     "reserved": (Ledger, "begin_drawing"),
     "drawing": (stages, "draw"),

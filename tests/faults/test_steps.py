@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.errors import DpdistError, EngineError, LedgerError, StoreError
 from dpdist.privacy import database, keys
 from dpdist.privacy.ledger import opened
+from dpdist.release import measure, story
+from dpdist.release.context import Context
 from dpdist.release.reconstruct import Reader
 from dpdist.sizes import Sizes
 from dpdist.spec import load
@@ -42,17 +44,17 @@ def finishes_with(expected: dict[str, bytes], path: Path, home: Path) -> None:
 
 
 KILL_POINTS: dict[str, tuple[str, str]] = {
-    "before the plan": ("dpdist.stages", "plan"),
-    "before the count": ("dpdist.stages", "count"),
-    "before the exact measurement": ("dpdist.stages", "exact_measurement"),
+    "before the plan": ("dpdist.release.story", "plan"),
+    "before the count": ("dpdist.release.story", "count"),
+    "before the exact measurement": ("dpdist.release.measure", "exact_measurement"),
     "before the charge": ("dpdist.privacy.ledger.Ledger", "reserve"),
     "after the charge": ("dpdist.privacy.ledger.Ledger", "begin_drawing"),
-    "before the draw": ("dpdist.stages", "draw"),
+    "before the draw": ("dpdist.release.measure", "draw"),
     "amid the draw": ("dpdist.privacy.noise.Noise", "draw"),
-    "before the check": ("dpdist.stages", "_safe_before_commit"),
+    "before the check": ("dpdist.release.measure", "make_safe"),
     "before the commit": ("dpdist.privacy.ledger.Ledger", "commit"),
     "after the commit": ("dpdist.privacy.ledger.Ledger", "_forget_deleted_rows"),
-    "before the answers": ("dpdist.stages", "answer"),
+    "before the answers": ("dpdist.release.story", "answer"),
     "amid the answers": ("dpdist.release.reconstruct.Reader", "answers"),
     "before the files": ("dpdist.page.report", "write"),
     "amid the files": ("dpdist.page.report", "page"),
@@ -231,13 +233,13 @@ def test_a_worker_killed(begun: Begun, cluster: LocalCluster, moment: str, monke
             kill()
 
     if moment == "before the draw":
-        before(stages, "exact_measurement")
+        before(measure, "exact_measurement")
     elif moment == "amid the draw":
         before(Store, "write_shard", only=lambda _, plan, *__: plan.name.startswith("measurements/"))
     elif moment == "before the answers":
-        before(stages, "answer")
+        before(story, "answer")
     with engine.started(cluster.scheduler_address) as started:
-        stages.release(stages.Context(home, Store(home / "store"), started, progress), load(path))
+        story.release(Context(home, Store(home / "store"), started, progress), load(path))
     assert killed == [moment]
     assert small.tree(Path("releases/small-1")) == expected
     finishes_with(expected, path, home)
@@ -272,7 +274,7 @@ def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> No
             engine.started(address) as started,
             pytest.raises(EngineError, match="scheduler went away.*run the same command"),
         ):
-            stages.release(stages.Context(home, Store(home / "store"), started, progress), load(path))
+            story.release(Context(home, Store(home / "store"), started, progress), load(path))
     finally:
         scheduler.kill()
         worker.kill()
@@ -334,7 +336,7 @@ def test_writes_that_fail_halfway(begun: Begun, limit: int) -> None:
 
 def test_a_block_damaged_before_the_commit_is_drawn_again(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
     path, home, expected = begun.path, begun.home, begun.expected
-    original = stages.draw
+    original = measure.draw
 
     def damaged(store: Store, name: str, *rest: Any) -> Any:
         stored = original(store, name, *rest)
@@ -342,11 +344,11 @@ def test_a_block_damaged_before_the_commit_is_drawn_again(begun: Begun, monkeypa
         blocks[0].write_bytes(blocks[0].read_bytes()[:-7])
         return stored
 
-    monkeypatch.setattr(stages, "draw", damaged)
+    monkeypatch.setattr(measure, "draw", damaged)
     for _ in range(2):
         with pytest.raises(StoreError, match="not committed: delete 'measurements/small-1'.*the same noise is drawn"):
             run(path, home)
-        monkeypatch.setattr(stages, "draw", original)
+        monkeypatch.setattr(measure, "draw", original)
     with opened(home) as ledger:
         assert ledger.receipt("small-1").state == "drawing"
     shutil.rmtree(home / "store" / "measurements" / "small-1")
@@ -384,19 +386,19 @@ def test_postgresql_stopped_amid_a_release(home: Path, shaky: Server, monkeypatc
     monkeypatch.setenv("DPDIST_LEDGER", shaky.database())
     path = small.write(home.parent / "data")
     small.reserved(path, home)
-    original = stages.draw
+    original = measure.draw
 
     def stop(*arguments: Any) -> Any:
         stored = original(*arguments)
         shaky.stop()
         return stored
 
-    monkeypatch.setattr(stages, "draw", stop)
+    monkeypatch.setattr(measure, "draw", stop)
     monkeypatch.setattr(database, "OUTAGE_SECONDS", 1.0)
     with pytest.raises(LedgerError, match="did not come back in 1 s: run again when it is back"):
         run(path, home)
     assert not Path("releases").exists()
-    monkeypatch.setattr(stages, "draw", None)  # it must not be needed again
+    monkeypatch.setattr(measure, "draw", None)  # it must not be needed again
     shaky.start()
     with opened(home) as ledger:
         assert ledger.receipt("small-1").state == "drawing"

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.engine import Engine
 from dpdist.privacy.ledger import opened
+from dpdist.release import story
+from dpdist.release.context import Context, silent
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.store import Store
@@ -69,8 +71,8 @@ def test_workers_killed_amid_what_they_share(
 
     monkeypatch.setattr(Engine, "map", mapped)
     with engine.started(cluster.scheduler_address) as started:
-        context = stages.Context(home, Store(home / "store", sizes), started, stages.silent)
-        done = stages.release(context, load(path, sizes=sizes))
+        context = Context(home, Store(home / "store", sizes), started, silent)
+        done = story.release(context, load(path, sizes=sizes))
     assert killed
     assert small.tree(Path(done.folder)) == expected
     with opened(home) as ledger:

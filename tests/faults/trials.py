@@ -20,9 +20,11 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.errors import DpdistError
 from dpdist.privacy.ledger import opened
+from dpdist.release import story
+from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small
@@ -36,8 +38,8 @@ def run(folder: Path, spec: Path) -> str:
     os.chdir(folder)
     with mock.patch("dpdist.privacy.ledger._new_salt", return_value=bytes(range(32))):
         try:
-            context = stages.Context(home, Store(home / "store"), engine.inline(), stages.silent)
-            published = stages.release(context, load(spec)).folder
+            context = Context(home, Store(home / "store"), engine.inline(), silent)
+            published = story.release(context, load(spec)).folder
         except DpdistError as error:
             return f"told: {error}"
     with opened(home) as ledger:

@@ -22,7 +22,6 @@ MODULES = (
     "dpdist/strategies/dawa.py",
     "dpdist/strategies/*grid.py",
     "dpdist/release/*.py",
-    "dpdist/stages.py",
     "dpdist/store.py",
     "dpdist/domain.py",
     "dpdist/records/counting.py",

@@ -10,10 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
+from dpdist.release import story
+from dpdist.release.context import Context, silent
 from dpdist.release.exact import Multiple, draw, exact_measurement
+from dpdist.release.story import Release
 from dpdist.spec import load
 from dpdist.store import Store, StoredArray
 from tests import small
@@ -44,7 +47,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Draw]]:
     monkeypatch.undo()
 
 
-def run(path: Path, home: Path) -> tuple[stages.Release, dict[str, Any]]:
+def run(path: Path, home: Path) -> tuple[Release, dict[str, Any]]:
     """The release, and what its stages handed on."""
     handed: dict[str, Any] = {}
 
@@ -52,8 +55,8 @@ def run(path: Path, home: Path) -> tuple[stages.Release, dict[str, Any]]:
         handed[name] = work()
         return handed[name]
 
-    context = stages.Context(home, Store(home / "store"), engine.inline(), stages.silent)
-    return stages.release(context, load(path), step=step), handed
+    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    return story.release(context, load(path), step=step), handed
 
 
 CASES: dict[str, dict[str, Any]] = {

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.errors import OutOfMemory
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.accounting import SLACK_DENOMINATOR, Cap, Loss, gaussian_scale, gaussian_slack
 from dpdist.release import memory
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small
@@ -119,9 +121,9 @@ def test_what_answering_is_given(case: str, home: Path) -> None:
     """Three copies of the inverse, three blocks of rows: limits just below are refused before anything is charged."""
     changes, inverse = CASES[case]
     path = small.write(home.parent / "data", domain={"age": {"from": 0, "to": 11}}, **changes)
-    context = stages.Context(home, Store(home / "store"), engine.inline(), stages.silent)
-    planned = stages.plan(context, load(path))
-    (stage,) = (s for s in stages.stage_memory(planned, context.engine) if s.stage == "answer")
+    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    planned = plan(context, load(path))
+    (stage,) = (s for s in stage_memory(planned, context.engine) if s.stage == "answer")
     assert stage.bytes == 3 * inverse + 3 * ROW_BLOCK_BYTES
     memory.check([replace(stage, limit=3 * inverse + 3 * ROW_BLOCK_BYTES)], "")
     with pytest.raises(OutOfMemory):

@@ -12,8 +12,11 @@ import pyarrow as pa
 import pytest
 from scipy.stats import norm
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.page import report
+from dpdist.release import story
+from dpdist.release.answers import Answers
+from dpdist.release.context import Context, silent
 from dpdist.sizes import Sizes
 from dpdist.spec import load
 from dpdist.spec.model import PostprocessSpec
@@ -58,7 +61,7 @@ def records() -> pa.Table:
     return table
 
 
-def columns(answers: stages.Answers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def columns(answers: Answers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     every = (answers.answer, answers.error, answers.half_width)
     return tuple(column.read(0, column.size) for column in every)
 
@@ -81,14 +84,14 @@ def in_standard_errors(half: np.ndarray, error: np.ndarray, case: str) -> None:
 def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
     mechanism = case.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0]
     path = small.write(home.parent / "data", table=records(), mechanism=mechanism, **CASES[case])
-    context = stages.Context(home, Store(home / "store"), engine.inline(), stages.silent)
+    context = Context(home, Store(home / "store"), engine.inline(), silent)
     handed: dict[str, Any] = {}
 
     def step(name: str, work: Any) -> Any:
         handed[name] = work()
         return handed[name]
 
-    done = stages.release(context, load(path), step=step)
+    done = story.release(context, load(path), step=step)
     answer, error, half = columns(done.columns)
     table = report.load(done.folder)[0]
     low, high = (table[name].to_numpy(zero_copy_only=False) for name in ("low_95", "high_95"))
@@ -106,7 +109,7 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
         """The same measurement, processed in another way."""
         spec = done.spec.model_copy(update={"postprocess": PostprocessSpec.model_validate(options)})
         spec.__dict__.pop("known", None)
-        return columns(stages.answer(context, replace(done.plan, spec=spec), handed["measure"][0]))
+        return columns(answer(context, replace(done.plan, spec=spec), handed["measure"][0]))
 
     whole, same, wider = answered(integer=True)
     np.testing.assert_array_equal(whole, np.rint(answer))

@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.columns import Constant
 from dpdist.page import report
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import plan
 from dpdist.spec import load
 from dpdist.store import Store
 from dpdist.workloads import Workload
@@ -56,8 +58,8 @@ def published(home: Path) -> Path:
         domain={"sex": {"categories": ["f", "m"]}, COLUMN: {"categories": ["a", LABEL]}},
         workload=[{"marginals": {"ways": [1, 2]}}],
     )
-    context = stages.Context(home, Store(home / "store"), engine.inline(), stages.silent)
-    planned = stages.plan(context, load(path))
+    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    planned = plan(context, load(path))
     first, *others = planned.workload.blocks
     workload = Workload(planned.workload.domain, (replace(first, name=GROUP), *others))
     size = workload.shape[0]
@@ -68,7 +70,7 @@ def published(home: Path) -> Path:
         answer=Held(np.arange(size) * 10.0),
         error=Constant(2.0, size),
         half_width=Constant(3.92, size),
-        certificate={**stages.certificate(planned), "release": RELEASE, "dataset": RELEASE},
+        certificate={**planned.certificate(), "release": RELEASE, "dataset": RELEASE},
     )
     folder = report.write(content, home.parent / "out")
     assert isinstance(folder, Path)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from dpdist import stages
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict, StoreError
 from dpdist.privacy import database as tables
 from dpdist.privacy.ledger import opened
+from dpdist.release import measure
 from dpdist.store import Store
 from dpdist.strategies.dense_grid import DenseGrid
 from dpdist.strategies.grid import Grid
@@ -166,13 +166,13 @@ def test_every_part_of_what_is_drawn_decides_the_key(home: Path, monkeypatch: py
     monkeypatch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes(range(32)))
     (home / "root.key").write_text("5c" * 32 + "\n")
     keys: list[bytes] = []
-    draw = stages.draw
+    draw = measure.draw
 
     def recorded(store: Any, name: str, exact: Any, key: Any, *rest: Any) -> Any:
         keys.append(key.reveal())
         return draw(store, name, exact, key, *rest)
 
-    monkeypatch.setattr(stages, "draw", recorded)
+    monkeypatch.setattr(measure, "draw", recorded)
     variants: list[dict[str, Any]] = [
         {},
         {"mechanism": "identity"},

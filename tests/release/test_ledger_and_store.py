@@ -11,11 +11,12 @@ from unittest import mock
 import pyarrow.parquet
 import pytest
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.errors import LedgerError
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
-from dpdist.release import ledger_and_store
+from dpdist.release import ledger_and_store, story
+from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small
@@ -92,9 +93,7 @@ def test_the_guard_outlives_the_store_and_recompression(home: Path) -> None:
     later = small.write(data, release="w2", period="2026-11-23", ledger=WEEKLY)
 
     def run_in_a_new_store() -> object:
-        return stages.release(
-            stages.Context(home, Store(home.parent / "second"), engine.inline(), stages.silent), load(later)
-        )
+        return story.release(Context(home, Store(home.parent / "second"), engine.inline(), silent), load(later))
 
     with pytest.raises(LedgerError, match="records.parquet was counted in period 2026-W47 by 'w1'"):
         run_in_a_new_store()

@@ -19,7 +19,10 @@ MEASURE = """
 import json, os, sys, threading, time
 from pathlib import Path
 import psutil
-from dpdist import engine, stages, strategies
+from dpdist import engine, strategies
+from dpdist.release import story
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import stage_memory
 from dpdist.privacy.noise import Noise
 from dpdist.spec import load
 from dpdist.store import Store
@@ -27,7 +30,7 @@ home, spec = Path(sys.argv[1]), load(sys.argv[2])
 Noise("gaussian", 1000).draw(bytes(32), count=10)  # compiled before anything is measured
 strategies.coa(__import__("dpdist").workloads.prefix(64))
 where = engine.Engine(workers=1, memory_bytes=int(sys.argv[3]), threads=1, connect=None, local=True)
-context = stages.Context(home, Store(home / "store"), where, stages.silent)
+context = Context(home, Store(home / "store"), where, silent)
 me, found, peak, stop = psutil.Process(), {}, [0], threading.Event()
 def watch():
     while not stop.wait(0.002):
@@ -38,9 +41,9 @@ def step(name, work):
     out = work()
     found[name] = peak[0] - before
     return out
-done = stages.release(context, spec, step=step)
+done = story.release(context, spec, step=step)
 stop.set()
-planned = {stage.stage: stage.bytes for stage in stages.stage_memory(done.plan, where)}
+planned = {stage.stage: stage.bytes for stage in stage_memory(done.plan, where)}
 print(json.dumps([planned, found]))
 """
 SLACK = 48 * 2**20

@@ -18,11 +18,13 @@ import pytest
 import scipy.sparse
 import zarr
 
-from dpdist import stages, state, store
+from dpdist import engine, state, store
 from dpdist.errors import InvalidSpec, LedgerError, OutOfMemory, StoreError
 from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import plan
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.strategies import eigen_design
@@ -121,12 +123,12 @@ def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, 
     path = small.write(data, workload=[{"rows": {"file": name}}], mechanism="coa")
     done = run(path, home, sizes=sizes)
     found = table(done.folder)
-    held = stages.plan(
-        stages.Context(
+    held = plan(
+        Context(
             home,
             state.store_of(home),
-            stages.Engine(workers=1, memory_bytes=2**31, threads=1, connect=None, local=True),
-            stages.silent,
+            engine.Engine(workers=1, memory_bytes=2**31, threads=1, connect=None, local=True),
+            silent,
         ),
         load(small.write(data, release="held", workload=[{"rows": {"file": "held.npy"}}], mechanism="coa")),
     )
@@ -150,23 +152,23 @@ def test_am_on_the_engine(home: Path) -> None:
     assert done.plan.strategy.workload_cost == pytest.approx(expected.workload_cost, rel=1e-9)
     assert done.plan.strategy.gap > 0
     whole = load(small.write(home.parent / "data", mechanism="eigen", workload=workload))
-    context = stages.Context(
+    context = Context(
         home,
         state.store_of(home),
-        stages.Engine(workers=1, memory_bytes=2**31, threads=1, connect=None, local=True),
-        stages.silent,
+        engine.Engine(workers=1, memory_bytes=2**31, threads=1, connect=None, local=True),
+        silent,
     )
-    assert stages.plan(context, whole).strategy.workload_cost <= done.plan.strategy.workload_cost * (1 + 1e-9)
+    assert plan(context, whole).strategy.workload_cost <= done.plan.strategy.workload_cost * (1 + 1e-9)
     with pytest.raises(InvalidSpec, match="either 'group_size' or 'principal'"):
         load(small.spec(mechanism="eigen", eigen={"group_size": 4, "principal": 3}))
 
 
 def test_what_does_not_fit_names_what_does(home: Path) -> None:
     path = small.write(home.parent / "data", workload=[{"ranges": {"of": ["age"], "by": ["sex", "work"]}}], mechanism="coa")
-    tiny = stages.Engine(workers=1, memory_bytes=300_000, threads=1, connect=None, local=True)
-    context = stages.Context(home, state.store_of(home), tiny, stages.silent)
+    tiny = engine.Engine(workers=1, memory_bytes=300_000, threads=1, connect=None, local=True)
+    context = Context(home, state.store_of(home), tiny, silent)
     with pytest.raises(OutOfMemory, match=r"optimising strategy 'coa' needs .*'residual' \(seconds.*'identity' \(RMSE \d"):
-        stages.plan(context, load(path))
+        plan(context, load(path))
 
 
 def test_a_file_belongs_to_one_budget_period(home: Path) -> None:

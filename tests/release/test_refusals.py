@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 import pytest
 import typer
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.errors import BudgetExceeded, DpdistError, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
 from dpdist.privacy.ledger import opened
-from dpdist.release import refusals
+from dpdist.release import refusals, story
+from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
 from flows import cli
@@ -165,8 +166,8 @@ def test_a_store_that_overwrites_is_refused(overwriting: str, home: Path) -> Non
     """Two runs of one release would both draw its noise."""
     place = Store(f"{overwriting}/twice")
     place.write_document("before.json", {"written": 1})  # the server works, but for the condition
-    context = stages.Context(home, place, engine.inline(), stages.silent)
+    context = Context(home, place, engine.inline(), silent)
     with pytest.raises(StoreError, match="overwrites what must be written once .*use a server with conditional writes"):
-        stages.release(context, load(small.write(home.parent / "data")))
+        story.release(context, load(small.write(home.parent / "data")))
     with opened(home) as ledger:
         assert ledger.entries() == []

@@ -20,10 +20,12 @@ import pytest
 from distributed import LocalCluster
 
 import dpdist as dp
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
 from dpdist.page import report
 from dpdist.privacy.ledger import opened
+from dpdist.release import measure, solved, story
+from dpdist.release.context import Context, silent
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.store import Store
@@ -90,7 +92,7 @@ def test_another_budget_does_not_optimise_again(home: Path, monkeypatch: pytest.
     def solved_again(*_: object, **__: object) -> None:
         raise AssertionError("optimised again")
 
-    monkeypatch.setattr(stages, "coa", solved_again)
+    monkeypatch.setattr(solved, "coa", solved_again)
     second = run(small.write(data, release="small-2", budget={"rho": 0.05}), home)
     assert second.plan.grid.digest == first.plan.grid.digest
     assert second.plan.noise.scale > first.plan.noise.scale
@@ -311,10 +313,10 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
         shutil.copytree(home, home.parent / f"home-{memory}")
         some = engine.Engine(workers=1, memory_bytes=memory, threads=1, connect=None, local=True)
         store = Store(home.parent / f"home-{memory}" / "store", sizes)
-        monkeypatch.setattr(stages, "_enough_memory", lambda *_, **__: None)
+        monkeypatch.setattr(solved, "check_memory", lambda *_, **__: None)
         monkeypatch.setattr("dpdist.release.memory.check", lambda *_: None)
-        context = stages.Context(home.parent / f"home-{memory}", store, some, stages.silent)
-        done = stages.release(context, load(path, sizes=sizes))
+        context = Context(home.parent / f"home-{memory}", store, some, silent)
+        done = story.release(context, load(path, sizes=sizes))
         assert done.plan.grid.streamed
         found.append(small.tree(done.folder))
         table = report.load(done.folder)[0]
@@ -591,7 +593,7 @@ def test_a_second_run_changes_nothing(home: Path, monkeypatch: pytest.MonkeyPatc
     path = small.write(home.parent / "data")
     first = run(path, home)
     before = small.tree(first.folder)
-    monkeypatch.setattr(stages, "draw", None)
+    monkeypatch.setattr(measure, "draw", None)
     second = run(path, home)
     assert not second.charged
     assert small.tree(second.folder) == before
@@ -619,7 +621,7 @@ def test_too_small_a_budget_is_refused_before_anything_is_drawn(home: Path, monk
     run(small.write(home.parent / "data"), home)
     run(small.write(home.parent / "data", release="small-2"), home)
     drawn: list[object] = []
-    monkeypatch.setattr(stages, "draw", lambda *a: drawn.append(a))
+    monkeypatch.setattr(measure, "draw", lambda *a: drawn.append(a))
     with pytest.raises(BudgetExceeded) as refusal:
         run(small.write(home.parent / "data", release="small-3"), home)
     assert refusal.value.left == pytest.approx(0.05)
@@ -717,8 +719,8 @@ def test_a_release_on_dask_workers_has_the_same_bytes(
         shutil.rmtree("releases", ignore_errors=True)
         where = home.parent / f"on {name}"
         shutil.copytree(home, where)
-        context = stages.Context(where, Store(where / "store", sizes), started, stages.silent)
-        done = stages.release(context, load(path, sizes=sizes))
+        context = Context(where, Store(where / "store", sizes), started, silent)
+        done = story.release(context, load(path, sizes=sizes))
         assert small.tree(done.folder) == expected
         assert done.plan.strategy.name == mechanism.partition(" ")[0]
 
@@ -749,13 +751,13 @@ def test_explicit_rows_and_blockwise_gram(home: Path, monkeypatch: pytest.Monkey
     for shard_bytes in (8 * 72, 8 * 72 * 7, 2**20):
         for workers in (1, 3):
             where = engine.Engine(workers=workers, memory_bytes=2**30, threads=1, connect=None, local=True)
-            context = stages.Context(
+            context = Context(
                 home,
                 Store(home.parent / f"store-{shard_bytes}-{workers}", Sizes(shard_bytes=shard_bytes)),
                 where,
-                stages.silent,
+                silent,
             )
-            np.testing.assert_array_equal(stages.gram(context, spec.queries), spec.queries.gram())
+            np.testing.assert_array_equal(solved.gram(context, spec.queries), spec.queries.gram())
     done = run(path, home)
     table, _ = report.load(done.folder)
     assert_release_fits(done, table, truth_of(path))
@@ -771,15 +773,15 @@ def test_a_killed_optimisation_resumes_from_its_checkpoint(home: Path, monkeypat
         if len(steps) == 3:
             raise KeyboardInterrupt
 
-    context = stages.Context(home, Store(home / "store"), engine.inline(), tell)
+    context = Context(home, Store(home / "store"), engine.inline(), tell)
     with pytest.raises(KeyboardInterrupt):
-        stages.optimised(context, spec)
+        solved.optimised(context, spec)
     starts: list[Any] = []
-    original = stages.coa
-    monkeypatch.setattr(stages, "coa", lambda w, **o: starts.append(o["start"]) or original(w, **o))
-    quiet = stages.Context(home, Store(home / "store"), engine.inline(), stages.silent)
-    assert stages.optimised(quiet, spec).gap < 1e-6
+    original = solved.coa
+    monkeypatch.setattr(solved, "coa", lambda w, **o: starts.append(o["start"]) or original(w, **o))
+    quiet = Context(home, Store(home / "store"), engine.inline(), silent)
+    assert solved.optimised(quiet, spec).gap < 1e-6
     assert starts[0] is not None
     assert not list((home / "store").rglob("*checkpoint*"))
-    monkeypatch.setattr(stages, "coa", None)
-    assert stages.optimised(quiet, spec).gap < 1e-6
+    monkeypatch.setattr(solved, "coa", None)
+    assert solved.optimised(quiet, spec).gap < 1e-6

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist import stages
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
 from dpdist.page import report
 from dpdist.privacy.accounting import rho_for
 from dpdist.privacy.ledger import Ledger, opened
+from dpdist.release import solved
 from dpdist.spec import load
 from dpdist.store import Store
 from dpdist.strategies import Strategy, square_root
@@ -124,7 +124,7 @@ def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch
             made, coefficients=dataclasses.replace(made.coefficients, values=made.coefficients.values * (1 + 1e-7))
         )
 
-    monkeypatch.setitem(stages._CLOSED, "square-root", other)
+    monkeypatch.setitem(solved._CLOSED, "square-root", other)
     monkeypatch.setattr("dpdist.spec.model.rho_for", lambda *given: rho_for(*given) - Fraction(1, 10**10))
     second = run(release(home, 1, 8, **budget), home)
     assert second.plan.grid.digest == first.plan.grid.digest

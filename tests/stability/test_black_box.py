@@ -19,12 +19,15 @@ import pyarrow.parquet
 import pytest
 from scipy import stats
 
-from dpdist import stages
 from dpdist.engine import inline
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
+from dpdist.release import measure
+from dpdist.release.context import Context, silent
+from dpdist.release.count import count
 from dpdist.release.exact import Multiple, exact_measurement
+from dpdist.release.plan import plan
 from dpdist.spec import load
 from dpdist.store import Store, StoredArray
 from dpdist.strategies.dawa import AdaptiveGrid
@@ -74,9 +77,9 @@ def measurements(folder: Path, case: str, samples: int, part: Fraction) -> tuple
         place = folder / str(side)
         spec = load(written(place, case, table))
         keys.initialise(place)
-        context = stages.Context(place, Store(place / "store"), inline(), stages.silent)
-        planned = stages.plan(context, spec)
-        counts, _ = stages.count(context, spec, planned.layout)
+        context = Context(place, Store(place / "store"), inline(), silent)
+        planned = plan(context, spec)
+        counts, _ = count(context, spec, planned.layout)
         found = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout)
         if isinstance(found, Multiple):
             found = found.read(0, found.shape[0])
@@ -136,7 +139,7 @@ def test_outputs_of_dawa(tmp_path: Path) -> None:
     """Buckets and their totals, whose partition is private too: never beyond the epsilon that is charged, and beyond a tenth of it."""
     path = written(tmp_path, "laplace", files("laplace")[0], mechanism="dawa", workload=[{"cdf": {"of": "a"}}])
     spec = load(path)
-    planned = stages.plan(stages.Context(tmp_path, Store(tmp_path / "store"), inline(), stages.silent), spec)
+    planned = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), spec)
     assert isinstance(planned.grid, AdaptiveGrid)
     out = []
     for side, x in enumerate((np.array([2, 1, 2, 0]), np.array([1, 1, 2, 0]))):
@@ -170,11 +173,11 @@ def test_whole_releases_of_neighbouring_files(home: Path, monkeypatch: pytest.Mo
     """500 published releases of each of two files, from records to answers; and again with 0.7 of the noise."""
     alarm, samples = 0.01, 500
     answers: dict[tuple[int, bool], Matrix] = {}
-    draw = stages.draw
+    draw = measure.draw
     for weak in (False, True):
         if weak:
             monkeypatch.setattr(
-                stages,
+                measure,
                 "draw",
                 lambda s, n, e, k, noise, f: draw(s, n, e, k, replace(noise, scale=int(noise.scale * WEAK)), f),
             )

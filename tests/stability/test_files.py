@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist import stages
 from dpdist.domain import Layout
 from dpdist.engine import inline
 from dpdist.privacy import keys
 from dpdist.privacy.protection import Protection
 from dpdist.records import counting
+from dpdist.release import count
+from dpdist.release.context import Context, silent
+from dpdist.release.count import distance_around
 from dpdist.release.exact import exact_measurement
+from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
 from dpdist.stability import Distance
 from dpdist.store import Store, StoredArray
@@ -45,7 +48,7 @@ SMALL = ("identity", "marginals")
 """The part of the declared squared distance that some neighbour reaches: a bound that nothing comes near would show nothing."""
 
 
-def planned(folder: Path, mechanism: str, protection: Protection, outside: str) -> stages.Plan | None:
+def planned(folder: Path, mechanism: str, protection: Protection, outside: str) -> Plan | None:
     """The plan of a release of such files; None where the spec refuses the combination."""
     asked = dict(MECHANISMS[mechanism])
     if mechanism == "around" and protection.neighbours == "replace-one":
@@ -62,8 +65,8 @@ def planned(folder: Path, mechanism: str, protection: Protection, outside: str) 
         ledger={"dataset": "small", "cap": asked.pop("cap", {"rho": 1})},
         **{"workload": MARGINALS, **asked},
     )
-    context = stages.Context(folder, Store(folder / "store"), inline(), stages.silent)
-    return stages.plan(context, load(path))
+    context = Context(folder, Store(folder / "store"), inline(), silent)
+    return plan(context, load(path))
 
 
 class Pipeline:
@@ -96,12 +99,12 @@ class Pipeline:
             self.counted[key] = found
         return self.counted[key]
 
-    def integers(self, counts: StoredArray, plan: stages.Plan) -> list[int]:
+    def integers(self, counts: StoredArray, plan: Plan) -> list[int]:
         """What is measured, without noise."""
         key = (plan.grid.digest, counts.digest)
         if key not in self.measured:
-            context = stages.Context(self.folder, self.store, inline(), stages.silent)
-            near = counts if plan.spec.around is None else stages._distances(context, counts, plan.spec.around)
+            context = Context(self.folder, self.store, inline(), silent)
+            near = counts if plan.spec.around is None else count._distances(context, counts, plan.spec.around)
             exact = exact_measurement(self.store, inline(), plan.grid, near, plan.layout)
             whole = exact.read(0, exact.shape[0]) if not isinstance(exact, np.ndarray | StoredArray) else exact
             values = self.store.read(whole) if isinstance(whole, StoredArray) else whole
@@ -110,7 +113,7 @@ class Pipeline:
 
 
 def farthest(
-    pipeline: Pipeline, plan: stages.Plan, form: str, protection: Protection, *, thorough: bool = False
+    pipeline: Pipeline, plan: Plan, form: str, protection: Protection, *, thorough: bool = False
 ) -> tuple[int, int]:
     """The largest distance of counts (L1), and of what is measured (squared; of Laplace noise the squared L1), over all neighbours."""
     counts, integers = [], []
@@ -183,7 +186,7 @@ def test_distances_from_a_public_count_move_as_declared(replaced: bool) -> None:
     """A replaced record may raise two of them, which no difference of two columns covers: it counts as two records."""
     counts = np.array([0, 2, 5])
     moved = Distance(1, replaced)
-    out = stages.distance_around(moved)
+    out = distance_around(moved)
     assert out == Distance(2 if replaced else 1, replaced=False)
     changes = [np.eye(3, dtype=int)[i] - (np.eye(3, dtype=int)[j] if replaced else 0) for i in range(3) for j in range(3)]
     reached = set()

@@ -1,0 +1,96 @@
+"""What a certificate says of a release's privacy, of its mechanism and of what was done to its answers: public facts only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.meaning import meaning
+from dpdist.privacy.noise import Noise
+from dpdist.spec import ReleaseSpec
+from dpdist.strategies import Strategy
+from dpdist.strategies.grid import Grid
+from dpdist.strategies.planner import Candidate
+
+
+def privacy(spec: ReleaseSpec, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
+    """What is guaranteed, to whom, and by how much noise."""
+    protection = spec.protection
+    delta = 0.0 if spec.budget.pure else float(spec.budget.delta if spec.budget.delta is not None else 1e-9)
+    zcdp = "zero-concentrated differential privacy (zCDP)"
+    return {
+        "definition": "pure differential privacy (epsilon-DP)" if spec.budget.pure else zcdp,
+        "noise": "Laplace" if noise.kind == "laplace" else "Gaussian",
+        "unit": protection.unit,
+        "neighbours": protection.neighbours,
+        "one_change": protection.sentence,
+        "most_records_of_one_person": protection.most_records,
+        "bound_enforced_while_counting": protection.enforced,
+        "bound": protection.bound,
+        "meaning": meaning(loss, protection),
+        "rho": str(loss.zcdp),
+        "rho_decimal": float(loss.zcdp),
+        "delta": delta,
+        "epsilon": loss.epsilon(delta),
+        "noise_scale_on_grid": noise.scale,
+        "grid_spacing": grid.spacing,
+        "sensitivity_squared_on_grid": str(grid.sensitivity_squared),
+    }
+
+
+def mechanism(spec: ReleaseSpec, strategy: Strategy, table: Sequence[Candidate], multiplier: float) -> dict[str, Any]:
+    """The chosen mechanism, how far it is from the best one, and those it was compared with.
+
+    Args:
+        multiplier: what the errors of the table are multiplied with to be in counts.
+    """
+    lower = max((c.cost / (1 + c.gap) for c in table if c.cost is not None and c.gap is not None), default=None)
+    chosen = next(c for c in table if c.mechanism == strategy.name)
+    worst = strategy.solve.history[-1].gap if spec.objective == "worst" and strategy.solve else None
+    queries = spec.queries.shape[0]
+    return {
+        "name": strategy.name,
+        "consistent": not strategy.direct,
+        "biased": strategy.name == "dawa",
+        "rounded": spec.postprocess.integer,
+        "objective": spec.objective,
+        "certified_gap_of_the_worst": worst,
+        "cost": chosen.cost,
+        "lower_bound": lower,
+        "certified_gap": chosen.gap,
+        "rmse": chosen.rmse(queries, multiplier),
+        "compared": [_compared(row, queries, multiplier) for row in table],
+    }
+
+
+def _compared(row: Candidate, queries: int, multiplier: float) -> dict[str, Any]:
+    """A row of the table in counts: predicted error of the mean and of the worst query."""
+    worst = None if row.worst is None else float(f"{row.worst * multiplier:.9g}")
+    return {**asdict(row), "rmse": row.rmse(queries, multiplier), "worst": worst}
+
+
+def post_processing(spec: ReleaseSpec) -> list[str]:
+    """What was done to the answers, and to their error bars."""
+    options = spec.postprocess
+    out = []
+    if options.consistent_with:
+        names = ", ".join(other.release for other in spec.companions)
+        out.append(
+            f"one estimate from this release's measurement and those of {names}: answers of all agree when each is read so; "
+            "standard errors are those of all measurements together, and the releases' answers are not independent"
+        )
+    if options.known:
+        facts = ", ".join(f"{known.where or 'all records'} = {known.count:g}" for known in options.known)
+        out.append(
+            f"public counts taken as given ({facts}): answers stay unbiased, standard errors are those given these counts"
+        )
+    if options.non_negative:
+        out.append(
+            "the closest non-negative cells were fitted: small counts are biased upwards; standard errors are those of the "
+            "unbiased estimate, intervals are widened by the change and cover at least what they say"
+        )
+    if options.integer:
+        out.append("answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off")
+    return out

@@ -1,0 +1,60 @@
+"""What a release asks the ledger for."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from dpdist.identities import digest_of
+from dpdist.privacy import keys
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, Records
+from dpdist.release import earlier_identities
+from dpdist.release.plan import Plan
+from dpdist.release.streams import next_part
+from dpdist.spec import ReleaseSpec
+from dpdist.store import StoredArray
+
+
+def charge_of(ledger: Ledger, planned: Plan, root: Secret | None, counts: StoredArray | None) -> Charge:
+    """What a release asks the ledger for; without its counts, what can be said before they are there."""
+    spec = planned.spec
+    part = None if spec.stream is None else next_part(ledger, planned)
+    return Charge(
+        release=spec.release,
+        dataset=spec.ledger.dataset,
+        loss=planned.loss,
+        cap=spec.ledger.cap.cap,
+        protection=spec.protection,
+        spec_digest=binding_of(planned, part, ledger.receipt(spec.release)),
+        histogram=partial(_committed_counts, root, spec.release, counts.content_digest) if root and counts else None,
+        records=records_of(root, spec, counts) if root and counts else None,
+        period=spec.period.isoformat() if spec.period else None,
+        part=part,
+        shared=spec.ledger.shared_records,
+    )
+
+
+def _committed_counts(root: Secret, release_id: str, histogram_digest: str, salt: bytes) -> str:
+    return keys.histogram_commitment(root, salt=salt, release=release_id, histogram_digest=histogram_digest)
+
+
+def records_of(root: Secret, spec: ReleaseSpec, counts: StoredArray) -> Records:
+    """What the ledger may know of a release's records when its salt is gone."""
+    source = spec.source
+    return Records(
+        keys.commitment(root, "records", spec.release, source.digest),
+        keys.file_commitments(root, (digest for _, digest in source.files)),
+        None if spec.ledger.cap.per == "total" else keys.counts_commitment(root, counts.content_digest),
+        keys.identity(root),
+        tuple(Path(path).name for path, _ in source.files),
+    )
+
+
+def binding_of(planned: Plan, part: Part | None, known: Receipt | None) -> str:
+    """What the charge and the noise key are bound to; a release that version 0.1.0 charged keeps the binding that it has."""
+    first = earlier_identities.binding(planned.spec, planned.grid.digest, planned.noise, part)
+    if known is not None and known.spec_digest == first:
+        return first
+    facts = {"spec": planned.spec.digest, "grid": planned.grid.digest, "noise": planned.noise, "part": part}
+    return digest_of("binding", facts)

@@ -1,0 +1,59 @@
+"""Other releases of the same records, whose measurements join one estimate."""
+
+from __future__ import annotations
+
+from dpdist.errors import InvalidInput
+from dpdist.privacy import keys
+from dpdist.release.charge import records_of
+from dpdist.release.context import Context, book
+from dpdist.release.count import count
+from dpdist.release.ledger_and_store import (
+    committed_measurement,
+)
+from dpdist.release.plan import Plan, plan
+from dpdist.spec import ReleaseSpec
+from dpdist.store import StoredArray
+from dpdist.strategies.dense_grid import DenseGrid
+from dpdist.strategies.term_grid import TermGrid
+
+Companion = tuple[Plan, StoredArray]
+"""Another release of the same records: its plan and its measurement."""
+
+
+def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
+    """The releases that a spec wants to be consistent with. They are read, never charged or drawn again.
+
+    Raises: InvalidInput when one is not committed, was measured from other records or has no linear measurement; StoreError
+        when its measurement is not the one the ledger knows.
+    """
+    if not spec.companions:
+        return ()
+    out, records = [], spec.source.digest
+    for other in spec.companions:
+        with book(context) as ledger:
+            receipt = ledger.receipt(other.release)
+        if receipt is None or receipt.state != "committed":
+            raise InvalidInput(f"release {other.release!r} is not finished; publish it first, then combine")
+        planned = plan(context, other)
+        if not isinstance(planned.grid, DenseGrid | TermGrid):
+            raise InvalidInput(
+                f"release {other.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others; leave it "
+                "out of 'consistent_with'"
+            )
+        stored = committed_measurement(context.store, receipt)
+        if stored.facts["grid"] != planned.grid.digest or stored.facts["scale"] != planned.noise.scale:
+            raise InvalidInput(f"the spec of {other.release!r} was changed after its release; give the one it was made with")
+        counts, _ = count(context, other, planned.layout)
+        same = receipt.is_of(records_of(keys.load(context.home), other, counts))
+        if same is None:
+            raise InvalidInput(
+                f"release {other.release!r} was charged by an older version, and its ledger row no longer tells from which records it "
+                "was made; publish it under a new id, then combine"
+            )
+        if other.source.digest != records or not same:
+            raise InvalidInput(
+                f"release {other.release!r} was made from other records; only releases of the same can be combined: leave it out "
+                "of 'consistent_with'"
+            )
+        out.append((planned, stored))
+    return tuple(out)

@@ -1,0 +1,72 @@
+"""The counts that a release is made from, and how far one change of the files can move them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from dpdist.domain import Layout
+from dpdist.errors import InvalidSpec
+from dpdist.long_series import get_or_compute, materialize
+from dpdist.operators import Matrix
+from dpdist.passes import LazyVector
+from dpdist.privacy import keys
+from dpdist.private import private_files
+from dpdist.records import counting
+from dpdist.release.context import Context
+from dpdist.spec import ReleaseSpec
+from dpdist.stability import Distance
+from dpdist.store import StoredArray
+
+
+@private_files()
+def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, counting.CountSummary]:
+    """The histogram of the spec's records, or the tables that the layout asks for."""
+
+    def tell(done: int, total: int) -> None:
+        context.progress("count", f"{done} of {total} groups of partitions")
+
+    counts, tally = counting.count(
+        spec.source,
+        spec.attributes,
+        context.store,
+        context.engine,
+        scratch=context.home / "scratch",
+        root=keys.load(context.home),
+        tables=layout.tables,
+        on_done=tell,
+    )
+    if tally.read == 0 and spec.records.empty == "refuse":
+        raise InvalidSpec(
+            f"no record in {spec.records.path}: nothing was charged; give the right file, or set 'records.empty: allow' if a release "
+            "of nothing is meant"
+        )
+    return (counts if spec.around is None else _distances(context, counts, spec.around)), tally
+
+
+def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:
+    """|count - centre| of every count; ``distance_around`` says how far they move."""
+    name = f"{counts.name}-around-{centre}"
+    away = LazyVector(counts.plan.shape[0], (counts,), partial(_away, centre), 24)
+    return get_or_compute(context.store, name, lambda: materialize(context.store, context.engine, away, name, np.int64))
+
+
+def distance_around(distance: Distance) -> Distance:
+    """How far distances from a public count can move when the counts move by ``distance``.
+
+    A count that moves by one moves its distance by one, up or down whichever way the count went: where a record is replaced, both of its
+    changes may go up.
+    """
+    return Distance(distance.length, replaced=False)
+
+
+def _away(centre: int, start: int, count: int, values: Matrix) -> Matrix:
+    del start, count
+    return np.asarray(np.abs(values - centre))
+
+
+def distance_of(spec: ReleaseSpec) -> Distance:
+    """How far one change of the files can move what the grid is applied to: the steps before it, one after the other."""
+    counted = Layout(spec.attributes.shape).distance_out(counting.distance_out(spec.protection))
+    return counted if spec.around is None else distance_around(counted)

@@ -1,0 +1,104 @@
+"""What is measured: exact integers before the charge, noisy ones after it. The order of both is in ``story``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpdist.errors import StoreError
+from dpdist.operators import Matrix
+from dpdist.privacy.charges import Charge
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.ledger import Ledger, Receipt
+from dpdist.release.context import Context
+from dpdist.release.exact import Multiple, draw, exact_measurement
+from dpdist.release.ledger_and_store import (
+    check_drawn_for,
+    check_measured,
+    check_older_guard,
+    drawn_for,
+    measurement_name,
+)
+from dpdist.release.plan import Plan
+from dpdist.release.streams import check_past
+from dpdist.store import Store, StoredArray
+from dpdist.strategies.dawa import AdaptiveGrid
+from dpdist.strategies.dawa import measured as measured_by_dawa
+from dpdist.strategies.filter_grid import FilterGrid
+
+Exact = Matrix | StoredArray | Multiple
+"""Exact integers: in memory, in the store, or a multiple of the stored counts."""
+
+
+def checked_integers(
+    context: Context, ledger: Ledger, planned: Plan, charge: Charge, counts: StoredArray, root: Secret
+) -> Exact | None:
+    """The exact integers that will be measured, or None when the noisy ones are stored already.
+
+    Whatever can refuse a measurement refuses here, before the charge. Raises: InvalidInput, LedgerError, StoreError.
+    """
+
+    def tell(done: int, total: int) -> None:
+        context.progress("measure", f"{done} of {total} steps of the transforms")
+
+    part, known = charge.part, ledger.receipt(charge.release)
+    fresh = known is None or known.state == "aborted"
+    check_measured(context.store, known, charge.release)
+    if fresh and charge.cap.per != "total" and part is None and not charge.shared:
+        check_older_guard(context.store, ledger, root, charge, charge.period_key)
+    if not fresh and context.store.exists(measurement_name(charge.release)):
+        return None
+    if part is not None and part.start > 0:
+        check_past(context, ledger, planned, counts, part)
+    exact = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout, tell)
+    if part is None or not isinstance(planned.grid, FilterGrid):
+        return exact
+    assert isinstance(exact, np.ndarray)
+    return exact[part.start * planned.grid.series : part.stop * planned.grid.series]
+
+
+def drawn(
+    context: Context, planned: Plan, receipt: Receipt, key: Secret, counts: StoredArray, exact: Exact | None
+) -> StoredArray:
+    """The noisy integers, drawn and written, or as they were written before; checked, and safe from a power loss.
+
+    Raises: StoreError: nothing is committed then.
+    """
+    name = measurement_name(receipt.release)
+    if not context.store.exists(name):
+        assert exact is not None
+        kept = {} if receipt.part is None else {"private_counts": counts.name}
+        facts = {"grid": planned.grid.digest, **drawn_for(receipt), **kept}
+        if isinstance(planned.grid, AdaptiveGrid):
+            assert isinstance(exact, np.ndarray)
+            values = measured_by_dawa(exact, planned.spec.queries, planned.grid, planned.spec.budget.loss, key.reveal())
+            context.store.put(name, values, {"noise": "laplace", "scale": planned.noise.scale, **facts})
+        else:
+            draw(context.store, name, exact, key, planned.noise, facts)
+    if isinstance(exact, StoredArray):
+        context.store.delete(exact.name)
+    stored = context.store.open(name)
+    check_drawn_for(stored, receipt)
+    make_safe(context.store, stored, *([] if receipt.part is None else [counts]))
+    return stored
+
+
+def make_safe(store: Store, stored: StoredArray, *also: StoredArray) -> None:
+    """Until the commit erases the key, a damaged measurement can be drawn again, bit for bit; after it, a power loss must not take it.
+
+    Args:
+        also: what later releases need as it is now.
+    Raises: StoreError, nothing is committed then.
+    """
+    try:
+        store.check(stored)
+    except StoreError as error:
+        raise StoreError(
+            f"{error}. The release is not committed: delete {stored.name!r} from the store {store.location} and run again, "
+            "the same noise is drawn"
+        ) from None
+    try:
+        for array in (stored, *also):
+            store.sync(array.name)
+    except StoreError:
+        store.delete(stored.name)  # the system may now take for written what the disk refused: it is drawn again
+        raise

@@ -1,0 +1,172 @@
+"""What a release would do: strategy, grid, noise and predicted errors, from the spec alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from dpdist.domain import Layout
+from dpdist.engine import Engine
+from dpdist.errors import InvalidInput
+from dpdist.page import report
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.ledger import Budget
+from dpdist.privacy.noise import SCALE_LIMIT, Noise
+from dpdist.private import private_files
+from dpdist.release import certificate, memory
+from dpdist.release.context import Context
+from dpdist.release.count import distance_of
+from dpdist.release.reconstruct import (
+    JOINT_CELLS,
+)
+from dpdist.release.solved import FEWER, gram, strategy_of
+from dpdist.spec import ReleaseSpec
+from dpdist.strategies import (
+    Strategy,
+    laplace_bound,
+)
+from dpdist.strategies.base import Norm
+from dpdist.strategies.convolution import is_long
+from dpdist.strategies.dawa import AdaptiveGrid, adaptive_grid
+from dpdist.strategies.dense_grid import DenseGrid, grid_of
+from dpdist.strategies.filter_grid import LongGrid
+from dpdist.strategies.grid import TableGrid
+from dpdist.strategies.planner import (
+    DENSE_CELLS,
+    Candidate,
+    Effort,
+    best,
+    candidates,
+    considered,
+    planned_effort,
+)
+from dpdist.strategies.term_grid import TermGrid
+from dpdist.workloads import Workload, integer_basis
+
+AnyGrid: TypeAlias = DenseGrid | TermGrid | TableGrid | AdaptiveGrid | LongGrid
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a release would do, before any data or budget is touched.
+
+    Attributes:
+        strategy: the chosen one.
+        table: the mechanisms compared.
+        noise: what is added to the grid's integers.
+        loss: what the release will be charged.
+    """
+
+    spec: ReleaseSpec
+    strategy: Strategy
+    table: list[Candidate]
+    effort: Effort
+    grid: AnyGrid
+    noise: Noise
+    loss: Loss
+
+    def certificate(self, budget: Budget | None = None) -> dict[str, Any]:
+        """What is guaranteed, to whom, and at what cost: public facts only.
+
+        Args:
+            budget: what the data set had been charged when the release was, unless it is only planned.
+        """
+        spec, stream = self.spec, self.spec.stream
+        return {
+            "release": spec.release,
+            "period": spec.period.isoformat() if spec.period else None,
+            "dataset": spec.ledger.dataset,
+            "spec_digest": spec.digest,
+            "strategy_digest": self.grid.digest,
+            "privacy": certificate.privacy(spec, self.grid, self.noise, self.loss),
+            "mechanism": certificate.mechanism(spec, self.strategy, self.table, self.noise_multiplier),
+            "budget": None if budget is None else {"cap": str(budget.cap), "period": budget.period, "course": budget.course},
+            "queries": self.workload.shape[0],
+            "cells": self.workload.shape[1],
+            "stream": None if stream is None else {"name": stream.name, "steps": spec.steps, "of": spec.queries.shape[1]},
+            "post_processing": certificate.post_processing(spec),
+            "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
+            "versions": report.versions(),
+        }
+
+    def _repr_html_(self) -> str:
+        return report.notebook(self.certificate(), None)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Scale of the noise over the strategy's sensitivity to one record: what predicted errors are multiples of.
+
+        A person's several records, and neighbours that replace one, ask for more noise: they raise it.
+        """
+        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The queries that are published: those of a stream so far, else all."""
+        return self.spec.queries if self.spec.stream is None else self.spec.queries_of_steps(self.spec.steps)
+
+    @property
+    def layout(self) -> Layout:
+        """What has to be counted: tables for strategies over marginals, else every cell."""
+        shape = self.spec.attributes.shape
+        tables = self.grid.tables if isinstance(self.grid, TermGrid | TableGrid | LongGrid) else ()
+        return Layout(shape, () if any(len(table) == len(shape) for table in tables) else tables)
+
+
+@private_files()
+def plan(context: Context, spec: ReleaseSpec) -> Plan:
+    """Strategy, grid, noise scale and predicted errors; touches no record and no budget."""
+    workload = spec.queries
+    norm: Norm = "l1" if spec.budget.pure else "l2"
+    cells = workload.shape[1]
+    names = considered(spec.chosen, norm, workload, spec.limits.limits)
+    long = spec.attributes.sizes.long_steps
+    if is_long(workload) and not set(names) <= {"convolution", "square-root"}:
+        raise InvalidInput(
+            f"filters and formulas over more than {long:,} steps or cells are answered by mechanism 'convolution' or "
+            f"'square-root' with Gaussian noise, found {names[0]!r}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
+        )
+    needs = planned_effort(workload, names)
+    compared = [strategy_of(context, spec, name, norm) for name in names]
+    lower = laplace_bound(gram(context, workload)) if norm == "l1" and cells <= DENSE_CELLS else None
+    strategy = compared[0] if spec.objective == "worst" else best(compared)
+    grid = _grid(spec, strategy)
+    noise = grid.noise(spec.budget.loss)
+    if noise.scale > SCALE_LIMIT:
+        raise InvalidInput("the budget is so small that it asks for noise beyond 2^20 counts; raise it")
+    loss = grid.loss(spec.budget.loss, noise)
+    _check_fit(spec, strategy, grid)
+    planned = Plan(spec, strategy, candidates(compared, workload, lower), needs, grid, noise, loss)
+    memory.check(stage_memory(planned, context.engine), FEWER)
+    return planned
+
+
+def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
+    """What every stage of a planned release takes."""
+    return memory.memory_plan(planned.workload, planned.grid, planned.layout, planned.effort, engine)
+
+
+def _grid(spec: ReleaseSpec, strategy: Strategy) -> AnyGrid:
+    moved = distance_of(spec)
+    if strategy.name == "dawa":
+        return adaptive_grid(spec.queries, moved.neighbours, moved.records)
+    return grid_of(strategy, spec.queries, neighbours=moved.neighbours, most_records=moved.records)
+
+
+def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: AnyGrid) -> None:
+    """Post-processing that the strategy cannot have, told before anything is charged."""
+    options = spec.postprocess
+    if not (options.known or options.non_negative or options.consistent_with):
+        return
+    cells = spec.queries.shape[1]
+    joint = isinstance(grid, TermGrid) or bool(options.consistent_with)
+    if strategy.direct or not isinstance(grid, DenseGrid | TermGrid) or (joint and cells > JOINT_CELLS):
+        beyond = f" over more than {JOINT_CELLS:,} cells" if joint and cells > JOINT_CELLS else ""
+        raise InvalidInput(
+            f"'known', 'non_negative' and 'consistent_with' need one estimate of the cells, which mechanism {strategy.name!r} "
+            f"does not make{beyond}; set 'mechanism: coa' or 'identity'"
+        )
+    basis = integer_basis(spec.queries)
+    for block in spec.known:
+        basis.coordinates_of(block)

@@ -1,0 +1,138 @@
+"""A release from its spec to its files, in the order of the README's six steps: the one place where this order is written.
+
+Law 1, no noise without a receipt, is ``measure`` below: reserve budget, derive the key, draw, write, commit. Every stage takes
+references to stored arrays and returns some; each can be run again at any time and writes the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from dpdist import leases
+from dpdist.documents import Documents
+from dpdist.page import report
+from dpdist.privacy import keys
+from dpdist.privacy.ledger import Budget
+from dpdist.private import private_files
+from dpdist.records.counting import CountSummary
+from dpdist.release.answers import Answers, answer
+from dpdist.release.charge import charge_of
+from dpdist.release.companions import companions
+from dpdist.release.context import Context, book
+from dpdist.release.count import count
+from dpdist.release.ledger_and_store import committed_measurement, mark
+from dpdist.release.measure import checked_integers, drawn
+from dpdist.release.plan import Plan, plan
+from dpdist.release.publish import publish
+from dpdist.release.refusals import refused_by
+from dpdist.release.streams import as_begun
+from dpdist.spec import ReleaseSpec
+from dpdist.store import StoredArray
+
+_T = TypeVar("_T")
+
+
+class StepRunner(Protocol):
+    """Runs one named stage: the flow makes it a Prefect task, plain calls leave it alone."""
+
+    def __call__(self, name: str, work: Callable[[], _T]) -> _T:
+        """work(), watched and recorded under the name."""
+
+
+def plainly(name: str, work: Callable[[], _T]) -> _T:
+    """The step runner that adds nothing."""
+    del name
+    return work()
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published release.
+
+    Attributes:
+        folder: where its files are: a folder, or an object store URL.
+        charged: whether this run charged the budget (False: it had been charged before).
+        tally: how reading the records went: for the operator's eyes only.
+        budget: the data set's, with the charges up to this release.
+    """
+
+    spec: ReleaseSpec
+    plan: Plan
+    columns: Answers
+    folder: Path | str
+    charged: bool
+    tally: CountSummary
+    budget: Budget
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """What is guaranteed, to whom, and at what cost."""
+        return self.plan.certificate(self.budget)
+
+    @cached_property
+    def answers(self) -> report.Table:
+        """The published answers, as Arrow, pandas, Polars or xarray. Raises: StoreError when a file was altered."""
+        with report.local_copy(self.folder) as folder:
+            return report.Table(report.load(folder)[0], self.plan.workload)
+
+    def _repr_html_(self) -> str:
+        return report.notebook(self.certificate, self.answers.arrow)
+
+
+def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) -> Release:
+    """Publish a release.
+
+    Running it again after it has finished, or after it was killed anywhere, publishes the same bytes for one charge.
+
+    Raises: DpdistError of any kind; whatever can refuse refuses before the charge.
+    """
+    keys.load(context.home)  # no key, no release
+    with private_files():
+        context.store.sweep()
+        leases.sweep(Documents(context.home / "scratch"), None)
+        planned = step("plan", lambda: plan(context, spec))
+        if spec.stream is not None:
+            planned = as_begun(context, planned)
+        for refusal in refused_by(context, planned):
+            raise refusal
+        others = companions(context, spec)
+        counts, tally = step("count", lambda: count(context, spec, planned.layout))
+        measured, charged = step("measure", lambda: measure(context, planned, counts))
+        answers = step("answer", lambda: answer(context, planned, measured, others))
+        with book(context) as ledger:
+            budget = ledger.budget_after(spec.release)  # with the charges up to this one: the same whenever it is asked for
+    measurements = {spec.release: measured.digest, **{other.spec.release: stored.digest for other, stored in others}}
+    folder = step("publish", lambda: publish(context, planned, answers, budget, measurements))
+    return Release(spec, planned, answers, folder, charged, tally, budget)
+
+
+def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[StoredArray, bool]:
+    """The noisy measurement: reserve, draw, write, commit (law 1). Returns it, and whether this call charged the budget.
+
+    Raises: BudgetExceeded, ReleaseConflict, KeyUnavailable: before anything is drawn.
+    """
+    root = keys.load(context.home)
+    with book(context) as ledger:
+        charge = charge_of(ledger, planned, root, counts)
+        exact = checked_integers(context, ledger, planned, charge, counts, root)
+        reserved = ledger.reserve(charge)
+        receipt = ledger.begin_drawing(charge.release, reserved.attempt, reserved.binding)
+        if receipt.state == "committed":
+            return committed_measurement(context.store, receipt), reserved.charged
+        mark(context.store, ledger)
+        assert receipt.salt is not None
+        key = keys.release_key(
+            root,
+            salt=receipt.salt,
+            release=charge.release,
+            spec_digest=charge.spec_digest,
+            histogram_digest=counts.content_digest,
+        )
+        stored = drawn(context, planned, receipt, key, counts, exact)
+        ledger.commit(charge.release, receipt.attempt, receipt.binding, stored.digest)
+        mark(context.store, ledger)
+    return stored, reserved.charged

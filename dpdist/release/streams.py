@@ -1,0 +1,124 @@
+"""Streams: releases of one growing series, each of which measures the steps since the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dpdist.errors import InvalidInput
+from dpdist.identities import digest_of
+from dpdist.operators import Matrix
+from dpdist.privacy.ledger import Ledger, Part, Receipt
+from dpdist.release import earlier_identities
+from dpdist.release.context import Context, book
+from dpdist.release.ledger_and_store import (
+    committed_measurement,
+)
+from dpdist.release.plan import Plan
+from dpdist.store import StoredArray
+from dpdist.strategies.filter_grid import FilterGrid
+from dpdist.workloads import Workload
+
+
+def as_begun(context: Context, planned: Plan) -> Plan:
+    """The plan with the noise and the loss of the stream's first release: what epsilon and delta buy is computed once.
+
+    Raises: InvalidInput when the budget asks for other noise.
+    """
+    spec = planned.spec
+    assert spec.stream is not None
+    with book(context) as ledger:
+        receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
+    if not receipts or receipts[0].state != "committed":
+        return planned
+    scale = int(committed_measurement(context.store, receipts[0]).facts["scale"])
+    if abs(scale / planned.noise.scale - 1.0) > DRIFT:
+        return planned  # another budget: the ledger refuses it, and says why
+    return replace(planned, noise=replace(planned.noise, scale=scale), loss=receipts[0].own or receipts[0].loss)
+
+
+DRIFT = 1e-6
+"""By how much the noise that a budget buys may differ between versions of the solvers."""
+
+
+def next_part(ledger: Ledger, planned: Plan) -> Part:
+    """The steps that a release of a stream measures: its own if it was charged before, else those since the last release.
+
+    Raises: InvalidInput when there are none.
+    """
+    spec = planned.spec
+    assert spec.stream is not None
+    known = ledger.stream(spec.ledger.dataset, spec.stream.name)
+    own = next(
+        (receipt.part.start for receipt in known if receipt.release == spec.release and receipt.part is not None), None
+    )
+    last = known[-1] if known else None
+    start = own if own is not None else last.part.stop if last is not None and last.part is not None else 0
+    if spec.steps <= start:
+        assert last is not None
+        raise InvalidInput(
+            f"the first {start} steps of stream {spec.stream.name!r} were already released, last by {last.release!r}; set 'through' to "
+            "a later step"
+        )
+    return Part(spec.stream.name, stream_digest(planned, known), start, spec.steps)
+
+
+def stream_digest(planned: Plan, known: Sequence[Receipt]) -> str:
+    """What all releases of a stream have in common; a stream that version 0.1.0 began goes on under the digest that it has."""
+    spec = planned.spec
+    assert spec.stream is not None
+    first = earlier_identities.stream(spec, planned.grid.digest, planned.noise)
+    if any(receipt.part is not None and receipt.part.digest == first for receipt in known):
+        return first
+    facts = {
+        "stream": spec.stream.name,
+        "domain": list(spec.domain.items()),
+        "person": spec.records.person,
+        "queries": spec.queries.fingerprint,
+        "budget": spec.budget,
+        "grid": planned.grid.digest,
+        "noise": planned.noise,
+    }
+    return digest_of("stream", facts)
+
+
+def check_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredArray, part: Part) -> None:
+    """A stream's guarantee is for records that stay where they are: counts of released steps must be those that were measured.
+
+    Raises: InvalidInput when they are not.
+    """
+    grid = planned.grid
+    assert isinstance(grid, FilterGrid)
+    receipts = ledger.stream(planned.spec.ledger.dataset, part.stream)
+    before = next(receipt for receipt in receipts if receipt.part is not None and receipt.part.stop == part.start)
+    if before.state != "committed":
+        return  # the ledger refuses to go on, and says why
+    facts = committed_measurement(context.store, before).facts
+    known = context.store.open(facts["private_counts"])
+    tables = [planned.layout.table(context.store.read(stored), grid.axes) for stored in (known, counts)]
+    released = [np.take(table.reshape(grid.shape), range(part.start), axis=grid.place) for table in tables]
+    if (released[0] != released[1]).any():
+        raise InvalidInput(
+            f"the records of steps that stream {part.stream!r} has released were changed since {before.release!r}; its past is final: "
+            "give the records as they were, or publish the correction as another release"
+        )
+
+
+def steps_so_far(context: Context, planned: Plan, measured: StoredArray) -> tuple[Workload, FilterGrid, Matrix]:
+    """The queries, the grid and the measurement of a stream's steps so far, from all its releases."""
+    spec, grid = planned.spec, planned.grid
+    assert spec.stream is not None
+    assert isinstance(grid, FilterGrid)
+    with book(context) as ledger:
+        receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
+    parts = []
+    for receipt in receipts:
+        stored = committed_measurement(context.store, receipt)
+        parts.append(context.store.read(stored))
+        if stored.digest == measured.digest:
+            break
+    shape = tuple(spec.steps if i == grid.place else size for i, size in enumerate(grid.shape))
+    begun = replace(grid, coefficients=grid.coefficients[: spec.steps], shape=shape)
+    return planned.workload, begun, np.concatenate(parts)
