@@ -21,8 +21,8 @@ from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
 from dpdist.private import private_folder
 from dpdist.state import OUTPUT, published_at, state_folder, store_of
 from flows import children, ledger_commands, settings
-from flows.entry import guarded
 from flows.periods import Every, periods
+from flows.signals import guarded
 from flows.terminal import (
     effort_text,
     err,

@@ -30,7 +30,7 @@ sys.stdin.read()
 """
 COMMAND = """
 import time
-from flows.entry import guarded
+from flows.signals import guarded
 guarded(lambda: (print("started", flush=True), time.sleep(600)))
 """
 
@@ -70,7 +70,7 @@ def test_a_signal_says_how_to_go_on(number: signal.Signals, code: int, word: str
 
 
 def test_an_interrupt_that_the_command_line_turned_into_an_exit_code_says_it_too() -> None:
-    program = "import sys\nfrom flows.entry import guarded\nguarded(lambda: sys.exit(130))"
+    program = "import sys\nfrom flows.signals import guarded\nguarded(lambda: sys.exit(130))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert "run the same command again" in done.stderr

@@ -1,0 +1,39 @@
+"""Ends of commands: a signal ends them in one line that says how to go on. Imports nothing that takes long."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+GO_ON = "run the same command again to go on where it stopped"
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+def guarded(run: Callable[[], None]) -> None:
+    """Run a command; a signal ends it in one line."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        run()
+    except Terminated:
+        _end("terminated", 128 + signal.SIGTERM)
+    except KeyboardInterrupt:
+        _end("interrupted", 128 + signal.SIGINT)
+    except SystemExit as ended:
+        if ended.code == 128 + signal.SIGINT:
+            _end("interrupted", 128 + signal.SIGINT)
+        raise
+
+
+def _terminated(number: int, frame: Any) -> None:
+    del number, frame
+    raise Terminated
+
+
+def _end(what: str, code: int) -> None:
+    sys.stderr.write(f"{what}; {GO_ON}\n")
+    sys.exit(code)

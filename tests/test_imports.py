@@ -1,0 +1,91 @@
+"""The import contract fails when somebody breaks it: faults are planted in a copy of the tree, and lint-imports must name each."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+LAYERS = {contract["containers"][0]: contract["layers"] for contract in CONTRACTS if contract["type"] == "layers"}
+MATHEMATICS = next(contract for contract in CONTRACTS if contract["name"].startswith("mathematics"))
+TRIED = ("zarr", "distributed", "dpdist.store", "dpdist.engine")
+ROOMS = tuple(
+    name for name in ("strategies", "mechanisms", "arrays", "workloads", "operators") if (ROOT / "dpdist" / name).is_dir()
+)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of everything that the contract is about."""
+    for package in ("dpdist", "flows"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def lint(tree: Path) -> tuple[int, str]:
+    """Exit code and text of lint-imports in a tree."""
+    program = (
+        "import sys; sys.path.insert(0, '.'); from importlinter.cli import lint_imports_command; lint_imports_command()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--no-cache"], cwd=tree, capture_output=True, text=True, check=False
+    )
+    assert "Contracts:" in done.stdout or "Could not" in done.stdout, done.stdout + done.stderr
+    return done.returncode, done.stdout
+
+
+def modules(tree: Path, room: str) -> list[str]:
+    """The modules of a package of the library."""
+    return sorted(path.stem for path in (tree / "dpdist" / room).glob("*.py") if path.stem != "__init__")
+
+
+def test_the_tree_as_it_is(tree: Path) -> None:
+    code, text = lint(tree)
+    assert code == 0, text
+
+
+@pytest.mark.parametrize("imported", TRIED)
+def test_no_mathematics_may_import_it(tree: Path, imported: str) -> None:
+    """In a module of every room: at its head, or hidden inside a function."""
+    planted = {room: modules(tree, room)[0] for room in ROOMS}
+    for number, (room, module) in enumerate(planted.items()):
+        with (tree / "dpdist" / room / f"{module}.py").open("a") as file:
+            file.write(f"\nimport {imported}\n" if number % 2 else f"\ndef hidden():\n    import {imported}\n")
+    code, text = lint(tree)
+    assert code == 1
+    for room, module in planted.items():
+        assert re.search(rf"dpdist\.{room}\.{module} -> {re.escape(imported)} \(l\.", text), (room, text)
+
+
+def test_every_room_of_mathematics_is_covered() -> None:
+    """A package of mathematics that is added later is held to the same."""
+    assert {f"dpdist.{room}" for room in ROOMS} <= set(MATHEMATICS["source_modules"])
+    assert set(TRIED) <= set(MATHEMATICS["forbidden_modules"])
+
+
+@pytest.mark.parametrize("package", sorted(LAYERS))
+def test_a_module_without_a_layer_is_refused(tree: Path, package: str) -> None:
+    (tree / package.replace(".", "/") / "added.py").write_text('"""Nobody said where this belongs."""\n')
+    code, text = lint(tree)
+    assert code == 1
+    assert f"- {package}.added" in text
+
+
+@pytest.mark.parametrize("package", sorted(LAYERS))
+def test_an_upward_import_is_refused(tree: Path, package: str) -> None:
+    """From the lowest layer to the highest."""
+    highest, lowest = (re.split(r"[ |():]+", LAYERS[package][end].strip("()"))[0] for end in (0, -1))
+    below = tree / package.replace(".", "/") / lowest
+    with (below / "__init__.py" if below.is_dir() else below.with_suffix(".py")).open("a") as file:
+        file.write(f"\ndef hidden():\n    import {package}.{highest}\n")
+    code, text = lint(tree)
+    assert code == 1
+    assert f"{package}.{lowest} -> {package}.{highest}" in text
