@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -121,13 +121,13 @@ class Documents:
             ) from None
         return True
 
-    def delete(self, name: str, *, first: str = "") -> None:
+    def delete(self, name: str, *, first: Sequence[str] = ()) -> None:
         """Remove a document, or everything below a folder: what is named ``first`` before all else."""
         if self.is_local:
             _remove(Path(self.location, name), first)
             return
         paths = [name] if self.has_document(name) else [path for path, _, _ in self.listed(name)]
-        for path in sorted(paths, key=lambda p: p.rpartition("/")[2] != first):
+        for path in sorted(paths, key=lambda p: p.rpartition("/")[2] not in first):
             with suppress(FileNotFoundError):
                 obstore.delete(self._objects, path)
 
@@ -231,15 +231,14 @@ def _rename_once(draft: Path, path: Path) -> None:
         draft.rename(path)
 
 
-def _remove(path: Path, first: str) -> None:
+def _remove(path: Path, first: Sequence[str]) -> None:
     """Remove a file or a folder. A straggling writer may keep a folder alive: the sweep removes it later."""
     try:
         if not path.is_dir():
             path.unlink(missing_ok=True)
             return
-        if first:
-            for each in path.rglob(first):
-                each.unlink(missing_ok=True)
+        for each in [found for name in first for found in path.rglob(name)]:
+            each.unlink(missing_ok=True)
         shutil.rmtree(path)
     except FileNotFoundError:
         pass

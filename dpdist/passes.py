@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import OutOfMemory
+from dpdist.leases import RECORD
 from dpdist.sizes import SIZES
 from dpdist.store import ArrayPlan, Store, StoredArray
 
@@ -235,7 +236,7 @@ def _write_tiles(
     task: tuple[str, int, int, int],
 ) -> Tiles:
     name, number, start, stop = task
-    record = f"{name}/whole.json"
+    record = f"{name}/{RECORD}"
     if store.has_document(record):
         kept = store.read_document(record)
         return Tiles(name, kept["lines"], tuple(kept["rest"]), kept["dtype"], tuple(kept["digests"]))

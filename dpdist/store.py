@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from dpdist import leases
 from dpdist.documents import AGAIN, Documents, reached, reason, seal
 from dpdist.errors import StoreError
-from dpdist.leases import RECORD, Lease
+from dpdist.leases import EARLIER_RECORD, RECORD, Lease, record_of
 from dpdist.sizes import SIZES, Sizes
 from dpdist.threads import in_order
 
@@ -193,7 +193,8 @@ class Store(Documents):
             raise StoreError(f"array {plan.name!r} has {plan.shards} shards, digests of {len(shard_digests)} were given")
         stored = StoredArray(plan, tuple(shard_digests), json.loads(json.dumps(facts or {})))
         record = {**asdict(plan), "shard_digests": stored.shard_digests, "facts": stored.facts}
-        if not self.create_document(f"{plan.name}/{RECORD}", record):
+        place = record_of(self, plan.name)
+        if place.endswith(EARLIER_RECORD) or not self.create_document(place, record):
             winner = self.open(plan.name)
             if winner.plan.attempt != plan.attempt:
                 self.delete(f"{plan.name}/{plan.attempt}")
@@ -208,7 +209,7 @@ class Store(Documents):
     def _confirm(self, plan: ArrayPlan) -> None:
         """Nobody swept the blocks before the record was there; nobody does after. Raises: StoreError when somebody did."""
         if not leases.held(self, plan.attempt.partition("-")[0]):
-            self.delete(plan.name, first=RECORD)
+            self.delete(plan.name)
             raise StoreError(
                 f"array {plan.name!r}: another run took this one for dead, since it stood still for {leases.STRETCH_SECONDS:g} seconds, "
                 "and deleted what it was writing; run again"
@@ -243,11 +244,12 @@ class Store(Documents):
 
     def exists(self, name: str) -> bool:
         """Whether the array is whole."""
-        return self.has_document(f"{name}/{RECORD}")
+        return self.has_document(f"{name}/{RECORD}") or self.has_document(f"{name}/{EARLIER_RECORD}")
 
     def open(self, name: str) -> StoredArray:
         """The reference to a whole array. Raises: StoreError when it is missing, half-written or its record altered."""
-        record, digest = self.read_with_digest(f"{name}/{RECORD}")
+        place = record_of(self, name)
+        record, digest = self.read_with_digest(place)
         sealed = digest == seal(record)
         try:
             facts, digests = record.pop("facts"), tuple(record.pop("shard_digests"))
@@ -258,7 +260,7 @@ class Store(Documents):
             raise StoreError(f"array {name!r}: its record was altered; {_REMEDY}")
         stored = StoredArray(plan, digests, facts, earlier=not sealed)
         if stored.earlier and digest != stored.content_digest:
-            raise self.altered(f"{name}/{RECORD}")
+            raise self.altered(place)
         return stored
 
     def read_shard(self, stored: StoredArray, shard: int) -> Array:
@@ -325,7 +327,7 @@ class Store(Documents):
         for shard in range(stored.plan.shards):
             yield stored.plan.bounds(shard)[0], self.read_shard(stored, shard)
 
-    def delete(self, name: str, *, first: str = RECORD) -> None:
+    def delete(self, name: str, *, first: Sequence[str] = (RECORD, EARLIER_RECORD)) -> None:
         """Remove a document, or everything below a folder: the records of arrays first."""
         super().delete(name, first=first)
 

@@ -89,7 +89,7 @@ def test_periods_through_the_flows(home: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=home.parent, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     counted, predicted, first, early, again, older, missing, table = json.loads(done.stdout.splitlines()[-1])
-    assert (home / "store" / counted / "whole.json").exists()
+    assert (home / "store" / counted / "manifest.json").exists()
     assert predicted == "small-2026-11-16"
     assert [Path(folder).name for folder in first] == ["small-2026-11-09", "small-2026-11-16"]
     assert [Path(folder).name for folder in early] == ["small-2026-10-26"]  # the week before has no records: skipped

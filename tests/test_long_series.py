@@ -155,8 +155,8 @@ def test_strategy_measurement_and_answers_are_those_in_memory(
     assert strategy.workload_cost == pytest.approx(
         series * steps * float((weights * strategy.long.deviations) @ (weights * strategy.long.deviations))
     )
-    assert not list((tmp_path / "scratch").rglob("whole.json")) or {
-        p.parent.name for p in (tmp_path / "scratch").rglob("whole.json")
+    assert not list((tmp_path / "scratch").rglob("manifest.json")) or {
+        p.parent.name for p in (tmp_path / "scratch").rglob("manifest.json")
     } == {Path(exact.name).name}
 
 

@@ -203,7 +203,7 @@ def told_of_records(content: bytes, home: Path, records: Path) -> list[str]:
     texts = [PERSON, hashlib.sha256(PERSON.encode()).hexdigest(), *(str(n) for n in numbers), *(f"{n:,}" for n in numbers)]
     files = [f for f in records.iterdir() if f.suffix in (".parquet", ".csv")]
     texts += [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
-    for whole in (home / "store" / "histograms").rglob("whole.json"):
+    for whole in (home / "store" / "histograms").rglob("manifest.json"):
         found = json.loads(whole.read_text())
         texts += [found["digest"], *found["shard_digests"]]
     return [text for text in texts if text.encode() in content]

@@ -125,7 +125,7 @@ def test_damaged_blocks_are_found(store: Store, damage: str) -> None:
 def test_altered_records_are_found(store: Store) -> None:
     folder_only(store)
     store.put("a", np.arange(5))
-    path = Path(store.location, "a", "whole.json")
+    path = Path(store.location, "a", "manifest.json")
     path.write_text(path.read_text().replace('"shard_rows": 5', '"shard_rows": 4'))
     with pytest.raises(StoreError, match="altered"):
         store.open("a")
@@ -162,7 +162,7 @@ def test_any_altered_bit_of_a_record_is_found(store: Store) -> None:
     """A bit of every byte of a record, in turn: it is a StoreError or the very array (white space says nothing)."""
     folder_only(store)
     stored = store.put("a", np.arange(5), {"scale": 3})
-    path = Path(store.location, "a", "whole.json")
+    path = Path(store.location, "a", "manifest.json")
     whole = path.read_bytes()
     found = 0
     for place in range(len(whole)):
@@ -178,6 +178,51 @@ def test_any_altered_bit_of_a_record_is_found(store: Store) -> None:
         path.write_bytes(content)
         with pytest.raises(StoreError):
             store.open("a")
+
+
+def as_version_0_1_0_wrote(store: Store, name: str) -> Path:
+    """Give an array the record that version 0.1.0 would have written; returns its path."""
+    written, path = Path(store.location, name, "manifest.json"), Path(store.location, name, "whole.json")
+    record = {k: v for k, v in json.loads(written.read_text()).items() if k != "compressed"}
+    path.write_text(json.dumps({**record, "digest": store.open(name).content_digest}, sort_keys=True, indent=1))
+    written.unlink()
+    return path
+
+
+def test_a_record_under_its_earlier_name_is_the_record(store: Store) -> None:
+    """What 0.1.0 stored is found, wins against what is stored later, and goes when it is deleted."""
+    folder_only(store)
+    store.put("a", np.arange(5))
+    earlier = as_version_0_1_0_wrote(store, "a")
+    assert store.exists("a")
+    assert store.put("a", np.arange(5)).earlier
+    assert store.put_if_absent("a", np.arange(6)).plan.shape == (5,)
+    with pytest.raises(StoreError, match="already whole with other content"):
+        store.put("a", np.arange(6))
+    late = store.plan("a", (5,), np.int64)
+    store.begin(late)
+    assert store.finish(late, [store.write_shard(late, 0, np.arange(5))]).earlier
+    assert not earlier.with_name("manifest.json").exists()
+    store.delete("a")
+    assert not store.exists("a")
+
+
+def test_two_records_of_one_array_are_refused(store: Store) -> None:
+    """Version 0.1.0 knows no later name: running beside a later version it writes a second record, of other blocks perhaps."""
+    folder_only(store)
+    store.put("a", np.arange(5))
+    sealed = Path(store.location, "a", "manifest.json").read_bytes()
+    earlier = as_version_0_1_0_wrote(store, "a")
+    earlier.with_name("manifest.json").write_bytes(sealed)
+    for use in (
+        store.open,
+        lambda name: store.put(name, np.arange(5)),
+        lambda name: store.put_if_absent(name, np.arange(5)),
+    ):
+        with pytest.raises(StoreError, match=r"a record of version 0.1.0 and one of a later version; run one version only"):
+            use("a")
+    store.delete("a")
+    assert not store.exists("a")
 
 
 def test_records_of_the_version_without_seals_are_refused_in_one_line(store: Store) -> None:
@@ -196,9 +241,8 @@ def test_an_array_of_version_0_1_0_keeps_its_digest(store: Store) -> None:
     """Releases that it charged are bound to that digest: they are finished, and their measurements read."""
     folder_only(store)
     stored = store.put("a", np.arange(5), {"scale": 3})
-    path = Path(store.location, "a", "whole.json")
-    record = {k: v for k, v in json.loads(path.read_text()).items() if k != "compressed"}
-    path.write_text(json.dumps({**record, "digest": stored.content_digest}, sort_keys=True, indent=1))
+    path = as_version_0_1_0_wrote(store, "a")
+    record = {k: v for k, v in json.loads(path.read_text()).items() if k != "digest"}
     earlier = store.open("a")
     assert earlier.digest == stored.content_digest
     np.testing.assert_array_equal(store.read(earlier), np.arange(5))

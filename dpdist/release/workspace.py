@@ -16,6 +16,7 @@ from dpdist.arrays.vector import Held, Vector, batches
 from dpdist.arrays.workspace import InMemory, OnDone, Workspace
 from dpdist.engine import Engine
 from dpdist.errors import StoreError
+from dpdist.leases import RECORD
 from dpdist.operators import Matrix
 from dpdist.store import ArrayPlan, Store, StoredArray
 
@@ -237,7 +238,7 @@ def _write_tiles(
     task: tuple[str, int, int, int],
 ) -> Tiles:
     name, number, start, stop = task
-    record = f"{name}/whole.json"
+    record = f"{name}/{RECORD}"
     if store.has_document(record):
         kept = store.read_document(record)
         return Tiles(name, kept["lines"], tuple(kept["rest"]), kept["dtype"], tuple(kept["digests"]))

@@ -37,7 +37,7 @@ def stored(folder: Path, memory: int = 2**30, **sizes: int) -> StoreWorkspace:
 
 def left_over(folder: Path) -> set[str]:
     """The arrays and tiles that are still in the store's scratch."""
-    return {path.parent.name for path in Path(folder, "scratch").rglob("whole.json")}
+    return {path.parent.name for path in Path(folder, "scratch").rglob("manifest.json")}
 
 
 def first(start: int, slab: np.ndarray) -> np.ndarray:

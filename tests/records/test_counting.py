@@ -72,7 +72,7 @@ def test_every_form_gives_the_same_counts(tmp_path: Path, form: str) -> None:
     counts, tally = counted(tmp_path, location)
     np.testing.assert_array_equal(counts, truth(table))
     assert tally == CountSummary(read=3000)
-    assert not list((tmp_path / "store").rglob("*part*/whole.json"))
+    assert not list((tmp_path / "store").rglob("*part*/manifest.json"))
 
 
 def test_csv_without_header(tmp_path: Path) -> None:
