@@ -46,7 +46,7 @@ from dpdist.release.context import Context, silent
 from dpdist.release.gram import stored_gram
 from dpdist.release.story import Release
 from dpdist.spec import ReleaseSpec, load
-from dpdist.store import _CODEC, Store, zarr_rows
+from dpdist.store import Store, codec, zarr_rows
 from dpdist.workloads.basis import column_codes
 
 _T = TypeVar("_T")
@@ -199,7 +199,7 @@ def cells(options: argparse.Namespace, folder: Path) -> list[str]:
     lines, done = released(load(content), folder, options)
     stored = Store(folder / "home" / "store").open("measurements/cells")
     store, target = Store(folder / "home" / "store"), folder / "plain.zarr"
-    plain, same = (_plain_write(store, stored.name, target, codec) for codec in ("auto", _CODEC))
+    plain, same = (_plain_write(store, stored.name, target, kind) for kind in ("auto", codec()))
     took = float(next(line for line in lines if line.startswith("| measure")).split("|")[2])
     answers = zarr.open_group(str(Path(done.folder) / "answers.zarr"), mode="r")
     errors = float(np.asarray(answers["standard_error"][:1])[0])
@@ -219,11 +219,11 @@ def cells(options: argparse.Namespace, folder: Path) -> list[str]:
     ]
 
 
-def _plain_write(store: Store, name: str, target: Path, codec: Any) -> float:
+def _plain_write(store: Store, name: str, target: Path, compressors: Any) -> float:
     """Seconds of writing the values of a stored array in its chunks; reading them is not counted."""
     stored = store.open(name)
     plan = stored.plan
-    array = zarr.create_array(target, shape=plan.shape, dtype=plan.dtype, chunks=(plan.shard_rows,), compressors=codec)
+    array = zarr.create_array(target, shape=plan.shape, dtype=plan.dtype, chunks=(plan.shard_rows,), compressors=compressors)
     seconds = 0.0
     for shard in range(0, plan.shards, 2):
         start, stop = plan.bounds(shard)[0], plan.bounds(min(shard + 1, plan.shards - 1))[1]

@@ -15,7 +15,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,6 @@ import obstore
 import obstore.exceptions
 import obstore.store
 import scipy
-import zarr
-import zarr.codecs
-import zarr.storage
 from numpy.typing import NDArray
 
 from dpdist import leases
@@ -40,7 +37,14 @@ Array = NDArray[Any]
 _REMEDY = "restore it from a backup or, unless it is the measurement of a committed release, delete the array and run again"
 MOST_CODED = 2**31 - 2**20
 """Bytes that the codec takes at once."""
-_CODEC = zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")  # noise at three times zstd's rate, a tenth larger
+
+
+@cache
+def codec() -> Any:
+    """How blocks are compressed: noise at three times zstd's rate, a tenth larger."""
+    import zarr.codecs
+
+    return zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,8 @@ class Store(Documents):
 
     def begin(self, plan: ArrayPlan) -> None:
         """Make room for an array, in a folder of its own: whether it becomes the array is decided by ``finish``."""
+        import zarr
+
         shard_bytes = np.dtype(plan.dtype).itemsize * plan.shard_rows * int(np.prod(plan.shape[1:], dtype=np.int64))
         if not _is_scratch(plan):
             leases.mark(self, plan.attempt, plan.name)
@@ -160,7 +166,7 @@ class Store(Documents):
                 shape=plan.shape,
                 dtype=plan.dtype,
                 chunks=(plan.shard_rows, *plan.shape[1:]),
-                compressors=_CODEC if plan.compressed and shard_bytes < MOST_CODED else None,
+                compressors=codec() if plan.compressed and shard_bytes < MOST_CODED else None,
                 fill_value=0,
             )
         except (OSError, obstore.exceptions.BaseError) as error:
@@ -171,6 +177,8 @@ class Store(Documents):
 
         Raises: StoreError when the block is not exactly the shard: partial writes lose data silently in Zarr.
         """
+        import zarr
+
         start, stop = plan.bounds(shard)
         expected = (stop - start, *plan.shape[1:])
         if not 0 <= shard < plan.shards or block.shape != expected or np.dtype(block.dtype).str != plan.dtype:
@@ -265,6 +273,8 @@ class Store(Documents):
 
     def read_shard(self, stored: StoredArray, shard: int) -> Array:
         """One shard, checked against its digest."""
+        import zarr
+
         start, stop = stored.plan.bounds(shard)
         try:
             block: Array = np.ascontiguousarray(zarr.open_array(self._zarr(stored.plan), mode="r")[start:stop])
@@ -459,12 +469,14 @@ def export(
         rows: the values of some rows of all columns; called for whole chunks, a few at once.
         chunk_rows: rows of a chunk; each is written by one writer.
     """
+    import zarr
+
     group = zarr.create_group(zarr.storage.LocalStore(folder), attributes=facts)
     size = max(sizes.values())
     step = min(chunk_rows, size)
     for name, length in sizes.items():
-        codec = zarr.codecs.ZstdCodec(level=3 if size <= chunk_rows else 1)
-        group.create_array(name, shape=(length,), chunks=(step,), dtype="float64", compressors=codec)
+        compressed = zarr.codecs.ZstdCodec(level=3 if size <= chunk_rows else 1)
+        group.create_array(name, shape=(length,), chunks=(step,), dtype="float64", compressors=compressed)
 
     def write(start: int) -> None:
         stop = min(size, start + step)
@@ -498,6 +510,8 @@ class ZarrRows:
 
     @cached_property
     def _opened(self) -> Any:
+        import zarr
+
         return zarr.open(_zarr_at(self.location), mode="r")
 
     def __reduce__(self) -> tuple[type[ZarrRows], tuple[str, tuple[int, int], bool]]:
@@ -506,6 +520,8 @@ class ZarrRows:
 
 def zarr_rows(location: str) -> ZarrRows:
     """The rows of a matrix in Zarr. Raises: StoreError when there is none."""
+    import zarr
+
     wanted = "a Zarr array (queries, cells), or a group with indptr, indices, data and the attribute shape"
     try:
         found = zarr.open(_zarr_at(location), mode="r")
@@ -523,6 +539,8 @@ def zarr_rows(location: str) -> ZarrRows:
 
 def _zarr_at(location: str) -> Any:
     """A Zarr store at a folder or a URL."""
+    import zarr
+
     if "://" in location:
         return zarr.storage.ObjectStore(obstore.store.from_url(location))
     return zarr.storage.LocalStore(Path(location))

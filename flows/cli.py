@@ -24,6 +24,7 @@ from flows import children, ledger_commands, settings
 from flows.periods import Every, periods
 from flows.signals import guarded
 from flows.terminal import (
+    Progress,
     effort_text,
     err,
     loss_text,
@@ -38,6 +39,7 @@ from flows.terminal import (
 
 if TYPE_CHECKING:
     from dpdist.privacy.accounting import Loss
+    from dpdist.release.story import Release
     from dpdist.spec import ReleaseSpec
     from dpdist.strategies.base import Norm
 
@@ -48,21 +50,41 @@ app.add_typer(ledger_commands.app, name="ledger")
 
 SpecPath = Annotated[Path, typer.Argument(help="release spec, YAML")]
 EngineAddress = Annotated[
-    str | None, typer.Option("--engine", help="tls://host:port of a Dask scheduler; default: this machine")
+    str | None,
+    typer.Option(
+        "--engine",
+        help="tls://host:port of a Dask scheduler, or inline: this process alone; default: this process for a small release, "
+        "else a process a core",
+    ),
 ]
 Period = Annotated[
     datetime.datetime | None, typer.Option(formats=["%Y-%m-%d"], help="the day that stands for {period} in the spec")
 ]
 Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="print nothing but errors, and what --json asks for")]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        out.print(f"dpdist {version('dpdist')}")
+        raise typer.Exit
 
 
 @app.callback()
-def common(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks and Prefect's log")] = False) -> None:
+def common(
+    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks and Prefect's log")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version and exit", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """Publish differentially private aggregates.
 
     Exit codes: 0 done, 1 refused or failed (one clear line; --debug shows the traceback), 2 wrong usage, 130 interrupted,
     143 terminated.
     """
+    del version
     home = state_folder()
     private_folder(home)
     settings.configure(home, debug=debug)
@@ -71,7 +93,13 @@ def common(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks 
 
 
 @app.command()
-def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = None, as_json: Json = False) -> None:
+def plan(
+    spec: SpecPath,
+    period: Period = None,
+    engine_address: EngineAddress = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
     """What a release would cost and how accurate it would be, and whether 'run' would be refused (exit code 1).
 
     Touches no data and no budget.
@@ -88,7 +116,7 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
     norm: Norm = "l1" if checked.budget.pure else "l2"
     limits = checked.limits.limits
     needs = planned_effort(checked.queries, considered(checked.chosen, norm, checked.queries, limits))
-    if not as_json:
+    if not (as_json or quiet):
         out.print(
             Text.assemble(
                 (checked.release, "bold"), f": {checked.queries.shape[0]:,} queries over {checked.queries.shape[1]:,} cells"
@@ -99,7 +127,7 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
                 f"optimising needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s "
                 f"(rank {needs.rank:,}); a strategy solved before is read back"
             )
-    with progress() as tell, engine.started(engine_address) as started:
+    with progress(quiet=quiet) as tell, engine.started(engine_address or _inline_if_small(checked)) as started:
         context = Context(home, store_of(home), started, tell)
         planned = plan(context, checked)
         takes = stage_memory(planned, started)
@@ -108,6 +136,7 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
     if as_json:
         told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes], "refusals": refused}
         out.print_json(json.dumps({**certificate, **told}))
+    if as_json or quiet:
         _exit_if_refused(refused)
         return
     print_mechanisms(certificate, {row.mechanism: effort_text(checked.queries, row.mechanism) for row in planned.table})
@@ -122,25 +151,28 @@ def plan(spec: SpecPath, period: Period = None, engine_address: EngineAddress = 
 
 
 @app.command()
-def run(spec: SpecPath, period: Period = None, engine_address: EngineAddress = None, as_json: Json = False) -> None:
+def run(
+    spec: SpecPath,
+    period: Period = None,
+    engine_address: EngineAddress = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
     """Publish a release. Running it again publishes the same bytes and charges nothing."""
     from dpdist.page import report
     from dpdist.privacy import keys
     from dpdist.spec import load
 
     home = state_folder()
-    release = load(spec, period=_day(period)).release
+    checked = load(spec, period=_day(period))
     keys.load(home)
     started = time.monotonic()
-    with _state_noted(release), progress() as tell:
-        tell("start", "starting the embedded flow server")
-        children.end_with_this_process()
-        from flows.release import watched
-
-        done = watched(tell, str(spec), _day(period), engine_address, home)
+    with _state_noted(checked.release), progress(quiet=quiet) as tell:
+        done = _settled_or_run(checked, spec, _day(period), engine_address, home, tell)
     certificate = done.certificate
     if as_json:
         out.print_json(json.dumps({"folder": str(done.folder), "charged": done.charged, "certificate": certificate}))
+    if as_json or quiet:
         return
     print_mechanisms(certificate)
     print_privacy(certificate)
@@ -159,6 +191,27 @@ def run(spec: SpecPath, period: Period = None, engine_address: EngineAddress = N
     out.print(f"all answers: dpdist show {name}; page: {shown(done.folder)}/index.html")
 
 
+def _settled_or_run(
+    checked: ReleaseSpec,
+    spec: Path,
+    period: datetime.date | None,
+    engine_address: str | None,
+    home: Path,
+    tell: Progress,
+) -> Release:
+    """The release: read again if it is finished, else as a flow. Raises: what refuses it, before a server or a cluster starts."""
+    from flows.ahead import engine_for, settled
+
+    done = settled(checked, home, tell)
+    if done is not None:
+        return done
+    tell("start", "starting the embedded flow server")
+    children.end_with_this_process()
+    from flows.release import watched
+
+    return watched(tell, str(spec), period, engine_for(checked, engine_address), home)
+
+
 @app.command()
 def backfill(
     spec: SpecPath,
@@ -166,6 +219,7 @@ def backfill(
     last: Annotated[datetime.datetime, typer.Option("--to", formats=["%Y-%m-%d"], help="a day of the last period")],
     every: Annotated[str, typer.Option(help="day, week or month")] = "day",
     engine_address: EngineAddress = None,
+    quiet: Quiet = False,
 ) -> None:
     """Publish the releases of past periods, in order. Those that exist are left as they are."""
     from dpdist.spec import check_many_periods
@@ -176,8 +230,9 @@ def backfill(
     if len(days) > 1:
         check_many_periods(spec)
     for day in days:
-        out.print(str(day), style="bold")
-        run(spec, datetime.datetime.combine(day, datetime.time()), engine_address)
+        if not quiet:
+            out.print(str(day), style="bold")
+        run(spec, datetime.datetime.combine(day, datetime.time()), engine_address, quiet=quiet)
 
 
 @app.command()
@@ -305,6 +360,13 @@ def _state_of(release: str) -> str:
     with opened(state_folder()) as book:
         receipt = book.receipt(release)
     return UNCHARGED if receipt is None or receipt.state == "aborted" else CHARGED
+
+
+def _inline_if_small(checked: ReleaseSpec) -> str | None:
+    """This process alone, unless another engine was asked for or planning takes long."""
+    from dpdist.release.extent import plans_in_one_process
+
+    return "inline" if "DPDIST_ENGINE" not in os.environ and plans_in_one_process(checked) else None
 
 
 def _exit_if_refused(refused: list[str]) -> None:

@@ -58,12 +58,10 @@ def verify(
     with_store: Annotated[bool, typer.Option("--store", help="also compare with the measurements in the store")] = False,
 ) -> None:
     """Replay the ledger: hash chain, order of events, caps, sums, erased salts. Note the head it prints somewhere else."""
-    from dpdist.release import ledger_and_store
-
     home = state_folder()
     with _book() as book:
         audit = book.verify(head, root=_root_key_if_there(home))
-        found = ledger_and_store.differences(store_of(home), book) if with_store else []
+        found = _differences(book) if with_store else []
     out.print(
         f"verified: {audit.rows} rows, {audit.releases} releases, {audit.running} of them not finished; hash chain, order of "
         f"events, caps, running sums and erased salts are right\nhead {audit.head or '(empty)'}",
@@ -202,6 +200,13 @@ def _exact(text: str | None) -> Fraction | None:
         return exact(text)
     except ValueError as error:
         raise InvalidInput(f"a cap is a number such as 0.5 or 1/2, found {text!r}: {error}") from None
+
+
+def _differences(book: Ledger) -> list[str]:
+    """Where ledger and store disagree."""
+    from dpdist.release import ledger_and_store
+
+    return ledger_and_store.differences(store_of(state_folder()), book)
 
 
 def _root_key_if_there(home: Path) -> keys.Secret | None:

@@ -25,7 +25,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.dataset
 import pyarrow.parquet
 
 from dpdist import store
@@ -223,14 +222,19 @@ def _write_arrays(content: Content, digits: int, draft: Path) -> None:
 def load(folder: Path) -> tuple[pa.Table, dict[str, Any]]:
     """The published table and certificate. Raises: StoreError when a file was altered or is missing."""
     certificate = certificate_of(folder)
-    return pyarrow.parquet.read_table(_tables_in(folder), read_dictionary=["group"]), certificate
+    return pa.concat_tables(table.read() for table in _tables_in(folder)), certificate
 
 
-def _tables_in(folder: Path) -> Path:
-    """The published table, a file or a folder of files. Raises: StoreError when the release has none."""
-    if not (folder / "answers.parquet").exists():
+def _tables_in(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
+    """The files of the published table, in order. Raises: StoreError when the release has none.
+
+    They are read one by one: ``read_table`` and ``pyarrow.dataset`` import pandas, which takes longer than the reading.
+    """
+    table = folder / "answers.parquet"
+    if not table.exists():
         raise StoreError(f"{folder} has no table (output.formats left it out); read its answers.zarr")
-    return folder / "answers.parquet"
+    parts = sorted(table.glob("*.parquet")) if table.is_dir() else [table]
+    return [pyarrow.parquet.ParquetFile(part, read_dictionary=["group"]) for part in parts]
 
 
 def published_certificate(folder: Path) -> bytes | None:
@@ -280,20 +284,20 @@ def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dic
 
     Raises: InvalidInput for an unknown group.
     """
-    table = pyarrow.dataset.dataset(_tables_in(folder), format="parquet")
-    total = table.count_rows()
+    tables = _tables_in(folder)
+    total = sum(table.metadata.num_rows for table in tables)
     if group is not None:
-        names = pyarrow.parquet.read_table(_tables_in(folder), columns=["group"], read_dictionary=["group"])["group"]
+        names = pa.concat_tables(table.read(columns=["group"]) for table in tables)["group"]
         total = int(pc.sum(pc.equal(names.cast(pa.string()), group)).as_py() or 0)
         if total == 0:
-            known = sorted(names.unique().to_pylist())
+            known = sorted(names.cast(pa.string()).unique().to_pylist())
             more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
             raise InvalidInput(f"no group {group!r}; there are {', '.join(known[:MOST_NAMED])}{more}")
     wanted = min(total, limit or total)
     rows: list[dict[str, Any]] = []
     most = SIZES.batch_rows
     size = most if group is not None else min(most, max(wanted, 1))
-    for batch in table.to_batches(batch_size=size):
+    for batch in chain.from_iterable(table.iter_batches(batch_size=size) for table in tables):
         kept = batch if group is None else batch.filter(pc.equal(batch["group"], group))
         rows += kept.slice(0, wanted - len(rows)).to_pylist()
         if len(rows) >= wanted:

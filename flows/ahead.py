@@ -1,0 +1,53 @@
+"""What is settled before a flow server or a cluster starts: refusals, finished releases, and whether one process is enough."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dpdist import engine
+from dpdist.errors import StoreError
+from dpdist.page import report
+from dpdist.release.context import Context, Progress, book
+from dpdist.release.extent import fits_one_process, plans_in_one_process
+from dpdist.release.plan import plan
+from dpdist.release.refusals import refused_by
+from dpdist.release.story import Release, release
+from dpdist.spec import ReleaseSpec
+from dpdist.state import published_at, store_of
+
+
+def settled(spec: ReleaseSpec, home: Path, progress: Progress) -> Release | None:
+    """A release that is finished, read again in this process; None when there is something to do.
+
+    Raises: what would refuse the release. Where its strategy takes long to optimise that is known only after it.
+    """
+    if not plans_in_one_process(spec):
+        return None
+    context = Context(home, store_of(home), engine.inline(), progress)
+    if _is_finished(context, spec):
+        return release(context, spec)
+    for refusal in refused_by(context, plan(context, spec)):
+        raise refusal
+    return None
+
+
+def _is_finished(context: Context, spec: ReleaseSpec) -> bool:
+    """Whether the ledger has committed a release and its files are there."""
+    with book(context) as ledger:
+        receipt = ledger.receipt(spec.release)
+    if receipt is None or receipt.state != "committed":
+        return False
+    try:
+        with report.local_copy(published_at(spec.release, spec.output.folder)) as folder:
+            report.certificate_of(folder)
+    except StoreError:
+        return False
+    return True
+
+
+def engine_for(spec: ReleaseSpec, address: str | None) -> str | None:
+    """Where a release runs: where it was asked to, else in this process if it is small, else on processes of this machine."""
+    if address or os.environ.get("DPDIST_ENGINE"):
+        return address
+    return "inline" if fits_one_process(spec, [path for path, _ in spec.source.files]) else None

@@ -1,0 +1,172 @@
+"""What a command imports and starts before it does its work: modules are counted, never seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpdist.release import extent
+from dpdist.spec import load
+from flows import ahead
+from tests import HANGS, small
+
+SLOW = (
+    "numba",
+    "scipy.linalg",
+    "scipy.signal",
+    "scipy.stats",
+    "pandas",
+    "matplotlib",
+    "zarr",
+    "distributed",
+    "prefect",
+    "uvicorn",
+)
+"""Modules that take tenths of a second: only what needs them may import them."""
+LIGHT = (*SLOW, "numpy", "pyarrow", "dpdist.release.story", "dpdist.workloads")
+
+PROGRAM = """
+import sys
+code = 0
+try:
+    {what}
+except SystemExit as ended:
+    code = ended.code or 0
+print("\\n" + repr([code, sorted(sys.modules)]), file=sys.stderr)
+"""
+COMMAND = "sys.argv = ['dpdist', *{arguments!r}]; from flows.entry import main; main()"
+
+
+def imported(what: str, home: Path, **environment: str) -> tuple[int, set[str]]:
+    """Exit code and modules of a process that runs a statement."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(what=what)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANGS,
+        env={**os.environ, "DPDIST_HOME": str(home), **environment},
+    )
+    code, modules = eval(done.stderr.splitlines()[-1])
+    return code, set(modules)
+
+
+def loaded(modules: set[str], unwanted: tuple[str, ...]) -> set[str]:
+    return modules & set(unwanted)
+
+
+@pytest.mark.parametrize(
+    ("what", "unwanted"),
+    [
+        ("import dpdist", (*LIGHT, "sqlalchemy")),
+        ("import dpdist as dp; dp.workloads, dp.strategies, dp.operators, dp.privacy.ledger", SLOW),
+        ("import dpdist.privacy.noise", SLOW),
+        ("import dpdist.release.story", tuple(name for name in SLOW if name != "zarr")),
+        (COMMAND.format(arguments=["--help"]), (*LIGHT, "sqlalchemy")),
+        (COMMAND.format(arguments=["--version"]), (*LIGHT, "sqlalchemy")),
+        (COMMAND.format(arguments=["keys", "check"]), (*LIGHT, "sqlalchemy")),
+        (COMMAND.format(arguments=["ledger"]), LIGHT),
+        (COMMAND.format(arguments=["ledger", "verify"]), LIGHT),
+        (COMMAND.format(arguments=["schema"]), SLOW),
+        (COMMAND.format(arguments=["show", "small-1"]), SLOW),
+    ],
+)
+def test_nothing_slow_is_imported_before_it_is_used(
+    published: tuple[Path, Path], what: str, unwanted: tuple[str, ...]
+) -> None:
+    home, _ = published
+    code, modules = imported(f"import os; os.chdir({str(home.parent)!r}); {what}", home)
+    assert code == 0
+    assert loaded(modules, unwanted) == set()
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A state folder with a published release, beside the folder 'releases', and its spec."""
+    place = tmp_path_factory.mktemp("start")
+    spec = small.write(place / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("DPDIST_HOME", str(place / "home"))
+        from dpdist.privacy import keys
+
+        keys.initialise(place / "home")
+        small.run(spec, place / "home")
+    return place / "home", spec
+
+
+def test_a_finished_release_and_a_refusal_start_neither_prefect_nor_dask(published: tuple[Path, Path]) -> None:
+    """They are told by ledger, store and files, without a draw."""
+    home, spec = published
+    before = small.tree(home.parent / "releases")
+    never = ("prefect", "uvicorn", "distributed", "numba", "pandas")
+    run = f"import os; os.chdir({str(home.parent)!r}); "
+    code, modules = imported(run + COMMAND.format(arguments=["run", str(spec)]), home, DPDIST_ENGINE="")
+    assert code == 0
+    assert loaded(modules, never) == set()
+    assert small.tree(home.parent / "releases") == before
+    greedy = small.write(home.parent / "greedy", release="small-2", budget={"rho": 0.2})
+    for refused in (
+        ["run", str(greedy)],
+        ["run", str(small.write(home.parent / "other", budget={"rho": 0.05}))],
+        ["run", str(home / "missing.yaml")],
+    ):
+        code, modules = imported(run + COMMAND.format(arguments=refused), home, DPDIST_ENGINE="")
+        assert code == 1
+        assert loaded(modules, never) == set()
+
+
+def test_a_release_whose_files_are_gone_is_not_taken_for_finished(
+    published: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home, path = published
+    monkeypatch.setenv("DPDIST_HOME", str(home))
+    monkeypatch.chdir(home.parent)
+    done = ahead.settled(load(path), home, lambda stage, line: None)
+    assert done is not None
+    assert done.charged is False
+    monkeypatch.chdir(tmp_path)  # here it was never published
+    assert ahead.settled(load(path), home, lambda stage, line: None) is None
+
+
+def test_small_releases_run_in_one_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By cells, answers, multiplications of the optimiser and bytes of records, each just within and just beyond its limit."""
+    monkeypatch.delenv("DPDIST_ENGINE", raising=False)
+    checked = load(small.write(home.parent / "data"))
+    files = [path for path, _ in checked.source.files]
+    assert ahead.engine_for(checked, None) == "inline"
+    assert ahead.engine_for(checked, "tls://somewhere:1") == "tls://somewhere:1"
+    rows, cells = checked.queries.shape
+    size = sum(os.path.getsize(path) for path in files)
+    for name, value in (("ANSWERS", rows), ("CELLS", cells), ("RECORD_BYTES", size)):
+        with monkeypatch.context() as patch:
+            patch.setattr(extent, name, value)
+            assert extent.fits_one_process(checked, files)
+            patch.setattr(extent, name, value - 1)
+            assert not extent.fits_one_process(checked, files)
+            assert ahead.engine_for(checked, None) is None
+    monkeypatch.setattr(extent, "OPERATIONS", 1.0)
+    assert not extent.plans_in_one_process(checked)
+    monkeypatch.setenv("DPDIST_ENGINE", "tls://elsewhere:1")
+    assert ahead.engine_for(checked, None) is None  # the engine asks the variable
+
+
+def test_quiet_prints_what_was_asked_for_and_nothing_else(published: tuple[Path, Path]) -> None:
+    home, spec = published
+    for arguments in (["plan", "--quiet"], ["run", "--quiet"], ["run", "--quiet", "--json"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "flows.entry", *arguments, str(spec)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=home.parent,
+            env={**os.environ, "DPDIST_HOME": str(home)},
+            timeout=HANGS,
+        )
+        assert done.stderr == ""
+        assert (json.loads(done.stdout)["charged"] is False) if "--json" in arguments else done.stdout == ""
