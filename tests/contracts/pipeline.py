@@ -55,8 +55,12 @@ class Pipeline:
         """The integers that noise would be added to; with other sizes, the same from other pieces."""
         if sizes is not None:
             return replace(self, case=replace(self.case, sizes=sizes)).exact(planned, x)
+        return self.measured(planned, self.counted(planned, x))
+
+    def measured(self, planned: Any, counts: StoredArray) -> np.ndarray:
+        """The integers that noise would be added to, from stored counts."""
         context = self.context()
-        found = exact_measurement(context.store, context.engine, planned.grid, self.counted(planned, x), planned.layout)
+        found = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout)
         if isinstance(found, StoredArray):
             return np.asarray(context.store.read(found))
         return np.asarray(found if isinstance(found, np.ndarray) else found.read(0, found.shape[0]))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dpdist import engine, stages
 from dpdist.privacy.accounting import Loss
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline, held_by_one, truth
@@ -77,6 +81,52 @@ def test_every_cut_measures_the_same_integers(name: str, few: Callable[[str], Pi
     for values in (1, 5):
         pieces = replace(case.sizes, shard_bytes=8 * values, part_values=values)
         np.testing.assert_array_equal(pipeline.exact(planned, x, pieces), whole)
+
+
+LARGE = {
+    "identity": 2000,
+    "identity, Laplace noise": 2000,
+    "gaussian over real rows": 2000,
+    "laplace over real rows": 2000,
+    "coa over real rows": 120,
+    "eigen": 120,
+    "wavelet": 60,
+    "marginals": 200,
+    "residual": 60,
+    "kronecker": 100,
+    "kronecker in two passes": 100,
+    "convolution": 2000,
+    "convolution, stored": 2000,
+    "square-root": 2000,
+    "square-root of running sums, stored": 2000,
+    "dawa": 200,
+}
+"""Ages for which an array of one value a pair of ages would be more than the slack, or what takes a second."""
+SLACK = 2**21
+"""What codecs, tables of names and Python's own objects take beside the arrays."""
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_measuring_and_answering_take_no_more_memory_than_promised(name: str, tmp_path: Path) -> None:
+    sizes = replace(CASES[name].sizes, shard_bytes=2**15, part_values=2**12)
+    pipeline = Pipeline(replace(CASES[name], sizes=sizes), tmp_path, LARGE[name])
+    planned = pipeline.plan("add-remove")
+    promised = {stage.stage: stage.bytes for stage in stages.stage_memory(planned, engine.inline())}
+    x = np.random.default_rng(0).integers(0, 50, math.prod(planned.spec.attributes.shape))
+    counts = pipeline.counted(planned, x)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        z = pipeline.measured(planned, counts)
+        taken = {"measure": tracemalloc.get_traced_memory()[1]}
+        tracemalloc.reset_peak()
+        if name != "dawa":
+            pipeline.answers(planned, z)
+            taken["answer"] = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    for stage, found in taken.items():
+        assert found <= promised[stage] + SLACK, f"{stage}: promised {promised[stage]:,} bytes, took {found:,}"
 
 
 def farthest(moved: np.ndarray, before: int, norm: str) -> int:
