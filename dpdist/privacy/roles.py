@@ -22,7 +22,7 @@ def statements(application: str, noise: str | None = None) -> list[str]:
     It is run by the owner of the tables, who must be a member of the application's role: the application owns the table of salts, since
     only an owner may rewrite it (VACUUM FULL), which erases them.
     """
-    quote = postgresql.dialect().identifier_preparer.quote_identifier  # type: ignore[no-untyped-call]
+    quote = postgresql.dialect().identifier_preparer.quote_identifier
     app = quote(application)
     tables = ", ".join(table.name for table in db.metadata.sorted_tables)
     events = ", ".join(f"'{event}'" for event in CHARGING)

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist import engine, stages
+from dpdist import engine
 from dpdist.privacy.accounting import Loss
+from dpdist.release.plan import stage_memory
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline, held_by_one, truth
 
@@ -111,7 +112,7 @@ def test_measuring_and_answering_take_no_more_memory_than_promised(name: str, tm
     sizes = replace(CASES[name].sizes, shard_bytes=2**15, part_values=2**12)
     pipeline = Pipeline(replace(CASES[name], sizes=sizes), tmp_path, LARGE[name])
     planned = pipeline.plan("add-remove")
-    promised = {stage.stage: stage.bytes for stage in stages.stage_memory(planned, engine.inline())}
+    promised = {stage.stage: stage.bytes for stage in stage_memory(planned, engine.inline())}
     x = np.random.default_rng(0).integers(0, 50, math.prod(planned.spec.attributes.shape))
     counts = pipeline.counted(planned, x)
     gc.collect()
