@@ -7,10 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import HANGS
 
 HERE = Path(__file__).parent
 
@@ -40,6 +45,29 @@ def trials(folder: Path, spec: Path, *, power: bool, first: int, count: int) -> 
         check=True,
     )
     return [json.loads(line) for line in done.stdout.splitlines()][1:]
+
+
+@contextmanager
+def scheduler_and_worker(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The address and the process of a Dask scheduler with one worker, each a process of its own, in the clear."""
+    file, quiet = folder / "scheduler.json", {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+    scheduler = subprocess.Popen([*dask, "--scheduler-file", str(file)], **quiet)
+    deadline = time.monotonic() + HANGS
+    while not file.exists() or not file.read_text():
+        assert time.monotonic() < deadline, "the scheduler did not start"
+        time.sleep(0.05)
+    address = json.loads(file.read_text())["address"]
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny"],
+        **quiet,
+    )
+    try:
+        yield address, scheduler
+    finally:
+        for process in (scheduler, worker):
+            process.kill()
+            process.wait()
 
 
 def row(fault: str, outcomes: list[dict[str, Any]]) -> str:

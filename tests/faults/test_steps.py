@@ -3,13 +3,11 @@ was published and the ledger says what was spent."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +27,7 @@ from dpdist.sizes import Sizes
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import HANGS, small
+from tests.faults import harness
 from tests.forked import FORKED, exit_code, killed_run, limited_run
 from tests.postgres import Server
 from tests.small import run
@@ -250,36 +249,18 @@ def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> No
     """One clear error, nothing published; another cluster, or none, finishes with the same bytes."""
     path, home, expected = begun.path, begun.home, begun.expected
     monkeypatch.setattr(Reader, "rows_a_task", lambda self: 9)
-    file = home.parent / "scheduler.json"
-    common = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
-    scheduler = subprocess.Popen([*dask, "--scheduler-file", str(file)], **common)
-    deadline = time.monotonic() + HANGS
-    while not file.exists() or not file.read_text():
-        assert time.monotonic() < deadline, "the scheduler did not start"
-        time.sleep(0.05)
-    address = json.loads(file.read_text())["address"]
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny"],
-        **common,
-    )
+    with harness.scheduler_and_worker(home.parent) as (address, scheduler):
 
-    def progress(stage: str, line: str) -> None:
-        if stage == "answer" and "blocks" in line:
-            scheduler.kill()
-            scheduler.wait()
+        def progress(stage: str, line: str) -> None:
+            if stage == "answer" and "blocks" in line:
+                scheduler.kill()
+                scheduler.wait()
 
-    try:
         with (
             engine.started(address) as started,
             pytest.raises(EngineError, match="scheduler went away.*run the same command"),
         ):
             story.release(Context(home, Store(home / "store"), started, progress), load(path))
-    finally:
-        scheduler.kill()
-        worker.kill()
-        scheduler.wait()
-        worker.wait()
     assert not Path("releases/small-1").exists()
     finishes_with(expected, path, home)
 

@@ -1,4 +1,4 @@
-"""Workers killed amid what is measured and read through the store, amid a stream and amid DAWA."""
+"""Workers, and the scheduler, killed amid what is measured and read through the store, amid a stream and amid DAWA."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from distributed import Client, LocalCluster
 
 from dpdist import engine
 from dpdist.engine import Engine
+from dpdist.errors import EngineError
 from dpdist.privacy.ledger import opened
 from dpdist.release import story
 from dpdist.release.context import Context, silent
@@ -21,6 +23,7 @@ from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small
+from tests.faults import harness
 from tests.faults.test_kills import MECHANISMS
 
 CASES: dict[str, tuple[dict[str, Any], Sizes]] = {
@@ -75,6 +78,59 @@ def test_workers_killed_amid_what_they_share(
         done = story.release(context, load(path, sizes=sizes))
     assert killed
     assert small.tree(Path(done.folder)) == expected
+    with opened(home) as ledger:
+        assert ledger.verify().running == 0
+        assert [budget.releases for budget in ledger.budgets()] == [1]
+
+
+@pytest.mark.usefixtures("without_tls")
+@pytest.mark.parametrize("case", CASES)
+def test_the_scheduler_killed_amid_what_workers_share(home: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler is killed when the first task of a round is done; the release is finished without a cluster."""
+    scheduler_killed(home, case, 1, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_tls")
+@pytest.mark.parametrize("round_number", range(2, 6))
+@pytest.mark.parametrize("case", CASES)
+def test_the_scheduler_killed_in_every_round(
+    home: Path, case: str, round_number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler_killed(home, case, round_number, monkeypatch)
+
+
+def scheduler_killed(home: Path, case: str, round_number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes, sizes = CASES[case]
+    path = small.write(home.parent / "data", **changes)
+    expected = small.undisturbed(path, home, sizes=sizes)
+    shutil.rmtree(home / "store" / "histograms")
+    original, rounds = Engine.map, []
+    with harness.scheduler_and_worker(home.parent) as (address, scheduler), monkeypatch.context() as patch:
+
+        def mapped(self: Engine, function: Callable[[Any], Any], items: Sequence[Any], *, on_done: Any = None) -> list[Any]:
+            rounds.append(len(items))
+
+            def kill(done: int, total: int) -> None:
+                if len(rounds) == round_number and done == 1:
+                    scheduler.kill()
+                    scheduler.wait()
+                if on_done is not None:
+                    on_done(done, total)
+
+            return original(self, function, items, on_done=kill)
+
+        patch.setattr(Engine, "map", mapped)
+        with engine.started(address) as started:
+            context = Context(home, Store(home / "store", sizes), started, silent)
+            if round_number == 1:
+                with pytest.raises(EngineError, match="scheduler went away.*run the same command"):
+                    story.release(context, load(path, sizes=sizes))
+            else:
+                with suppress(EngineError):  # the last task of the last round may have been done
+                    story.release(context, load(path, sizes=sizes))
+    assert len(rounds) >= round_number or Path("releases/small-1").exists()
+    assert small.tree(Path(small.run(path, home, sizes=sizes).folder)) == expected
     with opened(home) as ledger:
         assert ledger.verify().running == 0
         assert [budget.releases for budget in ledger.budgets()] == [1]
