@@ -194,7 +194,7 @@ def _exact(text: str | None) -> Fraction | None:
     """A number of the command line, exactly as it is written. Raises: InvalidInput."""
     if text is None:
         return None
-    from dpdist.spec.model import exact
+    from dpdist.spec.values import exact
 
     try:
         return exact(text)

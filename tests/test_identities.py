@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import importlib
 import inspect
 import re
 import sys
@@ -15,18 +16,25 @@ from typing import Any
 
 import pytest
 
-from dpdist import engine
+from dpdist import engine, spec
 from dpdist.identities import canonical, digest_of, text
 from dpdist.privacy.ledger import Part, Receipt
 from dpdist.privacy.noise import Noise
 from dpdist.release import charge, earlier_identities, streams
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
-from dpdist.spec import model as spec
+from dpdist.spec.parts import AttributeSpec, Person
+from dpdist.spec.values import SpecPart
 from dpdist.store import Store
 from tests import small
 
-MODELS = [name for name, kind in vars(spec).items() if inspect.isclass(kind) and issubclass(kind, spec.Part)]
+ROOMS = [importlib.import_module(f"dpdist.spec.{name}") for name in ("values", "parts", "queries", "model")]
+MODELS = {
+    name: module
+    for module in ROOMS
+    for name, kind in vars(module).items()
+    if inspect.isclass(kind) and issubclass(kind, SpecPart) and kind.__module__ == module.__name__
+}
 NOISE = Noise("gaussian", 1000)
 PART = Part("ages", "d" * 64, 0, 4)
 CONTENT = small.spec(
@@ -74,18 +82,27 @@ def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType 
 
 
 @pytest.fixture(params=MODELS)
-def later(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    """The module of specs as a later version might have it: one more optional field in one of the models."""
-    source = inspect.getsource(spec)
+def later(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The package of specs as a later version might have it: one more optional field in one of the models."""
+    name = f"spec_of_a_later_version_{request.param}"
     added = '    added: int | None = Field(None, alias="extra")\n    also: tuple[str, ...] = ()\n'
-    source, found = re.subn(rf"(class {request.param}\((?:.|\n)*?\"\"\"(?:.|\n)*?\"\"\"\n)", rf"\1{added}", source, count=1)
-    assert found == 1
-    module = ModuleType("spec_of_a_later_version")
-    sys.modules[module.__name__] = module
-    exec(compile(source, module.__name__, "exec"), module.__dict__)
-    assert "added" in getattr(module, request.param).model_fields
-    yield module
-    del sys.modules[module.__name__]
+    (tmp_path / name).mkdir()
+    for path in Path(spec.__file__).parent.glob("*.py"):
+        source = path.read_text().replace("dpdist.spec", name)
+        if path.stem == MODELS[request.param].__name__.rpartition(".")[2]:
+            source, found = re.subn(
+                rf"(class {request.param}\((?:.|\n)*?\"\"\"(?:.|\n)*?\"\"\"\n)", rf"\1{added}", source, count=1
+            )
+            assert found == 1
+            source = source.replace("from pydantic import", "from pydantic import Field\nfrom pydantic import", 1)
+        (tmp_path / name / path.name).write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    package = importlib.import_module(name)
+    room = sys.modules[f"{name}.{MODELS[request.param].__name__.rpartition('.')[2]}"]
+    assert "added" in getattr(room, request.param).model_fields
+    yield package
+    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+        del sys.modules[module]
 
 
 def test_an_optional_field_of_a_spec_changes_no_digest(later: ModuleType) -> None:
@@ -168,7 +185,7 @@ def test_a_default_that_is_written_down_is_left_out() -> None:
 
 
 def test_the_form() -> None:
-    model = spec.AttributeSpec.model_validate({"from": 0, "to": 3, "outside": "clip"})
+    model = AttributeSpec.model_validate({"from": 0, "to": 3, "outside": "clip"})
     assert text(model) == '{"from":0,"outside":"clip","to":3}'
     assert (
         text({"b": Fraction(1, 10), "a": (datetime.date(2026, 1, 5), None, 0.1)})
@@ -179,7 +196,7 @@ def test_the_form() -> None:
     assert digest_of("spec", 1) != digest_of("stream", 1)
 
 
-@pytest.mark.parametrize("value", [object(), b"x", {1, 2}, Path("x"), spec.Person])
+@pytest.mark.parametrize("value", [object(), b"x", {1, 2}, Path("x"), Person])
 def test_values_without_a_form_are_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="no canonical form"):
         canonical({"a": [value]})

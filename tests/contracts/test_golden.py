@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from dpdist.engine import Engine, started
-from dpdist.spec.model import Mechanism
+from dpdist.spec.parts import Mechanism
 from dpdist.store import Store
 from tests.contracts import golden
 from tests.contracts.cases import CASES

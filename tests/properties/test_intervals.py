@@ -19,7 +19,7 @@ from dpdist.release.answers import Answers
 from dpdist.release.context import Context, silent
 from dpdist.sizes import Sizes
 from dpdist.spec import load
-from dpdist.spec.model import PostprocessSpec
+from dpdist.spec.parts import PostprocessSpec
 from dpdist.store import Store
 from tests import small
 from tests.properties.asked import AGES, FORMULAS, PURE, SERIES

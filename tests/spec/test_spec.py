@@ -197,6 +197,13 @@ def test_listed_boxes(tmp_path: Path) -> None:
             load(small.spec(domain=domain, workload=[entry]))
 
 
+def test_every_key_of_a_spec_is_described() -> None:
+    schema = json_schema()
+    for name, model in {"ReleaseSpec": schema, **schema["$defs"]}.items():
+        assert model["description"], name
+        assert [key for key, said in model.get("properties", {}).items() if not said.get("description")] == [], name
+
+
 def test_published_schema_is_current() -> None:
     assert json.loads((ROOT / "docs" / "release.schema.json").read_text()) == json_schema()
 

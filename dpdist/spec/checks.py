@@ -1,0 +1,144 @@
+"""What a spec as a whole must keep to: rules between its parts, each told with the line that breaks it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from dpdist.errors import InvalidInput
+from dpdist.spec.explained import located
+from dpdist.spec.model import ReleaseSpec
+from dpdist.spec.queries import workload_of
+from dpdist.spec.yaml_text import Lines
+from dpdist.strategies.convolution import has_square_root
+from dpdist.strategies.dawa import dawa
+from dpdist.strategies.marginals import is_marginals
+from dpdist.strategies.planner import GAUSSIAN_ONLY, LAPLACE_ONLY
+
+
+def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
+    """Hold a spec to the rules between its parts. Raises: InvalidSpec with the line, what was found and what to do."""
+    for attribute, part in spec.domain.items():
+        located(partial(part.attribute, attribute), ("domain", attribute), lines, name)
+    located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
+    located(lambda: _check_person(spec), ("records", "person", "column"), lines, name)
+    for i, entry in enumerate(spec.workload):
+        located(partial(workload_of, entry, spec.attributes, folder), ("workload", i), lines, name)
+    located(lambda: spec.known, ("postprocess", "known"), lines, name)
+    located(lambda: _check_companions(spec), ("postprocess", "consistent_with"), lines, name)
+    located(lambda: _check_noise(spec), ("mechanism",), lines, name)
+    located(lambda: _check_around(spec), ("workload",), lines, name)
+    located(lambda: _check_stream(spec), ("stream",), lines, name)
+    located(lambda: _check_budget(spec), ("budget",), lines, name)
+    located(lambda: _check_period(spec), ("ledger", "cap", "per"), lines, name)
+
+
+def _check_columns(spec: ReleaseSpec) -> None:
+    unknown = sorted(set(spec.records.columns) - set(spec.domain))
+    if unknown:
+        raise InvalidInput(f"column given for {unknown[0]!r}, which is not in the domain ({', '.join(spec.domain)})")
+
+
+def _check_person(spec: ReleaseSpec) -> None:
+    person = spec.records.person.column
+    counted = next((name for name in spec.domain if spec.records.columns.get(name, name) == person), None)
+    if counted is not None:
+        raise InvalidInput(f"{person!r} identifies persons and is the attribute {counted!r}, too; count other columns only")
+
+
+def _check_companions(spec: ReleaseSpec) -> None:
+    """Releases that are combined are of the same cells and of the same kind of noise."""
+    for other in spec.companions:
+        if other.release == spec.release or [each.release for each in spec.companions].count(other.release) > 1:
+            raise InvalidInput(f"release {other.release!r} is named twice; name other, earlier releases")
+        same = (other.attributes, other.ledger.dataset, other.budget.pure, other.around)
+        if same != (spec.attributes, spec.ledger.dataset, spec.budget.pure, spec.around):
+            raise InvalidInput(
+                f"release {other.release!r} cannot be combined: it needs the same domain, data set and kind of noise, and counts"
+            )
+
+
+def _check_around(spec: ReleaseSpec) -> None:
+    """Distances from a public count are taken of the counted table before anything is measured: all queries must be of them."""
+    centres = {None if entry.filters is None else entry.filters.around for entry in spec.workload}
+    if centres == {None}:
+        return
+    asked = {name for entry in spec.workload if entry.filters is not None for name in (entry.filters.of, *entry.filters.by)}
+    if len(centres) > 1 or asked != set(spec.domain):
+        raise InvalidInput(
+            "'around' filters distances from one public count: all entries of the workload must be filters around the same count, "
+            "of all attributes of the domain"
+        )
+    if spec.neighbours != "add-remove":
+        raise InvalidInput(
+            "'around' needs 'neighbours: add-remove'; a replaced record is two changes: write 'most_records: 2' instead"
+        )
+    if spec.postprocess.known or spec.postprocess.non_negative or spec.postprocess.consistent_with:
+        raise InvalidInput(
+            "'around' publishes distances, not counts: leave 'known', 'non_negative' and 'consistent_with' out"
+        )
+
+
+def _check_stream(spec: ReleaseSpec) -> None:
+    """A stream is one filter of the past, and every release of it measures whole steps."""
+    if spec.stream is None:
+        return
+    entry = spec.workload[0].filters
+    if (
+        len(spec.workload) > 1
+        or entry is None
+        or not has_square_root(spec.queries)
+        or spec.mechanism not in ("auto", "square-root")
+    ):
+        raise InvalidInput(
+            "a stream publishes one filter of the past (running_sum, window, mean, exponential, polynomial or a file), with "
+            "'mechanism: auto' or 'square-root'"
+        )
+    edges = spec.attributes.attribute(entry.of).edges
+    if not edges[0] <= spec.stream.through < edges[-1]:
+        raise InvalidInput(
+            f"'through' is a value of {entry.of!r}, {edges[0]:g} to below {edges[-1]:g}, found {spec.stream.through}"
+        )
+    options = spec.postprocess
+    if spec.budget.pure or entry.around is not None or options.known or options.non_negative or options.consistent_with:
+        raise InvalidInput(
+            "a stream uses Gaussian noise (give the budget a 'delta' or 'rho') and goes without 'around', 'known', 'non_negative' "
+            "and 'consistent_with'"
+        )
+
+
+def _check_noise(spec: ReleaseSpec) -> None:
+    """A mechanism that needs the other kind of noise than the budget allows, or cannot have the objective."""
+    if spec.objective == "worst" and (
+        spec.budget.pure or spec.mechanism not in ("auto", "marginals") or not is_marginals(spec.queries)
+    ):
+        raise InvalidInput(
+            "'objective: worst' is for workloads of marginals under Gaussian noise, with 'mechanism: auto' or 'marginals'"
+        )
+    if spec.budget.pure and spec.mechanism in GAUSSIAN_ONLY:
+        raise InvalidInput(f"mechanism {spec.mechanism!r} uses Gaussian noise: give the budget a 'delta', or choose another")
+    if not spec.budget.pure and spec.mechanism in LAPLACE_ONLY:
+        raise InvalidInput(
+            f"mechanism {spec.mechanism!r} uses Laplace noise: give the budget an 'epsilon' alone, or choose another"
+        )
+    if spec.mechanism == "dawa":
+        dawa(spec.queries)  # refuses domains that it cannot partition
+
+
+def _check_budget(spec: ReleaseSpec) -> None:
+    loss, cap = spec.budget.loss, spec.ledger.cap.cap
+    if cap.pure and not spec.budget.pure:
+        raise InvalidInput(
+            "the data set's cap is a pure epsilon, which Gaussian noise can never keep: give the release an 'epsilon' without "
+            "'delta', or the cap a 'delta'"
+        )
+    if not cap.allows(loss):
+        amount, limit = float(cap.amount(loss)), float(cap.limit)
+        raise InvalidInput(
+            f"the release asks for {cap.unit}={amount:.6g}, the data set's whole cap is {cap.unit}={limit:.6g}; lower the budget"
+        )
+
+
+def _check_period(spec: ReleaseSpec) -> None:
+    if spec.ledger.cap.per != "total" and spec.period is None:
+        raise InvalidInput(f"a budget per {spec.ledger.cap.per} needs the release's day; add 'period: YYYY-MM-DD'")

@@ -1,0 +1,291 @@
+"""What is asked: the entries of a workload as a spec writes them, and the queries that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import scipy
+from pydantic import Field, model_validator
+
+from dpdist.domain import Domain
+from dpdist.errors import InvalidInput
+from dpdist.operators import Saved
+from dpdist.sizes import SIZES, Sizes
+from dpdist.spec.values import SpecPart
+from dpdist.store import zarr_rows
+from dpdist.workloads import Filter, Workload, dnf, explicit, filtered, predicates, tall, union
+from dpdist.workloads.filters import (
+    baxter_king,
+    coefficients,
+    exponential,
+    hodrick_prescott,
+    polynomial,
+    running_sum,
+    window,
+)
+from dpdist.workloads.marginals import listed_marginals, marginals
+from dpdist.workloads.ranges import boxes, cdf, range_marginals, ranges_of
+
+BY = "also for every combination of these attributes' values"
+
+
+class MarginalsSpec(SpecPart):
+    """Counts for every combination of values."""
+
+    ways: tuple[int, ...] | None = Field(None, description="all marginals of this many attributes")
+    among: tuple[str, ...] = Field((), description="attributes that 'ways' combines; default all")
+    of: tuple[tuple[str, ...], ...] | None = Field(None, description="listed marginals")
+    ranges: bool = Field(False, description="with 'ways': all intervals of ordered attributes instead of single values")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> MarginalsSpec:
+        if (self.ways is None) == (self.of is None):
+            raise ValueError("give either 'ways' (all marginals of so many attributes) or 'of' (a list of attribute lists)")
+        if self.ranges and self.of is not None:
+            raise ValueError("'ranges' goes with 'ways'; write a list of ranges as 'ranges' entries")
+        return self
+
+
+class CdfSpec(SpecPart):
+    """Counts at or below each value of an ordered attribute."""
+
+    of: str = Field(description="an attribute with an order: edges, or from and to")
+    by: tuple[str, ...] = Field((), description=BY)
+
+
+class RangesSpec(SpecPart):
+    """Counts of intervals: all of them, or listed ones (pairs of values, both included)."""
+
+    of: tuple[str, ...] = Field(description="one attribute with an order, or several: boxes")
+    by: tuple[str, ...] = Field((), description=BY)
+    listed: tuple[tuple[float, float] | tuple[tuple[float, float], ...], ...] | None = Field(
+        None, alias="list", description="intervals of the one attribute, or boxes: one interval an attribute"
+    )
+    lists: dict[str, tuple[tuple[float, float], ...]] = Field(
+        default_factory=dict, description="intervals of each attribute, of which every combination is asked"
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> RangesSpec:
+        if self.listed is not None and self.lists:
+            raise ValueError(
+                "give either 'list' (intervals or boxes) or 'lists' (intervals of each attribute, all combinations)"
+            )
+        return self
+
+
+class FilterSpec(SpecPart):
+    """One filter: exactly one of the kinds."""
+
+    running_sum: Literal[True] | None = Field(None, description="sum of all steps so far")
+    window: int | None = Field(None, ge=1, description="sum of so many steps")
+    mean: int | None = Field(None, ge=1, description="mean of so many steps")
+    exponential: float | None = Field(None, gt=0, lt=1, description="weight of a step against the next one")
+    polynomial: float | None = Field(None, gt=0, allow_inf_nan=False, description="(k + 1)^-power for a step k steps ago")
+    trend: float | None = Field(None, gt=0, allow_inf_nan=False, description="Hodrick-Prescott trend, its lambda")
+    cycle: float | None = Field(None, gt=0, allow_inf_nan=False, description="Hodrick-Prescott cycle, its lambda")
+    band: tuple[float, float] | None = Field(None, description="Baxter-King: shortest and longest period, in steps")
+    width: int = Field(12, ge=1, description="half width of a Baxter-King filter, in steps")
+    file: str | None = Field(None, description=".npy of coefficients, the present first")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> FilterSpec:
+        if sum(getattr(self, kind) is not None for kind in FILTER_KINDS) != 1:
+            raise ValueError(f"give exactly one of {', '.join(FILTER_KINDS)}")
+        if self.band is None and "width" in self.model_fields_set:
+            raise ValueError("'width' belongs to 'band'")
+        return self
+
+    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
+        """The filter for a series of so many steps."""
+        kind = next(kind for kind in FILTER_KINDS if getattr(self, kind) is not None)
+        return _FILTERS[kind](self, steps, folder, sizes)
+
+
+_FILTERS: dict[str, Callable[[Any, int, Path, Sizes], Filter]] = {
+    "running_sum": lambda spec, steps, folder, sizes: running_sum(steps, sizes),
+    "window": lambda spec, steps, folder, sizes: window(spec.window),
+    "mean": lambda spec, steps, folder, sizes: window(spec.mean, mean=True),
+    "exponential": lambda spec, steps, folder, sizes: exponential(spec.exponential, steps),
+    "polynomial": lambda spec, steps, folder, sizes: polynomial(spec.polynomial, steps, sizes),
+    "trend": lambda spec, steps, folder, sizes: hodrick_prescott(spec.trend, steps),
+    "cycle": lambda spec, steps, folder, sizes: hodrick_prescott(spec.cycle, steps, part="cycle"),
+    "band": lambda spec, steps, folder, sizes: baxter_king(spec.band[0], spec.band[1], spec.width),
+    "file": lambda spec, steps, folder, sizes: coefficients(_rows_file(folder / spec.file), spec.file),
+}
+
+
+FILTER_KINDS = tuple(_FILTERS)
+
+
+class FiltersSpec(SpecPart):
+    """A series of counts, filtered: every filter at every step."""
+
+    of: str = Field(description="the attribute that is the time: edges, or from and to")
+    by: tuple[str, ...] = Field((), description="one series for every combination of these attributes' values")
+    apply: tuple[FilterSpec, ...] = Field(min_length=1, description="the filters, each asked at every step")
+    circular: bool = Field(False, description="the step after the last is the first")
+    around: int | None = Field(
+        None, ge=0, description="filter every count's distance from this public count: volatility around a known mean"
+    )
+
+
+class DnfSpec(SpecPart):
+    """Records that satisfy a formula over binary attributes, for every way to negate them."""
+
+    terms: tuple[tuple[str, ...], ...] = Field(
+        min_length=1, description="attributes joined by 'and'; terms are joined by 'or'"
+    )
+
+
+class RowsSpec(SpecPart):
+    """Queries given as rows of a matrix of m x cells, cells in C order over the attributes.
+
+    The file is .npy, .npz (SciPy sparse) or .zarr, a folder or a URL: an array, or a group of compressed sparse rows.
+    """
+
+    file: str = Field(description=".npy, .npz or .zarr; relative to the spec file, or a URL of a .zarr")
+    names: tuple[str, ...] | None = Field(None, description="one name a row; default: their numbers")
+
+
+class QuerySpec(SpecPart):
+    """One group of queries: exactly one of the kinds, with an optional weight."""
+
+    marginals: MarginalsSpec | None = Field(None, description="counts of every combination of values")
+    cdf: CdfSpec | None = Field(None, description="counts at or below each value")
+    ranges: RangesSpec | None = Field(None, description="counts of intervals or boxes")
+    predicates: tuple[str, ...] | None = Field(
+        None, description="counts of records that satisfy an expression, such as \"age >= 18 and sex == 'f'\""
+    )
+    filters: FiltersSpec | None = Field(None, description="a series of counts, filtered")
+    dnf: DnfSpec | None = Field(None, description="counts of formulas over binary attributes")
+    rows: RowsSpec | None = Field(None, description="queries as rows of a matrix")
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="a heavier group is answered more accurately")
+    relative: bool = Field(
+        False, description="weigh every query by 1 / its length: small relative instead of absolute errors"
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> QuerySpec:
+        kinds = ("marginals", "cdf", "ranges", "predicates", "filters", "dnf", "rows")
+        if sum(getattr(self, kind) is not None for kind in kinds) != 1:
+            raise ValueError(f"give exactly one of {', '.join(kinds)}")
+        return self
+
+
+def workload_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
+    """The queries of an entry. Files are taken from the folder. Raises: InvalidInput when the domain cannot have them."""
+    if entry.filters is not None:
+        return _filters_of(entry.filters, domain, folder)
+    if entry.marginals is None or entry.marginals.ranges:
+        _check_listable(domain)
+    if entry.marginals is not None:
+        return _marginals_of(entry.marginals, domain)
+    if entry.cdf is not None:
+        _check_ordered(domain, entry.cdf.of)
+        return cdf(domain, entry.cdf.of, entry.cdf.by)
+    if entry.ranges is not None:
+        return _ranges_of(entry.ranges, domain)
+    if entry.dnf is not None:
+        return dnf(domain, entry.dnf.terms)
+    return _rows_of(entry.rows, domain, folder) if entry.rows is not None else predicates(domain, entry.predicates or ())
+
+
+WRITTEN_VALUES = 2**22
+"""Values of an attribute that intervals and predicates write down."""
+
+
+def _check_listable(domain: Domain) -> None:
+    """Raises: InvalidInput when an attribute has more values than can be written down, as these queries do."""
+    for attribute in domain.attributes:
+        if attribute.size > WRITTEN_VALUES:
+            raise InvalidInput(
+                f"{attribute.name!r} has {attribute.size:,} values; beyond {WRITTEN_VALUES:,} only marginals and filters are "
+                "answered: give its bins a 'width'"
+            )
+
+
+def _rows_of(entry: RowsSpec, domain: Domain, folder: Path) -> Workload:
+    given: Any = {"names": entry.names, "title": entry.file}
+    remote = "://" in entry.file
+    path = folder / entry.file
+    if entry.file.rstrip("/").endswith(".zarr"):
+        return tall(zarr_rows(entry.file if remote else str(path.resolve())), domain, **given)
+    if not remote and path.suffix == ".npy" and path.is_file() and path.stat().st_size > domain.sizes.mapped_bytes:
+        return tall(Saved(str(path.resolve()), _rows_file(path, mapped=True).shape), domain, **given)
+    return explicit(_rows_file(path), domain, **given)
+
+
+def _filters_of(entry: FiltersSpec, domain: Domain, folder: Path) -> Workload:
+    _check_ordered(domain, entry.of)
+    steps = domain.attribute(entry.of).size
+    made = [each.made(steps, folder, domain.sizes) for each in entry.apply]
+    if entry.around is not None:
+        made = [replace(each, name=f"{each.name}, of |count - {entry.around}|") for each in made]
+    return filtered(domain, entry.of, made, entry.by, circular=entry.circular)
+
+
+def _ranges_of(entry: RangesSpec, domain: Domain) -> Workload:
+    for name in entry.of:
+        _check_ordered(domain, name)
+    if entry.listed is None:
+        lists = {name: [_interval(domain, name, *pair) for pair in pairs] for name, pairs in entry.lists.items()}
+        return ranges_of(domain, entry.of, entry.by, listed=lists)
+    listed: list[list[tuple[int, int]]] = []
+    for box in entry.listed:
+        pairs: list[Any] = [pair for pair in box if isinstance(pair, tuple)] or [box]
+        if len(pairs) != len(entry.of):
+            raise InvalidInput(
+                f"a listed range over {list(entry.of)} needs {len(entry.of)} pairs of values, found {list(box)}"
+            )
+        listed.append([_interval(domain, name, *pair) for name, pair in zip(entry.of, pairs, strict=True)])
+    if len(entry.of) == 1:
+        return ranges_of(domain, entry.of, entry.by, listed={entry.of[0]: [box[0] for box in listed]})
+    if entry.by:
+        raise InvalidInput("listed ranges over several attributes have no 'by'; write predicates instead")
+    return boxes(domain, entry.of, listed)
+
+
+def _marginals_of(entry: MarginalsSpec, domain: Domain) -> Workload:
+    if entry.of is not None:
+        return listed_marginals(domain, entry.of)
+    if entry.ranges:
+        return union(*(range_marginals(domain, k, among=entry.among) for k in entry.ways or ()))
+    return marginals(domain, entry.ways or (), among=entry.among)
+
+
+def _check_ordered(domain: Domain, name: str) -> None:
+    if domain.attribute(name).categories:
+        raise InvalidInput(f"attribute {name!r} has categories, which have no order; ranges and cdf need edges or from/to")
+
+
+def _interval(domain: Domain, name: str, low: float, high: float) -> tuple[int, int]:
+    """Bins that an interval of values covers; both ends must be values (whole-number bins) or edges."""
+    attribute = domain.attribute(name)
+    edges = np.asarray(attribute.edges)
+    first = np.flatnonzero(edges[:-1] == low)
+    unit = bool((np.diff(edges) == 1).all())
+    last = np.flatnonzero(edges[:-1] == high) if unit else np.flatnonzero(edges[1:] == high)
+    if first.size == 0 or last.size == 0 or last[0] < first[0]:
+        raise InvalidInput(
+            f"range {low:g} to {high:g} of {name!r} does not fall on its bins; allowed ends are "
+            f"{', '.join(f'{e:g}' for e in edges[:10])}{' ...' if edges.size > 10 else ''}"
+        )
+    return int(first[0]), int(last[0])
+
+
+def _rows_file(path: Path, *, mapped: bool = False) -> Any:
+    """The matrix in a file, dense or SciPy sparse."""
+    try:
+        if path.suffix == ".npz":
+            return scipy.sparse.csr_array(scipy.sparse.load_npz(path))
+        return np.load(path, allow_pickle=False, mmap_mode="r" if mapped else None)
+    except (OSError, ValueError, KeyError) as error:
+        raise InvalidInput(
+            f"rows file {path.name!r} cannot be read ({error}); save a (queries, cells) array with numpy.save, "
+            "scipy.sparse.save_npz or zarr"
+        ) from None

@@ -1,0 +1,109 @@
+"""Specs as they are read: YAML, dictionaries, one period of many; every error names its line and a cure."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from dpdist.errors import InvalidSpec
+from dpdist.sizes import SIZES, Sizes
+from dpdist.spec import yaml_text
+from dpdist.spec.checks import check
+from dpdist.spec.explained import explained, located, short, where_of
+from dpdist.spec.model import ReleaseSpec
+from dpdist.spec.yaml_text import Lines
+
+
+def load(
+    source: ReleaseSpec | dict[str, Any] | str | Path,
+    *,
+    period: datetime.date | None = None,
+    follow: bool = True,
+    sizes: Sizes = SIZES,
+) -> ReleaseSpec:
+    """A checked spec from a YAML file, a dictionary, or a spec.
+
+    Args:
+        period: the day that the release stands for: it takes the place of ``{period}`` wherever the spec says so, and is part of
+            the release's id in any case.
+        follow: check the specs under ``consistent_with``, too.
+        sizes: from which other paths are taken.
+    Raises: InvalidSpec naming file, line, what was found and what to do.
+    """
+    if isinstance(source, ReleaseSpec):
+        return source
+    if isinstance(source, dict):
+        return _checked(_dated(source, period, "spec"), {}, "spec", Path.cwd(), follow=follow, sizes=sizes)
+    path = Path(source)
+    content, lines = _mapping(path)
+    return _checked(_dated(content, period, str(path)), lines, str(path), path.resolve().parent, follow=follow, sizes=sizes)
+
+
+def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
+    content, lines = yaml_text.read(path)
+    if not isinstance(content, dict):
+        raise InvalidSpec(f"{path}: a release spec is a mapping of keys, found {short(content)}; write 'key: value' lines")
+    return content, lines
+
+
+def check_many_periods(path: Path) -> None:
+    """Refuse a spec that reads the same records in every period: each release of them would be charged anew.
+
+    Raises: InvalidSpec.
+    """
+    content, lines = _mapping(path)
+    records = content.get("records")
+    if isinstance(records, dict) and PERIOD not in str(records.get("path")):
+        where = where_of(("records", "path"), lines, str(path))
+        raise InvalidSpec(
+            f"{where}: every period would read and charge the same records; name each period's file with {PERIOD}, "
+            f"for example 'path: records-{PERIOD}.parquet'"
+        )
+
+
+def _dated(content: dict[str, Any], period: datetime.date | None, name: str) -> dict[str, Any]:
+    """The spec of one period. Raises: InvalidSpec when a period is missing, or fixed to another one."""
+    if period is None:
+        if PERIOD in json.dumps(content, default=str):
+            raise InvalidSpec(f"{name}: the spec is for many periods ({PERIOD}); say which: --period YYYY-MM-DD")
+        return content
+    day = period.isoformat()
+    if str(content.get("period", day)) not in (day, PERIOD):
+        raise InvalidSpec(
+            f"{name}: the spec is for the period {content['period']}, asked for {day}; write 'period: \"{PERIOD}\"'"
+        )
+    filled = _filled(content, day)
+    release = str(content.get("release", ""))
+    return {**filled, "period": day, "release": filled["release"] if PERIOD in release else f"{release}-{day}"}
+
+
+PERIOD = "{period}"
+"""Stands for the day of a release in specs of periodic ones."""
+
+
+def _filled(item: Any, day: str) -> Any:
+    if isinstance(item, dict):
+        return {key: _filled(value, day) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        return [_filled(value, day) for value in item]
+    return item.replace(PERIOD, day) if isinstance(item, str) else item
+
+
+def _checked(content: dict[str, Any], lines: Lines, name: str, folder: Path, *, follow: bool, sizes: Sizes) -> ReleaseSpec:
+    try:
+        spec = ReleaseSpec.model_validate(content)
+    except ValidationError as error:
+        raise InvalidSpec(explained(error, lines, name)) from None
+    spec._folder, spec._sizes = folder, sizes
+
+    def read_companions() -> None:
+        named = spec.postprocess.consistent_with if follow else ()
+        spec._companions = tuple(load(folder / path, follow=False, sizes=sizes) for path in named)
+
+    located(read_companions, ("postprocess", "consistent_with"), lines, name)
+    check(spec, folder, lines, name)
+    return spec

@@ -1,0 +1,41 @@
+"""Values as a spec writes them: exact numbers, texts, parts that know their keys."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def exact(value: Any) -> Fraction:
+    """A number as it is written: 0.1 is one tenth. Raises: ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("a number is needed")
+    if (isinstance(value, int) and value.bit_length() > 300) or not _NUMBER.fullmatch(text := str(value).strip()):
+        raise ValueError("a number is needed, written with at most 90 digits and a power of ten from -99 to 99")
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError("a number is needed") from None
+
+
+_NUMBER = re.compile(r"[-+]?[0-9_.]{1,92}([eE][-+]?[0-9]{1,2})?|[-+]?[0-9]{1,45}/[0-9]{1,45}")
+"""Fraction would compute all digits of 1e-99999999."""
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Exact = Annotated[Fraction, BeforeValidator(exact), Field(json_schema_extra={"type": "number"})]
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+
+
+class SpecPart(BaseModel):
+    """Base of all parts: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, populate_by_name=True)
