@@ -40,7 +40,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.limits import cores
 from dpdist.page import report
 from dpdist.privacy import keys
-from dpdist.records import counting
+from dpdist.records import counting, sources
 from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.release.gram import stored_gram
@@ -250,7 +250,7 @@ def count(options: argparse.Namespace, folder: Path) -> list[str]:
     keys.initialise(folder / "home")
     root = keys.load(folder / "home")
     with workers(options.worker_gib) as started, measured() as took:
-        source = counting.source_of(path, columns={})
+        source = sources.source_of(path, columns={})
         stored, _ = counting.count(source, domain, Store(folder / "store"), started, scratch=folder / "scratch", root=root)
     counts = Store(folder / "store").read(stored)
     rows = [("dpdist, with digests", took["seconds"], took["peak"], int(counts.sum()) == records)]

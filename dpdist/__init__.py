@@ -63,7 +63,7 @@ def run(
     """
     from dpdist import engine as engines
     from dpdist import state
-    from dpdist.records import counting
+    from dpdist.records import sources
     from dpdist.release import story
     from dpdist.release.context import Context, silent
     from dpdist.spec import load
@@ -71,6 +71,6 @@ def run(
     home = state.state_folder()
     checked = load(spec)
     if records is not None:
-        checked = checked.with_records(counting.write_records(records, home / "records"))
+        checked = checked.with_records(sources.write_records(records, home / "records"))
     with engines.started(engine) as started:
         return story.release(Context(home, state.store_of(home), started, silent), checked)

@@ -23,7 +23,8 @@ from dpdist import engine
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError
 from dpdist.privacy.keys import Secret
-from dpdist.records.counting import PersonType, count, source_of
+from dpdist.records.counting import count
+from dpdist.records.sources import PersonType, source_of
 from dpdist.spec import ReleaseSpec, load
 from dpdist.store import Store
 from tests import small

@@ -15,7 +15,7 @@ from dpdist.errors import StoreError
 from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.private import private_folder
-from dpdist.records import counting
+from dpdist.records import persons
 from dpdist.store import Store
 from tests import small
 
@@ -45,7 +45,7 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("DPDIST_HOME", str(home))
     path = small.write(tmp_path / "data", records={"path": "records.parquet", "person": {"column": "person"}})
     amid: list[str] = []
-    original = counting._count_bucket
+    original = persons._count_bucket
     written = report._write_files
 
     def watched(*arguments: object) -> object:
@@ -56,7 +56,7 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert mode(draft) == 0o700
         written(content, draft)
 
-    monkeypatch.setattr(counting, "_count_bucket", watched)
+    monkeypatch.setattr(persons, "_count_bucket", watched)
     monkeypatch.setattr(report, "_write_files", writing)
     done = small.run(path, home)
     assert amid == []
@@ -98,8 +98,8 @@ def test_what_is_not_ours_to_close_is_refused(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from dpdist.records import counting
-counting._count_bucket = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from dpdist.records import persons
+persons._count_bucket = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 from tests import small
 small.run(Path(sys.argv[1]), Path(sys.argv[2]))
 """

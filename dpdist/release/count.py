@@ -13,7 +13,7 @@ from dpdist.operators import Matrix
 from dpdist.passes import LazyVector
 from dpdist.privacy import keys
 from dpdist.private import private_files
-from dpdist.records import counting
+from dpdist.records import counting, rows
 from dpdist.release.context import Context
 from dpdist.spec import ReleaseSpec
 from dpdist.stability import Distance
@@ -21,7 +21,7 @@ from dpdist.store import StoredArray
 
 
 @private_files()
-def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, counting.CountSummary]:
+def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, rows.CountSummary]:
     """The histogram of the spec's records, or the tables that the layout asks for."""
 
     def tell(done: int, total: int) -> None:

@@ -18,7 +18,7 @@ from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Budget
 from dpdist.private import private_files
-from dpdist.records.counting import CountSummary
+from dpdist.records.rows import CountSummary
 from dpdist.release.answers import Answers, answer
 from dpdist.release.charge import charge_of
 from dpdist.release.companions import companions

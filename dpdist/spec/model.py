@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr
 from dpdist.domain import Attribute, Domain
 from dpdist.identities import canonical, digest_of
 from dpdist.privacy.protection import Protection
-from dpdist.records.counting import Source, source_of
+from dpdist.records.sources import Source, source_of
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.parts import (
     AttributeSpec,

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute, even_edges
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
-from dpdist.records.counting import PersonType
+from dpdist.records.sources import PersonType
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.values import Exact, SpecPart, Text
 from dpdist.strategies.planner import Limits, MechanismName

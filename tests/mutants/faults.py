@@ -25,6 +25,10 @@ MODULES = (
     "dpdist/store.py",
     "dpdist/domain.py",
     "dpdist/records/counting.py",
+    "dpdist/records/partials.py",
+    "dpdist/records/persons.py",
+    "dpdist/records/rows.py",
+    "dpdist/records/sources.py",
 )
 """Where faults are planted: patterns of files."""
 OPERATORS = tuple(

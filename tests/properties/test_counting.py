@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from dpdist.page import report
-from dpdist.records.counting import Source
+from dpdist.records.sources import Source
 from tests import small
 
 STATE = np.random.default_rng(8)

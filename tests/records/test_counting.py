@@ -16,7 +16,10 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidSpec, UnknownValue
 from dpdist.privacy.keys import Secret
 from dpdist.records import counting
-from dpdist.records.counting import CountSummary, Partition, PersonKey, count, source_of
+from dpdist.records.counting import count
+from dpdist.records.persons import PersonKey, _deal_partition
+from dpdist.records.rows import CountSummary
+from dpdist.records.sources import Partition, source_of
 from dpdist.sizes import Sizes
 from dpdist.store import Store
 from tests import small
@@ -196,7 +199,7 @@ def test_hashes_of_persons_have_a_key_of_the_run(tmp_path: Path) -> None:
         folder = tmp_path / f"scratch-{run}"
         folder.mkdir()
         key = PersonKey(os.urandom(32))
-        counting._deal_partition(source, DOMAIN, folder, 1, (0, Partition(*source.files[0][:1], 0, source.tags[0]), key))
+        _deal_partition(source, DOMAIN, folder, 1, (0, Partition(*source.files[0][:1], 0, source.tags[0]), key))
         (file,) = folder.iterdir()
         found = pyarrow.parquet.read_table(file)
         left.append({(row["high"], row["low"]) for row in found.to_pylist()})

@@ -17,9 +17,9 @@ from dpdist import engine
 from dpdist.errors import InvalidInput
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
-from dpdist.records import counting, hashing
-from dpdist.records.counting import source_of
+from dpdist.records import counting, hashing, sources
 from dpdist.records.hashing import BLOCK_BYTES, HashedFile, hashed
+from dpdist.records.sources import source_of
 from dpdist.store import Store
 from tests import small
 from tests.records.test_counting import DOMAIN, truth
@@ -113,21 +113,21 @@ def test_a_release_of_replaced_records_charges_nothing(home: Path, monkeypatch: 
     data = home.parent / "data" / "records.parquet"
     original, table = data.read_bytes(), small.records()
     pyarrow.parquet.write_table(table.slice(0, 300), home.parent / "few.parquet")
-    reading = counting._tables
+    reading = counting.tables_of
 
-    def swapped(source: object, domain: object, partition: counting.Partition) -> object:
+    def swapped(source: object, domain: object, partition: sources.Partition) -> object:
         data.write_bytes((home.parent / "few.parquet").read_bytes() if partition.group == 1 else original)
         try:
             return iter(list(reading(source, domain, partition)))
         finally:
             data.write_bytes(original)
 
-    monkeypatch.setattr("dpdist.records.counting._tables", swapped)
+    monkeypatch.setattr("dpdist.records.counting.tables_of", swapped)
     with pytest.raises(InvalidInput, match="was changed or replaced"):
         small.run(path, home)
     with opened(home) as ledger:
         assert not ledger.budgets()
-    monkeypatch.setattr("dpdist.records.counting._tables", reading)
+    monkeypatch.setattr("dpdist.records.counting.tables_of", reading)
     assert small.run(path, home).tally.read == table.num_rows
 
 

@@ -18,7 +18,9 @@ from dpdist.errors import DpdistError, InvalidSpec, UnknownValue
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import listing
-from dpdist.records.counting import CountSummary, count, source_of
+from dpdist.records.counting import count
+from dpdist.records.rows import CountSummary
+from dpdist.records.sources import source_of
 from dpdist.spec import check_many_periods, load
 from dpdist.store import Store
 from tests import small

@@ -18,7 +18,7 @@ from dpdist.domain import Layout
 from dpdist.engine import inline
 from dpdist.privacy import keys
 from dpdist.privacy.protection import Protection
-from dpdist.records import counting
+from dpdist.records import counting, persons, sources
 from dpdist.release import count
 from dpdist.release.context import Context, silent
 from dpdist.release.count import distance_around
@@ -85,7 +85,7 @@ class Pipeline:
             folder = self.folder / str(self.made)
             folder.mkdir()
             where = FORMS[form][0](data, folder)
-            source = counting.source_of(where, columns={}, person=protection.person, most_records=protection.most_records)
+            source = sources.source_of(where, columns={}, person=protection.person, most_records=protection.most_records)
             found, _ = counting.count(
                 source,
                 spec.attributes,
@@ -224,8 +224,8 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
     plan = planned(tmp_path / "plan", "marginals" if "table" in fault else "identity", protection, "drop")
     assert plan is not None
     if fault == "one record more of a person":
-        count_bucket = counting._count_bucket
-        monkeypatch.setattr(counting, "_count_bucket", lambda most, *rest: count_bucket(most + 1, *rest))
+        count_bucket = persons._count_bucket
+        monkeypatch.setattr(persons, "_count_bucket", lambda most, *rest: count_bucket(most + 1, *rest))
     elif fault == "the bound is forgotten":
         made = plan.grid
         plan = replace(plan, grid=replace(made, sensitivity_squared=made.sensitivity_squared // 4))

@@ -1,0 +1,106 @@
+"""Partial counts of tasks: all counts, or sorted pairs of position and number when they do not fit in memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from dpdist.domain import Layout
+from dpdist.engine import Engine
+from dpdist.records.sources import BATCH_ROWS
+from dpdist.store import ArrayPlan, Store
+
+DENSE_COPIES = 3
+"""Arrays of all counts that a task holds at once when it counts densely."""
+
+
+PAIR_COPIES = 6
+"""Copies of pending pairs while they are sorted and added up."""
+
+
+def is_sparse(layout: Layout, engine: Engine) -> bool:
+    """Whether all counts are too many for a task: it then writes pairs of position and number."""
+    return DENSE_COPIES * 8 * layout.size + 2 * BATCH_ROWS * 64 > engine.memory_bytes
+
+
+@dataclass(frozen=True)
+class Counter:
+    """Where the partial counts of tasks go.
+
+    Attributes:
+        work, folder: scratch in the store, and a folder that all workers reach.
+        range_size: counts that one file of sparse pairs covers.
+        sparse: whether a task writes pairs instead of all counts.
+    """
+
+    layout: Layout
+    store: Store
+    work: str
+    folder: Path
+    range_size: int
+    sparse: bool
+
+    def count(self, task: int, cells: Iterator[NDArray[np.int64]]) -> None:
+        """Count the records of a task by their cells. Running it again writes the same."""
+        if not self.sparse:
+            counts = np.zeros(self.layout.size, dtype=np.int64)
+            for batch in cells:
+                np.add.at(counts, self.layout.positions(batch), 1)
+            narrow = np.min_scalar_type(int(counts.max(initial=0)))  # a partial count is small: it is written in few bytes
+            self.store.put(f"{self.work}/{task}", counts.astype(narrow))
+            return
+        position, number = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        flushed = 0
+        for batch in cells:
+            more = self.layout.positions(batch)
+            position, place = np.unique(np.concatenate([position, more]), return_inverse=True)
+            weights = np.concatenate([number, np.ones(more.size, dtype=np.int64)])
+            number = np.zeros(position.size, dtype=np.int64)
+            np.add.at(number, place, weights)
+            if position.size > self.store.sizes.pending_pairs:
+                self._write_pairs(task, flushed, position, number)
+                position, number, flushed = position[:0], number[:0], flushed + 1
+        self._write_pairs(task, flushed, position, number)
+
+    def _write_pairs(self, task: int, part: int, position: NDArray[np.int64], number: NDArray[np.int64]) -> None:
+        """Sorted pairs, one file for every range of positions that they touch."""
+        which = position // self.range_size
+        for start, stop in pairwise([*np.flatnonzero(np.diff(which, prepend=-1)), position.size]):
+            pairs = pa.table({"position": position[start:stop], "number": number[start:stop]})
+            write_whole(pairs, self.folder / f"range-{which[start]}-{task:08d}-{part:04d}.parquet")
+
+    def total(self, plan: ArrayPlan, shards: range, tasks: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """The counts of some shards that lie in one range, summed over all tasks."""
+        first = plan.bounds(shards[0])[0]
+        if not self.sparse:
+            parts = [self.store.open(f"{self.work}/{task}") for task in range(tasks)]
+            for shard in shards:
+                start, stop = plan.bounds(shard)
+                yield (
+                    shard,
+                    sum((self.store.read_rows(part, start, stop) for part in parts), np.zeros(stop - start, np.int64)),
+                )
+            return
+        counts = np.zeros(plan.bounds(shards[-1])[1] - first, dtype=np.int64)
+        for path in sorted(self.folder.glob(f"range-{first // self.range_size}-*.parquet")):
+            pairs = pyarrow.parquet.read_table(path)
+            counts[pairs["position"].to_numpy() - first] += pairs["number"].to_numpy()
+        for shard in shards:
+            start, stop = plan.bounds(shard)
+            yield shard, counts[start - first : stop - first]
+
+
+def write_whole(table: pa.Table, path: Path) -> None:
+    """Write a file in one step: a task that runs twice at once never leaves half of it."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    pyarrow.parquet.write_table(table, draft)
+    draft.replace(path)

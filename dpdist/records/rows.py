@@ -1,0 +1,129 @@
+"""Rows of records to cells of the domain, in bounded batches; what is outside is dropped, clipped or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from dpdist.domain import OUTSIDE, Attribute, Domain
+from dpdist.errors import InvalidSpec, UnknownValue
+from dpdist.records import listing
+from dpdist.records.hashing import HashedFile
+from dpdist.records.reading import reading
+from dpdist.records.sources import BATCH_ROWS, Partition, Source, header_of, unpacked, wanted_columns
+
+
+@dataclass(frozen=True)
+class CountSummary:
+    """How reading went. Private: for the operator's eyes, never part of anything published."""
+
+    read: int = 0
+    dropped: int = 0
+    clipped: int = 0
+    beyond_bound: int = 0
+
+    def __add__(self, other: CountSummary) -> CountSummary:
+        return CountSummary(
+            self.read + other.read,
+            self.dropped + other.dropped,
+            self.clipped + other.clipped,
+            self.beyond_bound + other.beyond_bound,
+        )
+
+
+def tables_of(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
+    """The needed columns of a partition, in bounded batches."""
+    wanted = wanted_columns(source, domain)
+    batches = (_csv_batches if partition.group is None else _parquet_batches)(source, domain, partition, wanted)
+    while True:
+        with reading(partition.path):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield pa.Table.from_batches([batch])
+
+
+def _parquet_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    del source, domain
+    with HashedFile(partition.path, partition.tags) as file:
+        parquet = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
+        listing.check_names(parquet.schema_arrow.names, wanted, partition.path)
+        yield from parquet.iter_batches(BATCH_ROWS, row_groups=[partition.group], columns=wanted)
+
+
+def _csv_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    """Each column has the type that its attribute needs, whatever the first rows look like."""
+    listing.check_names(header_of(source, partition.path, partition.tags), wanted, partition.path)
+    texts = [source.columns.get(a.name, a.name) for a in domain.attributes if a.categories]
+    types = {**dict.fromkeys(wanted, pa.float64()), **dict.fromkeys(texts, pa.string())}
+    if source.person is not None:
+        types[source.person] = pa.int64() if source.person_type == "integer" else pa.string()
+    with (
+        HashedFile(partition.path, partition.tags) as file,
+        pyarrow.csv.open_csv(
+            unpacked(file, partition.path),
+            read_options=pyarrow.csv.ReadOptions(
+                column_names=list(source.header) or None, block_size=listing.CSV_BLOCK_BYTES
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                include_columns=wanted, column_types=types, strings_can_be_null=False
+            ),
+        ) as reader,
+    ):
+        yield from reader
+
+
+def cells_of(table: pa.Table, source: Source, domain: Domain, path: str) -> tuple[NDArray[np.int64], CountSummary]:
+    """Cell of every record, -1 where the record is dropped."""
+    rows = table.num_rows
+    flat = np.zeros(rows, dtype=np.int64)
+    lost = np.zeros(rows, dtype=bool)
+    clipped = 0
+    for attribute in domain.attributes:
+        with reading(path):
+            codes, moved = _codes(table[source.columns.get(attribute.name, attribute.name)], attribute, path)
+        outside = codes == OUTSIDE
+        if attribute.outside == "error" and outside.any():
+            raise UnknownValue(attribute.name, Path(path).name, not attribute.categories)
+        lost |= outside
+        clipped += moved
+        flat *= attribute.size
+        flat += codes
+    flat[lost] = -1
+    return flat, CountSummary(rows, int(lost.sum()), clipped)
+
+
+def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[NDArray[np.int64], int]:
+    if attribute.edges:
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
+            raise InvalidSpec(
+                f"{Path(path).name}: attribute {attribute.name!r} has bins, its column holds {column.type}; "
+                "declare categories or convert the column to numbers"
+            )
+        if pa.types.is_integer(column.type) and column.null_count == 0:
+            return attribute.encode(column.to_numpy())
+        return attribute.encode(pc.fill_null(column.cast(pa.float64()), float("nan")).to_numpy())
+    encoded = texts_of(column, path).dictionary_encode()
+    known, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
+    codes = known[np.asarray(pc.fill_null(encoded.indices, 0))]
+    return np.where(np.asarray(encoded.is_null()), OUTSIDE, codes), 0
+
+
+def texts_of(column: pa.ChunkedArray, path: str) -> pa.Array:
+    """A column's values as texts. Raises: InvalidSpec for types without one way to write them, and for bytes that are not UTF-8."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_nested(kind):
+        raise InvalidSpec(
+            f"{Path(path).name}: a column holds {kind}, allowed are texts, numbers, dates and yes or no; write one value a row"
+        )
+    texts = column.cast(pa.string()).combine_chunks()
+    texts.validate(full=True)
+    return texts
