@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from dpdist.release.story import Release
     from dpdist.spec import ReleaseSpec
 
-__all__ = ["Attribute", "Domain", "errors", "operators", "plan", "privacy", "run", "strategies", "workloads"]
+    __version__: str
+
+__all__ = ["Attribute", "Domain", "__version__", "errors", "operators", "plan", "privacy", "run", "strategies", "workloads"]
 
 
 def __getattr__(name: str) -> Any:
     """A public name; its module is imported when it is asked for."""
     if name in ("Attribute", "Domain"):
         return getattr(import_module("dpdist.domain"), name)
+    if name == "__version__":
+        return import_module("dpdist.version").version()
     if name in __all__:
         return import_module(f"dpdist.{name}")
     raise AttributeError(f"module 'dpdist' has no attribute {name!r}")

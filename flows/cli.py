@@ -66,9 +66,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="print nothing but errors, 
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from dpdist.version import version
 
-        out.print(f"dpdist {version('dpdist')}")
+        out.print(f"dpdist {version()}")
         raise typer.Exit
 
 

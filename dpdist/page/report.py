@@ -36,6 +36,7 @@ from dpdist.operators import Identity, Matrix, Prefix, Toeplitz
 from dpdist.page import charts
 from dpdist.sizes import SIZES, Sizes
 from dpdist.threads import in_order
+from dpdist.version import version
 from dpdist.workloads import Block, Workload
 
 CERTIFICATE = "release.json"
@@ -307,8 +308,9 @@ def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dic
 
 def versions() -> dict[str, str]:
     """Versions that may decide the bytes of what is published."""
-    packages = ("dpdist", "numpy", "scipy", "numba", "zarr", "pyarrow")
-    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
+    packages = ("numpy", "scipy", "numba", "zarr", "pyarrow")
+    others = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": platform.python_version(), "dpdist": version(), **others}
 
 
 def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[pa.Table]:

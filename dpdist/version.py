@@ -1,0 +1,63 @@
+"""The version of the program that runs: of its package, with the commit it was built from or is checked out at."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent
+BUILT = "commit.txt"
+"""The file that a build leaves in the package (setup.py)."""
+SHOWN = 12
+"""Digits of a commit that the version shows."""
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+
+
+@cache
+def version() -> str:
+    """The package's version, and ``+g`` with the first digits of the commit where it is known: 0.2.0+g0123456789ab."""
+    known = commit(PACKAGE)
+    return importlib.metadata.version("dpdist") + (f"+g{known[:SHOWN]}" if known else "")
+
+
+def commit(package: Path) -> str | None:
+    """The commit of a package: the one written down by its build, else that of the source checkout around it, else None.
+
+    The repository's files are read, no process is started. Changes that are not committed do not show.
+    """
+    built = _line(package / BUILT)
+    if built is not None:
+        return built if _COMMIT.fullmatch(built) else None
+    return _checked_out(package.parent)
+
+
+def _checked_out(source: Path) -> str | None:
+    """The commit at the head of the repository whose work tree a folder is."""
+    folder = source / ".git"
+    pointer = _line(folder)  # a work tree beside others: .git is a file that names the folder
+    if pointer is not None and pointer.startswith("gitdir: "):
+        folder = source / pointer.removeprefix("gitdir: ")
+    head = _line(folder / "HEAD")
+    if head is None or not head.startswith("ref: "):
+        return head if head is not None and _COMMIT.fullmatch(head) else None
+    name, shared = head.removeprefix("ref: "), folder / (_line(folder / "commondir") or "")
+    found = _line(folder / name) or _line(shared / name) or _packed(shared / "packed-refs", name)
+    return found if found is not None and _COMMIT.fullmatch(found) else None
+
+
+def _packed(file: Path, name: str) -> str | None:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return next((line.split(" ")[0] for line in lines if line.endswith(f" {name}")), None)
+
+
+def _line(file: Path) -> str | None:
+    """The first line of a file, None where it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8").partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError):
+        return None
