@@ -20,13 +20,15 @@ from dpdist.state import published_at, store_of
 def settled(spec: ReleaseSpec, home: Path, progress: Progress) -> Release | None:
     """A release that is finished, read again in this process; None when there is something to do.
 
-    Raises: what would refuse the release. Where its strategy takes long to optimise that is known only after it.
+    Raises: what would refuse the release, unless that is known only once a strategy is optimised that takes long.
     """
     if not plans_in_one_process(spec):
         return None
     context = Context(home, store_of(home), engine.inline(), progress)
     if _is_finished(context, spec):
         return release(context, spec)
+    if "PREFECT_API_URL" in os.environ:
+        return None  # a server that is there anyway keeps the whole course of a run, also of one that is refused
     for refusal in refused_by(context, plan(context, spec)):
         raise refusal
     return None
