@@ -18,17 +18,23 @@ from pathlib import Path
 
 import numpy as np
 import scipy.fft
-from dpdist.strategies.kernel_grid import exact_convolution, kernel_grid
 
 from dpdist import engine
+from dpdist.arrays.convolution import exact_convolution
+from dpdist.arrays.vector import Held
+from dpdist.arrays.workspace import MEMORY
+from dpdist.grids.base import Noisy
+from dpdist.grids.filters import filter_grid
 from dpdist.operators import Fourier
 from dpdist.privacy.accounting import rho_for, zcdp_epsilon
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release.exact import Multiple, draw
+from dpdist.release.exact import draw
+from dpdist.release.workspace import StoredVector
 from dpdist.store import Store
 from dpdist.strategies import coa, convolution, laplace_spectrum, singular_value_bound, spectral_lower_bound, square_root
-from dpdist.strategies.convolution import fitted_decay, has_square_root
+from dpdist.strategies.filters import has_square_root
+from dpdist.strategies.spectrum import fitted_decay
 from dpdist.stream import fourier
 from dpdist.workloads import filtered
 from dpdist.workloads.filters import (
@@ -72,8 +78,8 @@ def in_memory(exponents: list[int]) -> list[str]:
         plain = timed(lambda x=x: scipy.fft.rfft(x))
         operator = timed(lambda x=x, n=n: Fourier(n).matvec(x))
         workload = filtered(n, "x0", [window(24)], circular=True)
-        grid = kernel_grid(convolution(workload), (n,), neighbours="add-remove", most_records=1)
-        exact = timed(lambda x=x, n=n, grid=grid: exact_convolution(grid.coefficients, x[:, None], n))
+        grid = filter_grid(convolution(workload).coefficients, (n,), neighbours="add-remove", most_records=1)
+        exact = timed(lambda x=x, n=n, grid=grid: exact_convolution(MEMORY, Held(grid.coefficients), Held(x), n))
         Noise("gaussian", 10**9).draw(bytes(32), count=1)
         noise = timed(lambda n=n: Noise("gaussian", 10**9).draw(bytes(32), count=n))
         lines.append(
@@ -118,7 +124,7 @@ def one(exponent: int, cap: float) -> None:
         grown = memory("VmHWM") - before
         noise = Noise("gaussian", 10**6)
         noise.draw(bytes(32), count=1)  # compiled
-        noisy = timed(lambda: draw(store, "noisy", Multiple(store, source, 1), Secret(bytes(32)), noise, {}))
+        noisy = timed(lambda: draw(store, "noisy", Noisy(StoredVector(store, source), Secret(bytes(32)), noise), {}))
         x = store.read(source)
         plain = timed(lambda: scipy.fft.rfft(x))
     print(plain, took, grown, noisy)

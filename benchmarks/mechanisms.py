@@ -29,9 +29,7 @@ from dpdist.strategies import (
     marginal_optimum,
     wavelet,
 )
-from dpdist.strategies.kronecker import is_product
-from dpdist.strategies.marginals import is_marginals
-from dpdist.strategies.residual import is_separable, residual_products
+from dpdist.strategies.residual import residual_products
 from dpdist.workloads import (
     Workload,
     all_ranges,
@@ -44,6 +42,7 @@ from dpdist.workloads import (
     two_step_ranges,
     uniform_predicates,
 )
+from dpdist.workloads.kinds import is_marginals, is_product, is_separable
 
 COLUMNS = ("dpdist", "residual", "AM", "wavelet", "hierarchical", "best tree", "Fourier", "DataCube", "identity", "Gaussian")
 SHAPES = {

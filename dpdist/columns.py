@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from dpdist.arrays.vector import Constant
 from dpdist.operators import Matrix
 from dpdist.store import Store, StoredArray
 
@@ -44,18 +45,6 @@ class StoredColumn:
         """Rows start..stop, checked against the array's digests."""
         values = self.store.read_rows(self.array, start, stop) * self.factor
         return np.rint(values) if self.whole else np.asarray(values, dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class Constant:
-    """The same number for every query."""
-
-    value: float
-    size: int
-
-    def read(self, start: int, stop: int) -> Matrix:
-        """Rows start..stop."""
-        return np.full(stop - start, self.value)
 
 
 @dataclass(frozen=True)

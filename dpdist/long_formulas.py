@@ -6,29 +6,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from dpdist.arrays.vector import Vector
+from dpdist.arrays.workspace import Workspace
 from dpdist.columns import BlocksColumn
 from dpdist.engine import Engine, OnDone
-from dpdist.long_series import LongAnswers, gathered, get_or_compute, least_in, materialize, parts_of, squares_in, taps_of
+from dpdist.grids.base import GRID_BITS, Answers, Counts, Reader, Wanted
+from dpdist.grids.coefficients import NEGLIGIBLE
+from dpdist.grids.stored import LongGrid, StoredCoefficients, StoredRows
+from dpdist.long_series import (
+    LongAnswers,
+    alike_answers,
+    gathered,
+    get_or_compute,
+    least_in,
+    materialize,
+    outside,
+    parts_of,
+    squares_in,
+    stored,
+    taps_of,
+)
 from dpdist.operators import Dyadic, Hadamard, Kronecker, Matrix
 from dpdist.passes import LazyVector, Source, size_of
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
-from dpdist.strategies.base import CLOSED_FORM, Strategy
-from dpdist.strategies.coefficients import StoredCoefficients, StoredRows
-from dpdist.strategies.convolution import NEGLIGIBLE
-from dpdist.strategies.filter_grid import LongGrid
-from dpdist.strategies.grid import GRID_BITS
+from dpdist.strategies.base import CLOSED_FORM
+from dpdist.strategies.representations import StoredStrategy
 from dpdist.stream import kronecker_matvec
 from dpdist.workloads import Workload
 
 
 def long_characters(
     store: Store, engine: Engine, workload: Workload, name: str, *, moves: bool = False, on_done: OnDone | None = None
-) -> Strategy:
+) -> StoredStrategy:
     """The optimum over Z_2^d for formulas over the same attributes; the characters' weights are stored under ``name`` and kept.
 
     Args:
@@ -55,7 +70,8 @@ def long_characters(
         deviations,
     )
     cost = facts["cost"]
-    return Strategy("convolution", StoredRows(kernel), cost, cost * (1 - 1e-12), CLOSED_FORM, long=kernel)
+    lower = cost * (1 - 1e-12)
+    return StoredStrategy("convolution", StoredRows(kernel), cost, lower, CLOSED_FORM, long=kernel, of=LongCharacterGrid)
 
 
 def _hadamard(
@@ -138,6 +154,36 @@ def _farthest(store: Store, engine: Engine, weights: StoredArray, square: int, o
 def _squared(start: int, count: int, values: Matrix) -> Matrix:
     del start, count
     return values * values
+
+
+class LongCharacterGrid(LongGrid):
+    """Weights of characters."""
+
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        counts.check(work)
+        place = outside(work)
+        exact: Vector = place.vector(formula_measurement(place.store, place.engine, self, stored(counts.values), on_done))
+        return exact
+
+    def reader(self, workload: Workload) -> Reader:
+        return LongFormulaReader(workload, self)
+
+
+@dataclass(frozen=True)
+class LongFormulaReader:
+    """Answers of formulas; every one has one standard error."""
+
+    workload: Workload
+    grid: LongGrid
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        place, name = outside(work), wanted.names[0]
+        if not place.store.exists(name):
+            given = (place.store, place.engine, self.workload, self.grid, stored(measured), noise, name)
+            long_formula_answers(*given, on_done)
+        return alike_answers(place, self.grid, noise, wanted)
 
 
 def formula_measurement(

@@ -8,35 +8,43 @@ g + (1 - t g) (1 - x)^1/2 / c, leaves the square of that.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from dpdist.columns import SeriesColumn
+from dpdist.arrays.vector import LazyVector as LazyValues
+from dpdist.arrays.vector import Repeated, Vector
+from dpdist.arrays.vector import scaled as scaled_vector
+from dpdist.arrays.workspace import Workspace
 from dpdist.engine import Engine, OnDone
+from dpdist.grids.base import GRID_BITS, Answers, Reader, Wanted
+from dpdist.grids.stored import LongGrid, StoredCoefficients, StoredRows, circle_of_past
 from dpdist.long_series import (
     LongAnswers,
+    LongFilterGrid,
     Steps,
     gathered,
     get_or_compute,
     materialize,
+    outside,
     parts_of,
     products,
+    rounded,
     scaled,
     squares_in,
+    stored,
     taps_of,
 )
 from dpdist.operators import Matrix
 from dpdist.passes import LazyVector, View, size_of
 from dpdist.privacy.noise import Noise
 from dpdist.store import Store, StoredArray
-from dpdist.strategies.base import CLOSED_FORM, Strategy
-from dpdist.strategies.coefficients import StoredCoefficients, StoredRows, circle_of_past
-from dpdist.strategies.convolution import line_of
-from dpdist.strategies.filter_grid import LongGrid
-from dpdist.strategies.grid import GRID_BITS
+from dpdist.strategies.base import CLOSED_FORM
+from dpdist.strategies.representations import StoredStrategy
 from dpdist.stream import fourier, inverse_fourier
 from dpdist.workloads import Workload
+from dpdist.workloads.kinds import line_of
 
 LISTED = 2**12
 """Coefficients up to here are multiplied up; later ones follow from a series in 1 / k, to the last bit."""
@@ -56,7 +64,7 @@ def binomials(start: int, stop: int) -> Matrix:
 
 def long_square_root(
     store: Store, engine: Engine, workload: Workload, name: str, *, moves: bool = False, on_done: OnDone | None = None
-) -> Strategy:
+) -> StoredStrategy:
     """The running sum as the product of two equal filters; taps and reading are stored under ``name`` and kept.
 
     Args:
@@ -79,7 +87,7 @@ def long_square_root(
         "past", name, taps.content_digest, n, spacing, square, None, axes, table, place, (weight * length**2,)
     )
     cost = weight**2 * kernel.series * length**2 * math.fsum(part[1] for part in sums)
-    return Strategy("square-root", StoredRows(kernel), cost, None, CLOSED_FORM, long=kernel)
+    return StoredStrategy("square-root", StoredRows(kernel), cost, None, CLOSED_FORM, long=kernel, of=LongRootGrid)
 
 
 def _sums(n: int, bounds: tuple[int, int]) -> tuple[float, float]:
@@ -138,6 +146,32 @@ def _corrected(length: float, start: int, count: int, correction: Matrix) -> Mat
     return _half(length, start, start + count) + correction
 
 
+class LongRootGrid(LongFilterGrid):
+    """Taps of the square root of a running sum."""
+
+    def reader(self, workload: Workload) -> Reader:
+        return LongRootReader(workload, self)
+
+
+@dataclass(frozen=True)
+class LongRootReader:
+    """Answers of a running sum; every step has a standard error of its own."""
+
+    workload: Workload
+    grid: LongGrid
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        place, name = outside(work), wanted.names[0]
+        if not place.store.exists(name):
+            given = (place.store, place.engine, self.workload, self.grid, stored(measured), noise, name)
+            long_root_answers(*given, on_done)
+        error = errors_beside(place.store, self.grid.coefficients, name)
+        half = scaled_vector(error, float(noise.half_width_95(0.0)), 0.5 if wanted.integer else 0.0)
+        return Answers(rounded(place.vector(place.store.open(name)), wanted), error, half)
+
+
 def long_root_answers(
     store: Store,
     engine: Engine,
@@ -176,10 +210,16 @@ def long_root_answers(
     return LongAnswers(answers, errors_beside(store, kernel, name))
 
 
-def errors_beside(store: Store, kernel: StoredCoefficients, name: str) -> SeriesColumn:
+def errors_beside(store: Store, kernel: StoredCoefficients, name: str) -> Repeated:
     """The standard errors of answers that are stored under a name."""
     after = math.prod(kernel.shape[kernel.place + 1 :])
-    return SeriesColumn(store, store.open(f"{name}-errors"), after, kernel.series // after)
+    array = store.open(f"{name}-errors")
+    errors = LazyValues(array.plan.shape[0], (), partial(_rows, store, array), 8, array.digest)
+    return Repeated(errors, after, kernel.series // after)
+
+
+def _rows(store: Store, array: StoredArray, start: int, count: int) -> Matrix:
+    return store.read_rows(array, start, start + count)
 
 
 def _squared(store: Store, reading: StoredArray, bounds: tuple[int, int]) -> float:

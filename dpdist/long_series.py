@@ -1,9 +1,9 @@
 """Filters of a series too long for memory: strategy, exact measurement and answers, each by stored Fourier transforms.
 
 All of it happens around a circle of P steps, a power of two that no filter sees the other end of. The strategy is the Gaussian
-optimum there (``strategies.convolution``); its taps are rounded to whole numbers once and kept. Measuring is the exact whole
+optimum there (``strategies.filters``); its taps are rounded to whole numbers once and kept. Measuring is the exact whole
 convolution of taps and counts, over limbs whose floating-point convolutions are within 1/8 of a whole number, as in memory
-(``strategies.filter_grid``): the four-step transform has one product with a twiddle more than Percival's bound counts, which its
+(``arrays.convolution``): the four-step transform has one product with a twiddle more than Percival's bound counts, which its
 constant has room for. Answers read the measurement through the filter over the taps, frequency by frequency.
 """
 
@@ -17,20 +17,26 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.arrays.convolution import digits, limb_width, square_of
+from dpdist.arrays.vector import Blocks, Vector
+from dpdist.arrays.vector import scaled as scaled_vector
+from dpdist.arrays.workspace import Workspace
 from dpdist.columns import BlocksColumn, Column, batches
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import StoreError
+from dpdist.grids.base import GRID_BITS, Answers, Counts, Reader, Wanted
+from dpdist.grids.coefficients import NEGLIGIBLE
+from dpdist.grids.stored import LongGrid, StoredCoefficients, StoredRows, circle_of_past
 from dpdist.operators import Matrix, Toeplitz
 from dpdist.passes import LazyVector, View, size_of
 from dpdist.privacy.noise import Noise
 from dpdist.store import ArrayPlan, Store, StoredArray
-from dpdist.strategies.base import CLOSED_FORM, Strategy
-from dpdist.strategies.coefficients import StoredCoefficients, StoredRows, circle_of_past
-from dpdist.strategies.convolution import NEGLIGIBLE, line_of, pinched_bound
-from dpdist.strategies.filter_grid import LongGrid, digits, limb_width, square_of
-from dpdist.strategies.grid import GRID_BITS
+from dpdist.strategies.base import CLOSED_FORM
+from dpdist.strategies.filters import pinched_bound
+from dpdist.strategies.representations import StoredStrategy
 from dpdist.stream import fourier, inverse_fourier, spectrum_shape
 from dpdist.workloads import Workload
+from dpdist.workloads.kinds import line_of
 
 TRUST = 0.25
 """How far a computed value may be from the whole number it stands for; the bound promises half of that."""
@@ -46,7 +52,7 @@ class Scale:
 
 def long_convolution(
     store: Store, engine: Engine, workload: Workload, name: str, *, moves: bool = False, on_done: OnDone | None = None
-) -> Strategy:
+) -> StoredStrategy:
     """The least total error around a circle, for filters of one long series; its taps are stored under ``name`` and kept.
 
     Args:
@@ -65,7 +71,9 @@ def long_convolution(
         "filter", name, taps.content_digest, size_of(taps), 2.0**-GRID_BITS, square, farthest, axes, table, place, deviations
     )
     cost, lower = (kernel.series * facts[which] for which in ("cost", "lower_bound"))
-    return Strategy("convolution", StoredRows(kernel), cost, lower or None, CLOSED_FORM, long=kernel)
+    return StoredStrategy(
+        "convolution", StoredRows(kernel), cost, lower or None, CLOSED_FORM, long=kernel, of=LongFilterGrid
+    )
 
 
 def get_or_compute(store: Store, name: str, find: Callable[[], object]) -> StoredArray:
@@ -333,6 +341,61 @@ def _accumulated(store: Store, before: StoredArray | None, shift: int, start: in
     if before is not None:
         made += store.read_rows(before, start, start + values.size)
     return made
+
+
+def outside(work: Workspace) -> Any:
+    """The workspace as one over a store and an engine: what goes through the store cannot go anywhere else."""
+    return work
+
+
+def stored(vector: Any) -> StoredArray:
+    """The array behind a vector of such a workspace."""
+    assert isinstance(vector.array, StoredArray)
+    return vector.array
+
+
+class LongFilterGrid(LongGrid):
+    """Taps of a filter."""
+
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        counts.check(work)
+        place = outside(work)
+        exact: Vector = place.vector(long_measurement(place.store, place.engine, self, stored(counts.values), on_done))
+        return exact
+
+    def reader(self, workload: Workload) -> Reader:
+        return LongFilterReader(workload, self)
+
+
+@dataclass(frozen=True)
+class LongFilterReader:
+    """Answers of filters around a circle; every one has one standard error."""
+
+    workload: Workload
+    grid: LongGrid
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        place, name = outside(work), wanted.names[0]
+        if not place.store.exists(name):
+            given = (place.store, place.engine, self.workload, self.grid, stored(measured), noise, name)
+            long_answers(*given, on_done)
+        return alike_answers(place, self.grid, noise, wanted)
+
+
+def alike_answers(place: Any, grid: LongGrid, noise: Noise, wanted: Wanted) -> Answers:
+    """Stored answers of blocks of queries, each block with one standard error."""
+    answers, rows = place.store.open(wanted.names[0]), grid.coefficients.steps * grid.coefficients.series
+    wide, added = float(noise.half_width_95(0.0)), 0.5 if wanted.integer else 0.0
+    errors = tuple(answers.facts["errors"])
+    half = Blocks(tuple(e * wide + added for e in errors), rows)
+    return Answers(rounded(place.vector(answers), wanted), Blocks(errors, rows), half)
+
+
+def rounded(answers: Vector, wanted: Wanted) -> Vector:
+    """Stored answers as they are published."""
+    return scaled_vector(answers, 1.0, whole=wanted.integer)
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,10 @@ from flows.terminal import (
 )
 
 if TYPE_CHECKING:
+    from dpdist.grids.base import Norm
     from dpdist.privacy.accounting import Loss
     from dpdist.release.story import Release
     from dpdist.spec import ReleaseSpec
-    from dpdist.strategies.base import Norm
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help=__doc__)
 key_app = typer.Typer(no_args_is_help=True, help="The root key, from which every release's noise key is derived.")

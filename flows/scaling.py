@@ -13,12 +13,14 @@ import numpy as np
 from prefect import flow
 
 from dpdist import engine
+from dpdist.grids.base import Noisy
 from dpdist.operators import Generated
 from dpdist.page import charts
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release import gram
-from dpdist.release.exact import Multiple, draw
+from dpdist.release.exact import draw
+from dpdist.release.workspace import StoredVector
 from dpdist.store import Store
 from flows.release import as_task
 
@@ -125,7 +127,8 @@ def _noise_seconds(store: Store, size: int) -> float:
     work = store.scratch()
     counts = store.put(f"{work}/counts", np.zeros(size, dtype=np.int64))
     begun = time.perf_counter()
-    draw(store, f"{work}/noisy", Multiple(store, counts, 1), Secret(bytes(32)), Noise("gaussian", 1000), {})
+    noisy = Noisy(StoredVector(store, counts), Secret(bytes(32)), Noise("gaussian", 1000))
+    draw(store, f"{work}/noisy", noisy, {})
     seconds = time.perf_counter() - begun
     store.delete(work)
     return seconds

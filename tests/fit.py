@@ -14,12 +14,12 @@ import pyarrow as pa
 import scipy.optimize
 from scipy import stats
 
-from dpdist.release.reconstruct import filtered_answers, formula_answers, reader_of, term_reader
+from dpdist.grids.characters import HadamardGrid
+from dpdist.grids.dense import DenseGrid
+from dpdist.grids.filters import FilterGrid
+from dpdist.grids.term_grid import TermGrid
 from dpdist.release.story import Release
-from dpdist.strategies.dense_grid import DenseGrid
-from dpdist.strategies.filter_grid import FilterGrid
-from dpdist.strategies.hadamard_grid import HadamardGrid
-from dpdist.strategies.term_grid import TermGrid
+from tests.readers import filtered_answers, formula_answers, of_block, reader_of
 
 RATE = 1e-4
 """False alarms a check. The tests draw the same noise each time: one is met when noise or strategy change, not in every run."""
@@ -37,13 +37,11 @@ def spread(done: Release) -> np.ndarray:
         if isinstance(grid, HadamardGrid):
             return formula_answers(workload, grid, values, noise)[0]
         if isinstance(grid, TermGrid):
-            return np.concatenate([terms.answers(block, values, noise)[0] for block in workload.blocks])
+            return np.concatenate([of_block(workload, grid, block, values, noise)[0] for block in workload.blocks])
         return reader.answers(0, workload.shape[0], reader.estimate(values), noise)[0]
 
-    if isinstance(grid, TermGrid):
-        terms = term_reader(workload, grid)
-    elif isinstance(grid, DenseGrid):
-        reader = reader_of(workload, grid, direct=done.plan.strategy.direct)
+    if isinstance(grid, DenseGrid):
+        reader = reader_of(workload, grid, direct=not done.plan.strategy.consistent)
     return np.stack([read(values) for values in np.eye(grid.rows)], axis=1)
 
 

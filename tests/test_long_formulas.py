@@ -12,21 +12,20 @@ import pytest
 
 from dpdist.domain import Domain
 from dpdist.engine import Engine
+from dpdist.grids.characters import HadamardGrid, hadamard_grid
+from dpdist.grids.stored import LongGrid
 from dpdist.long_formulas import formula_measurement, long_characters, long_formula_answers
 from dpdist.operators.base import Listed
 from dpdist.page import report
 from dpdist.privacy.noise import Noise
-from dpdist.release.reconstruct import formula_answers
 from dpdist.sizes import Sizes
 from dpdist.store import Store
 from dpdist.strategies import convolution, singular_value_bound
-from dpdist.strategies.convolution import is_long
-from dpdist.strategies.dense_grid import grid_of
-from dpdist.strategies.filter_grid import LongGrid
-from dpdist.strategies.hadamard_grid import HadamardGrid, hadamard_grid
 from dpdist.strategies.planner import considered, why_not
 from dpdist.workloads import dnf, union
+from dpdist.workloads.kinds import is_long
 from tests import small
+from tests.readers import formula_answers
 
 SMALL = Sizes(long_steps=100, part_values=77, shard_bytes=8 * 90, listed=100)
 """What happens beyond millions of cells happens beyond a hundred."""
@@ -53,22 +52,21 @@ def test_strategy_measurement_and_answers_are_those_in_memory(name: str, memory:
     strategy = long_characters(store, engine, workload, "weights", moves=True)
     assert strategy.long is not None
     weights = store.read(store.open("weights"))
-    np.testing.assert_array_equal(weights, np.rint(held.characters * 2.0**30))
+    np.testing.assert_array_equal(weights, np.rint(held.scales * 2.0**30))
     assert strategy.workload_cost == pytest.approx(held.workload_cost, rel=1e-12)
     assert strategy.workload_cost == pytest.approx(singular_value_bound(workload), rel=1e-9)
     assert strategy.lower_bound is not None
     assert strategy.lower_bound < strategy.workload_cost
     for neighbours in ("add-remove", "replace-one"):
-        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=2)
-        same = hadamard_grid(held, neighbours=neighbours, most_records=2)
+        grid = strategy.grid(workload, neighbours=neighbours, most_records=2)
+        same = hadamard_grid(held.scales, held.axes, neighbours=neighbours, most_records=2)
         assert grid.sensitivity_squared == same.sensitivity_squared
-    unknown = grid_of(
-        replace(strategy, long=replace(strategy.long, farthest=None)), workload, neighbours="replace-one", most_records=1
-    )
+    apart = replace(strategy, long=replace(strategy.long, farthest=None))
+    unknown = apart.grid(workload, neighbours="replace-one", most_records=1)
     assert unknown.sensitivity_squared == 4 * strategy.long.square
 
-    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
-    same = hadamard_grid(held, neighbours="add-remove", most_records=1)
+    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
+    same = hadamard_grid(held.scales, held.axes, neighbours="add-remove", most_records=1)
     assert isinstance(grid, LongGrid)
     assert isinstance(same, HadamardGrid)
     counts = np.random.default_rng(1).poisson(20, 512).astype(np.int64)

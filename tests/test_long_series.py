@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,25 +18,27 @@ from hypothesis import strategies as st
 from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.grids.filters import FilterGrid, _convolved, filter_grid
+from dpdist.grids.stored import LongGrid
 from dpdist.long_root import binomials, long_root_answers, long_square_root
 from dpdist.long_series import _exact_around, get_or_compute, long_answers, long_convolution, long_measurement
 from dpdist.operators import Circulant, Toeplitz
 from dpdist.operators.toeplitz import PowerCoefficients
 from dpdist.page import report
 from dpdist.privacy.noise import Noise
-from dpdist.release.reconstruct import filtered_answers
 from dpdist.sizes import SIZES, Sizes
 from dpdist.store import Store
 from dpdist.strategies import convolution, singular_value_bound, square_root
-from dpdist.strategies.convolution import is_long, line_of, pinched_bound
-from dpdist.strategies.dense_grid import grid_of
-from dpdist.strategies.filter_grid import FilterGrid, LongGrid, exact_convolution, filter_grid
+from dpdist.strategies import filters as filters_module
+from dpdist.strategies.filters import pinched_bound
 from dpdist.strategies.planner import considered, why_not
 from dpdist.workloads import Workload, filtered, union
 from dpdist.workloads.filters import RowNames, baxter_king, exponential, hodrick_prescott, polynomial, running_sum, window
+from dpdist.workloads.kinds import is_long, line_of
 from tests import small
+from tests.readers import filtered_answers
 
-CONVOLUTION = sys.modules["dpdist.strategies.convolution"]  # the package gives its function that name
+CONVOLUTION = filters_module
 STEPS = 3000
 SMALL = Sizes(long_steps=1000, part_values=777, chart_rows=1000, shard_bytes=8 * 901, listed=100)
 """Everything that happens beyond millions of steps happens beyond a thousand."""
@@ -112,11 +113,11 @@ def test_strategy_measurement_and_answers_are_those_in_memory(
     assert strategy.lower_bound <= strategy.workload_cost
     assert strategy.long.square == sum(int(t) ** 2 for t in coefficients)
 
-    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=3)
+    grid = strategy.grid(workload, neighbours="add-remove", most_records=3)
     assert isinstance(grid, LongGrid)
     assert grid.sensitivity_squared == 9 * strategy.long.square
     assert grid.rows == series * points
-    unknown = grid_of(strategy, workload, neighbours="replace-one", most_records=1)
+    unknown = strategy.grid(workload, neighbours="replace-one", most_records=1)
     assert unknown.sensitivity_squared == 4 * strategy.long.square
     moving = long_convolution(store, engine, workload, "coefficients", moves=True)
     assert moving.long is not None
@@ -125,12 +126,12 @@ def test_strategy_measurement_and_answers_are_those_in_memory(
     seen = int(((columns[1:] - columns[0]) ** 2).sum(axis=1).max())  # every seventh step; the grid in memory looks at all
     assert seen <= moving.long.farthest <= 4 * moving.long.square
     exactly = filter_grid(
-        replace(memory, coefficients=replace(memory.coefficients, values=coefficients * 2.0**-30)),
+        replace(memory.coefficients, values=coefficients * 2.0**-30),
         workload.domain.shape,
         neighbours="replace-one",
         most_records=1,
     )
-    known = grid_of(moving, workload, neighbours="replace-one", most_records=1)
+    known = moving.grid(workload, neighbours="replace-one", most_records=1)
     assert known.sensitivity_squared <= exactly.sensitivity_squared
     assert known.sensitivity_squared in (moving.long.farthest, 2 * moving.long.square)
     if series > 1:
@@ -184,9 +185,9 @@ def test_square_roots_of_running_sums_are_those_in_memory(
     assert strategy.workload_cost == pytest.approx(memory.workload_cost, rel=1e-12)
     assert strategy.workload_cost < long_convolution(store, engine, workload, "circle").workload_cost
     assert strategy.long.square == sum(int(t) ** 2 for t in coefficients)
-    grid = grid_of(strategy, workload, neighbours="replace-one", most_records=2)
+    grid = strategy.grid(workload, neighbours="replace-one", most_records=2)
     assert grid.sensitivity_squared == 16 * strategy.long.square
-    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, LongGrid)
     assert grid.rows == series * steps
     same = FilterGrid(coefficients, False, table, axes.index(axis), axes, grid.spacing, grid.sensitivity_squared)
@@ -227,8 +228,8 @@ def test_same_bytes_for_every_slab_and_part(tmp_path: Path, monkeypatch: pytest.
     seen = set()
     for number, (memory, part) in enumerate([(2**30, 10**6), (2**18, 1000), (2**19, 64)]):
         store, engine = Store(tmp_path / str(number), replace(SMALL, part_values=part)), engine_of(memory)
-        strategy = long_convolution(store, engine, workload, "coefficients")
-        grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+        strategy = long_convolution(store, engine, workload, "taps")
+        grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
         assert isinstance(grid, LongGrid)
         exact = long_measurement(store, engine, grid, store.put("counts", counts))
         seen.add((grid.digest, hashlib.sha256(store.read(exact).tobytes()).hexdigest()))
@@ -250,8 +251,8 @@ def test_of_strategies_found_at_once_the_first_is_kept(tmp_path: Path) -> None:
 def test_a_wrong_convolution_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transform off by 1e-3 of a count in one value, or limbs that are too wide, stop the measurement."""
     workload, store, engine = ASKED["window"], Store(tmp_path, SMALL), engine_of()
-    strategy = long_convolution(store, engine, workload, "coefficients")
-    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    strategy = long_convolution(store, engine, workload, "taps")
+    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, LongGrid)
     counts = store.put("counts", np.full(STEPS, 2**20))
     monkeypatch.setattr("dpdist.long_series.limb_width", lambda widest, length, lengths: lengths(31) and 31)
@@ -415,10 +416,10 @@ def test_whole_convolutions_are_exact_for_every_width(bits: int, tmp_path: Path)
     left, right = (state.integers(-largest, largest + 1, 64) for _ in range(2))
     left[:4], right[:3] = (largest, -largest, largest, largest), (largest, -largest, largest)
     found = _exact_around(store, engine_of(), store.put("left", left), store.put("right", right), 64, None)
-    np.testing.assert_array_equal(store.read(found), exact_convolution(left, right[:, None], 64)[:, 0])
+    np.testing.assert_array_equal(store.read(found), _convolved(left, right, 64))
     alone = _exact_around(store, engine_of(), store.put("left", left), None, 64, None)
     turned = np.roll(left[::-1], 1)
-    np.testing.assert_array_equal(store.read(alone), exact_convolution(left, turned[:, None], 64)[:, 0])
+    np.testing.assert_array_equal(store.read(alone), _convolved(left, turned, 64))
 
 
 @given(

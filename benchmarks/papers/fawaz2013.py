@@ -15,7 +15,7 @@ from experiment import Experiment, Figure, Found, Measurement, Size
 
 from dpdist.privacy.accounting import rho_for
 from dpdist.strategies import convolution, laplace_spectrum, spectral_lower_bound
-from dpdist.strategies.convolution import fitted_decay
+from dpdist.strategies.spectrum import fitted_decay
 from dpdist.workloads import dnf, filtered
 from dpdist.workloads.filters import Filter, baxter_king, exponential, hodrick_prescott, polynomial, window
 

@@ -17,8 +17,8 @@ import numpy as np
 import scipy.linalg
 from experiment import Experiment, Figure, Found, Measurement, Size, histograms
 
+from dpdist.grids.adaptive import adaptive_grid, measured, read
 from dpdist.privacy.accounting import Loss
-from dpdist.release.reconstruct import reader_of
 from dpdist.strategies import (
     Strategy,
     coa,
@@ -32,7 +32,6 @@ from dpdist.strategies import (
     wavelet,
 )
 from dpdist.strategies.base import Step
-from dpdist.strategies.dawa import adaptive_grid, measured, read
 from dpdist.workloads import Workload, discrete, explicit, marginal_queries, random_ranges, related
 
 EPSILON, DELTA = 0.1, 1e-4
@@ -181,7 +180,7 @@ def _dawa(counts: np.ndarray, m: int, keys: int) -> Found:
     found = []
     for key in range(keys):
         inner, spacing, noisy = read(measured(counts, workload, grid, budget, key.to_bytes(32, "big")), workload, grid)
-        reader = reader_of(inner, spacing, direct=False)
+        reader = spacing.least_squares(inner)
         answers, _, _ = reader.answers(0, workload.shape[0], reader.estimate(noisy), grid.noise(budget))
         found.append(float(np.mean((answers - truth) ** 2)))
     return {"DAWA": float(np.mean(found))}

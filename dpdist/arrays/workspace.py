@@ -53,6 +53,19 @@ class Workspace(Protocol):
     ) -> list[Vector]:
         """Vectors made of one that holds a matrix of ``sides[0].lines`` rows, in C order: one a target."""
 
+    def fill(
+        self,
+        names: Sequence[str],
+        size: int,
+        rows: int,
+        function: Callable[[int, int], Sequence[Matrix]],
+        on_done: OnDone | None = None,
+    ) -> list[Vector]:
+        """float64 vectors, one a name: function(start, stop) returns those values of each, for ``rows`` of them at a time."""
+
+    def largest(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
+        """One computation that wants all cores, on the largest worker."""
+
     def scratch(self) -> Any:
         """A context: the workspace whose unnamed vectors are deleted at its end."""
 
@@ -95,6 +108,23 @@ class InMemory:
             if on_done is not None:
                 on_done(number + 1, len(sides))
         return [Held(_typed(values, target)) for values, target in zip(made, targets, strict=True)]
+
+    def fill(
+        self,
+        names: Sequence[str],
+        size: int,
+        rows: int,
+        function: Callable[[int, int], Sequence[Matrix]],
+        on_done: OnDone | None = None,
+    ) -> list[Vector]:
+        """All of it at once."""
+        del names, rows, on_done
+        return [Held(values) for values in function(0, size)]
+
+    def largest(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
+        """The computation, here."""
+        del needed_bytes
+        return function(*arguments)
 
     @contextmanager
     def scratch(self) -> Iterator[Workspace]:

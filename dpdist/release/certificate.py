@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from dpdist.grids.base import Grid
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
 from dpdist.spec import ReleaseSpec
 from dpdist.strategies import Strategy
-from dpdist.strategies.grid import Grid
 from dpdist.strategies.planner import Candidate
 
 
@@ -52,8 +52,8 @@ def mechanism(spec: ReleaseSpec, strategy: Strategy, table: Sequence[Candidate],
     queries = spec.queries.shape[0]
     return {
         "name": strategy.name,
-        "consistent": not strategy.direct,
-        "biased": strategy.name == "dawa",
+        "consistent": strategy.consistent,
+        "biased": strategy.biased,
         "rounded": spec.postprocess.integer,
         "objective": spec.objective,
         "certified_gap_of_the_worst": worst,

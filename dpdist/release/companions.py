@@ -13,8 +13,6 @@ from dpdist.release.ledger_and_store import (
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import ReleaseSpec
 from dpdist.store import StoredArray
-from dpdist.strategies.dense_grid import DenseGrid
-from dpdist.strategies.term_grid import TermGrid
 
 Companion = tuple[Plan, StoredArray]
 """Another release of the same records: its plan and its measurement."""
@@ -35,7 +33,7 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
         if receipt is None or receipt.state != "committed":
             raise InvalidInput(f"release {other.release!r} is not finished; publish it first, then combine")
         planned = plan(context, other)
-        if not isinstance(planned.grid, DenseGrid | TermGrid):
+        if planned.grid.row_blocks() is None:
             raise InvalidInput(
                 f"release {other.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others; leave it "
                 "out of 'consistent_with'"

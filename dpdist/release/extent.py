@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from dpdist.grids.base import Norm
 from dpdist.spec import ReleaseSpec
-from dpdist.strategies.base import Norm
 from dpdist.strategies.planner import considered, planned_effort
 
 CELLS = 2**18

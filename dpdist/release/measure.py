@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from dpdist.arrays.vector import Vector
+from dpdist.arrays.workspace import Workspace
 from dpdist.errors import StoreError
-from dpdist.operators import Matrix
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Ledger, Receipt
 from dpdist.release.context import Context
-from dpdist.release.exact import Multiple, draw, exact_measurement
+from dpdist.release.exact import draw, exact_measurement
 from dpdist.release.ledger_and_store import (
     check_drawn_for,
     check_measured,
@@ -19,26 +18,20 @@ from dpdist.release.ledger_and_store import (
     measurement_name,
 )
 from dpdist.release.plan import Plan
-from dpdist.release.streams import check_past
+from dpdist.release.streams import check_past, stream_grid
 from dpdist.store import Store, StoredArray
-from dpdist.strategies.dawa import AdaptiveGrid
-from dpdist.strategies.dawa import measured as measured_by_dawa
-from dpdist.strategies.filter_grid import FilterGrid
-
-Exact = Matrix | StoredArray | Multiple
-"""Exact integers: in memory, in the store, or a multiple of the stored counts."""
 
 
 def checked_integers(
-    context: Context, ledger: Ledger, planned: Plan, charge: Charge, counts: StoredArray, root: Secret
-) -> Exact | None:
+    context: Context, work: Workspace, ledger: Ledger, planned: Plan, charge: Charge, counts: StoredArray, root: Secret
+) -> Vector | None:
     """The exact integers that will be measured, or None when the noisy ones are stored already.
 
     Whatever can refuse a measurement refuses here, before the charge. Raises: InvalidInput, LedgerError, StoreError.
     """
 
     def tell(done: int, total: int) -> None:
-        context.progress("measure", f"{done} of {total} steps of the transforms")
+        context.progress("measure", f"{done} of {total} steps")
 
     part, known = charge.part, ledger.receipt(charge.release)
     fresh = known is None or known.state == "aborted"
@@ -49,15 +42,12 @@ def checked_integers(
         return None
     if part is not None and part.start > 0:
         check_past(context, ledger, planned, counts, part)
-    exact = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout, tell)
-    if part is None or not isinstance(planned.grid, FilterGrid):
-        return exact
-    assert isinstance(exact, np.ndarray)
-    return exact[part.start * planned.grid.series : part.stop * planned.grid.series]
+    exact = exact_measurement(work, context.store, planned.grid, counts, planned.layout, tell)
+    return exact if part is None else stream_grid(planned).steps_of(exact, part.start, part.stop)
 
 
 def drawn(
-    context: Context, planned: Plan, receipt: Receipt, key: Secret, counts: StoredArray, exact: Exact | None
+    context: Context, planned: Plan, receipt: Receipt, key: Secret, counts: StoredArray, exact: Vector | None
 ) -> StoredArray:
     """The noisy integers, drawn and written, or as they were written before; checked, and safe from a power loss.
 
@@ -67,15 +57,9 @@ def drawn(
     if not context.store.exists(name):
         assert exact is not None
         kept = {} if receipt.part is None else {"private_counts": counts.name}
-        facts = {"grid": planned.grid.digest, **drawn_for(receipt), **kept}
-        if isinstance(planned.grid, AdaptiveGrid):
-            assert isinstance(exact, np.ndarray)
-            values = measured_by_dawa(exact, planned.spec.queries, planned.grid, planned.spec.budget.loss, key.reveal())
-            context.store.put(name, values, {"noise": "laplace", "scale": planned.noise.scale, **facts})
-        else:
-            draw(context.store, name, exact, key, planned.noise, facts)
-    if isinstance(exact, StoredArray):
-        context.store.delete(exact.name)
+        noise = {"noise": planned.noise.kind, "scale": planned.noise.scale}
+        facts = {**noise, "grid": planned.grid.digest, **drawn_for(receipt), **kept}
+        draw(context.store, name, planned.grid.measured(exact, key, planned.noise, planned.spec.budget.loss), facts)
     stored = context.store.open(name)
     check_drawn_for(stored, receipt)
     make_safe(context.store, stored, *([] if receipt.part is None else [counts]))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
+from dpdist.grids.base import Grid, Norm
+from dpdist.grids.estimate import JOINT_CELLS
 from dpdist.page import report
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Budget
@@ -17,21 +19,12 @@ from dpdist.private import private_files
 from dpdist.release import certificate, memory
 from dpdist.release.context import Context
 from dpdist.release.count import distance_of
-from dpdist.release.reconstruct import (
-    JOINT_CELLS,
-)
 from dpdist.release.solved import FEWER, gram, strategy_of
 from dpdist.spec import ReleaseSpec
 from dpdist.strategies import (
     Strategy,
     laplace_bound,
 )
-from dpdist.strategies.base import Norm
-from dpdist.strategies.convolution import is_long
-from dpdist.strategies.dawa import AdaptiveGrid, adaptive_grid
-from dpdist.strategies.dense_grid import DenseGrid, grid_of
-from dpdist.strategies.filter_grid import LongGrid
-from dpdist.strategies.grid import TableGrid
 from dpdist.strategies.planner import (
     DENSE_CELLS,
     Candidate,
@@ -41,10 +34,8 @@ from dpdist.strategies.planner import (
     considered,
     planned_effort,
 )
-from dpdist.strategies.term_grid import TermGrid
 from dpdist.workloads import Workload, integer_basis
-
-AnyGrid: TypeAlias = DenseGrid | TermGrid | TableGrid | AdaptiveGrid | LongGrid
+from dpdist.workloads.kinds import is_long
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,7 @@ class Plan:
     strategy: Strategy
     table: list[Candidate]
     effort: Effort
-    grid: AnyGrid
+    grid: Grid
     noise: Noise
     loss: Loss
 
@@ -110,7 +101,7 @@ class Plan:
     def layout(self) -> Layout:
         """What has to be counted: tables for strategies over marginals, else every cell."""
         shape = self.spec.attributes.shape
-        tables = self.grid.tables if isinstance(self.grid, TermGrid | TableGrid | LongGrid) else ()
+        tables = self.grid.tables
         return Layout(shape, () if any(len(table) == len(shape) for table in tables) else tables)
 
 
@@ -147,22 +138,19 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     return memory.memory_plan(planned.workload, planned.grid, planned.layout, planned.effort, engine)
 
 
-def _grid(spec: ReleaseSpec, strategy: Strategy) -> AnyGrid:
+def _grid(spec: ReleaseSpec, strategy: Strategy) -> Grid:
     moved = distance_of(spec)
-    if strategy.name == "dawa":
-        return adaptive_grid(spec.queries, moved.neighbours, moved.records)
-    return grid_of(strategy, spec.queries, neighbours=moved.neighbours, most_records=moved.records)
+    return strategy.grid(spec.queries, neighbours=moved.neighbours, most_records=moved.records)
 
 
-def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: AnyGrid) -> None:
+def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: Grid) -> None:
     """Post-processing that the strategy cannot have, told before anything is charged."""
     options = spec.postprocess
     if not (options.known or options.non_negative or options.consistent_with):
         return
     cells = spec.queries.shape[1]
-    joint = isinstance(grid, TermGrid) or bool(options.consistent_with)
-    if strategy.direct or not isinstance(grid, DenseGrid | TermGrid) or (joint and cells > JOINT_CELLS):
-        beyond = f" over more than {JOINT_CELLS:,} cells" if joint and cells > JOINT_CELLS else ""
+    if not grid.estimates(cells, jointly=bool(options.consistent_with)):
+        beyond = f" over more than {JOINT_CELLS:,} cells" if grid.row_blocks() is not None and cells > JOINT_CELLS else ""
         raise InvalidInput(
             f"'known', 'non_negative' and 'consistent_with' need one estimate of the cells, which mechanism {strategy.name!r} "
             f"does not make{beyond}; set 'mechanism: coa' or 'identity'"

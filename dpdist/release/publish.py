@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dpdist.grids.base import Answers
 from dpdist.page import report
 from dpdist.privacy.ledger import Budget
-from dpdist.release.answers import Answers
 from dpdist.release.context import Context
 from dpdist.release.plan import Plan
 from dpdist.state import published_at

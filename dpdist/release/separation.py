@@ -13,8 +13,9 @@ from dpdist.engine import Engine, OnDone
 from dpdist.errors import StoreError
 from dpdist.operators import Matrix
 from dpdist.store import Store, StoredArray
-from dpdist.strategies.base import Strategy, ignore
-from dpdist.strategies.eigen import designed, eigen_queries, group_weights, merged_weights, separation
+from dpdist.strategies.base import ignore
+from dpdist.strategies.eigen_queries import designed, eigen_queries, group_weights, merged_weights, separation
+from dpdist.strategies.representations import DenseStrategy
 
 
 def separated_design(
@@ -26,7 +27,7 @@ def separated_design(
     group_size: int,
     tolerance: float,
     on_done: OnDone | None = None,
-) -> Strategy:
+) -> DenseStrategy:
     """``eigen_design(gram, group_size=)``, its groups solved by the workers.
 
     Args:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from dpdist.errors import OutOfMemory, StoreError
+from dpdist.grids.base import Norm
+from dpdist.grids.terms import Term
 from dpdist.long_formulas import long_characters
 from dpdist.long_root import long_square_root
 from dpdist.long_series import long_convolution
@@ -39,16 +41,23 @@ from dpdist.strategies import (
     square_root,
     wavelet,
 )
-from dpdist.strategies.base import Norm, Solve, Step
-from dpdist.strategies.convolution import has_square_root, is_dyadic, is_long
+from dpdist.strategies.base import Solve, Step
+from dpdist.strategies.filters import has_square_root
 from dpdist.strategies.planner import (
     OPTIMISERS,
     alternatives,
     default_group,
     effort,
 )
-from dpdist.strategies.terms import Term
+from dpdist.strategies.representations import (
+    CharacterStrategy,
+    DenseStrategy,
+    FilterStrategy,
+    ResidualStrategy,
+    TermStrategy,
+)
 from dpdist.workloads import Workload, integer_basis
+from dpdist.workloads.kinds import is_dyadic, is_long
 
 
 def strategy_of(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Strategy:
@@ -191,7 +200,9 @@ def eigen_strategy(context: Context, spec: ReleaseSpec) -> Strategy:
     return _kept_strategy(context.store, name, "eigen")
 
 
-def term_strategy(context: Context, spec: ReleaseSpec, method: str, solve: Callable[[Workload], Strategy]) -> Strategy:
+def term_strategy(
+    context: Context, spec: ReleaseSpec, method: str, solve: Callable[[Workload], TermStrategy]
+) -> TermStrategy:
     """A strategy over tables, solved once for each workload and method: its last bits may differ between machines."""
     name = f"strategies/{spec.queries.fingerprint[:32]}-{method}"
     if not context.store.exists(name):
@@ -220,7 +231,8 @@ def term_strategy(context: Context, spec: ReleaseSpec, method: str, solve: Calla
     history = () if facts["gap"] is None else (Step(facts["iterations"], facts["cost"], facts["gap"]),)
     record = Solve(facts["method"], facts["stop"], history)
     name = facts["name"]
-    return Strategy(name, operator, facts["cost"], facts["lower_bound"], record, terms=tuple(terms))
+    kind = TermStrategy if name in ("residual", "kronecker") else ResidualStrategy
+    return kind(name, operator, facts["cost"], facts["lower_bound"], record, terms=tuple(terms))
 
 
 def filter_strategy(context: Context, spec: ReleaseSpec, name: str) -> Strategy:
@@ -239,11 +251,11 @@ def filter_strategy(context: Context, spec: ReleaseSpec, name: str) -> Strategy:
         kept_as, moves = f"strategies/{workload.fingerprint[:32]}-{name}-long", spec.neighbours == "replace-one"
         return find(context.store, context.engine, workload, kept_as, moves=moves, on_done=tell)
     made = _CLOSED[name](workload)
-    values = made.characters if made.coefficients is None else made.coefficients.values
-    assert values is not None
+    assert isinstance(made, CharacterStrategy | FilterStrategy)
+    values = made.scales if isinstance(made, CharacterStrategy) else made.coefficients.values
     kept = context.store.read(context.store.put_if_absent(f"strategies/{workload.fingerprint[:32]}-{name}", values))
-    if made.coefficients is None:
-        return replace(made, characters=kept)
+    if isinstance(made, CharacterStrategy):
+        return replace(made, scales=kept)
     return replace(made, coefficients=replace(made.coefficients, values=kept))
 
 
@@ -263,7 +275,7 @@ def _kept_strategy(store: Store, name: str, mechanism: str, *, over: Operator | 
     matrix, facts = Dense(store.read(stored)), stored.facts
     record = Solve(facts["method"], facts["stop"], ())
     operator = matrix if over is None else Product(matrix, over)
-    return Strategy(mechanism, operator, facts["cost"], facts["lower_bound"], record, norm=norm)
+    return DenseStrategy(mechanism, operator, facts["cost"], facts["lower_bound"], record, norm=norm)
 
 
 def gram(context: Context, workload: Workload) -> Matrix:

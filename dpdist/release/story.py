@@ -14,12 +14,13 @@ from typing import Any, Protocol, TypeVar
 
 from dpdist import leases
 from dpdist.documents import Documents
+from dpdist.grids.base import Answers
 from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Budget
 from dpdist.private import private_files
 from dpdist.records.rows import CountSummary
-from dpdist.release.answers import Answers, answer
+from dpdist.release.answers import answer
 from dpdist.release.charge import charge_of
 from dpdist.release.companions import companions
 from dpdist.release.context import Context, book
@@ -30,6 +31,7 @@ from dpdist.release.plan import Plan, plan
 from dpdist.release.publish import publish
 from dpdist.release.refusals import refused_by
 from dpdist.release.streams import as_begun
+from dpdist.release.workspace import StoreWorkspace
 from dpdist.spec import ReleaseSpec
 from dpdist.store import StoredArray
 
@@ -116,9 +118,9 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
     Raises: BudgetExceeded, ReleaseConflict, KeyUnavailable: before anything is drawn.
     """
     root = keys.load(context.home)
-    with book(context) as ledger:
+    with StoreWorkspace(context.store, context.engine).scratch() as work, book(context) as ledger:
         charge = charge_of(ledger, planned, root, counts)
-        exact = checked_integers(context, ledger, planned, charge, counts, root)
+        exact = checked_integers(context, work, ledger, planned, charge, counts, root)
         reserved = ledger.reserve(charge)
         receipt = ledger.begin_drawing(charge.release, reserved.attempt, reserved.binding)
         if receipt.state == "committed":

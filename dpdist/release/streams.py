@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from dpdist.arrays.vector import Held, Vector
 from dpdist.errors import InvalidInput
+from dpdist.grids.base import Grid, Stream
 from dpdist.identities import digest_of
-from dpdist.operators import Matrix
 from dpdist.privacy.ledger import Ledger, Part, Receipt
 from dpdist.release import earlier_identities
 from dpdist.release.context import Context, book
@@ -18,8 +19,6 @@ from dpdist.release.ledger_and_store import (
 )
 from dpdist.release.plan import Plan
 from dpdist.store import StoredArray
-from dpdist.strategies.filter_grid import FilterGrid
-from dpdist.workloads import Workload
 
 
 def as_begun(context: Context, planned: Plan) -> Plan:
@@ -89,8 +88,7 @@ def check_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredAr
 
     Raises: InvalidInput when they are not.
     """
-    grid = planned.grid
-    assert isinstance(grid, FilterGrid)
+    grid = stream_grid(planned)
     receipts = ledger.stream(planned.spec.ledger.dataset, part.stream)
     before = next(receipt for receipt in receipts if receipt.part is not None and receipt.part.stop == part.start)
     if before.state != "committed":
@@ -98,7 +96,7 @@ def check_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredAr
     facts = committed_measurement(context.store, before).facts
     known = context.store.open(facts["private_counts"])
     tables = [planned.layout.table(context.store.read(stored), grid.axes) for stored in (known, counts)]
-    released = [np.take(table.reshape(grid.shape), range(part.start), axis=grid.place) for table in tables]
+    released = [grid.counted(table, part.start) for table in tables]
     if (released[0] != released[1]).any():
         raise InvalidInput(
             f"the records of steps that stream {part.stream!r} has released were changed since {before.release!r}; its past is final: "
@@ -106,11 +104,10 @@ def check_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredAr
         )
 
 
-def steps_so_far(context: Context, planned: Plan, measured: StoredArray) -> tuple[Workload, FilterGrid, Matrix]:
-    """The queries, the grid and the measurement of a stream's steps so far, from all its releases."""
-    spec, grid = planned.spec, planned.grid
+def steps_so_far(context: Context, planned: Plan, measured: StoredArray) -> tuple[Grid, Vector]:
+    """The grid and the measurement of a stream's steps so far, from all its releases."""
+    spec = planned.spec
     assert spec.stream is not None
-    assert isinstance(grid, FilterGrid)
     with book(context) as ledger:
         receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
     parts = []
@@ -119,6 +116,10 @@ def steps_so_far(context: Context, planned: Plan, measured: StoredArray) -> tupl
         parts.append(context.store.read(stored))
         if stored.digest == measured.digest:
             break
-    shape = tuple(spec.steps if i == grid.place else size for i, size in enumerate(grid.shape))
-    begun = replace(grid, coefficients=grid.coefficients[: spec.steps], shape=shape)
-    return planned.workload, begun, np.concatenate(parts)
+    return stream_grid(planned).begun(spec.steps), Held(np.concatenate(parts))
+
+
+def stream_grid(planned: Plan) -> Stream:
+    """The grid of a stream: its spec asks for one filter of the past."""
+    assert planned.grid.stream is not None
+    return planned.grid.stream

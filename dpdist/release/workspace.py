@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dpdist.arrays.passes import Side, Target, cut
-from dpdist.arrays.vector import Held, Vector, batches
+from dpdist.arrays.vector import Held, Vector, batches, held
 from dpdist.arrays.workspace import InMemory, OnDone, Workspace
 from dpdist.engine import Engine
 from dpdist.errors import StoreError
@@ -74,6 +74,14 @@ class StoreWorkspace:
 
         If several processes compute it at once, and their last bits differ, the first one stored wins.
         """
+        if isinstance(vector, Held):
+            given = held(vector)
+            made = (
+                self.store.put(self._fresh(), given)
+                if name is None
+                else self.store.put_if_absent(name, given, dict(facts or {}))
+            )
+            return StoredVector(self.store, made)
         if name is None:
             return StoredVector(self.store, self._materialize(vector, self._fresh(), {}))
         if not self.store.exists(name):
@@ -84,6 +92,10 @@ class StoreWorkspace:
                     raise
         self.store.sync(name)
         return StoredVector(self.store, self.store.open(name))
+
+    def vector(self, array: StoredArray) -> StoredVector:
+        """A stored array as a vector."""
+        return StoredVector(self.store, array)
 
     def kept(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
         """The vector stored under a name and its facts, None if there is none."""
@@ -141,6 +153,27 @@ class StoreWorkspace:
             for i, (plan, target) in enumerate(zip(plans, targets, strict=True))
         ]
 
+    def fill(
+        self,
+        names: Sequence[str],
+        size: int,
+        rows: int,
+        function: Callable[[int, int], Sequence[Matrix]],
+        on_done: OnDone | None = None,
+    ) -> list[Vector]:
+        """float64 vectors, one a name; a task computes the same shard of each."""
+        plans = [self.store.plan(name, (size,), np.float64, shard_rows=rows) for name in names]
+        for plan in plans:
+            self.store.begin(plan)
+        task = partial(_fill_shard, self.store, plans, function)
+        digests = self.engine.map(task, list(range(plans[0].shards)), on_done=on_done)
+        arrays = [self.store.finish(plan, [row[i] for row in digests]) for i, plan in enumerate(plans)]
+        return [StoredVector(self.store, array) for array in arrays]
+
+    def largest(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
+        """One computation that wants all cores, on the largest worker."""
+        return self.engine.on_largest_worker(function, *arguments, needed_bytes=needed_bytes)
+
     @contextmanager
     def scratch(self) -> Iterator[Workspace]:
         """A workspace of the same store; when nothing fails, its unnamed vectors are deleted at the end."""
@@ -197,6 +230,13 @@ class KeepingWorkspace(InMemory):
 
 def _folded(function: Callable[..., _T], vectors: tuple[Vector, ...], bounds: tuple[int, int]) -> _T:
     return function(bounds[0], *(vector.read(*bounds) for vector in vectors))
+
+
+def _fill_shard(
+    store: Store, plans: Sequence[ArrayPlan], function: Callable[[int, int], Sequence[Matrix]], shard: int
+) -> list[str]:
+    columns = function(*plans[0].bounds(shard))
+    return [store.write_shard(plan, shard, column) for plan, column in zip(plans, columns, strict=True)]
 
 
 def _write_shard(store: Store, plan: ArrayPlan, vector: Vector, shard: int) -> str:

@@ -10,10 +10,10 @@ from dpdist.spec.explained import located
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.queries import workload_of
 from dpdist.spec.yaml_text import Lines
-from dpdist.strategies.convolution import has_square_root
-from dpdist.strategies.dawa import dawa
-from dpdist.strategies.marginals import is_marginals
+from dpdist.strategies.filters import has_square_root
+from dpdist.strategies.partition import dawa
 from dpdist.strategies.planner import GAUSSIAN_ONLY, LAPLACE_ONLY
+from dpdist.workloads.kinds import is_marginals
 
 
 def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:

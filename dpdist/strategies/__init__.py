@@ -2,22 +2,20 @@
 
 from dpdist.strategies.base import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
 from dpdist.strategies.bounds import dual_bound, hardt_talwar, laplace_bound, lemma_4, low_rank_bounds, singular_value_bound
-from dpdist.strategies.coa import coa
-from dpdist.strategies.convolution import convolution, laplace_spectrum, spectral_lower_bound, square_root
-from dpdist.strategies.datacube import datacube
-from dpdist.strategies.dawa import dawa
-from dpdist.strategies.eigen import eigen_design
-from dpdist.strategies.fourier import fourier
-from dpdist.strategies.gaussian import gaussian, laplace
-from dpdist.strategies.hierarchical import hierarchical
-from dpdist.strategies.identity import identity
-from dpdist.strategies.kronecker import kronecker
-from dpdist.strategies.low_rank import low_rank
-from dpdist.strategies.marginals import marginal_minimax, marginal_optimum
+from dpdist.strategies.cuboids import datacube
+from dpdist.strategies.direct import gaussian, laplace
+from dpdist.strategies.eigen_queries import eigen_design
+from dpdist.strategies.exponential import smoothing
+from dpdist.strategies.factorisation import low_rank
+from dpdist.strategies.filters import convolution, square_root
+from dpdist.strategies.fixed import hierarchical, identity, wavelet
+from dpdist.strategies.marginals import fourier, marginal_minimax, marginal_optimum
+from dpdist.strategies.optimum import coa
+from dpdist.strategies.partition import dawa
 from dpdist.strategies.planner import Effort, effort
+from dpdist.strategies.products import kronecker
 from dpdist.strategies.residual import residual_products
-from dpdist.strategies.smoothing import smoothing
-from dpdist.strategies.wavelet import wavelet
+from dpdist.strategies.spectrum import laplace_spectrum, spectral_lower_bound
 
 __all__ = [
     "Effort",

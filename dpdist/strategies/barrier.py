@@ -138,11 +138,11 @@ def evaluate(factor: Matrix, weight: Matrix) -> tuple[Point, Matrix]:
 def hessian_product(point: Point) -> Callable[[Matrix], Matrix]:
     """w -> -(Hessian of 2 tr K^{1/2}) w: two matrix products."""
     s = point.roots
-    kernel = 1.0 / (s[:, None] * s * (s[:, None] + s))
+    coefficients = 1.0 / (s[:, None] * s * (s[:, None] + s))
 
     def apply(direction: Matrix) -> Matrix:
         inner = (point.factor * direction) @ point.factor.T
-        inner *= kernel
+        inner *= coefficients
         return np.asarray(np.einsum("ai,ai->i", point.factor, inner @ point.factor))
 
     return apply

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import scipy
 
 from dpdist.errors import InvalidInput, NotPositiveDefinite
+from dpdist.grids.base import Grid, Norm
 from dpdist.operators import Matrix, Operator
-from dpdist.strategies.coefficients import Coefficients, StoredCoefficients
-from dpdist.strategies.terms import Term
+from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
 
-Norm = Literal["l2", "l1"]
 Stop = Literal["converged", "iteration limit", "stalled", "closed form"]
 
 
@@ -76,8 +77,8 @@ UNIT_VARIANCE: dict[Norm, float] = {"l2": 1.0, "l1": 2.0}
 
 
 @dataclass(frozen=True)
-class Strategy:
-    """Linear queries A that are answered with noise, from which every answer is derived.
+class Strategy(ABC):
+    """Linear queries A that are answered with noise, from which every answer is derived. One subclass a representation of A.
 
     Attributes:
         name: the mechanism.
@@ -85,12 +86,9 @@ class Strategy:
         workload_cost: J(A) = Delta^2 tr(V (A'A)^+), total variance of all (weighted) answers at noise multiplier 1;
             None when no workload was given.
         lower_bound: no strategy has a lower cost for that workload; None when no workload was given.
-        direct: answers are the noisy measurements themselves (the Gaussian mechanism), without least squares.
         norm: "l2" is measured with Gaussian noise; "l1" with Laplace noise, its cost is the variance at epsilon = 1.
-        terms: A as Kronecker rows over marginal tables, where it is too large to be written down.
-        coefficients: A as a filter along one attribute; ``long``: along one that is too long for memory.
-        characters: A as rows of the Hadamard matrix of the binary attributes ``axes``, each times its scale, (2^d,).
-        structural_error: ||W - B A||_F of a strategy that answers the workload only approximately, else 0.
+        consistent: whether all answers are read from one estimate, so that they agree with each other.
+        biased: whether answers have an error beside the noise, which the error bars do not know.
     """
 
     name: str
@@ -98,26 +96,36 @@ class Strategy:
     workload_cost: float | None = None
     lower_bound: float | None = None
     solve: Solve | None = None
-    direct: bool = False
-    norm: Norm = "l2"
-    structural_error: float = 0.0
-    terms: tuple[Term, ...] = ()
-    coefficients: Coefficients | None = None
-    long: StoredCoefficients | None = None
-    characters: Matrix | None = field(default=None, repr=False)
-    axes: tuple[int, ...] = ()
+
+    consistent: ClassVar[bool] = True
+    biased: ClassVar[bool] = False
+
+    @property
+    def norm(self) -> Norm:
+        return "l2"
+
+    @abstractmethod
+    def worst(self, workload: Workload) -> float | None:
+        """Largest standard error of a query at noise multiplier 1, None where it takes more than ``WORST_WORK`` operations."""
+
+    @abstractmethod
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+        """The strategy in whole numbers."""
+
+    def grid(self, workload: Workload, *, neighbours: Neighbours, most_records: int) -> Grid:
+        """The strategy in whole numbers, with its exact sensitivity.
+
+        Args:
+            neighbours: one record more or less, or one record replaced (which may also enter or leave the domain).
+            most_records: k, the most records of one person: multiplies the sensitivity.
+        """
+        if most_records < 1:
+            raise InvalidInput(f"a person has at least one record, found most_records={most_records}")
+        return self._grid(workload, neighbours, most_records)
 
     @property
     def l2_sensitivity(self) -> float:
         """Largest column norm of A."""
-        if self.long is not None:
-            return float(np.sqrt(self.long.square)) * self.long.spacing
-        if self.coefficients is not None:
-            return float(np.linalg.norm(self.coefficients.values))
-        if self.characters is not None:
-            return float(np.linalg.norm(self.characters))
-        if self.terms:
-            return float(np.sqrt(sum(term.square for term in self.terms)))
         return self.operator.l2_sensitivity
 
     @property
@@ -129,6 +137,11 @@ class Strategy:
     def sensitivity(self) -> float:
         """The sensitivity in the strategy's norm."""
         return self.l1_sensitivity if self.norm == "l1" else self.l2_sensitivity
+
+    @property
+    def unit_error(self) -> float:
+        """Standard error of a measured value at noise multiplier 1."""
+        return self.sensitivity * math.sqrt(UNIT_VARIANCE[self.norm])
 
     @property
     def gap(self) -> float:
@@ -146,9 +159,6 @@ class Strategy:
 
         Source: Li & Miklau 2012, Prop. 4, scaled to noise multiplier 1.
         """
-        if self.direct:
-            queries = self.operator.shape[0]
-            return queries * self.sensitivity**2 * UNIT_VARIANCE[self.norm]
         precision = self.operator.gram()
         cost = matrix_mechanism_cost(precision, gram_of(workload))
         return laplace_cost(cost, precision, self.l1_sensitivity) if self.norm == "l1" else cost

@@ -13,17 +13,14 @@ from dataclasses import replace
 import numpy as np
 
 from dpdist.errors import InvalidInput
+from dpdist.grids.terms import Term, contrasts, subsets
 from dpdist.operators import Identity, Stack, Total
-from dpdist.strategies.base import CLOSED_FORM, Solve, Step, Stop, Strategy
-from dpdist.strategies.terms import Term, contrasts, subsets
-from dpdist.workloads import Block, Workload
+from dpdist.strategies.base import CLOSED_FORM, Solve, Step, Stop
+from dpdist.strategies.representations import ResidualStrategy
+from dpdist.workloads import Workload
+from dpdist.workloads.kinds import is_marginals
 
 Subset = tuple[int, ...]
-
-
-def is_marginals(workload: Workload) -> bool:
-    """Whether all queries are plain marginals."""
-    return all(b.separable and all(isinstance(f, Identity | Total) for f in b.factors) for b in workload.blocks)
 
 
 def marginal_weights(workload: Workload) -> dict[Subset, float]:
@@ -45,7 +42,7 @@ def marginal_weights(workload: Workload) -> dict[Subset, float]:
     return {subset: out[subset] for subset in sorted(out, key=lambda s: (len(s), s))}
 
 
-def marginal_optimum(workload: Workload) -> Strategy:
+def marginal_optimum(workload: Workload) -> ResidualStrategy:
     """The strategy of least total variance for a workload of marginals; its cost is the lower bound.
 
     Returns: a strategy with one term for every attribute set, of unit sensitivity.
@@ -55,7 +52,7 @@ def marginal_optimum(workload: Workload) -> Strategy:
     return replace(strategy, lower_bound=strategy.workload_cost * (1 - 1e-12))
 
 
-def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterations: int = 10_000) -> Strategy:
+def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterations: int = 10_000) -> ResidualStrategy:
     """The strategy whose largest error of a cell (standard error times the marginal's weight) is least.
 
     Multiplicative weights on the marginals: for weights l on their cells' variances, the least weighted sum is known in closed
@@ -81,7 +78,7 @@ def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterati
             tuple(replace(b, weight=math.sqrt(v)) for b, v in zip(blocks, share * squares / cells, strict=True)),
         )
         strategy = marginal_optimum(weighted)
-        variances = squares * np.array([marginal_deviation(strategy, workload, block) ** 2 for block in blocks])
+        variances = squares * np.array([strategy.deviation(workload.domain.shape, block) ** 2 for block in blocks])
         lower = max(lower, float(strategy.workload_cost or 0.0) * (1 - 1e-12))
         largest = float(variances.max())
         if best is None or largest < best[0]:
@@ -103,7 +100,7 @@ def _least_total(workload: Workload) -> dict[Subset, float]:
     return {subset: math.sqrt(weight) for subset, weight in marginal_weights(workload).items()}
 
 
-def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]) -> Strategy:
+def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]) -> ResidualStrategy:
     """The strategy X = sum of x_T P_T for given x_T (up to a common factor), with its cost tr(V X^+) = sum v_T rank_T / x_T.
 
     Args:
@@ -123,17 +120,14 @@ def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]
         scale = math.sqrt(precision[subset] / total / outside)
         terms.append(Term(subset, tuple(contrasts(sizes[axis]) for axis in subset), scale))
     operator = Stack([term.operator(sizes) for term in terms])
-    return Strategy(name, operator, cost, None, CLOSED_FORM, terms=tuple(terms))
+    return ResidualStrategy(name, operator, cost, None, CLOSED_FORM, terms=tuple(terms))
 
 
-def marginal_deviation(strategy: Strategy, workload: Workload, block: Block) -> float:
-    """Standard error of every cell of a marginal at noise multiplier 1, by a strategy over the residual basis."""
-    sizes = workload.domain.shape
-    axes = set(block.asked_axes)
-    variance = 0.0
-    for term in strategy.terms:
-        if set(term.axes) <= axes:
-            inside = math.prod(1 - 1 / sizes[axis] for axis in term.axes)
-            outside = math.prod(sizes[axis] for axis in axes - set(term.axes))
-            variance += inside / (term.scale * outside) ** 2
-    return strategy.l2_sensitivity * math.sqrt(variance)
+def fourier(workload: Workload) -> ResidualStrategy:
+    """Equal precision for every coefficient that the marginals need. Raises: InvalidInput for other workloads.
+
+    Source: Barak et al. 2007; unneeded coefficients are left out as in Li & Miklau 2012, section 5. The coefficients of an
+    attribute set span the same space in any orthonormal product basis whose first vector is constant, so the contrasts
+    measured here give the same errors as the Fourier (for binary attributes: Hadamard) basis.
+    """
+    return over_residuals("fourier", workload, dict.fromkeys(marginal_weights(workload), 1.0))

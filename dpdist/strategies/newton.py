@@ -8,8 +8,9 @@ import numpy as np
 import scipy
 
 from dpdist.operators import Dense, Matrix
-from dpdist.strategies.base import OnStep, Solve, Step, Stop, Strategy, checked_start, gram_of
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_of
 from dpdist.strategies.bounds import dual_bound
+from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
 
 ARMIJO_SHRINK = 0.1
@@ -27,7 +28,7 @@ def solve(
     max_iterations: int,
     on_step: OnStep,
     start: Matrix | None = None,
-) -> Strategy:
+) -> DenseStrategy:
     """The strategy after Algorithm 1 for each theta, each warm-started by the one before.
 
     The cost is that of the original gram, certified by the dual bound at v = diag of X^-1 V X^-1, which is optimal at
@@ -44,7 +45,7 @@ def solve(
     root = scipy.linalg.cholesky(x, lower=False, check_finite=False)
     cost = history[-1].objective
     record = Solve("coa homotopy" if len(thetas) > 1 else "coa newton", stop, tuple(history))
-    return Strategy("coa", Dense(root), cost, lower, record)
+    return DenseStrategy("coa", Dense(root), cost, lower, record)
 
 
 def objective_and_gradient(gram: Matrix, x: Matrix) -> tuple[float, Matrix, Matrix]:

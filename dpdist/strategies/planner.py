@@ -10,23 +10,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from dpdist.operators import Dense, Identity, Matrix, Product, Total
-from dpdist.strategies.base import UNIT_VARIANCE, Norm, Strategy
-from dpdist.strategies.convolution import (
-    deviations,
-    dyadic_spectra,
-    filters_of,
-    has_square_root,
-    is_convolution,
-    is_dyadic,
-    is_filters,
-    is_long,
-)
-from dpdist.strategies.kronecker import is_product
-from dpdist.strategies.marginals import is_marginals, marginal_deviation, marginal_weights
-from dpdist.strategies.residual import is_separable
-from dpdist.strategies.terms import block_variances, row_squares
+from dpdist.grids.base import Norm
+from dpdist.operators import Identity, Matrix, Total
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.filters import has_square_root, is_convolution
+from dpdist.strategies.marginals import marginal_weights
 from dpdist.workloads import Workload, integer_basis
+from dpdist.workloads.kinds import filters_of, is_dyadic, is_filters, is_long, is_marginals, is_product, is_separable
 
 Optimiser = Literal["coa", "newton", "eigen", "low_rank", "smoothing", "kronecker", "marginals"]
 
@@ -132,10 +122,6 @@ def planned_effort(workload: Workload, names: tuple[str, ...]) -> Effort:
 
 LOW_RANK_CELLS = 256
 """Up to here ``auto`` also optimises LRM for pure epsilon, which takes seconds; beyond, it must be asked for."""
-WORST_WORK = 2**34
-"""Multiplications that predicting the worst query's error may take: seconds."""
-WORST_ANSWERS = 2**26
-"""Variances that it may look at."""
 MechanismName = Literal[
     "coa",
     "eigen",
@@ -323,62 +309,6 @@ def _reason(name: str, first: str, norm: Norm, workload: Workload, limits: Limit
     return f"takes long beyond {LOW_RANK_CELLS if name == 'low-rank' else DENSE_CELLS} cells; ask for it by name"
 
 
-def worst_deviation(strategy: Strategy, workload: Workload) -> float | None:
-    """Largest standard error of a query at noise multiplier 1, None where it takes more than ``WORST_WORK`` operations."""
-    unit = strategy.sensitivity * math.sqrt(UNIT_VARIANCE[strategy.norm])
-    if strategy.direct:
-        return unit / min(float(block.weights.min()) for block in workload.blocks)
-    if strategy.characters is not None:
-        kept = strategy.characters > 0
-        each = (s[kept] / strategy.characters[kept] for s in dyadic_spectra(workload))
-        return unit * max(float(np.linalg.norm(part)) for part in each) / strategy.characters.size
-    if strategy.long is not None:
-        return unit * max(strategy.long.deviations)
-    if strategy.coefficients is not None:
-        return unit * max(float(deviations(strategy.coefficients, each).max()) for each in filters_of(workload))
-    operators = (block.operator(workload.domain.shape) for block in workload.blocks)
-    if strategy.name == "identity":
-        return unit * math.sqrt(max(operator.longest_row_squared for operator in operators))
-    return _term_deviation(strategy, workload, unit) if strategy.terms else _dense_deviation(strategy, workload, unit)
-
-
-def _term_deviation(strategy: Strategy, workload: Workload, unit: float) -> float | None:
-    if strategy.name != "residual" and is_marginals(workload):
-        return max(marginal_deviation(strategy, workload, block) for block in workload.blocks)
-    work = sum(f.shape[0] * f.shape[1] ** 2 for block in workload.blocks for f in block.factors)
-    if work * len(strategy.terms) > WORST_WORK:
-        return None
-    if len(strategy.terms) == len(workload.blocks) == 1:  # one product: the largest is the product of the largest
-        term, asked = strategy.terms[0], dict(zip(workload.blocks[0].axes, workload.blocks[0].factors, strict=True))
-        largest = (
-            float(row_squares(asked[a], np.linalg.pinv(f)).max()) for a, f in zip(term.axes, term.factors, strict=True)
-        )
-        return unit * math.sqrt(math.prod(largest)) / term.scale
-    if workload.shape[0] * len(strategy.terms) > WORST_ANSWERS:
-        return None
-    parts = [(term.axes, tuple(np.linalg.pinv(f) for f in term.factors), 1.0 / term.scale) for term in strategy.terms]
-    return unit * math.sqrt(max(float(block_variances(block, parts).max()) for block in workload.blocks))
-
-
-def _dense_deviation(strategy: Strategy, workload: Workload, unit: float) -> float | None:
-    queries, operator = workload.shape[0], strategy.operator
-    basis = integer_basis(workload)
-    mixing = None
-    if isinstance(operator, Product) and isinstance(operator.left, Dense) and basis.operator is not None:
-        mixing = operator.left.array
-    width = workload.shape[1] if mixing is None else basis.rank
-    if queries * width**2 + width**3 > WORST_WORK:
-        return None
-    inverse = np.linalg.pinv(strategy.matrix() if mixing is None else mixing)
-    worst = 0.0
-    for start in range(0, queries, 4096):
-        stop = min(queries, start + 4096)
-        rows = workload.unweighted.rows(start, stop) if mixing is None else basis.coordinates(start, stop, weighted=False)
-        spread = rows @ inverse
-        worst = max(worst, float(np.einsum("ij,ij->i", spread, spread).max()))
-    return unit * math.sqrt(worst)
-
-
 def candidates(strategies: list[Strategy], workload: Workload, lower: float | None = None) -> list[Candidate]:
     """The table of what was compared; every gap is against the best lower bound known (``lower``: one from elsewhere)."""
     known = [s.lower_bound for s in strategies if s.lower_bound is not None]
@@ -387,5 +317,5 @@ def candidates(strategies: list[Strategy], workload: Workload, lower: float | No
     for strategy in strategies:
         cost = strategy.workload_cost
         gap = cost / lower - 1.0 if cost is not None and lower is not None and lower > 0 else None
-        out.append(Candidate(strategy.name, cost, gap, None if cost is None else worst_deviation(strategy, workload)))
+        out.append(Candidate(strategy.name, cost, gap, None if cost is None else strategy.worst(workload)))
     return out

@@ -18,23 +18,19 @@ import math
 import numpy as np
 
 from dpdist.errors import InvalidInput
+from dpdist.grids.dense import completed
+from dpdist.grids.terms import Term, contrasts, subsets
 from dpdist.operators import Matrix, Stack
 from dpdist.strategies.base import Solve, Step, Strategy
-from dpdist.strategies.coa import coa
-from dpdist.strategies.dense_grid import completed
-from dpdist.strategies.terms import Term, contrasts, subsets
+from dpdist.strategies.optimum import coa
+from dpdist.strategies.representations import TermStrategy
 from dpdist.workloads import Block, Workload
 
 ROUNDS = 20
 Subset = tuple[int, ...]
 
 
-def is_separable(workload: Workload) -> bool:
-    """Whether every group of queries is a product of queries of single attributes."""
-    return all(block.separable for block in workload.blocks)
-
-
-def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> Strategy:
+def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> TermStrategy:
     """A strategy for a weighted union of products, over domains of any size.
 
     Returns: a strategy with ``terms``, its cost, and a certified lower bound: the optimum of a sum of grams is at least the
@@ -53,7 +49,9 @@ def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> Strateg
     lower = sum(block.weight**2 * grams.lower_bound(block) for block in workload.blocks)
     operator = Stack([term.operator(workload.domain.shape) for term in terms])
     history = (Step(1, total**2, total**2 / lower - 1.0),)
-    return Strategy("residual", operator, total**2, lower, Solve("residual products", "closed form", history), terms=terms)
+    return TermStrategy(
+        "residual", operator, total**2, lower, Solve("residual products", "closed form", history), terms=terms
+    )
 
 
 class _Grams:

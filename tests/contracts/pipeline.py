@@ -12,11 +12,11 @@ import numpy as np
 from dpdist import engine
 from dpdist.release.answers import answer
 from dpdist.release.context import Context, silent
-from dpdist.release.exact import exact_measurement
 from dpdist.release.plan import plan
 from dpdist.sizes import Sizes
 from dpdist.store import Store, StoredArray
 from tests.contracts.cases import Case
+from tests.readers import measured as exact_values
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,7 @@ class Pipeline:
     def measured(self, planned: Any, counts: StoredArray) -> np.ndarray:
         """The integers that noise would be added to, from stored counts."""
         context = self.context()
-        found = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout)
-        if isinstance(found, StoredArray):
-            return np.asarray(context.store.read(found))
-        return np.asarray(found if isinstance(found, np.ndarray) else found.read(0, found.shape[0]))
+        return exact_values(context.store, context.engine, planned.grid, counts, planned.layout)
 
     def answers(self, planned: Any, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Answers and standard errors, read from a measurement."""

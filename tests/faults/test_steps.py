@@ -18,11 +18,11 @@ from distributed import Client, LocalCluster
 
 from dpdist import engine
 from dpdist.errors import DpdistError, EngineError, LedgerError, StoreError
+from dpdist.grids.estimate import LeastSquares
 from dpdist.privacy import database, keys
 from dpdist.privacy.ledger import opened
 from dpdist.release import measure, story
 from dpdist.release.context import Context
-from dpdist.release.reconstruct import Reader
 from dpdist.sizes import Sizes
 from dpdist.spec import load
 from dpdist.store import Store
@@ -54,7 +54,7 @@ KILL_POINTS: dict[str, tuple[str, str]] = {
     "before the commit": ("dpdist.privacy.ledger.Ledger", "commit"),
     "after the commit": ("dpdist.privacy.ledger.Ledger", "_forget_deleted_rows"),
     "before the answers": ("dpdist.release.story", "answer"),
-    "amid the answers": ("dpdist.release.reconstruct.Reader", "answers"),
+    "amid the answers": ("dpdist.grids.estimate.LeastSquares", "answers"),
     "before the files": ("dpdist.page.report", "write"),
     "amid the files": ("dpdist.page.report", "page"),
 }
@@ -209,7 +209,7 @@ def test_a_worker_killed(begun: Begun, cluster: LocalCluster, moment: str, monke
     path, home, expected = begun.path, begun.home, begun.expected
     if moment == "amid the count":
         shutil.rmtree(home / "store" / "histograms")
-    monkeypatch.setattr(Reader, "rows_a_task", lambda self: 9)
+    monkeypatch.setattr(LeastSquares, "rows_a_task", lambda self: 9)
     killed: list[str] = []
 
     def kill() -> None:
@@ -248,7 +248,7 @@ def test_a_worker_killed(begun: Begun, cluster: LocalCluster, moment: str, monke
 def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
     """One clear error, nothing published; another cluster, or none, finishes with the same bytes."""
     path, home, expected = begun.path, begun.home, begun.expected
-    monkeypatch.setattr(Reader, "rows_a_task", lambda self: 9)
+    monkeypatch.setattr(LeastSquares, "rows_a_task", lambda self: 9)
     with harness.scheduler_and_worker(home.parent) as (address, scheduler):
 
         def progress(stage: str, line: str) -> None:

@@ -19,8 +19,7 @@ from cosmic_ray.plugins import get_operator
 ROOT = Path(__file__).parents[2]
 MODULES = (
     "dpdist/privacy/*.py",
-    "dpdist/strategies/dawa.py",
-    "dpdist/strategies/*grid.py",
+    "dpdist/grids/*.py",
     "dpdist/release/*.py",
     "dpdist/store.py",
     "dpdist/domain.py",

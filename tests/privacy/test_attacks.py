@@ -18,16 +18,18 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from dpdist.arrays.vector import Held
 from dpdist.engine import inline
+from dpdist.grids.base import Noisy
 from dpdist.privacy.accounting import Loss, gaussian_epsilon
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.release.exact import draw, exact_measurement
-from dpdist.release.reconstruct import reader_of
+from dpdist.release.exact import draw
 from dpdist.store import Store
 from dpdist.strategies import identity
-from dpdist.strategies.dense_grid import grid_of
 from dpdist.workloads import Workload, marginals
+from tests.readers import measured as exact_values
+from tests.readers import reader_of
 
 CELLS = 400_000
 GRAIN = 2.0**-53
@@ -38,13 +40,13 @@ def released(folder: Path, count: int, budget: Loss, *, scale: float = 1.0) -> n
     store = Store(folder)
     workload: Workload = marginals((CELLS,), (1,))
     norm = "l1" if budget.pure else "l2"
-    grid = grid_of(identity(CELLS, norm=norm), workload, neighbours="add-remove", most_records=1)
+    grid = identity(CELLS, norm=norm).grid(workload, neighbours="add-remove", most_records=1)
     noise = grid.noise(budget)
     noise = Noise(noise.kind, round(noise.scale * scale))
     counts = store.put(f"counts-{count}", np.full(CELLS, count, dtype=np.int64))
-    exact = exact_measurement(store, inline(), grid, counts)
+    exact = Held(exact_values(store, inline(), grid, counts))
     key = Secret(hashlib.sha256(f"{count} {budget}".encode()).digest())
-    measured = store.read(draw(store, f"measurement-{count}-{scale}", exact, key, noise, {}))
+    measured = store.read(draw(store, f"measurement-{count}-{scale}", Noisy(exact, key, noise), {}))
     return reader_of(workload, grid, direct=False).estimate(measured)
 
 

@@ -11,16 +11,20 @@ import pyarrow as pa
 import pytest
 
 from dpdist import engine
+from dpdist.arrays.vector import Held, Vector
+from dpdist.grids.base import Noisy
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release import story
 from dpdist.release.context import Context, silent
-from dpdist.release.exact import Multiple, draw, exact_measurement
+from dpdist.release.exact import draw
 from dpdist.release.story import Release
+from dpdist.release.workspace import StoredVector
 from dpdist.spec import load
-from dpdist.store import Store, StoredArray
+from dpdist.store import Store
 from tests import small
 from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
+from tests.readers import measured as exact_values
 
 SHARD = 3
 """Rows of a shard here: every measurement has several."""
@@ -112,10 +116,7 @@ def test_a_release_draws_every_address_once(case: str, home: Path, drawn: list[D
     assert all(stop == start for (_, stop), (start, _) in zip(ranges, ranges[1:], strict=False))
     store, counts = Store(home / "store"), handed["count"][0]
     measured = store.read(handed["measure"][0])
-    found = exact_measurement(store, engine.inline(), done.plan.grid, counts, done.plan.layout)
-    exact = (
-        found if isinstance(found, np.ndarray) else found.read(0, rows) if isinstance(found, Multiple) else store.read(found)
-    )
+    exact = exact_values(store, engine.inline(), done.plan.grid, counts, done.plan.layout)
     np.testing.assert_array_equal(measured - exact, done.plan.noise.draw(key, start=0, count=rows))
 
 
@@ -136,17 +137,15 @@ def test_every_release_of_a_stream_has_a_key_of_its_own(home: Path, drawn: list[
     assert len(set(keys)) == 3
 
 
-@pytest.mark.parametrize("form", ["in memory", "stored", "multiple of stored counts"])
+@pytest.mark.parametrize("form", ["in memory", "stored"])
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_shards_of_any_size_are_parts_of_one_draw(tmp_path: Path, form: str, kind: Any, drawn: list[Draw]) -> None:
     store, noise, key = Store(tmp_path), Noise(kind, 1000), Secret(b"k" * 32)
     values = np.random.default_rng(0).integers(-50, 50, 3 * SHARD + 2)
     kept = store.put("exact", values)
-    given: dict[str, np.ndarray | StoredArray | Multiple] = {"in memory": values, "stored": kept}
-    exact = given.get(form, Multiple(store, kept, 7))
-    measured = store.read(draw(store, "measured", exact, key, noise, {}))
-    truth = 7 * values if isinstance(exact, Multiple) else values
+    exact: Vector = Held(values) if form == "in memory" else StoredVector(store, kept)
+    measured = store.read(draw(store, "measured", Noisy(exact, key, noise), {}))
     whole = noise.draw(key.reveal(), start=0, count=values.size)
-    np.testing.assert_array_equal(measured - truth, whole)
+    np.testing.assert_array_equal(measured - values, whole)
     assert np.unique(whole).size > values.size - 3
     assert len(drawn) == 4 + 1  # the shards, and this test's own

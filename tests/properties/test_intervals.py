@@ -13,9 +13,9 @@ import pytest
 from scipy.stats import norm
 
 from dpdist import engine
+from dpdist.grids.base import Answers
 from dpdist.page import report
 from dpdist.release import story
-from dpdist.release.answers import Answers
 from dpdist.release.context import Context, silent
 from dpdist.sizes import Sizes
 from dpdist.spec import load

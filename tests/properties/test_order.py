@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict, StoreError
+from dpdist.grids.base import Grid
+from dpdist.grids.dense import DenseGrid
 from dpdist.privacy import database as tables
 from dpdist.privacy.ledger import opened
 from dpdist.release import measure
 from dpdist.store import Store
-from dpdist.strategies.dense_grid import DenseGrid
-from dpdist.strategies.grid import Grid
 from flows import release as flow
 from tests import small
 from tests.small import run
@@ -168,9 +168,9 @@ def test_every_part_of_what_is_drawn_decides_the_key(home: Path, monkeypatch: py
     keys: list[bytes] = []
     draw = measure.draw
 
-    def recorded(store: Any, name: str, exact: Any, key: Any, *rest: Any) -> Any:
-        keys.append(key.reveal())
-        return draw(store, name, exact, key, *rest)
+    def recorded(store: Any, name: str, noisy: Any, facts: Any) -> Any:
+        keys.append(noisy.key.reveal())
+        return draw(store, name, noisy, facts)
 
     monkeypatch.setattr(measure, "draw", recorded)
     variants: list[dict[str, Any]] = [

@@ -14,24 +14,25 @@ import pytest
 from dpdist import strategies
 from dpdist.domain import Attribute, Domain, Layout
 from dpdist.engine import inline
+from dpdist.grids import dense
+from dpdist.grids.adaptive import adaptive_grid, best_tree, interval_costs, reduced
+from dpdist.grids.base import Norm
+from dpdist.grids.coefficients import Coefficients
 from dpdist.long_formulas import long_characters
 from dpdist.long_root import long_square_root
 from dpdist.long_series import long_convolution
 from dpdist.operators import Dense, ListedRanges
 from dpdist.privacy.accounting import Loss
-from dpdist.release.exact import exact_measurement
 from dpdist.sizes import Sizes
-from dpdist.store import Store, StoredArray
-from dpdist.strategies import Strategy, grid
-from dpdist.strategies.base import Norm
-from dpdist.strategies.coefficients import Coefficients
-from dpdist.strategies.dawa import adaptive_grid, best_tree, interval_costs, reduced
-from dpdist.strategies.dense_grid import grid_of
+from dpdist.store import Store
+from dpdist.strategies import Strategy
+from dpdist.strategies.representations import FilterStrategy
 from dpdist.workloads import Workload, explicit, marginals, prefix, union
 from dpdist.workloads.dnf import dnf
 from dpdist.workloads.filters import filtered, running_sum, window
 from dpdist.workloads.ranges import cdf
 from tests.oracles import brute_force_sensitivity
+from tests.readers import measured
 
 NEIGHBOURS: Any = ("add-remove", "replace-one")
 TABLES = marginals(Domain((Attribute("x", edges=(0, 1, 2, 3)), Attribute("y", categories=("a", "b")))), (1, 2))
@@ -45,8 +46,8 @@ def filter_strategy(coefficients: list[float], *, circular: bool) -> Strategy:
     """A filter over five steps with these coefficients, of unit length."""
     values = np.zeros(7 if circular else 5)
     values[: len(coefficients)] = coefficients
-    given = Coefficients(values / np.linalg.norm(values), circular, 5, 0, (0,))
-    return Strategy("convolution", Dense(np.eye(5)), coefficients=given)
+    unit = Coefficients(values / np.linalg.norm(values), circular, 5, 0, (0,))
+    return FilterStrategy("convolution", Dense(np.eye(5)), coefficients=unit)
 
 
 Made = Callable[[Store, Any], Strategy]
@@ -129,14 +130,11 @@ def test_the_noise_covers_every_pair_of_neighbours(case: str, tmp_path: Path) ->
         layout = Layout(workload.domain.shape, () if any(len(t) == len(workload.domain.shape) for t in tables) else tables)
         counts = np.zeros(layout.size, dtype=np.int64)
         np.add.at(counts, layout.positions(np.repeat(np.arange(cells), x)), 1)
-        exact = exact_measurement(store, engine, found, store.put(name, counts), layout)
-        if isinstance(exact, StoredArray):
-            return np.asarray(store.read(exact))
-        return np.asarray(exact if isinstance(exact, np.ndarray) else exact.read(0, exact.shape[0]))
+        return measured(store, engine, found, store.put(name, counts), layout)
 
     for neighbours in NEIGHBOURS:
         strategy = build(store, neighbours)
-        any_grid = grid_of(strategy, workload, neighbours=neighbours, most_records=1)  # the bound changes no integer
+        any_grid = strategy.grid(workload, neighbours=neighbours, most_records=1)  # the bound changes no integer
         held = owned(cells, 2)
         moved = [integers(any_grid, base + one, f"{neighbours}-{i}") for i, one in enumerate(held[: 1 + cells])]
         if hasattr(any_grid, "terms"):  # rounded after the product: every pair is measured
@@ -147,7 +145,7 @@ def test_the_noise_covers_every_pair_of_neighbours(case: str, tmp_path: Path) ->
             moved += [moved[0] + one @ rows for one in held[1 + cells :]]
             assert (integers(any_grid, base + held[-1], f"{neighbours}-last") == moved[-1]).all()
         for most in (1, 2):
-            found = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+            found = strategy.grid(workload, neighbours=neighbours, most_records=most)
             worst = farthest(moved[: len(owned(cells, most))], neighbours, strategy.norm)
             assert 0 < worst <= found.sensitivity_squared
             if neighbours == "add-remove" and not hasattr(found, "terms"):
@@ -163,7 +161,7 @@ def test_the_bound_without_comparing_pairs_holds_too(norm: Norm) -> None:
     mixing = np.array([[5, -5, 1], [3, -3, 0]])
     base = Dense(np.eye(3))
     worst = brute_force_sensitivity(mixing, "replace-one", 1, power=1 if norm == "l1" else 2)
-    measure = grid.l1_sensitivity if norm == "l1" else grid.sensitivity_squared
+    measure = dense.l1_sensitivity if norm == "l1" else dense.sensitivity_squared
     assert worst <= measure(mixing, base, "replace-one") <= worst + 1  # compared in floating point, rounded up
     none = Sizes(pair_cells=1, pair_work=1)
     assert measure(mixing, base, "replace-one", none) >= worst
@@ -213,6 +211,6 @@ def test_a_union_is_covered_in_every_order() -> None:
         workload = union(*order)
         strategy = strategies.coa(workload)
         for neighbours in NEIGHBOURS:
-            found: Any = grid_of(strategy, workload, neighbours=neighbours, most_records=1)
+            found: Any = strategy.grid(workload, neighbours=neighbours, most_records=1)
             rows = np.concatenate(list(found.row_blocks()))
             assert brute_force_sensitivity(rows, neighbours, 1, power=2) <= found.sensitivity_squared

@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
+from dpdist.grids.filters import FilterGrid
 from dpdist.page import report
 from dpdist.privacy.accounting import rho_for
 from dpdist.privacy.ledger import Ledger, opened
@@ -22,7 +23,6 @@ from dpdist.release import solved
 from dpdist.spec import load
 from dpdist.store import Store
 from dpdist.strategies import Strategy, square_root
-from dpdist.strategies.filter_grid import FilterGrid
 from dpdist.workloads import Workload
 from tests import small
 from tests.fit import assert_errors_fit

@@ -20,19 +20,19 @@ import pytest
 from scipy import stats
 
 from dpdist.engine import inline
+from dpdist.grids.adaptive import AdaptiveGrid
+from dpdist.grids.adaptive import measured as measured_by_dawa
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
 from dpdist.release import measure
 from dpdist.release.context import Context, silent
 from dpdist.release.count import count
-from dpdist.release.exact import Multiple, exact_measurement
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.store import Store, StoredArray
-from dpdist.strategies.dawa import AdaptiveGrid
-from dpdist.strategies.dawa import measured as measured_by_dawa
+from dpdist.store import Store
 from tests import small
+from tests.readers import measured
 from tests.stability.tester import power, verdict_on
 
 ALARM = 1e-4
@@ -80,10 +80,7 @@ def measurements(folder: Path, case: str, samples: int, part: Fraction) -> tuple
         context = Context(place, Store(place / "store"), inline(), silent)
         planned = plan(context, spec)
         counts, _ = count(context, spec, planned.layout)
-        found = exact_measurement(context.store, context.engine, planned.grid, counts, planned.layout)
-        if isinstance(found, Multiple):
-            found = found.read(0, found.shape[0])
-        exact = context.store.read(found) if isinstance(found, StoredArray) else found
+        exact = measured(context.store, context.engine, planned.grid, counts, planned.layout)
         noise = replace(planned.noise, scale=int(planned.noise.scale * part))
         rows = [exact + noise.draw(key_of(spec, side, i), count=exact.size) for i in range(samples)]
         out.append(np.array(rows))
@@ -168,6 +165,10 @@ def test_false_alarms_and_power_are_as_computed() -> None:
     assert broken(1.5) > power(p, q, samples, 0.0, delta, alarm=alarm) - 0.1 > 0.6
 
 
+def weaker(noisy: Any) -> Any:
+    return replace(noisy, noise=replace(noisy.noise, scale=int(noisy.noise.scale * WEAK)))
+
+
 @pytest.mark.slow
 def test_whole_releases_of_neighbouring_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """500 published releases of each of two files, from records to answers; and again with 0.7 of the noise."""
@@ -179,7 +180,7 @@ def test_whole_releases_of_neighbouring_files(home: Path, monkeypatch: pytest.Mo
             monkeypatch.setattr(
                 measure,
                 "draw",
-                lambda s, n, e, k, noise, f: draw(s, n, e, k, replace(noise, scale=int(noise.scale * WEAK)), f),
+                lambda s, n, noisy, facts: draw(s, n, weaker(noisy), facts),
             )
         for side, table in enumerate(files("identity")):
             rows = []

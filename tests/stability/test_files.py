@@ -1,6 +1,6 @@
 """Neighbouring files through the whole pipeline: the exact integers move by no more than the steps declare, and by that much.
 
-Files are counted by ``histogram.count`` and measured by ``exact_measurement`` under the grids of real plans.
+Files are counted by ``histogram.count`` and measured by ``Grid.exact`` under the grids of real plans.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import pytest
 
 from dpdist.domain import Layout
 from dpdist.engine import inline
+from dpdist.grids.adaptive import interval_costs, longest
 from dpdist.privacy import keys
 from dpdist.privacy.protection import Protection
 from dpdist.records import counting, persons, sources
 from dpdist.release import count
 from dpdist.release.context import Context, silent
 from dpdist.release.count import distance_around
-from dpdist.release.exact import exact_measurement
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
 from dpdist.stability import Distance
 from dpdist.store import Store, StoredArray
-from dpdist.strategies.dawa import interval_costs, longest
 from tests import small
+from tests.readers import measured
 from tests.stability.files import BASE, FORMS, PROTECTIONS, Data, changed
 
 MARGINALS = [{"marginals": {"of": [["a"], ["b"]]}}]
@@ -105,9 +105,7 @@ class Pipeline:
         if key not in self.measured:
             context = Context(self.folder, self.store, inline(), silent)
             near = counts if plan.spec.around is None else count._distances(context, counts, plan.spec.around)
-            exact = exact_measurement(self.store, inline(), plan.grid, near, plan.layout)
-            whole = exact.read(0, exact.shape[0]) if not isinstance(exact, np.ndarray | StoredArray) else exact
-            values = self.store.read(whole) if isinstance(whole, StoredArray) else whole
+            values = measured(self.store, inline(), plan.grid, near, plan.layout)
             self.measured[key] = [int(v) for v in values]
         return self.measured[key]
 

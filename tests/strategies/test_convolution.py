@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from dpdist.arrays.convolution import _limbs, digits
+from dpdist.arrays.vector import Held
+from dpdist.arrays.workspace import MEMORY
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
+from dpdist.grids.coefficients import deviations, reading
+from dpdist.grids.filters import FilterGrid, _convolved
 from dpdist.operators import Circulant, Fourier, Kronecker
 from dpdist.privacy.accounting import zcdp_epsilon
 from dpdist.privacy.noise import Noise, discrete_laplace
-from dpdist.release.reconstruct import filtered_answers
 from dpdist.strategies import coa, convolution, laplace_spectrum, singular_value_bound, spectral_lower_bound, square_root
-from dpdist.strategies.convolution import deviations, filters_of, fitted_decay, has_square_root, is_filters, reading
-from dpdist.strategies.dense_grid import grid_of
-from dpdist.strategies.filter_grid import FilterGrid, _limbs, exact_convolution
+from dpdist.strategies.filters import has_square_root
+from dpdist.strategies.spectrum import fitted_decay
 from dpdist.workloads import Workload, filtered, marginals, prefix, relative, union
 from dpdist.workloads.filters import (
     Filter,
@@ -31,6 +32,8 @@ from dpdist.workloads.filters import (
     running_sum,
     window,
 )
+from dpdist.workloads.kinds import filters_of, is_filters
+from tests.readers import filtered_answers
 
 STATE = np.random.default_rng(7)
 GROUPS = Domain((Attribute("sex", categories=("f", "m")), Attribute("hour", edges=tuple(range(13)))))
@@ -127,45 +130,30 @@ def test_filters_released_together_are_cheaper_than_one_by_one() -> None:
     assert together < 0.8 * sum(math.sqrt(cost) for cost in single) ** 2
     workload = filtered(n, "x0", some, circular=True)
     assert together == pytest.approx(singular_value_bound(workload), rel=1e-10)
-    on_largest_worker = union(*(filtered(n, "x0", [each], circular=True) for each in some), weights=(3.0, 1.0, 0.5))
-    assert convolution(on_largest_worker).workload_cost == pytest.approx(singular_value_bound(on_largest_worker), rel=1e-10)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_convolutions_are_exact(data: st.DataObject) -> None:
-    seed, n, k = data.draw(st.integers(0, 2**32 - 1)), data.draw(st.integers(1, 90)), data.draw(st.integers(1, 90))
-    bits, counts = data.draw(st.integers(1, 31)), data.draw(st.integers(1, 24))
-    length = data.draw(st.integers(max(n, k), n + k + 3))
-    state = np.random.default_rng(seed)
-    a, b = state.integers(-(2**bits), 2**bits, k), state.integers(0, 2**counts, (n, 2))
-    found = exact_convolution(a, b, length)
-    expected = np.zeros((length, 2), dtype=object)
-    for i, tap in enumerate(a.tolist()):
-        for j in range(n):
-            expected[(i + j) % length] += tap * b[j].astype(object)
-    assert (found.astype(object) == expected).all()
+    heavy = union(*(filtered(n, "x0", [each], circular=True) for each in some), weights=(3.0, 1.0, 0.5))
+    assert convolution(heavy).workload_cost == pytest.approx(singular_value_bound(heavy), rel=1e-10)
 
 
 @pytest.mark.parametrize("length", [2, 2**9, 2**14, 2**17])
 def test_rounding_stays_far_below_its_bound(length: int) -> None:
     """The largest distance from integers, and 20-bit coefficients and 16-bit counts against Python integers at some steps."""
-    a, b = STATE.integers(-(2**20), 2**20, length), STATE.integers(0, 2**16, (length, 1))
-    width, left, right = _limbs(a, b, length)
+    a, b = STATE.integers(-(2**20), 2**20, length), STATE.integers(0, 2**16, length)
+    bits = max(int(np.abs(values).max()).bit_length() + 1 for values in (a, b))
+    width, _ = _limbs(MEMORY, Held(a), Held(b), bits, length)
     worst, allowed = 0.0, 0.0
-    for one in left:
-        for other in right:
-            real = np.fft.irfft(np.fft.rfft(one, length) * np.fft.rfft(other[:, 0], length), length)
+    for one in digits(a, width):
+        for other in digits(b, width):
+            real = np.fft.irfft(np.fft.rfft(one, length) * np.fft.rfft(other, length), length)
             worst += float(np.abs(real - np.rint(real)).max())
             allowed += 16 * math.log2(2 * length) * 2.0**-53 * float(np.linalg.norm(one)) * float(np.linalg.norm(other))
     assert allowed < 0.125
     assert worst < 0.3 * allowed
-    found = exact_convolution(a, b, length)[:, 0]
+    found = _convolved(a, b, length)
     for step in STATE.integers(0, length, 5):
-        coefficients = np.roll(a[::-1], step + 1).astype(object)
-        assert int(found[step]) == int((coefficients * b[:, 0].astype(object)).sum())
+        turned = np.roll(a[::-1], step + 1).astype(object)
+        assert int(found[step]) == int((turned * b.astype(object)).sum())
     assert width > 1
-    assert (found == exact_convolution(a, b, 2 * length).reshape(2, length).sum(axis=0)).all()
+    assert (found == _convolved(a, b, 2 * length).reshape(2, length).sum(axis=0)).all()
 
 
 def dense_rows(grid: FilterGrid) -> np.ndarray:
@@ -189,11 +177,11 @@ def test_measured_filters_have_their_sensitivity_and_errors(case: str, neighbour
     by_sex = filtered(GROUPS, "hour", [exponential(0.7, 12)], ("sex",))
     if case.startswith("square"):
         workload = by_sex if case.endswith("sex") else filtered(12, "x0", [polynomial(0.8, 12)])
-        strategy = square_root(workload)
+        strategy: Any = square_root(workload)
     else:
         workload = CASES[case]
         strategy = convolution(workload)
-    grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+    grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
     assert isinstance(grid, FilterGrid)
     rows = dense_rows(grid).astype(object)
     columns = [list(column) for column in rows.T]
@@ -321,17 +309,11 @@ def test_what_is_a_filter() -> None:
         square_root(filtered(40, "x0", [coefficients(np.array([1.0, -2.0, 0.0, 0.5]))]))
     with pytest.raises(InvalidInput, match="filter of the past"):
         square_root(CASES["ends"])
-    assert (
-        Fraction(
-            grid_of(
-                convolution(CASES["circle"]), CASES["circle"], neighbours="add-remove", most_records=1
-            ).sensitivity_squared
-        )
-        > 0
-    )
-    given = convolution(CASES["circle"]).coefficients
-    assert given is not None
+    grid = convolution(CASES["circle"]).grid(CASES["circle"], neighbours="add-remove", most_records=1)
+    assert grid.sensitivity_squared > 0
+    made = convolution(CASES["circle"]).coefficients
+    assert made is not None
     np.testing.assert_allclose(
-        reading(given, filters_of(CASES["circle"])[0]) * np.fft.rfft(given.values),
+        reading(made, filters_of(CASES["circle"])[0]) * np.fft.rfft(made.values),
         filters_of(CASES["circle"])[0].spectrum(12),
     )

@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.operators import ListedRanges
-from dpdist.privacy.accounting import Loss
-from dpdist.release.reconstruct import reader_of
-from dpdist.strategies import dawa, hierarchical, identity
-from dpdist.strategies.dawa import (
+from dpdist.grids.adaptive import (
     _nodes,
     adaptive_grid,
     best_tree,
@@ -28,8 +24,12 @@ from dpdist.strategies.dawa import (
     read,
     reduced,
 )
-from dpdist.strategies.dense_grid import l1_sensitivity
+from dpdist.grids.dense import l1_sensitivity
+from dpdist.operators import ListedRanges
+from dpdist.privacy.accounting import Loss
+from dpdist.strategies import dawa, hierarchical, identity
 from dpdist.workloads import all_ranges, prefix, random_ranges, ranges, relative
+from tests.readers import reader_of
 
 STATE = np.random.default_rng(5)
 

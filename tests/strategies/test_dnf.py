@@ -7,15 +7,14 @@ import pytest
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
+from dpdist.grids.characters import HadamardGrid
 from dpdist.operators import Marginal
 from dpdist.privacy.noise import Noise
-from dpdist.release.reconstruct import formula_answers
 from dpdist.strategies import coa, convolution, marginal_optimum, singular_value_bound
-from dpdist.strategies.convolution import is_dyadic
-from dpdist.strategies.dense_grid import grid_of
-from dpdist.strategies.hadamard_grid import HadamardGrid
-from dpdist.strategies.planner import considered, why_not, worst_deviation
+from dpdist.strategies.planner import considered, why_not
 from dpdist.workloads import dnf, marginals, union
+from dpdist.workloads.kinds import is_dyadic
+from tests.readers import formula_answers
 
 DOMAIN = Domain(
     (
@@ -74,7 +73,7 @@ def test_a_conjunction_is_a_marginal() -> None:
 def test_measured_characters(neighbours: str, most: int) -> None:
     workload = union(EITHER, dnf(DOMAIN, [["young"], ["rich", "ill"]]), weights=(1.0, 2.0))
     assert is_dyadic(workload)
-    grid = grid_of(convolution(workload), workload, neighbours=neighbours, most_records=most)
+    grid = convolution(workload).grid(workload, neighbours=neighbours, most_records=most)
     assert isinstance(grid, HadamardGrid)
     rows = np.stack([grid.measure(column) for column in np.eye(8, dtype=np.int64)], axis=1)
     columns = [[int(v) for v in column] for column in rows.T]
@@ -92,7 +91,7 @@ def test_measured_characters(neighbours: str, most: int) -> None:
     strategy = convolution(workload)
     weighted = workload.weights * errors / (noise.deviation * grid.spacing)
     assert float(weighted @ weighted) == pytest.approx(strategy.workload_cost, rel=1e-6)
-    assert worst_deviation(strategy, workload) == pytest.approx(errors.max() / (noise.deviation * grid.spacing), rel=1e-6)
+    assert strategy.worst(workload) == pytest.approx(errors.max() / (noise.deviation * grid.spacing), rel=1e-6)
 
 
 def test_many_attributes_cost_a_transform() -> None:
@@ -102,7 +101,7 @@ def test_many_attributes_cost_a_transform() -> None:
     strategy = convolution(workload)
     assert considered("auto", "l2", workload) == ("convolution", "identity", "gaussian")
     assert "cannot beat" in why_not("l2", workload)["coa"]
-    grid = grid_of(strategy, workload, neighbours="replace-one", most_records=1)
+    grid = strategy.grid(workload, neighbours="replace-one", most_records=1)
     assert isinstance(grid, HadamardGrid)
     x = np.random.default_rng(1).integers(0, 50, 2**16)
     answers, errors = formula_answers(workload, grid, grid.measure(x), Noise("gaussian", 1))

@@ -10,7 +10,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Haar
 from dpdist.strategies import coa, eigen_design, singular_value_bound
 from dpdist.strategies.base import Step
-from dpdist.strategies.eigen import program_1
+from dpdist.strategies.eigen_queries import program_1
 from dpdist.workloads import all_ranges, explicit, marginals, prefix, random_ranges
 from tests.oracles import AM_FIGURE_1
 

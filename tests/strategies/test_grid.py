@@ -1,4 +1,4 @@
-"""Grid, sensitivity, reconstruction; the statistical test's error rate is 1e-9, a scale off by 10 % misses by far more."""
+"""DenseGrid, sensitivity, reconstruction; the statistical test's error rate is 1e-9, a scale off by 10 % misses by far more."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from scipy.optimize import nnls
 from dpdist.columns import Constant
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
+from dpdist.grids.dense import DenseGrid, l1_sensitivity, sensitivity_squared
 from dpdist.operators import Identity, Prefix, Total
 from dpdist.page.report import decimals_of
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
-from dpdist.release.reconstruct import reader_of
 from dpdist.sizes import Sizes
 from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, low_rank, wavelet
-from dpdist.strategies.dense_grid import DenseGrid, grid_of, l1_sensitivity, sensitivity_squared
+from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload, explicit, marginals, predicates, prefix, union
 from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.ranges import cdf
 from tests.oracles import brute_force_sensitivity
+from tests.readers import reader_of
 from tests.small import Held
 
 DOMAIN = Domain(
@@ -68,13 +69,13 @@ def unit_noise(grid: DenseGrid) -> Noise:
 @pytest.mark.parametrize("name", BUILD)
 def test_without_noise_answers_are_true_and_predicted_cost_is_kept(workload: Workload, name: str) -> None:
     strategy = BUILD[name](workload)
-    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
-    reader = reader_of(workload, grid, direct=strategy.direct)
+    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
+    reader = reader_of(workload, grid, direct=(not strategy.consistent))
     x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
     z = grid.apply(grid.base.matvec(x))
     assert z.dtype == np.int64
     answers, errors, _ = reader.answers(0, workload.shape[0], reader.estimate(z), unit_noise(grid))
-    slack = 2e-5 if strategy.direct and not workload.unweighted.integral else 1e-8
+    slack = 2e-5 if (not strategy.consistent) and not workload.unweighted.integral else 1e-8
     np.testing.assert_allclose(answers, workload.unweighted.matvec(x), atol=slack, rtol=1e-10)
     cost = float((errors**2 * workload.weights**2).sum())
     deficient = name == "low rank, L1" and workload is REAL  # completed: see COMPLETION_L1
@@ -91,7 +92,7 @@ def test_without_noise_answers_are_true_and_predicted_cost_is_kept(workload: Wor
 def test_sensitivity_against_every_pair_of_neighbours(neighbours: str, most: int, name: str) -> None:
     for workload in (prefix(4), explicit(np.array([[1, -1, 0, 2], [0, 3, 0, -1]])), marginals((2, 2), (0, 1))):
         strategy = BUILD[name](workload)
-        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+        grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
         rows = np.concatenate(list(grid.row_blocks())).astype(object)
         base = grid.base.dense().astype(np.int64).astype(object)
         mixing = grid.mixing.astype(object)
@@ -128,7 +129,7 @@ def test_sensitivity_of_integers_by_hand() -> None:
 def test_answers_of_one_estimate_are_consistent() -> None:
     workload = marginals(DOMAIN, (0, 1, 2))
     strategy = coa(workload)
-    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     reader = reader_of(workload, grid, direct=False)
     z = np.random.default_rng(0).integers(-(2**40), 2**40, grid.rows)
     answers, _, _ = reader.answers(0, workload.shape[0], reader.estimate(z), unit_noise(grid))
@@ -146,14 +147,14 @@ def test_empirical_covariance_matches_the_predicted_one(name: str) -> None:
     strategy = BUILD[name](MIXED)
     pure = strategy.norm == "l1"
     budget, runs = Loss.laplace(Fraction(1, 3)) if pure else Loss.gaussian(Fraction(1, 20)), 400
-    grid = grid_of(strategy, MIXED, neighbours="add-remove", most_records=1)
+    grid = strategy.grid(MIXED, neighbours="add-remove", most_records=1)
     noise = grid.noise(budget)
-    reader = reader_of(MIXED, grid, direct=strategy.direct)
+    reader = reader_of(MIXED, grid, direct=(not strategy.consistent))
     x = np.random.default_rng(1).integers(0, 500, MIXED.shape[1])
     exact = grid.apply(grid.base.matvec(x))
     rows, a = MIXED.unweighted.dense(), strategy.matrix()
     sigma = np.sqrt(2) * strategy.l1_sensitivity / (1 / 3) if pure else strategy.l2_sensitivity / np.sqrt(2 / 20)
-    spread = np.diag(1 / MIXED.weights) if strategy.direct else rows @ np.linalg.pinv(a)
+    spread = np.diag(1 / MIXED.weights) if (not strategy.consistent) else rows @ np.linalg.pinv(a)
     covariance = sigma**2 * spread @ spread.T
     values, vectors = np.linalg.eigh(covariance)
     kept = values > 1e-9 * values[-1]
@@ -185,17 +186,17 @@ def test_empirical_covariance_matches_the_predicted_one(name: str) -> None:
 
 
 def test_measuring_refuses_what_it_cannot_read() -> None:
-    strategy = Strategy("total", Total(4))
-    grid = grid_of(strategy, prefix(4), neighbours="add-remove", most_records=1)
+    strategy = DenseStrategy("total", Total(4))
+    grid = strategy.grid(prefix(4), neighbours="add-remove", most_records=1)
     with pytest.raises(InvalidInput, match="does not determine every cell"):
         reader_of(prefix(4), grid, direct=False)
     with pytest.raises(InvalidInput, match="at least one record"):
-        grid_of(strategy, prefix(4), neighbours="add-remove", most_records=0)
+        strategy.grid(prefix(4), neighbours="add-remove", most_records=0)
 
 
 def test_grid_digest_binds_the_strategy() -> None:
     one, other = coa(prefix(5)), coa(prefix(5), tolerance=1e-3)
-    grids = [grid_of(s, prefix(5), neighbours="add-remove", most_records=1) for s in (one, one, other)]
+    grids = [s.grid(prefix(5), neighbours="add-remove", most_records=1) for s in (one, one, other)]
     assert grids[0].digest == grids[1].digest != grids[2].digest
 
 
@@ -210,7 +211,7 @@ def test_decimals() -> None:
 def test_conditioning_is_the_conditional_distribution() -> None:
     """Against the textbook: mean and covariance of a normal vector given linear facts about it."""
     strategy = coa(MIXED)
-    grid = grid_of(strategy, MIXED, neighbours="add-remove", most_records=1)
+    grid = strategy.grid(MIXED, neighbours="add-remove", most_records=1)
     reader = reader_of(MIXED, grid, direct=False)
     noise = unit_noise(grid)
     known = (*marginals(DOMAIN, 0).blocks, *predicates(DOMAIN, ["sex == 'f' and work == 'b'"]).blocks)
@@ -239,7 +240,7 @@ def test_non_negative_cells_are_the_closest_ones() -> None:
     """Against SciPy's active-set solver."""
     workload = union(prefix(12), listed_marginals(prefix(12).domain, [("x0",)]))
     strategy = coa(workload)
-    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     reader = reader_of(workload, grid, direct=False)
     x = np.random.default_rng(1).integers(0, 4, 12)
     noise = grid.noise(Loss.gaussian(Fraction(1, 50)))

@@ -10,20 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpdist.arrays.convolution import square_of
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import inline
+from dpdist.grids.adaptive import adaptive_grid, best_tree, greedy_tree
+from dpdist.grids.base import GRID_BITS
+from dpdist.grids.coefficients import Coefficients
+from dpdist.grids.dense import l1_sensitivity, sensitivity_squared
+from dpdist.grids.filters import FilterGrid, filter_grid
+from dpdist.grids.stored import LongGrid, StoredCoefficients
+from dpdist.grids.term_grid import TermGrid
 from dpdist.long_series import _farthest
 from dpdist.operators import Dense, Hadamard, Identity, ListedRanges, Matrix, Operator, Prefix
 from dpdist.sizes import SIZES
 from dpdist.stability import Neighbours
 from dpdist.store import Store
 from dpdist.strategies import Strategy, convolution, hierarchical, identity, laplace, low_rank, marginal_optimum, square_root
-from dpdist.strategies.coefficients import Coefficients, StoredCoefficients
-from dpdist.strategies.dawa import adaptive_grid, best_tree, greedy_tree
-from dpdist.strategies.dense_grid import grid_of, l1_sensitivity, sensitivity_squared
-from dpdist.strategies.filter_grid import FilterGrid, filter_grid, long_grid, square_of
-from dpdist.strategies.grid import GRID_BITS
-from dpdist.strategies.term_grid import TermGrid
+from dpdist.strategies.representations import DirectStrategy
 from dpdist.workloads import Workload, all_ranges, dnf, filtered, marginals, predicates, prefix
 from dpdist.workloads.filters import exponential, running_sum
 from tests.oracles import brute_force_sensitivity
@@ -109,7 +112,7 @@ GRIDS: dict[str, tuple[Strategy, Workload]] = {
 def test_grids_carry_the_sensitivity_of_their_rows(name: str) -> None:
     strategy, workload = GRIDS[name]
     for neighbours, most in EVERY:
-        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+        grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
         rows = np.concatenate(list(grid.row_blocks()))
         if grid.norm == "l1":
             assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=1) ** 2
@@ -138,13 +141,12 @@ FILTERS = {
 @pytest.mark.parametrize("name", FILTERS)
 def test_filters(name: str) -> None:
     """Exactly for add-remove and for replace-one around a circle; a bound for filters of the past."""
-    given = FILTERS[name]
-    shape = (2, given.steps) if len(given.axes) == 2 else (given.steps,)
-    strategy = Strategy("filter", Identity(int(np.prod(shape))), coefficients=given)
+    coefficients = FILTERS[name]
+    shape = (2, coefficients.steps) if len(coefficients.axes) == 2 else (coefficients.steps,)
     for neighbours, most in EVERY:
-        grid = filter_grid(strategy, shape, neighbours=neighbours, most_records=most)
+        grid = filter_grid(coefficients, shape, neighbours=neighbours, most_records=most)
         truth = brute_force_sensitivity(unit_rows(grid), neighbours, most, power=2)
-        if neighbours == "add-remove" or (given.circular and (given.steps > 1 or len(given.axes) == 2)):
+        if neighbours == "add-remove" or (coefficients.circular and (coefficients.steps > 1 or len(coefficients.axes) == 2)):
             assert grid.sensitivity_squared == truth
         else:
             assert truth <= grid.sensitivity_squared <= 4 * truth
@@ -165,7 +167,7 @@ def test_filters_in_the_store(name: str, tmp_path: Path) -> None:
         )
         for neighbours, most in EVERY:
             truth = brute_force_sensitivity(unit_rows(small), neighbours, most, power=2)
-            found = long_grid(long, neighbours=neighbours, most_records=most).sensitivity_squared
+            found = LongGrid.made(long, neighbours=neighbours, most_records=most).sensitivity_squared
             if farthest is None and neighbours == "replace-one":
                 assert truth <= found == 4 * square * most**2
             else:
@@ -175,9 +177,8 @@ def test_filters_in_the_store(name: str, tmp_path: Path) -> None:
 def test_characters() -> None:
     workload = dnf(2, [["x0"], ["x0", "x1"]])
     strategy = convolution(workload)
-    assert strategy.characters is not None
     for neighbours, most in EVERY:
-        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+        grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
         rows = grid.weights[:, None] * Hadamard(len(grid.axes)).dense()[grid.characters]
         assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=2)
 
@@ -188,7 +189,7 @@ def test_terms_with_their_rounding() -> None:
     workload = marginals(domain, (1, 2))
     state = np.random.default_rng(2)
     for neighbours, most in EVERY:
-        grid = grid_of(marginal_optimum(workload), workload, neighbours=neighbours, most_records=most)
+        grid = marginal_optimum(workload).grid(workload, neighbours=neighbours, most_records=most)
         assert isinstance(grid, TermGrid)
 
         def measure(x: Matrix, grid: TermGrid = grid) -> list[int]:
@@ -218,7 +219,7 @@ def test_real_filters(make: object) -> None:
     workload = filtered(3, "x0", [running_sum(3) if make is convolution else exponential(0.7, 3)])
     strategy = make(workload)
     for neighbours, most in EVERY:
-        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+        grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
         assert isinstance(grid, FilterGrid)
         assert brute_force_sensitivity(unit_rows(grid), neighbours, most, power=2) <= grid.sensitivity_squared
 
@@ -226,8 +227,8 @@ def test_real_filters(make: object) -> None:
 def test_weighted_predicates() -> None:
     """A direct strategy whose diagonal of weights has equal entries, over rows that are no identity."""
     workload = predicates(Domain((Attribute("a", edges=(0, 1, 2, 3)),)), ["a == 0", "a == 1", "a >= 1"])
-    strategy = Strategy("direct", workload.unweighted, norm="l1", direct=True)
+    strategy = DirectStrategy("direct", workload.unweighted, norm="l1")
     for neighbours, most in EVERY:
-        grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+        grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
         rows = np.concatenate(list(grid.row_blocks()))
         assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=1) ** 2

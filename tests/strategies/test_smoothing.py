@@ -6,7 +6,7 @@ import pytest
 from dpdist.errors import InvalidInput
 from dpdist.strategies import coa, smoothing
 from dpdist.strategies.base import Step
-from dpdist.strategies.smoothing import objective_and_gradient
+from dpdist.strategies.exponential import objective_and_gradient
 from dpdist.workloads import all_ranges, prefix, related
 
 

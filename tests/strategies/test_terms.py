@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from dpdist.domain import Attribute, Domain, Layout
 from dpdist.errors import InvalidInput
+from dpdist.grids.integer_terms import IntegerTerm, wrapped_product
+from dpdist.grids.term_grid import TermGrid
+from dpdist.grids.terms import Term, contrasts
 from dpdist.operators import Prefix
 from dpdist.privacy.noise import Noise
-from dpdist.release.reconstruct import term_reader
 from dpdist.strategies import (
     Strategy,
     coa,
@@ -27,11 +29,9 @@ from dpdist.strategies import (
     marginal_optimum,
     residual_products,
 )
-from dpdist.strategies.dense_grid import grid_of
-from dpdist.strategies.marginals import marginal_deviation, marginal_weights, over_residuals
+from dpdist.strategies.marginals import marginal_weights, over_residuals
 from dpdist.strategies.planner import Limits, candidates, considered, effort, why_not
-from dpdist.strategies.term_grid import IntegerTerm, TermGrid, wrapped_product
-from dpdist.strategies.terms import Term, contrasts
+from dpdist.strategies.representations import ResidualStrategy, TermStrategy
 from dpdist.workloads import (
     Block,
     Workload,
@@ -46,6 +46,7 @@ from dpdist.workloads import (
 )
 from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.ranges import cdf, ranges_of
+from tests.readers import of_block
 
 DOMAIN = Domain(
     (
@@ -134,12 +135,11 @@ def test_cost_is_the_dense_optimum(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_without_noise_answers_are_true_and_errors_as_predicted(case: str) -> None:
     workload, strategy = CASES[case]
-    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermGrid)
     x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
-    reader = term_reader(workload, grid)
     noise = Noise("gaussian", round(grid.sensitivity))
-    found = [reader.answers(block, tables_of(grid, x, workload.domain.shape), noise) for block in workload.blocks]
+    found = [of_block(workload, grid, block, tables_of(grid, x, workload.domain.shape), noise) for block in workload.blocks]
     answers, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
     np.testing.assert_allclose(answers, workload.unweighted.matvec(x), atol=1e-6)
     spread = workload.unweighted.dense() @ np.linalg.pinv(strategy.matrix())
@@ -154,7 +154,7 @@ def test_without_noise_answers_are_true_and_errors_as_predicted(case: str) -> No
 def test_sensitivity_against_neighbouring_histograms(neighbours: str, most: int, case: str) -> None:
     """z of random histograms and their neighbours, by moving records about; the bound holds and is nearly reached."""
     workload, strategy = CASES[case]
-    grid = grid_of(strategy, workload, neighbours=neighbours, most_records=most)
+    grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
     assert isinstance(grid, TermGrid)
     cells = workload.shape[1]
     state = np.random.default_rng(3)
@@ -193,8 +193,8 @@ def test_the_least_largest_error_is_certified(shape: tuple[int, ...]) -> None:
     workload = union(marginals(shape, 1), marginals(shape, 2), weights=(2.0, 1.0))
     found = marginal_minimax(workload)
 
-    def largest(strategy: Strategy) -> float:
-        return max((block.weight * marginal_deviation(strategy, workload, block)) ** 2 for block in workload.blocks)
+    def largest(strategy: ResidualStrategy) -> float:
+        return max((block.weight * strategy.deviation(workload.domain.shape, block)) ** 2 for block in workload.blocks)
 
     assert found.solve is not None
     assert found.solve.stop == "converged"
@@ -257,7 +257,7 @@ def test_domains_that_can_never_be_written_down() -> None:
     sizes = (10,) * 17
     workload = marginals(sizes, (1, 2))
     strategy = marginal_optimum(workload)
-    grid = grid_of(strategy, workload, neighbours="replace-one", most_records=3)
+    grid = strategy.grid(workload, neighbours="replace-one", most_records=3)
     assert isinstance(grid, TermGrid)
     assert grid.rows == 1 + 17 * 9 + 136 * 81
     assert len(grid.tables) == 136
@@ -308,18 +308,15 @@ def test_refusals() -> None:
         kronecker(marginals(DOMAIN, (1, 2)))
     many = Term(tuple(range(6)), tuple(contrasts(4) for _ in range(6)))
     with pytest.raises(InvalidInput, match="11 bits for each"):
-        grid_of(
-            Strategy("x", many.operator((4,) * 6), terms=(many,)),
-            marginals((4,) * 6, 1),
-            neighbours="add-remove",
-            most_records=1,
+        TermStrategy("x", many.operator((4,) * 6), terms=(many,)).grid(
+            marginals((4,) * 6, 1), neighbours="add-remove", most_records=1
         )
     either = predicates(DOMAIN, ["sex == 'm' or work == 'a'"])
     workload, strategy = CASES["marginals"]
-    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermGrid)
     with pytest.raises(InvalidInput, match="no product over attributes"):
-        term_reader(either, grid).answers(either.blocks[0], np.zeros(grid.rows, dtype=np.int64), Noise("gaussian", 1))
+        of_block(either, grid, either.blocks[0], np.zeros(grid.rows, dtype=np.int64), Noise("gaussian", 1))
 
 
 WIDE = Domain((Attribute("age", edges=tuple(range(13))), Attribute("sex", categories=("m", "f"))))
@@ -334,12 +331,12 @@ def test_answers_are_unbiased_however_many_records(solve: Any, workload: Workloa
     if solve is kronecker and len(workload.blocks) > 1:
         return
     strategy = solve(workload)
-    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermGrid)
     x = np.random.default_rng(5).integers(0, 2**31 // 30, workload.shape[1])
     noise = Noise("gaussian", round(grid.sensitivity))
     z = tables_of(grid, x, workload.domain.shape)
-    found = [term_reader(workload, grid).answers(block, z, noise) for block in workload.blocks]
+    found = [of_block(workload, grid, block, z, noise) for block in workload.blocks]
     answers, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
     np.testing.assert_allclose(answers, workload.unweighted.matvec(x), atol=1e-3, rtol=0)
     assert (errors**2).sum() == pytest.approx(strategy.workload_cost, rel=1e-6)
@@ -353,10 +350,10 @@ def test_large_products_cost_seconds() -> None:
         coa(all_ranges(64)).workload_cost * coa(all_ranges(48)).workload_cost,
         rel=1e-5,
     )
-    grid = grid_of(strategy, workload, neighbours="add-remove", most_records=1)
+    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermGrid)
     x = np.random.default_rng(0).integers(0, 2**20, workload.shape[1])
-    answers, _ = term_reader(workload, grid).answers(
-        workload.blocks[0], tables_of(grid, x, workload.domain.shape), Noise("gaussian", 2**31)
+    answers, _ = of_block(
+        workload, grid, workload.blocks[0], tables_of(grid, x, workload.domain.shape), Noise("gaussian", 2**31)
     )
     np.testing.assert_allclose(answers, workload.matvec(x), rtol=1e-9)

@@ -68,7 +68,7 @@ def _cheapest(matrix: Matrix) -> Operator:
     return Identity(matrix.shape[0]) if square and (matrix == np.eye(matrix.shape[0])).all() else Dense(matrix)
 
 
-Measured = tuple[tuple[int, ...], tuple[Matrix, ...], float]
+MeasuredTerm = tuple[tuple[int, ...], tuple[Matrix, ...], float]
 """A measured term as it is read: its attributes, the pseudo-inverse of each factor, and the deviation of its noise."""
 
 
@@ -101,7 +101,7 @@ def placed(values: Matrix, place: int, dimensions: int) -> Matrix:
     return values.reshape([-1 if position == place else 1 for position in range(dimensions)])
 
 
-def block_variances(block: Block, parts: Iterable[Measured]) -> Matrix:
+def block_variances(block: Block, parts: Iterable[MeasuredTerm]) -> Matrix:
     """Variance of each of a block's unweighted queries, in the order of its factors' rows, an array of one axis a factor.
 
     The estimate is the sum over terms of (kron of pinv(M_i)) y / n_j over the attributes j outside; noise is independent

@@ -16,9 +16,10 @@ import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix
-from dpdist.strategies.base import OnStep, Solve, Step, Stop, Strategy, checked_start, gram_of, ignore
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_of, ignore
 from dpdist.strategies.bounds import singular_value_bound
 from dpdist.strategies.problem import EPSILON
+from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
 
 INNER_STEPS = 20
@@ -37,7 +38,7 @@ def low_rank(
     seed: int = 0,
     on_step: OnStep = ignore,
     start: Matrix | None = None,
-) -> Strategy:
+) -> DenseStrategy:
     """LRM's strategy.
 
     Args:
@@ -48,7 +49,7 @@ def low_rank(
         start: checkpoint L, (inner, n), of an interrupted solve.
         inner: rows of L; default 1.2 rank(W), as in the paper.
     Returns: with gamma = 0, the strategy B^+ F that spans the workload exactly (the raw L ends slightly infeasible and
-        would understate the cost); with gamma > 0, L itself with ``structural_error`` set. The cost is
+        would understate the cost); with gamma > 0, L itself. The cost is
         Delta^2 tr(B'B), for "l1" 2 Delta_1^2 tr(B'B): total variance at epsilon = 1.
     Raises: InvalidInput, NotPositiveDefinite.
     Source: LRM, Algorithm 1; bounds: Lemmas 3 and 4 (``bounds.low_rank_bounds``).
@@ -87,7 +88,7 @@ def low_rank(
     cost, right, residual, stop, history = best
     lower = singular_value_bound(gram) if norm == "l2" and gamma == 0 else None
     record = Solve("low rank", stop, history)
-    return Strategy("low rank", Dense(right), cost, lower, record, norm=norm, structural_error=residual)
+    return DenseStrategy("low-rank", Dense(right), cost, lower, record, norm=norm)
 
 
 def _factor(gram: Matrix) -> Matrix:

@@ -1,4 +1,4 @@
-"""The integer grid on which a strategy is measured, and its exact sensitivity.
+"""Dense strategies on the integer grid, and their exact sensitivity.
 
 A strategy A is rounded once, to integers: A_grid = M B with M integer and B the integer rows of a basis (or of the
 strategy itself). z = M (B x) is exact in int64, so is its sensitivity; z + discrete Gaussian noise is all that is ever
@@ -9,23 +9,48 @@ answers stay exactly unbiased.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import scipy
 
+from dpdist.arrays.vector import Held, LazyVector, Vector, held
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
+from dpdist.grids.base import (
+    GRID_BITS,
+    HELD_COPIES,
+    Counts,
+    Grid,
+    Measured,
+    Norm,
+    Reader,
+    StageBytes,
+    answer_bytes,
+    few_enough,
+    shard_bytes,
+)
+from dpdist.grids.estimate import (
+    JOINT_CELLS,
+    CellReader,
+    DirectReader,
+    Estimate,
+    EstimateReader,
+    LeastSquares,
+    joint_estimate,
+    left_inverse,
+)
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.operators.base import ROW_BLOCK_BYTES
+from dpdist.privacy.noise import Noise
 from dpdist.sizes import SIZES, Sizes
 from dpdist.stability import Neighbours
-from dpdist.strategies.base import Norm, Strategy
-from dpdist.strategies.filter_grid import LongGrid, filter_grid, long_grid
-from dpdist.strategies.grid import GRID_BITS, Grid, TableGrid
-from dpdist.strategies.hadamard_grid import hadamard_grid
-from dpdist.strategies.term_grid import TermGrid, term_grid
-from dpdist.workloads import Workload, integer_basis
+from dpdist.workloads import Basis, Workload, integer_basis
+from dpdist.workloads.basis import SubsetBasis
+from dpdist.workloads.kinds import is_cells
 
 COMPLETION = 2.0**-15
 """Weight of the directions nobody asks for, added so that the rounded strategy stays invertible; costs below 1e-8."""
@@ -87,29 +112,100 @@ class DenseGrid(Grid):
             return np.asarray(self.mixing * statistics)
         return np.asarray(self.mixing @ statistics)
 
+    def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
+        """Shards where the cells themselves are measured and published, else copies of the counts or of z, and M."""
+        if self.multiple is not None and is_cells(workload):
+            return StageBytes(shard_bytes(max(layout.size, self.rows)), 0)
+        answer = answer_bytes(workload, int(self.mixing.nbytes))
+        if self.multiple is not None:
+            return StageBytes(HELD_COPIES * 8 * layout.size, answer)
+        over_cells = 0 if isinstance(self.base, SubsetBasis) else layout.size
+        return StageBytes(HELD_COPIES * 8 * (self.rows + over_cells) + 2 * int(self.mixing.nbytes), answer)
 
-def grid_of(
-    strategy: Strategy, workload: Workload, *, neighbours: Neighbours, most_records: int
-) -> DenseGrid | TermGrid | TableGrid | LongGrid:
-    """The integer grid of a strategy.
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        """z: a reference to the counts where it is a multiple of them; B x is summed block by block where B reads single cells."""
+        if self.multiple is not None:
+            counts.check(work)
+            times = partial(_times, self.multiple)
+            return LazyVector(self.rows, (counts.values,), times, 16, f"{self.multiple} times", np.dtype(np.int64))
+        if isinstance(self.base, SubsetBasis):
+            sums = np.sum(work.fold(partial(_statistics, self.base), counts.values), axis=0)
+            few_enough(int(sums[-1]))
+            return Held(self.apply(sums[:-1]))
+        return Held(self.apply(np.asarray(self.base.matvec(counts.cells()), dtype=np.int64)))
+
+    def reader(self, workload: Workload) -> Reader:
+        """The cells as they are where they are asked for, else one least-squares estimate."""
+        if self.multiple is not None and is_cells(workload):
+            return CellReader(self.spacing)
+        return EstimateReader(workload, self)
+
+    def least_squares(self, workload: Workload) -> LeastSquares:
+        """The estimate's inverse. Raises: InvalidInput when the strategy does not determine every answer."""
+        if self.mixing.ndim == 1 and isinstance(self.base, Identity):
+            return LeastSquares(workload, self.spacing)
+        basis = integer_basis(workload)
+        if self._mixes(basis):
+            return LeastSquares(workload, self.spacing, basis=basis, inverse=left_inverse(self.mixing.astype(np.float64)))
+        # rows over the cells: x is determined, its statistics B x are read from it
+        rows = np.concatenate([block.astype(np.float64) for block in self.row_blocks()])
+        inverse = left_inverse(rows)
+        if basis.operator is not None:
+            inverse = basis.operator.matvec(inverse)
+        return LeastSquares(workload, self.spacing, basis=basis, inverse=inverse)
+
+    def _mixes(self, basis: Basis) -> bool:
+        """Whether the strategy mixes the very rows of the workload's basis."""
+        if self.mixing.ndim == 1:
+            return False
+        if basis.operator is None:
+            return isinstance(self.base, Identity)
+        return self.base.fingerprint == basis.operator.fingerprint
+
+    def estimates(self, cells: int, *, jointly: bool) -> bool:
+        return not jointly or cells <= JOINT_CELLS
+
+    def estimate(
+        self, workload: Workload, measured: Vector, noise: Noise, others: Sequence[Measured], work: Workspace
+    ) -> Estimate:
+        """Least squares over this measurement, or over it and others of the same records."""
+        if others:
+            return joint_estimate(workload, (Measured(self, measured, noise), *others), work)
+        found = work.largest(self.least_squares, workload)
+        return Estimate(found, found.estimate(held(measured)), noise)
+
+
+@dataclass(frozen=True)
+class DirectGrid(DenseGrid):
+    """The workload's own queries, measured one by one: answers are the measurements, without a common estimate."""
+
+    def reader(self, workload: Workload) -> Reader:
+        units = self.mixing * self.spacing if self.mixing.ndim == 1 else workload.weights
+        return DirectReader(workload, self.spacing, units)
+
+    def estimates(self, cells: int, *, jointly: bool) -> bool:
+        return False
+
+
+def _times(factor: int, start: int, count: int, values: Matrix) -> Matrix:
+    del start, count
+    return np.asarray(np.multiply(values, factor, out=values if values.flags.writeable else None))
+
+
+def _statistics(base: SubsetBasis, start: int, block: Matrix) -> Matrix:
+    """B x over some cells, and their sum."""
+    return np.append(base.matvec_cells(start, block), block.sum()).astype(np.int64)
+
+
+def dense_grid(
+    base: Operator, real: Matrix | None, unit: float, norm: Norm, *, neighbours: Neighbours, most_records: int, sizes: Sizes
+) -> DenseGrid:
+    """The grid of A = M B for integer rows B.
 
     Args:
-        neighbours: one record more or less, or one record replaced (which may also enter or leave the domain).
-        most_records: k, the most records of one person: multiplies the sensitivity.
+        real: M before it is rounded; None for the identity.
+        unit: the sensitivity of A.
     """
-    if most_records < 1:
-        raise InvalidInput(f"a person has at least one record, found most_records={most_records}")
-    if strategy.long is not None:
-        return long_grid(strategy.long, neighbours=neighbours, most_records=most_records)
-    if strategy.coefficients is not None:
-        return filter_grid(strategy, workload.domain.shape, neighbours=neighbours, most_records=most_records)
-    if strategy.characters is not None:
-        return hadamard_grid(strategy, neighbours=neighbours, most_records=most_records)
-    if strategy.terms:
-        domain = workload.domain
-        return term_grid(strategy.terms, domain.shape, neighbours=neighbours, most_records=most_records, sizes=domain.sizes)
-    base, real = _integer_base(strategy, workload)
-    unit = strategy.sensitivity
     spacing = unit * 2.0**-GRID_BITS
     if real is None:
         mixing = np.broadcast_to(np.int64(round(2.0**GRID_BITS / unit)), base.shape[:1])  # takes no memory
@@ -117,32 +213,34 @@ def grid_of(
     else:
         mixing = np.rint(real / spacing).astype(np.int64)
     exact = (
-        sensitivity_squared(mixing, base, neighbours, workload.domain.sizes)
-        if strategy.norm == "l2"
-        else l1_sensitivity(mixing, base, neighbours, workload.domain.sizes) ** 2
+        sensitivity_squared(mixing, base, neighbours, sizes)
+        if norm == "l2"
+        else l1_sensitivity(mixing, base, neighbours, sizes) ** 2
     )
-    return DenseGrid(mixing, base, spacing, exact * most_records**2, strategy.norm)
+    return DenseGrid(mixing, base, spacing, exact * most_records**2, norm)
 
 
-def _integer_base(strategy: Strategy, workload: Workload) -> tuple[Operator, Matrix | None]:
-    """Integer rows B and real mixing M (None: the identity) with A = M B, M invertible unless the strategy is direct."""
-    operator = strategy.operator
-    if strategy.direct:
-        if workload.unweighted.integral:
-            return workload.unweighted, workload.weights
-        return Identity(workload.shape[1]), operator.dense()
+def integer_rows(operator: Operator, workload: Workload, norm: Norm) -> tuple[Operator, Matrix | None]:
+    """Integer rows B and real, invertible mixing M (None: the identity) with A = M B."""
     if isinstance(operator, Product) and isinstance(operator.left, Dense):
-        return operator.right, completed(operator.left.array, strategy.norm)
+        return operator.right, completed(operator.left.array, norm)
     if operator.integral:
         return operator, None
     rows = operator.dense()
     basis = integer_basis(workload)
     if basis.operator is not None:
-        whole = basis.columns(np.arange(operator.shape[1]))
-        mixing = scipy.linalg.lstsq(whole.T, rows.T, check_finite=False)[0].T
-        if float(np.abs(mixing @ whole - rows).max()) <= 1e-10 * float(np.abs(rows).max()):
-            return basis.operator, completed(mixing, strategy.norm)
-    return Identity(operator.shape[1]), completed(rows, strategy.norm)
+        over_cells = basis.columns(np.arange(operator.shape[1]))
+        mixing = scipy.linalg.lstsq(over_cells.T, rows.T, check_finite=False)[0].T
+        if float(np.abs(mixing @ over_cells - rows).max()) <= 1e-10 * float(np.abs(rows).max()):
+            return basis.operator, completed(mixing, norm)
+    return Identity(operator.shape[1]), completed(rows, norm)
+
+
+def direct_rows(operator: Operator, workload: Workload) -> tuple[Operator, Matrix]:
+    """The same for the queries themselves: integer rows under their weights where they are integral, else rows over the cells."""
+    if workload.unweighted.integral:
+        return workload.unweighted, workload.weights
+    return Identity(workload.shape[1]), operator.dense()
 
 
 def completed(mixing: Matrix, norm: Norm = "l2") -> Matrix:

@@ -1,22 +1,17 @@
-"""Terms on the integer grid, measured exactly: their products may need 100 bits, what is kept fits into 64."""
+"""Terms as whole numbers, measured exactly: their products may need 100 bits, what is kept fits into 64."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Literal
 
 import numpy as np
 
 from dpdist.errors import InvalidInput
+from dpdist.grids.base import GRID_BITS
+from dpdist.grids.terms import Term
 from dpdist.operators import Matrix
-from dpdist.sizes import SIZES, Sizes
-from dpdist.stability import Neighbours
-from dpdist.strategies.grid import GRID_BITS, Grid
-from dpdist.strategies.terms import Term
 
 LEAST_LIMB = 8
 """Bits of a limb below which integers are multiplied directly."""
@@ -90,86 +85,7 @@ class IntegerTerm:
         return np.asarray((high << np.int64(64 - self.shift)) + rounded.astype(np.int64))
 
 
-@dataclass(frozen=True)
-class TermGrid(Grid):
-    """Terms on the integer grid: what is measured, its exact sensitivity, and how it is read.
-
-    Attributes:
-        spacing: grid unit.
-        sensitivity_squared: bound of the squared L2 distance between z of neighbouring histograms, grid units, exact
-            integers throughout: columns, then at most one unit a value for the rounding of the shifts.
-    """
-
-    terms: tuple[IntegerTerm, ...]
-    shape: tuple[int, ...]
-    spacing: float
-    sensitivity_squared: int
-    norm: Literal["l2"] = "l2"
-    sizes: Sizes = SIZES
-
-    @property
-    def streamed(self) -> bool:
-        """Whether the one table is too large to be held: it is measured in two passes, first attribute last."""
-        return (
-            len(self.terms) == 1
-            and len(self.terms[0].axes) > 1
-            and math.prod(self.terms[0].shape) > self.sizes.streamed_cells
-        )
-
-    @property
-    def rows(self) -> int:
-        """Number of measured values."""
-        return sum(term.rows for term in self.terms)
-
-    @property
-    def tables(self) -> tuple[tuple[int, ...], ...]:
-        """The attribute sets whose tables are needed: those not inside another one."""
-        sets = [term.axes for term in self.terms]
-        return tuple(s for s in sets if not any(set(s) < set(other) for other in sets))
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of all terms: the noise key is bound to it."""
-        content = hashlib.sha256(repr((self.shape, self.spacing, self.sensitivity_squared, self.streamed)).encode())
-        for term in self.terms:
-            content.update(repr((term.axes, term.multiplier, term.shift, term.shape)).encode())
-            for factor in term.factors:
-                content.update(np.ascontiguousarray(factor).tobytes())
-        return content.hexdigest()
-
-    def row_blocks(self) -> Iterator[Matrix]:
-        """The measured rows over all cells, (k, cells) float64, term by term: for domains that can be written down."""
-        for term in self.terms:
-            yield Term(term.axes, term.factors, term.multiplier / 2.0**term.shift).operator(self.shape).dense()
-
-    def slices(self) -> Iterator[tuple[IntegerTerm, slice]]:
-        """Each term with its part of the measured vector."""
-        start = 0
-        for term in self.terms:
-            yield term, slice(start, start + term.rows)
-            start += term.rows
-
-
-def term_grid(
-    terms: Sequence[Term], shape: tuple[int, ...], *, neighbours: Neighbours, most_records: int, sizes: Sizes = SIZES
-) -> TermGrid:
-    """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
-
-    Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
-    """
-    unit = math.sqrt(sum(term.square for term in terms))
-    spacing = unit * 2.0**-GRID_BITS
-    whole = tuple(_rounded(term, spacing) for term in terms)
-    squares, rounded_rows = 0, 0
-    for term in whole:
-        distance = term.square if neighbours == "add-remove" else max(term.square, 2 * (term.square - term.least_product))
-        squares += -(-distance // 4**term.shift)
-        rounded_rows += term.rows if term.shift else 0
-    reach = (math.isqrt(squares * most_records**2 - 1) + 1) + (math.isqrt(rounded_rows - 1) + 1 if rounded_rows else 0)
-    return TermGrid(whole, shape, spacing, reach**2, sizes=sizes)
-
-
-def _rounded(term: Term, spacing: float) -> IntegerTerm:
+def rounded(term: Term, spacing: float) -> IntegerTerm:
     """Integer factors whose product is the term in units of spacing / 2^shift."""
     real = [i for i, f in enumerate(term.factors) if not _is_small_integer(f)]
     scale = term.scale / spacing

@@ -14,8 +14,9 @@ import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix
-from dpdist.strategies.base import OnStep, Solve, Step, Stop, Strategy, checked_start, gram_of, ignore, matrix_mechanism_cost
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_of, ignore, matrix_mechanism_cost
 from dpdist.strategies.bounds import singular_value_bound
+from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
 
 MEMORY = 10
@@ -33,7 +34,7 @@ def smoothing(
     max_iterations: int = 500,
     on_step: OnStep = ignore,
     start: Matrix | None = None,
-) -> Strategy:
+) -> DenseStrategy:
     """ESM's strategy.
 
     Args:
@@ -84,7 +85,9 @@ def smoothing(
             break
     root = scipy.linalg.cholesky(best, lower=False, check_finite=False)
     cost = matrix_mechanism_cost(best, gram)
-    return Strategy("smoothing", Dense(root), cost, singular_value_bound(gram), Solve("smoothing", stop, tuple(history)))
+    return DenseStrategy(
+        "smoothing", Dense(root), cost, singular_value_bound(gram), Solve("smoothing", stop, tuple(history))
+    )
 
 
 def objective_and_gradient(gram: Matrix, point: Matrix, mu: float) -> tuple[float, Matrix]:

@@ -23,7 +23,6 @@ from dpdist.strategies.base import (
     Solve,
     Step,
     Stop,
-    Strategy,
     checked_start,
     gram_of,
     ignore,
@@ -32,6 +31,7 @@ from dpdist.strategies.base import (
 )
 from dpdist.strategies.interior import conjugate_gradients, damped
 from dpdist.strategies.problem import EPSILON
+from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
 
 INITIAL_BARRIER = 0.05
@@ -76,7 +76,7 @@ def eigen_design(
     tolerance: float = 1e-6,
     on_step: OnStep = ignore,
     start: Matrix | None = None,
-) -> Strategy:
+) -> DenseStrategy:
     """AM's strategy: design queries under their best weights, completed to columns of equal norm.
 
     Args:
@@ -106,7 +106,7 @@ def eigen_design(
     return designed(queries, weights, gram, bound, complete=complete)
 
 
-def designed(queries: Matrix, weights: Weights, gram: Matrix, bound: float, *, complete: bool = True) -> Strategy:
+def designed(queries: Matrix, weights: Weights, gram: Matrix, bound: float, *, complete: bool = True) -> DenseStrategy:
     """The strategy of weighted design queries, (p, n), with Program 2's completing rows."""
     rows = np.sqrt(weights.weight)[:, None] * queries
     if complete:
@@ -118,7 +118,7 @@ def designed(queries: Matrix, weights: Weights, gram: Matrix, bound: float, *, c
         rows = np.vstack([rows, completing])
     cost = matrix_mechanism_cost(rows.T @ rows, gram)
     record = Solve("eigen-design", weights.stop, (), weights.dual, 1, round(weights.products))
-    return Strategy("eigen", Dense(rows), cost, bound, record)
+    return DenseStrategy("eigen", Dense(rows), cost, bound, record)
 
 
 def program_1(

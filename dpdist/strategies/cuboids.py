@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-from dpdist.strategies.base import Strategy
+from dpdist.grids.terms import subsets
 from dpdist.strategies.marginals import Subset, marginal_weights, over_residuals
-from dpdist.strategies.terms import subsets
+from dpdist.strategies.representations import ResidualStrategy
 from dpdist.workloads import Workload
 
 ALL_SUBSETS = 10
 """Up to so many attributes every marginal may be measured; beyond, the asked ones and unions of two of them."""
 
 
-def datacube(workload: Workload) -> Strategy:
+def datacube(workload: Workload) -> ResidualStrategy:
     """The chosen marginals with equal noise, read by least squares. Raises: InvalidInput for other workloads.
 
     Least squares makes it better than as published: measuring just the asked marginals then ties with ``fourier``.

@@ -7,8 +7,9 @@ from typing import Literal
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.strategies import barrier, fixed_point, newton
-from dpdist.strategies.base import OnStep, Solve, Strategy, ignore
+from dpdist.strategies.base import OnStep, Solve, ignore
 from dpdist.strategies.problem import Problem, problem_of
+from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
 
 Method = Literal["dual", "newton", "homotopy"]
@@ -23,7 +24,7 @@ def coa(
     theta: float = 1e-3,
     on_step: OnStep = ignore,
     start: Matrix | None = None,
-) -> Strategy:
+) -> DenseStrategy:
     """The strategy of least total squared error under Gaussian noise.
 
     Args:
@@ -56,7 +57,7 @@ def coa(
 
 def solve_dual(
     problem: Problem, *, tolerance: float, max_iterations: int = 200, on_step: OnStep = ignore, start: Matrix | None = None
-) -> Strategy:
+) -> DenseStrategy:
     """The certified optimum of a reduced problem; full-rank ones by fixed point, others by barrier Newton.
 
     A fixed point that stalls (cells whose constraint is nearly slack) hands its weights to the barrier.
@@ -73,6 +74,8 @@ def solve_dual(
     return _strategy(problem, mixing, cost, lower, record, on_cells=False)
 
 
-def _strategy(problem: Problem, mixing: Matrix, cost: float, lower: float, record: Solve, *, on_cells: bool) -> Strategy:
+def _strategy(
+    problem: Problem, mixing: Matrix, cost: float, lower: float, record: Solve, *, on_cells: bool
+) -> DenseStrategy:
     operator = problem.strategy_operator(mixing, on_cells=on_cells)
-    return Strategy("coa", operator, cost * problem.scale, lower * problem.scale, record)
+    return DenseStrategy("coa", operator, cost * problem.scale, lower * problem.scale, record)

@@ -14,26 +14,27 @@ length) costs are whole and D < 2 L.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
 import numpy as np
 import scipy
 
-from dpdist.domain import Domain
-from dpdist.errors import InvalidInput
-from dpdist.operators import Identity, ListedRanges, Matrix, Product, Sparse, Tree
+from dpdist.arrays.vector import Held, Vector, held
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.domain import Domain, Layout
+from dpdist.grids.base import GRID_BITS, HELD_COPIES, Answers, Counts, Grid, Reader, StageBytes, Wanted, answer_bytes
+from dpdist.grids.dense import DenseGrid
+from dpdist.operators import ListedRanges, Matrix, Product, Sparse, Tree
 from dpdist.privacy.accounting import Loss, laplace_scale
+from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.stability import Neighbours
-from dpdist.strategies.base import Strategy
-from dpdist.strategies.dense_grid import DenseGrid
-from dpdist.strategies.grid import GRID_BITS, Grid
-from dpdist.strategies.hierarchical import BRANCHINGS
 from dpdist.workloads import Workload
 
 PARTITION_SHARE = Fraction(1, 4)
+BRANCHINGS = (2, 4, 8, 16)
 MOST_CELLS = 2**14
 """The deviations of all intervals take cells^2 operations."""
 STEPS = 64
@@ -55,13 +56,13 @@ class AdaptiveGrid(Grid):
 
     Attributes:
         cells: n, of one ordered attribute.
-        workload: fingerprint of the queries.
+        queries: the workload; its tree is chosen when the buckets are known.
         changes: records that differ between neighbours.
         sensitivity_squared: of the buckets' totals: weights on a path of the tree add up to at most 2^30.
     """
 
     cells: int
-    workload: str
+    queries: Workload = field(repr=False)
     changes: int
     sensitivity_squared: int
     norm: Literal["l1"] = "l1"
@@ -75,7 +76,7 @@ class AdaptiveGrid(Grid):
     @property
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured."""
-        facts = ("dawa", self.cells, self.workload, self.changes, str(PARTITION_SHARE), PRICE)
+        facts = ("dawa", self.cells, self.queries.fingerprint, self.changes, str(PARTITION_SHARE), PRICE)
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def noise(self, budget: Loss) -> Noise:
@@ -86,26 +87,38 @@ class AdaptiveGrid(Grid):
         """Laplace noise of the intervals' costs."""
         return Noise("laplace", laplace_scale(4 * longest(self.cells) * self.changes, budget.pure * PARTITION_SHARE))
 
+    def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
+        return StageBytes(HELD_COPIES * 8 * (self.rows + layout.size), answer_bytes(workload))
 
-def dawa(workload: Workload) -> Strategy:
-    """DAWA as a strategy without a predicted cost: its error depends on the data.
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        """The counts themselves: what is measured of them depends on noise."""
+        return Held(counts.cells())
 
-    Raises: InvalidInput unless the domain is one ordered attribute of up to ``MOST_CELLS`` values.
-    """
-    attributes = workload.domain.attributes
-    if len(attributes) != 1 or attributes[0].categories:
-        raise InvalidInput(
-            f"mechanism 'dawa' partitions one ordered attribute (edges or from/to), found {', '.join(workload.domain.names)}"
-        )
-    if attributes[0].size > MOST_CELLS:
-        raise InvalidInput(f"mechanism 'dawa' takes up to {MOST_CELLS} values, found {attributes[0].size}; use wider bins")
-    return Strategy("dawa", Identity(attributes[0].size), norm="l1")
+    def measured(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
+        return Held(measured(held(exact), self.queries, self, budget, key.reveal()))
+
+    def reader(self, workload: Workload) -> Reader:
+        return BucketReader(workload, self)
+
+
+@dataclass(frozen=True)
+class BucketReader:
+    """Answers from the buckets' totals, each spread evenly over its cells: that error is not known, so half widths are left out."""
+
+    workload: Workload
+    grid: AdaptiveGrid
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        workload, grid, totals = read(held(measured), self.workload, self.grid)
+        return replace(grid.estimate(workload, Held(totals), noise, (), work), biased=True).answers(wanted, work, on_done)
 
 
 def adaptive_grid(workload: Workload, neighbours: Neighbours, most_records: int) -> AdaptiveGrid:
     """The grid of a DAWA release: a person's k records are k changes, replaced ones count twice (group privacy)."""
     changes = most_records * (1 if neighbours == "add-remove" else 2)
-    return AdaptiveGrid(workload.domain.cells, workload.fingerprint, changes, (changes << GRID_BITS) ** 2)
+    return AdaptiveGrid(workload.domain.cells, workload, changes, (changes << GRID_BITS) ** 2)
 
 
 def longest(cells: int) -> int:
@@ -268,5 +281,5 @@ def read(values: Matrix, workload: Workload, grid: AdaptiveGrid) -> tuple[Worklo
     stops, rows = values[1 : buckets + 1], int(values[buckets + 1])
     first, last, weights, noisy = values[buckets + 2 :].reshape(4, rows)
     tree = ListedRanges(buckets, np.stack([first, last], axis=1))
-    inner = DenseGrid(weights, tree, grid.spacing, grid.sensitivity_squared, "l1")
-    return reduced(workload, stops), inner, noisy
+    over_buckets = DenseGrid(weights, tree, grid.spacing, grid.sensitivity_squared, "l1")
+    return reduced(workload, stops), over_buckets, noisy

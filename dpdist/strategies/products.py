@@ -9,21 +9,18 @@ from __future__ import annotations
 import numpy as np
 
 from dpdist.errors import InvalidInput
+from dpdist.grids.dense import completed
+from dpdist.grids.terms import Term
 from dpdist.operators import Identity, Matrix, Operator, Total
-from dpdist.strategies.base import OnStep, Solve, Stop, Strategy, ignore
-from dpdist.strategies.coa import coa
-from dpdist.strategies.dense_grid import completed
-from dpdist.strategies.terms import Term
+from dpdist.strategies.base import OnStep, Solve, Stop, ignore
+from dpdist.strategies.optimum import coa
+from dpdist.strategies.representations import TermStrategy
 from dpdist.workloads import Workload
 from dpdist.workloads.basis import column_codes
+from dpdist.workloads.kinds import is_product
 
 
-def is_product(workload: Workload) -> bool:
-    """Whether all queries are one product of queries of single attributes."""
-    return len(workload.blocks) == 1 and workload.blocks[0].separable
-
-
-def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = ignore) -> Strategy:
+def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = ignore) -> TermStrategy:
     """The least-error strategy of a product workload, one certified optimum a factor.
 
     Returns: a strategy with ``terms``; its gap is at most the sum of the factors' gaps.
@@ -48,9 +45,8 @@ def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = 
             axes.append(axis)
             factors.append(matrix)
     term = Term(tuple(axes), tuple(factors))
-    return Strategy(
-        "kronecker", term.operator(workload.domain.shape), cost, lower, Solve("kronecker", stop, ()), terms=(term,)
-    )
+    operator = term.operator(workload.domain.shape)
+    return TermStrategy("kronecker", operator, cost, lower, Solve("kronecker", stop, ()), terms=(term,))
 
 
 def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tuple[Matrix | None, float, float, Stop]:

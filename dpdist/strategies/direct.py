@@ -5,22 +5,24 @@ Answers are the noisy measurements themselves: they are not consistent with each
 
 from __future__ import annotations
 
-from dpdist.strategies.base import CLOSED_FORM, UNIT_VARIANCE, Norm, Strategy
+from dpdist.grids.base import Norm
+from dpdist.strategies.base import CLOSED_FORM, UNIT_VARIANCE
+from dpdist.strategies.representations import DirectStrategy
 from dpdist.workloads import Workload
 
 
-def gaussian(workload: Workload) -> Strategy:
+def gaussian(workload: Workload) -> DirectStrategy:
     """The Gaussian mechanism: cost m * (largest L2 column norm of W)^2."""
     return _direct("gaussian", workload, "l2")
 
 
-def laplace(workload: Workload) -> Strategy:
+def laplace(workload: Workload) -> DirectStrategy:
     """The Laplace mechanism: cost 2 m * (largest L1 column norm of W)^2. Source: Dwork, McSherry, Nissim, Smith 2006."""
     return _direct("laplace", workload, "l1")
 
 
-def _direct(name: str, workload: Workload, norm: Norm) -> Strategy:
+def _direct(name: str, workload: Workload, norm: Norm) -> DirectStrategy:
     operator = workload.operator
     sensitivity = operator.l1_sensitivity if norm == "l1" else operator.l2_sensitivity
     cost = workload.shape[0] * sensitivity**2 * UNIT_VARIANCE[norm]
-    return Strategy(name, operator, cost, None, CLOSED_FORM, direct=True, norm=norm)
+    return DirectStrategy(name, operator, cost, None, CLOSED_FORM, norm)

@@ -8,10 +8,15 @@ from typing import Literal
 
 import numpy as np
 
+from dpdist.arrays.vector import Vector, held
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.grids.base import GRID_BITS, Answers, Reader, TableGrid, Wanted
+from dpdist.grids.estimate import stored_answers
 from dpdist.operators import Hadamard, Matrix
+from dpdist.privacy.noise import Noise
 from dpdist.stability import Neighbours
-from dpdist.strategies.base import Strategy
-from dpdist.strategies.grid import GRID_BITS, TableGrid
+from dpdist.workloads import Workload
+from dpdist.workloads.kinds import dyadic_spectra
 
 
 @dataclass(frozen=True)
@@ -48,11 +53,39 @@ class HadamardGrid(TableGrid):
     def measure(self, table: Matrix) -> Matrix:
         return np.asarray(self.weights * Hadamard(len(self.axes)).matvec(table.astype(np.int64).ravel())[self.characters])
 
+    def reader(self, workload: Workload) -> Reader:
+        return FormulaReader(workload, self)
 
-def hadamard_grid(strategy: Strategy, *, neighbours: Neighbours, most_records: int) -> HadamardGrid:
-    """The integer grid of a strategy over characters."""
-    scales, axes = strategy.characters, strategy.axes
-    assert scales is not None
+
+@dataclass(frozen=True)
+class FormulaReader:
+    """Every formula from the measured characters."""
+
+    workload: Workload
+    grid: HadamardGrid
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        answer, error = work.largest(self.transformed, held(measured), noise)
+        return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
+
+    def transformed(self, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
+        """Answers of all formulas over binary attributes and their standard errors, both (queries,) float64."""
+        transform = Hadamard(len(self.grid.axes))
+        answers, errors = [], []
+        for spectrum in dyadic_spectra(self.workload):
+            reading = np.zeros(transform.n)
+            reading[self.grid.characters] = spectrum[self.grid.characters] / self.grid.weights / transform.n
+            values = np.zeros(transform.n)
+            values[self.grid.characters] = measured
+            answers.append(transform.matvec(reading * values))
+            errors.append(np.full(transform.n, float(np.linalg.norm(reading)) * noise.deviation))
+        return np.concatenate(answers), np.concatenate(errors)
+
+
+def hadamard_grid(scales: Matrix, axes: tuple[int, ...], *, neighbours: Neighbours, most_records: int) -> HadamardGrid:
+    """The integer grid of a strategy over the characters of some attributes, each times its scale."""
     spacing = 2.0**-GRID_BITS  # scales have unit length
     weights = np.rint(scales / spacing).astype(np.int64)
     squares = weights**2

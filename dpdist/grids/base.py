@@ -1,0 +1,314 @@
+"""Grid: the whole numbers that are measured, their exact sensitivity, and the reader that makes answers of them.
+
+Every representation of a strategy has a grid of its own. What depends on the representation is a method here: nothing outside asks
+which class a grid has.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from dpdist.arrays.vector import Held, Vector, held
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.domain import Layout
+from dpdist.errors import InvalidInput
+from dpdist.limits import cores
+from dpdist.operators import Matrix, Tall
+from dpdist.operators.base import ROW_BLOCK_BYTES
+from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, laplace_scale
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.noise import Noise
+from dpdist.sizes import SIZES
+from dpdist.workloads import Workload
+
+if TYPE_CHECKING:
+    from dpdist.grids.estimate import Estimate
+
+Norm = Literal["l2", "l1"]
+"""What Gaussian noise and what Laplace noise has to hide: the L2 and the L1 distance."""
+GRID_BITS = 30
+"""A strategy of unit sensitivity has columns of at most 2^30 on the grid: z fits int64 for up to 2^32 records."""
+MOST_RECORDS = 2**32
+HELD_COPIES = 6
+"""Copies of counts and measurements that measuring and reading hold at once, where they are not worked on shard by shard."""
+SHARD_COPIES = 4
+"""Copies of a shard while it is read, changed, hashed and written."""
+SMALL_BYTES = 2**20
+"""What a shard takes beside its values."""
+
+
+@dataclass(frozen=True)
+class StageBytes:
+    """What measuring takes in the process that runs the flow, and what a task of answering takes."""
+
+    measure: int
+    answer: int
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which answers a release asks for.
+
+    Attributes:
+        folder: their vectors are kept below it.
+        integer: whether answers are rounded to whole numbers.
+    """
+
+    folder: str
+    integer: bool
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Names of the kept answers, standard errors and half widths."""
+        return f"{self.folder}/answer", f"{self.folder}/error", f"{self.folder}/half-width"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers, standard errors and half widths of 95 % intervals, one row a query."""
+
+    answer: Vector
+    error: Vector
+    half_width: Vector
+
+
+class Reader(Protocol):
+    """Turns a measurement into the answers of one workload."""
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Every answer with its standard error and the half width of its interval, in the order of the workload's queries."""
+
+
+class Stream(Protocol):
+    """A grid whose steps are measured as they become known, each from itself and earlier ones."""
+
+    def steps_of(self, exact: Vector, start: int, stop: int) -> Vector:
+        """The measured values of some steps."""
+
+    def counted(self, table: Matrix, stop: int) -> Matrix:
+        """The counts of the first steps, of the table that the grid measures."""
+
+    def begun(self, steps: int) -> Grid:
+        """The grid of the first steps."""
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The attributes of the measured table."""
+
+
+class Grid(ABC):
+    """Whole numbers z that are measured.
+
+    Attributes:
+        spacing: grid unit.
+        sensitivity_squared: exact bound of the squared distance (L2, or L1 for Laplace noise) between z of neighbouring
+            histograms: what the grid makes of the ``Distance`` that it was built for.
+        norm: "l2" or "l1", the distance that the noise has to hide.
+    """
+
+    spacing: float
+    sensitivity_squared: int
+    norm: Norm
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """p, the number of measured values."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """SHA-256 of everything that is measured: the noise key is bound to it."""
+
+    @abstractmethod
+    def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
+        """Upper bounds of what measuring and answering take (tests compare them with the measured peaks)."""
+
+    @abstractmethod
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        """z without noise: private. Raises: InvalidInput for more records than the grid can count without overflow."""
+
+    @abstractmethod
+    def reader(self, workload: Workload) -> Reader:
+        """What answers a workload from a measurement. It raises InvalidInput when the grid does not determine every answer."""
+
+    @property
+    def tables(self) -> tuple[tuple[int, ...], ...]:
+        """The attribute sets whose tables are counted; none where every cell is."""
+        return ()
+
+    @property
+    def sensitivity(self) -> float:
+        """The sensitivity in grid units, for reports; the exact one is its square."""
+        return math.sqrt(self.sensitivity_squared)
+
+    @property
+    def stream(self) -> Stream | None:
+        """The grid as one that is measured step by step, None if it cannot be."""
+        return None
+
+    def noise(self, budget: Loss) -> Noise:
+        """The least whole-scale noise that keeps a release within a budget of the right kind."""
+        if self.norm == "l1":
+            return Noise("laplace", laplace_scale(math.isqrt(self.sensitivity_squared), budget.pure))
+        return Noise("gaussian", gaussian_scale(self.sensitivity_squared, budget.rho))
+
+    def loss(self, budget: Loss, noise: Noise) -> Loss:
+        """What the release is charged: its budget, and for Gaussian noise the slack of this grid."""
+        if self.norm == "l1":
+            return budget
+        return Loss.gaussian(budget.rho, gaussian_slack(self.sensitivity_squared, noise.scale, self.rows))
+
+    def measured(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
+        """z + noise, drawn where it is read. Only ``dpdist.release.measure`` calls it, with the key of a reserved charge (law 1)."""
+        del budget
+        return Noisy(exact, key, noise)
+
+    def row_blocks(self) -> Iterator[Matrix] | None:
+        """The measured rows over all cells, (k, cells), block by block; None where z is no linear function of the counts that can
+        be written down, so that it cannot be joined with other measurements."""
+        return None
+
+    def estimates(self, cells: int, *, jointly: bool) -> bool:
+        """Whether one estimate of all cells can be made of a measurement (``jointly``: and of others), before anything is measured."""
+        del cells, jointly
+        return False
+
+    def estimate(
+        self, workload: Workload, measured: Vector, noise: Noise, others: Sequence[Measured], work: Workspace
+    ) -> Estimate:
+        """One estimate for all queries. Raises: InvalidInput where ``estimates`` is false."""
+        raise InvalidInput(
+            "a measurement of this kind has no common estimate of the cells; choose mechanism 'coa' or 'identity'"
+        )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A grid, what was measured on it, and the noise in it."""
+
+    grid: Grid
+    values: Vector
+    noise: Noise
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was counted.
+
+    Attributes:
+        values: the counts of all cells, or of the tables that ``layout`` names: private.
+        records: as many records as were read, a bound of how many are counted; None where that was not kept.
+    """
+
+    values: Vector
+    layout: Layout
+    records: int | None = None
+
+    def table(self, axes: tuple[int, ...]) -> Matrix:
+        """The table of some attributes."""
+        return self.layout.table(held(self.values), axes)
+
+    def cells(self) -> Matrix:
+        """All counts, few enough to be measured."""
+        x = held(self.values)
+        few_enough(int(x.sum()))
+        return x
+
+    def check(self, work: Workspace) -> None:
+        """Raises: InvalidInput for more records than z can hold, as they are bounded without holding the counts."""
+        few_enough(sum(work.fold(_sum, self.values)) if self.records is None else self.records)
+
+
+def _sum(start: int, values: Matrix) -> int:
+    del start
+    return int(values.sum())
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Exact values with the noise of their positions under a key. Never pickled: the key refuses it."""
+
+    exact: Vector
+    key: Secret = field(repr=False)
+    noise: Noise
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return self.exact.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+        return np.dtype(np.int64)
+
+    @property
+    def bytes_each(self) -> int:
+        """Bytes that a value takes while it is read."""
+        return self.exact.bytes_each + 8
+
+    @property
+    def digest(self) -> str:
+        """Nothing tells noise from other noise before it is drawn."""
+        raise NotImplementedError
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Values start..stop; the same noise whenever they are read."""
+        drawn = self.noise.draw(self.key.reveal(), start=start, count=stop - start)
+        drawn += self.exact.read(start, stop)
+        return drawn
+
+
+class TableGrid(Grid):
+    """Whole numbers measured from one marginal table.
+
+    Attributes:
+        axes: the table's attributes, ascending.
+    """
+
+    axes: tuple[int, ...]
+
+    @property
+    def tables(self) -> tuple[tuple[int, ...], ...]:
+        """The attribute set whose table is counted."""
+        return (self.axes,)
+
+    @abstractmethod
+    def measure(self, table: Matrix) -> Matrix:
+        """z for an integer table, (rows,) int64, exact."""
+
+    def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
+        """Limbs of the table and of z, and their spectra."""
+        return StageBytes(HELD_COPIES * 8 * (layout.size + 6 * self.rows), answer_bytes(workload))
+
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        table = counts.table(self.axes)
+        few_enough(int(table.sum()))
+        return Held(self.measure(table))
+
+
+def few_enough(records: int) -> None:
+    """Raises: InvalidInput for more records than z can hold."""
+    if records > MOST_RECORDS:
+        raise InvalidInput(f"the grid holds up to {MOST_RECORDS} records without overflow; split the data set by period")
+
+
+def shard_bytes(values: int) -> int:
+    """What measuring so many values shard by shard takes."""
+    return SHARD_COPIES * min((cores() + 1) * SIZES.shard_bytes, 8 * values + SMALL_BYTES)
+
+
+def answer_bytes(workload: Workload, inverse_bytes: int | None = None) -> int:
+    """What a task of answering takes: the inverse of the strategy and some rows of queries."""
+    inverse = HELD_COPIES * 8 * min(workload.shape[0], 2**22) if inverse_bytes is None else inverse_bytes
+    tall = any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors)
+    return 3 * inverse + 3 * ROW_BLOCK_BYTES + (SIZES.row_block_bytes if tall else 0)

@@ -1,0 +1,345 @@
+"""Estimates: one least-squares estimate of everything that is asked, and the exact variance of every answer read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy
+
+from dpdist.arrays.vector import Constant, Held, Vector, held, scaled
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.errors import InvalidInput
+from dpdist.grids.base import Answers, Grid, Measured, Wanted
+from dpdist.operators import Matrix
+from dpdist.operators.base import ROW_BLOCK_BYTES
+from dpdist.privacy.noise import Noise
+from dpdist.workloads import Basis, Block, Workload, integer_basis
+
+if TYPE_CHECKING:
+    from dpdist.grids.dense import DenseGrid
+
+JOINT_CELLS = 4096
+"""Up to here measurements are combined: every cell is written down."""
+TASK_WORK = 4e10
+"""Floating-point operations of a task: handing one out costs a hundredth of them."""
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """How answers derive from an estimate.
+
+    Attributes:
+        spacing: grid unit of the measurement.
+        basis, inverse: the basis B of the workload and B A^+ spacing, (r, p), with A the strategy on the grid; None where the
+            measurement is the cells themselves. The inverse is large: tasks get it by reference (``with_inverse``).
+    """
+
+    workload: Workload
+    spacing: float
+    basis: Basis | None = None
+    inverse: Matrix | None = field(default=None, repr=False)
+
+    def with_inverse(self, inverse: Matrix | None) -> LeastSquares:
+        """The same with the inverse put in, or taken out."""
+        return replace(self, inverse=inverse)
+
+    def estimate(self, measured: Matrix) -> Matrix:
+        """What answers are computed from: the basis estimate, or the noisy cells."""
+        if self.inverse is not None:
+            return np.asarray(self.inverse @ measured.astype(np.float64))
+        return np.asarray(measured * self.spacing)
+
+    def answers(self, start: int, stop: int, estimate: Matrix, noise: Noise) -> tuple[Matrix, Matrix, Matrix]:
+        """Answers of the unweighted queries start..stop, their standard errors, and half widths of 95 % intervals.
+
+        Returns: three arrays of (stop - start,) float64.
+        Source: Li & Miklau 2012, Prop. 4: Var(w xhat) = sigma^2 ||w A^+||^2.
+        """
+        if self.basis is None:
+            rows = spread = self.workload.unweighted.rows(start, stop)
+            unit = self.spacing
+        else:
+            assert self.inverse is not None
+            rows = self.basis.coordinates(start, stop, weighted=False)
+            spread, unit = rows @ self.inverse, 1.0
+        squares = np.einsum("ij,ij->i", spread, spread)
+        concentration = np.einsum("ij,ij,ij,ij->i", spread, spread, spread, spread) / np.maximum(squares**2, 1e-300)
+        errors = np.sqrt(squares) * noise.deviation * unit
+        return rows @ estimate, errors, errors * noise.half_width_95(concentration)
+
+    def conditioned(
+        self, estimate: Matrix, known: tuple[Block, ...], counts: Matrix, noise: Noise
+    ) -> tuple[LeastSquares, Matrix]:
+        """The reader and the estimate, given that some counts are public: equality constraints of the least squares.
+
+        With S the noise weights of the known counts, everything is projected off them: xhat - K S'(S S')^-1 (S-answers - counts),
+        K (I - S'(S S')^-1 S). Standard errors stay exact, and fall.
+
+        Raises: InvalidInput when a count is no combination of the workload's queries, follows from the others, or cannot be
+            true: the noisy measurement contradicts it by more than chance does once in 1e9.
+        """
+        reader = self._dense()
+        assert reader.basis is not None
+        assert reader.inverse is not None
+        rows = np.concatenate([reader.basis.coordinates_of(block) for block in known])
+        spread = rows @ reader.inverse
+        inner = spread @ spread.T
+        if np.linalg.matrix_rank(inner, hermitian=True) < inner.shape[0]:
+            raise InvalidInput("one of the known counts follows from the others; leave it out")
+        gap = rows @ estimate - counts
+        away = np.abs(gap) / (np.sqrt(np.diag(inner)) * noise.deviation)
+        if float(gap @ np.linalg.solve(inner, gap)) / noise.deviation**2 > scipy.stats.chi2.isf(1e-9, gap.size):
+            worst = int(np.argmax(away))
+            raise InvalidInput(
+                f"the known count {counts[worst]:g} of {known[worst].name!r} contradicts the noisy records by {away[worst]:.0f} "
+                "standard errors; correct or remove it under 'postprocess' and run again (nothing is charged twice)"
+            )
+        along = np.linalg.solve(inner, spread)
+        cross = reader.inverse @ spread.T
+        moved = estimate - cross @ np.linalg.solve(inner, gap)
+        return replace(reader, inverse=reader.inverse - cross @ along), moved
+
+    def non_negative(self, estimate: Matrix) -> Matrix:
+        """The cells >= 0 that are closest to the estimate, weighted by the strategy's covariance, (cells,) float64.
+
+        Source: accelerated projected gradient (Beck & Teboulle 2009, with restarts) on ||R (B x - that)||^2, R'R = (K K')^-1.
+        """
+        reader = self._dense()
+        assert reader.basis is not None
+        assert reader.inverse is not None
+        cells = self.workload.shape[1]
+        root = np.linalg.cholesky(reader.inverse @ reader.inverse.T)
+        rows = scipy.linalg.solve_triangular(root, reader.basis.columns(np.arange(cells)), lower=True)
+        target = scipy.linalg.solve_triangular(root, estimate, lower=True)
+        return _non_negative_least_squares(rows, target)
+
+    def _dense(self) -> LeastSquares:
+        """The same with its inverse written down."""
+        if self.basis is not None:
+            return self
+        return replace(self, basis=Basis(self.workload, None, ()), inverse=np.eye(self.workload.shape[1]) * self.spacing)
+
+    def rows_a_task(self) -> int:
+        """Queries that a task answers: about a second of multiplications, the same on every machine."""
+        work = 2.0 * self.basis.rank**2 if self.basis is not None else 16.0 * self.workload.shape[1]
+        return int(min(2**22, max(self.rows_a_block(), TASK_WORK // max(work, 1.0))))
+
+    def rows_a_block(self, block_bytes: int = ROW_BLOCK_BYTES) -> int:
+        """Queries whose dense rows fit in a block."""
+        width = self.basis.rank if self.basis is not None else self.workload.shape[1]
+        return max(1, block_bytes // (16 * width))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One estimate for all queries of a workload.
+
+    Attributes:
+        values: what answers are computed from.
+        cells: non-negative cells that were fitted to it, (cells,); answers are then read from them.
+        biased: whether the estimate has an error beside the noise that is not known: half widths are left out (NaN).
+    """
+
+    least_squares: LeastSquares
+    values: Matrix = field(repr=False)
+    noise: Noise
+    cells: Matrix | None = field(default=None, repr=False)
+    biased: bool = False
+
+    def given(self, known: tuple[Block, ...], counts: Matrix) -> Estimate:
+        """The estimate under public counts. Raises: InvalidInput when they cannot be true (``LeastSquares.conditioned``)."""
+        reader, values = self.least_squares.conditioned(self.values, known, counts, self.noise)
+        return replace(self, least_squares=reader, values=values)
+
+    def fitted(self, work: Workspace) -> Estimate:
+        """The same with the closest non-negative cells."""
+        return replace(self, cells=work.largest(self.least_squares.non_negative, self.values))
+
+    def answers(self, wanted: Wanted, work: Workspace, on_done: OnDone | None = None) -> Answers:
+        """Every answer, by blocks of queries on the engine."""
+        reader = self.least_squares
+        queries = reader.workload.shape[0]
+        with work.scratch() as inner:
+            inverse, values, cells = (
+                None if matrix is None else Shared(inner.write(Held(matrix.ravel())), matrix.shape)
+                for matrix in (reader.inverse, self.values, self.cells)
+            )
+            assert values is not None
+            task = partial(
+                _answers_of, reader.with_inverse(None), inverse, values, cells, self.noise, wanted.integer, self.biased
+            )
+            rows = min(reader.rows_a_task(), max(1, queries))
+            return Answers(*work.fill(wanted.names, queries, rows, task, on_done))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """An array that tasks read from where it was written."""
+
+    vector: Vector
+    shape: tuple[int, ...]
+
+    def read(self) -> Matrix:
+        """The array."""
+        return held(self.vector).reshape(self.shape)
+
+
+def _answers_of(
+    reader: LeastSquares,
+    inverse: Shared | None,
+    estimate: Shared,
+    cells: Shared | None,
+    noise: Noise,
+    integer: bool,
+    biased: bool,
+    start: int,
+    stop: int,
+) -> list[Matrix]:
+    """Answers, errors and half widths of some queries: a task."""
+    filled = reader if inverse is None else reader.with_inverse(inverse.read())
+    values, step = estimate.read(), reader.rows_a_block()
+    parts = [filled.answers(first, min(stop, first + step), values, noise) for first in range(start, stop, step)]
+    answers, errors, half = (np.concatenate(column) for column in zip(*parts, strict=True))
+    if cells is not None:
+        fitted = reader.workload.unweighted.rows(start, stop) @ cells.read()
+        answers, half = fitted, half + np.abs(fitted - answers)  # still covers what the unbiased interval covers
+    if integer:
+        answers, half = np.rint(answers), half + 0.5
+    if biased:
+        half = np.full_like(half, np.nan)  # the error bars know the noise only
+    return [answers, errors, half]
+
+
+@dataclass(frozen=True)
+class EstimateReader:
+    """Answers from one estimate of everything that is asked."""
+
+    workload: Workload
+    grid: DenseGrid
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Least squares, then every query by itself."""
+        return self.grid.estimate(self.workload, measured, noise, (), work).answers(wanted, work, on_done)
+
+
+@dataclass(frozen=True)
+class CellReader:
+    """The measured cells are the answers: they are read from the measurement as they are needed, and nothing is written twice."""
+
+    spacing: float
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """The cells with one standard error."""
+        error = noise.deviation * self.spacing
+        half = error * float(noise.half_width_95(1.0)) + (0.5 if wanted.integer else 0.0)
+        size = measured.size
+        return Answers(scaled(measured, self.spacing, whole=wanted.integer), Constant(error, size), Constant(half, size))
+
+
+@dataclass(frozen=True)
+class DirectReader:
+    """Every query is measured by itself: its answer is measured * spacing / unit.
+
+    Attributes:
+        units: spacing * M of each query.
+    """
+
+    workload: Workload
+    spacing: float
+    units: Matrix = field(repr=False)
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Each measurement in the unit of its query."""
+        task = partial(_in_units, measured, self.spacing, self.units, noise, wanted.integer)
+        queries = measured.size
+        return Answers(*work.fill(wanted.names, queries, max(1, min(DIRECT_ROWS, queries)), task, on_done))
+
+
+DIRECT_ROWS = 2**22
+"""Queries that a task of ``DirectReader`` answers."""
+
+
+def _in_units(
+    measured: Vector, spacing: float, units: Matrix, noise: Noise, integer: bool, start: int, stop: int
+) -> list[Matrix]:
+    errors = noise.deviation * spacing / units[start:stop]
+    answers, half = measured.read(start, stop) * spacing / units[start:stop], errors * noise.half_width_95(1.0)
+    return [np.rint(answers), errors, half + 0.5] if integer else [answers, errors, half]
+
+
+def stored_answers(answer: Matrix, error: Matrix, half: Matrix, wanted: Wanted, work: Workspace) -> Answers:
+    """Answers that were computed in one piece, kept under their names; rounded if that is asked for."""
+    columns = (np.rint(answer), error, half + 0.5) if wanted.integer else (answer, error, half)
+    return Answers(*(work.write(Held(values), name) for name, values in zip(wanted.names, columns, strict=True)))
+
+
+def joint_estimate(workload: Workload, parts: Sequence[Measured], work: Workspace) -> Estimate:
+    """One least-squares estimate from one or several measurements of the same records.
+
+    Each measurement is divided by its noise's deviation; the first one must determine every answer. Cells are written down:
+    see ``JOINT_CELLS``.
+
+    Args:
+        parts: all with the same kind of noise, on grids whose rows can be written down.
+    """
+    given = [(part.grid, held(part.values), part.noise) for part in parts]
+    reader, values = work.largest(partial(_joined, workload), given)
+    return Estimate(reader, values, parts[0].noise)
+
+
+def _joined(workload: Workload, parts: Sequence[tuple[Grid, Matrix, Noise]]) -> tuple[LeastSquares, Matrix]:
+    rows = np.concatenate(
+        [block.astype(np.float64) / noise.deviation for grid, _, noise in parts for block in grid.row_blocks() or ()]
+    )
+    values = np.concatenate([measured.astype(np.float64) / noise.deviation for _, measured, noise in parts])
+    squares, vectors = scipy.linalg.eigh(rows.T @ rows, check_finite=False)
+    kept = squares > rows.shape[0] * np.finfo(float).eps * squares[-1]
+    inverse = (vectors[:, kept] / squares[kept]) @ (vectors[:, kept].T @ rows.T)
+    basis = integer_basis(workload)
+    if basis.operator is not None:
+        inverse = basis.operator.matvec(inverse)
+    return LeastSquares(workload, 1.0, basis=basis, inverse=inverse / parts[0][2].deviation), inverse @ values
+
+
+def left_inverse(rows: Matrix) -> Matrix:
+    """The pseudo-inverse of a matrix of full column rank. Raises: InvalidInput when it has not."""
+    if rows.shape[0] == rows.shape[1]:
+        return np.asarray(scipy.linalg.inv(rows, check_finite=False))
+    q, r = scipy.linalg.qr(rows, mode="economic", check_finite=False)
+    diagonal = np.abs(np.diag(r))
+    if rows.shape[0] < rows.shape[1] or diagonal.min() <= 1e-12 * diagonal.max():
+        raise InvalidInput("the strategy does not determine every cell; choose another mechanism for this workload")
+    return np.asarray(scipy.linalg.solve_triangular(r, q.T, check_finite=False))
+
+
+NON_NEGATIVE_STEPS = 5000
+NON_NEGATIVE_TOLERANCE = 1e-9
+
+
+def _non_negative_least_squares(rows: Matrix, target: Matrix) -> Matrix:
+    """x >= 0 with the least ||rows x - target||, to a relative change of ``NON_NEGATIVE_TOLERANCE`` a step."""
+    linear = rows.T @ target
+    bound = float(np.linalg.norm(rows, 2)) ** 2
+    x = np.zeros(rows.shape[1])
+    ahead, momentum = x, 1.0
+    for _ in range(NON_NEGATIVE_STEPS):
+        moved = np.maximum(ahead - (rows.T @ (rows @ ahead) - linear) / bound, 0.0)
+        if float((ahead - moved) @ (moved - x)) > 0:  # restart: the momentum points uphill
+            momentum = 1.0
+        renewed = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
+        ahead = moved + (momentum - 1.0) / renewed * (moved - x)
+        change = float(np.linalg.norm(moved - x))
+        x, momentum = moved, renewed
+        if change <= NON_NEGATIVE_TOLERANCE * max(1.0, float(np.linalg.norm(x))):
+            break
+    return x

@@ -1,0 +1,174 @@
+"""Terms on the integer grid: what is measured of the tables, its exact sensitivity, and two passes where a table is too large."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from dpdist.arrays.passes import Side, Target, slab_bytes
+from dpdist.arrays.vector import Held, Vector
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.domain import Layout
+from dpdist.grids.base import (
+    GRID_BITS,
+    HELD_COPIES,
+    Counts,
+    Grid,
+    Measured,
+    Reader,
+    StageBytes,
+    answer_bytes,
+    few_enough,
+    shard_bytes,
+)
+from dpdist.grids.estimate import JOINT_CELLS, Estimate, joint_estimate
+from dpdist.grids.integer_terms import IntegerTerm, rounded
+from dpdist.grids.term_reader import ProductReader, TermReader
+from dpdist.grids.terms import Term
+from dpdist.operators import Matrix
+from dpdist.operators.kronecker import widest
+from dpdist.privacy.noise import Noise
+from dpdist.sizes import SIZES, Sizes
+from dpdist.stability import Neighbours
+from dpdist.workloads import Workload
+
+ROW_COPIES = 8
+"""Copies of a slab while it is multiplied: wrapped and real, in and out, limbs, transposed."""
+
+
+@dataclass(frozen=True)
+class TermGrid(Grid):
+    """Terms on the integer grid: what is measured, its exact sensitivity, and how it is read.
+
+    Attributes:
+        spacing: grid unit.
+        sensitivity_squared: bound of the squared L2 distance between z of neighbouring histograms, grid units, exact
+            integers throughout: columns, then at most one unit a value for the rounding of the shifts.
+    """
+
+    terms: tuple[IntegerTerm, ...]
+    shape: tuple[int, ...]
+    spacing: float
+    sensitivity_squared: int
+    norm: Literal["l2"] = "l2"
+    sizes: Sizes = SIZES
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the one table is too large to be held: it is measured in two passes, first attribute last."""
+        return (
+            len(self.terms) == 1
+            and len(self.terms[0].axes) > 1
+            and math.prod(self.terms[0].shape) > self.sizes.streamed_cells
+        )
+
+    @property
+    def rows(self) -> int:
+        """Number of measured values."""
+        return sum(term.rows for term in self.terms)
+
+    @property
+    def tables(self) -> tuple[tuple[int, ...], ...]:
+        """The attribute sets whose tables are needed: those not inside another one."""
+        sets = [term.axes for term in self.terms]
+        return tuple(s for s in sets if not any(set(s) < set(other) for other in sets))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all terms: the noise key is bound to it."""
+        content = hashlib.sha256(repr((self.shape, self.spacing, self.sensitivity_squared, self.streamed)).encode())
+        for term in self.terms:
+            content.update(repr((term.axes, term.multiplier, term.shift, term.shape)).encode())
+            for factor in term.factors:
+                content.update(np.ascontiguousarray(factor).tobytes())
+        return content.hexdigest()
+
+    def row_blocks(self) -> Iterator[Matrix]:
+        """The measured rows over all cells, (k, cells) float64, term by term: for domains that can be written down."""
+        for term in self.terms:
+            yield Term(term.axes, term.factors, term.multiplier / 2.0**term.shift).operator(self.shape).dense()
+
+    def slices(self) -> Iterator[tuple[IntegerTerm, slice]]:
+        """Each term with its part of the measured vector."""
+        start = 0
+        for term in self.terms:
+            yield term, slice(start, start + term.rows)
+            start += term.rows
+
+    def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
+        """Slabs where the one table is too large to be held, else copies of the tables and of z."""
+        if self.streamed:
+            return StageBytes(shard_bytes(max(layout.size, self.rows)), slab_bytes(worker_bytes))
+        return StageBytes(HELD_COPIES * 8 * (layout.size + self.rows), answer_bytes(workload))
+
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        if self.streamed:
+            return self._in_two_passes(counts, work, on_done)
+        few_enough(int(counts.table(())))
+        return Held(np.concatenate([term.measure(counts.table(term.axes)) for term in self.terms]))
+
+    def _in_two_passes(self, counts: Counts, work: Workspace, on_done: OnDone | None) -> Vector:
+        """z of a Kronecker strategy; the first attribute's index runs fastest."""
+        (term,) = self.terms
+        counts.check(work)
+        (p, n), rest = term.factors[0].shape, term.factors[1:]
+        width = math.prod(f.shape[0] for f in rest)
+        sides = [
+            Side(n, partial(_other_attributes, term), ROW_COPIES * 8 * widest(f.shape for f in rest)),
+            Side(width, partial(_first_attribute, term), ROW_COPIES * 8 * max(n, p)),
+        ]
+        return work.passes(counts.values, sides, [Target(p, np.int64)], on_done)[0]
+
+    def reader(self, workload: Workload) -> Reader:
+        return ProductReader(workload, self) if self.streamed else TermReader(workload, self)
+
+    def estimates(self, cells: int, *, jointly: bool) -> bool:
+        return cells <= JOINT_CELLS
+
+    def estimate(
+        self, workload: Workload, measured: Vector, noise: Noise, others: Sequence[Measured], work: Workspace
+    ) -> Estimate:
+        """Least squares over all terms, and over other measurements of the same records: the cells are written down."""
+        return joint_estimate(workload, (Measured(self, measured, noise), *others), work)
+
+
+def term_grid(
+    terms: Sequence[Term], shape: tuple[int, ...], *, neighbours: Neighbours, most_records: int, sizes: Sizes = SIZES
+) -> TermGrid:
+    """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
+
+    Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
+    """
+    unit = math.sqrt(sum(term.square for term in terms))
+    spacing = unit * 2.0**-GRID_BITS
+    whole = tuple(rounded(term, spacing) for term in terms)
+    squares, rounded_rows = 0, 0
+    for term in whole:
+        distance = term.square if neighbours == "add-remove" else max(term.square, 2 * (term.square - term.least_product))
+        squares += -(-distance // 4**term.shift)
+        rounded_rows += term.rows if term.shift else 0
+    reach = (math.isqrt(squares * most_records**2 - 1) + 1) + (math.isqrt(rounded_rows - 1) + 1 if rounded_rows else 0)
+    return TermGrid(whole, shape, spacing, reach**2, sizes=sizes)
+
+
+def _other_attributes(term: IntegerTerm, start: int, slab: Matrix) -> Matrix:
+    """All factors but the first: (columns, rows of the slab, 2), the products modulo 2^64 and the bits of the real ones."""
+    del start
+    table = slab.reshape(-1, *term.shape[1:])
+    wrapped, real = term.products(table, table.astype(np.float64), tuple(range(1, len(term.factors))))
+    parts = (wrapped.reshape(slab.shape[0], -1), real.reshape(slab.shape[0], -1).view(np.int64))
+    return np.stack([part.T for part in parts], axis=2)
+
+
+def _first_attribute(term: IntegerTerm, start: int, gathered: Matrix) -> tuple[Matrix]:
+    del start
+    wrapped = np.ascontiguousarray(gathered[:, :, 0].T)
+    real = np.ascontiguousarray(gathered[:, :, 1].T).view(np.float64)
+    wrapped, real = term.products(wrapped, real, (0,))
+    return (term.rounded(np.ascontiguousarray(wrapped.T).ravel(), np.ascontiguousarray(real.T).ravel()),)

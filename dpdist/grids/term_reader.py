@@ -1,0 +1,178 @@
+"""Answers of a strategy over tables: the sum of what each measured term says, block by block of queries."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy
+
+from dpdist.arrays.passes import Side, Target
+from dpdist.arrays.vector import Vector, held
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.errors import InvalidInput
+from dpdist.grids.base import Answers, Wanted
+from dpdist.grids.estimate import stored_answers
+from dpdist.grids.integer_terms import IntegerTerm, along
+from dpdist.grids.terms import block_variances, mean_answers, placed, row_squares, sums_to_zero
+from dpdist.operators import Matrix, Operator, Total
+from dpdist.privacy.noise import Noise
+from dpdist.workloads import Block, Workload
+
+if TYPE_CHECKING:
+    from dpdist.grids.term_grid import TermGrid
+
+Inverses = tuple[tuple[Matrix, ...], ...]
+"""For every term, the pseudo-inverse of each of its factors, (n_i, p_i)."""
+
+
+def inverses_of(grid: TermGrid) -> Inverses:
+    """The inverses of a grid's terms."""
+    return tuple(tuple(_pseudo_inverse(factor) for factor in term.factors) for term in grid.terms)
+
+
+@dataclass(frozen=True)
+class TermReader:
+    """Answers from a measurement that is held."""
+
+    workload: Workload
+    grid: TermGrid
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Every block of queries straight from the measured terms."""
+        z, inverses = held(measured), work.largest(inverses_of, self.grid)
+        columns: tuple[list[Matrix], list[Matrix]] = ([], [])
+        blocks = self.workload.blocks
+        for done, block in enumerate(blocks, start=1):
+            for column, values in zip(columns, self.of_block(block, inverses, z, noise), strict=True):
+                column.append(values)
+            if on_done is not None:
+                on_done(done, len(blocks))
+        answer, error = (np.concatenate(column) for column in columns)
+        return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
+
+    def of_block(self, block: Block, inverses_of_terms: Inverses, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
+        """Answers of a block's unweighted queries and their standard errors, both (queries,) float64.
+
+        The estimate is xhat = sum over terms of (kron of pinv(M_i)) y / n_j over the attributes j outside; a block's factors act
+        on it attribute by attribute. Noise is independent between terms, so variances add.
+        """
+        if not block.separable:
+            raise InvalidInput(
+                f"queries {block.name!r} are no product over attributes; choose mechanism 'coa' or 'identity'"
+            )
+        asked = dict(zip(block.axes, block.factors, strict=True))
+        sizes = [factor.shape[0] for factor in block.factors]
+        total = np.zeros(sizes)
+        for (term, part), inverses in zip(self.grid.slices(), inverses_of_terms, strict=True):
+            factors = [asked.get(axis, Total(inverse.shape[0])) for axis, inverse in zip(term.axes, inverses, strict=True)]
+            if any(sums_to_zero(f, inverse) for f, inverse in zip(factors, inverses, strict=True)):
+                continue
+            tensor = measured[part].astype(np.float64).reshape([f.shape[0] for f in term.factors]) * _unit(term)
+            for position, (factor, inverse) in enumerate(zip(factors, inverses, strict=True)):
+                tensor = _applied(factor, along(inverse, tensor, position), position)
+            kept = tensor.reshape([n for axis, n in zip(term.axes, tensor.shape, strict=True) if axis in asked])
+            kept = kept.reshape([n if axis in term.axes else 1 for axis, n in zip(block.axes, sizes, strict=True)])
+            for place, axis in enumerate(block.axes):
+                if axis not in term.axes:
+                    kept = kept * placed(mean_answers(asked[axis]), place, len(sizes))
+            total += kept
+        parts = (
+            (t.axes, inv, _unit(t) * noise.deviation) for t, inv in zip(self.grid.terms, inverses_of_terms, strict=True)
+        )
+        return total.ravel(), np.sqrt(block_variances(block, parts)).ravel()
+
+
+@dataclass(frozen=True)
+class ProductReader:
+    """Answers of one product of queries from a measurement that is too large to be held."""
+
+    workload: Workload
+    grid: TermGrid
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Answers, standard errors and half widths in two passes.
+
+        Raises: InvalidInput when the workload is not the one product that the measurement is for.
+        """
+        (term,), (inverses,), (block,) = self.grid.terms, work.largest(inverses_of, self.grid), self.workload.blocks
+        asked = dict(zip(block.axes, block.factors, strict=True))
+        factors = [asked.get(axis) for axis in term.axes]
+        if block.asked_axes != term.axes or any(f is None for f in factors):
+            raise InvalidInput(
+                "a measurement of this size answers the product of queries that it was made for, and nothing else"
+            )
+        lines = tuple((f, inverse) for f, inverse in zip(factors, inverses, strict=True) if f is not None)
+        unit = _unit(term)
+        spreads = tuple(np.sqrt(row_squares(f, inverse)) for f, inverse in lines)
+        deviation = unit * noise.deviation
+        sizes = [(inverse.shape[1], inverse.shape[0], f.shape[0]) for f, inverse in lines]
+        widest = math.prod(max(size) for size in sizes[1:])
+        queries = math.prod(f.shape[0] for f, _ in lines[1:])
+        half = noise.half_width_95(0.0)
+        rows = math.prod(inverse.shape[1] for _, inverse in lines[1:])
+        sides = [
+            Side(rows, partial(_read_first, lines[0], unit), 4 * 8 * max(sizes[0])),
+            Side(
+                lines[0][0].shape[0],
+                partial(_read_others, lines[1:], spreads, deviation, half, wanted.integer),
+                6 * 8 * widest,
+            ),
+        ]
+        targets = [Target(queries, np.float64, name) for name in wanted.names]
+        return Answers(*work.passes(measured, sides, targets, on_done))
+
+
+def _unit(term: IntegerTerm) -> float:
+    """What a measured integer of a term stands for."""
+    return float(2.0**term.shift / term.multiplier)
+
+
+Line = tuple[Operator, Matrix]
+"""A factor of the workload, and the pseudo-inverse of the strategy's factor for the same attribute."""
+
+
+def _read_first(line: Line, unit: float, start: int, slab: Matrix) -> Matrix:
+    del start
+    factor, inverse = line
+    return np.asarray(factor.matvec(inverse @ np.ascontiguousarray(slab.T.astype(np.float64) * unit)))
+
+
+def _read_others(
+    lines: tuple[Line, ...],
+    spreads: tuple[Matrix, ...],
+    deviation: float,
+    half: float,
+    integer: bool,
+    start: int,
+    gathered: Matrix,
+) -> tuple[Matrix, Matrix, Matrix]:
+    tensor = gathered.reshape(gathered.shape[0], *(inverse.shape[1] for _, inverse in lines))
+    for position, (factor, inverse) in enumerate(lines, start=1):
+        tensor = _applied(factor, along(inverse, tensor, position), position)
+    error = deviation * spreads[0][start : start + gathered.shape[0]]
+    for spread in spreads[1:]:
+        error = np.multiply.outer(error, spread)
+    return (np.rint(tensor), error, half * error + 0.5) if integer else (tensor, error, half * error)
+
+
+def _applied(factor: Operator, tensor: Matrix, position: int) -> Matrix:
+    """An operator applied along one axis of a tensor."""
+    front = np.moveaxis(tensor, position, 0)
+    flat = factor.matvec(np.ascontiguousarray(front).reshape(front.shape[0], -1))
+    return np.moveaxis(flat.reshape(factor.shape[0], *front.shape[1:]), 0, position)
+
+
+def _pseudo_inverse(factor: Matrix) -> Matrix:
+    """M^+ of integer rows of full row rank, (n, p) float64."""
+    real = factor.astype(np.float64)
+    if real.shape[0] == real.shape[1]:
+        return np.asarray(scipy.linalg.inv(real, check_finite=False))
+    return np.asarray(scipy.linalg.solve(real @ real.T, real, assume_a="pos", check_finite=False).T)

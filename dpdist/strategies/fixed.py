@@ -1,0 +1,84 @@
+"""Strategies that are the same for every workload: the cells, Haar wavelets, trees of counts.
+
+Several attributes are measured attribute by attribute: one operator for each ordered attribute, and their products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from dpdist.errors import InvalidInput
+from dpdist.grids.base import Norm
+from dpdist.operators import Haar, Identity, Kronecker, Operator, Tree
+from dpdist.strategies.base import CLOSED_FORM, UNIT_VARIANCE
+from dpdist.strategies.representations import DenseStrategy
+from dpdist.workloads import Workload
+
+BRANCHINGS = (2, 4, 8, 16)
+
+
+def identity(n: int, workload: Workload | None = None, *, norm: Norm = "l2") -> DenseStrategy:
+    """A = I: cost ||W||_F^2 under Gaussian noise, twice that under Laplace noise."""
+    cost = None if workload is None else workload.operator.frobenius_squared * UNIT_VARIANCE[norm]
+    return DenseStrategy("identity", Identity(n), cost, None, CLOSED_FORM, norm=norm)
+
+
+def wavelet(
+    shape: Sequence[int], workload: Workload | None = None, *, ordered: Sequence[bool] | None = None, norm: Norm = "l2"
+) -> DenseStrategy:
+    """Haar coefficients along each ordered attribute, their products over several.
+
+    Args:
+        shape: sizes of the attributes.
+        workload: gives the cost, and which attributes are ordered.
+        ordered: which attributes have an order; the others are measured value by value, as in Privelet+.
+    """
+    return attribute_by_attribute("wavelet", Haar, shape, workload, ordered, norm)
+
+
+def hierarchical(
+    shape: Sequence[int],
+    workload: Workload | None = None,
+    *,
+    branching: int | None = 2,
+    ordered: Sequence[bool] | None = None,
+    norm: Norm = "l2",
+) -> DenseStrategy:
+    """Tree counts along each ordered attribute, every combination of nodes over several.
+
+    Args:
+        shape: sizes of the attributes.
+        workload: gives the cost, and which attributes are ordered.
+        branching: children of a node; None takes the best of 2, 4, 8 and 16 for the workload (Qardaji, Yang, Li 2013).
+        ordered: which attributes have an order; the others are measured value by value.
+    """
+    if branching is None:
+        if workload is None:
+            raise InvalidInput("the best branching depends on the queries: give the workload, or a branching")
+        every = [hierarchical(shape, workload, branching=b, ordered=ordered, norm=norm) for b in BRANCHINGS]
+        return min(every, key=lambda strategy: strategy.workload_cost or math.inf)
+    tree = partial(Tree, branching=branching)
+    return attribute_by_attribute("hierarchical", tree, shape, workload, ordered, norm)
+
+
+def attribute_by_attribute(
+    name: str,
+    along: Callable[[int], Operator],
+    shape: Sequence[int],
+    workload: Workload | None,
+    ordered: Sequence[bool] | None,
+    norm: Norm,
+) -> DenseStrategy:
+    """``along(size)`` for each ordered attribute, the identity for each other one; cost when a workload is given."""
+    if workload is not None and tuple(shape) != workload.domain.shape:
+        raise InvalidInput(f"a strategy over {tuple(shape)} does not fit a workload over {workload.domain.shape}")
+    if ordered is None:
+        ordered = [not a.categories for a in workload.domain.attributes] if workload is not None else [True] * len(shape)
+    if len(ordered) != len(shape):
+        raise InvalidInput(f"'ordered' names {len(ordered)} attributes, the shape has {len(shape)}")
+    factors = [along(size) if has_order else Identity(size) for size, has_order in zip(shape, ordered, strict=True)]
+    strategy = DenseStrategy(name, factors[0] if len(factors) == 1 else Kronecker(factors), solve=CLOSED_FORM, norm=norm)
+    return strategy if workload is None else replace(strategy, workload_cost=strategy.cost(workload))

@@ -1,0 +1,218 @@
+"""Representations of strategies: each says its sensitivity, the error of its worst query, and the grid it is measured on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from dpdist.grids.adaptive import adaptive_grid
+from dpdist.grids.base import Grid, Norm
+from dpdist.grids.characters import hadamard_grid
+from dpdist.grids.coefficients import Coefficients, deviations
+from dpdist.grids.dense import DirectGrid, dense_grid, direct_rows, integer_rows
+from dpdist.grids.filters import filter_grid
+from dpdist.grids.stored import LongGrid, StoredCoefficients
+from dpdist.grids.term_grid import term_grid
+from dpdist.grids.terms import Term, block_variances, row_squares
+from dpdist.operators import Dense, Identity, Matrix, Product
+from dpdist.stability import Neighbours
+from dpdist.strategies.base import UNIT_VARIANCE, Strategy
+from dpdist.workloads import Block, Workload, integer_basis
+from dpdist.workloads.kinds import dyadic_spectra, filters_of, is_marginals
+
+WORST_WORK = 2**34
+"""Multiplications that predicting the worst query's error may take: seconds."""
+WORST_ANSWERS = 2**26
+"""Variances that it may look at."""
+
+
+@dataclass(frozen=True)
+class DenseStrategy(Strategy):
+    """Rows over the cells, or over the rows of a basis: an operator that is applied as it is."""
+
+    norm: Norm = "l2"
+
+    def worst(self, workload: Workload) -> float | None:
+        if isinstance(self.operator, Identity):
+            operators = (block.operator(workload.domain.shape) for block in workload.blocks)
+            return self.unit_error * math.sqrt(max(operator.longest_row_squared for operator in operators))
+        queries, operator = workload.shape[0], self.operator
+        basis = integer_basis(workload)
+        mixing = None
+        if isinstance(operator, Product) and isinstance(operator.left, Dense) and basis.operator is not None:
+            mixing = operator.left.array
+        width = workload.shape[1] if mixing is None else basis.rank
+        if queries * width**2 + width**3 > WORST_WORK:
+            return None
+        inverse = np.linalg.pinv(self.matrix() if mixing is None else mixing)
+        worst = 0.0
+        for start in range(0, queries, 4096):
+            stop = min(queries, start + 4096)
+            rows = (
+                workload.unweighted.rows(start, stop) if mixing is None else basis.coordinates(start, stop, weighted=False)
+            )
+            spread = rows @ inverse
+            worst = max(worst, float(np.einsum("ij,ij->i", spread, spread).max()))
+        return self.unit_error * math.sqrt(worst)
+
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+        base, real = integer_rows(self.operator, workload, self.norm)
+        sizes = workload.domain.sizes
+        unit = self.sensitivity
+        return dense_grid(base, real, unit, self.norm, neighbours=neighbours, most_records=most_records, sizes=sizes)
+
+
+@dataclass(frozen=True)
+class DirectStrategy(Strategy):
+    """The workload's own queries, each with noise: answers are the measurements themselves, without least squares."""
+
+    norm: Norm = "l2"
+    consistent: ClassVar[bool] = False
+
+    def cost(self, workload: Workload | Matrix) -> float:
+        """m Delta^2, whatever is asked."""
+        return self.operator.shape[0] * self.sensitivity**2 * UNIT_VARIANCE[self.norm]
+
+    def worst(self, workload: Workload) -> float | None:
+        return self.unit_error / min(float(block.weights.min()) for block in workload.blocks)
+
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+        base, real = direct_rows(self.operator, workload)
+        unit, sizes = self.sensitivity, workload.domain.sizes
+        found = dense_grid(base, real, unit, self.norm, neighbours=neighbours, most_records=most_records, sizes=sizes)
+        return DirectGrid(found.mixing, found.base, found.spacing, found.sensitivity_squared, found.norm)
+
+
+@dataclass(frozen=True)
+class TermStrategy(Strategy):
+    """Kronecker rows over marginal tables, where A is too large to be written down."""
+
+    terms: tuple[Term, ...] = field(kw_only=True)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return float(np.sqrt(sum(term.square for term in self.terms)))
+
+    def worst(self, workload: Workload) -> float | None:
+        work = sum(f.shape[0] * f.shape[1] ** 2 for block in workload.blocks for f in block.factors)
+        if work * len(self.terms) > WORST_WORK:
+            return None
+        if len(self.terms) == len(workload.blocks) == 1:  # one product: the largest is the product of the largest
+            term, asked = self.terms[0], dict(zip(workload.blocks[0].axes, workload.blocks[0].factors, strict=True))
+            largest = (
+                float(row_squares(asked[a], np.linalg.pinv(f)).max()) for a, f in zip(term.axes, term.factors, strict=True)
+            )
+            return self.unit_error * math.sqrt(math.prod(largest)) / term.scale
+        if workload.shape[0] * len(self.terms) > WORST_ANSWERS:
+            return None
+        parts = [(term.axes, tuple(np.linalg.pinv(f) for f in term.factors), 1.0 / term.scale) for term in self.terms]
+        return self.unit_error * math.sqrt(max(float(block_variances(block, parts).max()) for block in workload.blocks))
+
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+        domain = workload.domain
+        return term_grid(self.terms, domain.shape, neighbours=neighbours, most_records=most_records, sizes=domain.sizes)
+
+
+@dataclass(frozen=True)
+class ResidualStrategy(TermStrategy):
+    """Orthonormal rows of the residual spaces of marginals: every cell of a marginal has the same error, in closed form."""
+
+    def worst(self, workload: Workload) -> float | None:
+        if not is_marginals(workload):
+            return super().worst(workload)
+        return max(self.deviation(workload.domain.shape, block) for block in workload.blocks)
+
+    def deviation(self, sizes: tuple[int, ...], block: Block) -> float:
+        """Standard error of every cell of a marginal at noise multiplier 1."""
+        axes = set(block.asked_axes)
+        variance = 0.0
+        for term in self.terms:
+            if set(term.axes) <= axes:
+                inside = math.prod(1 - 1 / sizes[axis] for axis in term.axes)
+                outside = math.prod(sizes[axis] for axis in axes - set(term.axes))
+                variance += inside / (term.scale * outside) ** 2
+        return self.l2_sensitivity * math.sqrt(variance)
+
+
+@dataclass(frozen=True)
+class FilterStrategy(Strategy):
+    """A filter along one attribute."""
+
+    coefficients: Coefficients = field(kw_only=True)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return float(np.linalg.norm(self.coefficients.values))
+
+    def worst(self, workload: Workload) -> float | None:
+        return self.unit_error * max(float(deviations(self.coefficients, each).max()) for each in filters_of(workload))
+
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+        return filter_grid(self.coefficients, workload.domain.shape, neighbours=neighbours, most_records=most_records)
+
+
+@dataclass(frozen=True)
+class CharacterStrategy(Strategy):
+    """Rows of the Hadamard matrix of some binary attributes, each times its scale.
+
+    Attributes:
+        scales: of all characters, (2^d,), of unit length.
+        axes: the attributes.
+    """
+
+    scales: Matrix = field(kw_only=True, repr=False)
+    axes: tuple[int, ...] = field(kw_only=True)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return float(np.linalg.norm(self.scales))
+
+    def worst(self, workload: Workload) -> float | None:
+        kept = self.scales > 0
+        each = (s[kept] / self.scales[kept] for s in dyadic_spectra(workload))
+        return self.unit_error * max(float(np.linalg.norm(part)) for part in each) / self.scales.size
+
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+        return hadamard_grid(self.scales, self.axes, neighbours=neighbours, most_records=most_records)
+
+
+@dataclass(frozen=True)
+class StoredStrategy(Strategy):
+    """A filter or weights of characters whose whole numbers are in the store.
+
+    Attributes:
+        of: the kind of grid that measures them.
+    """
+
+    long: StoredCoefficients = field(kw_only=True)
+    of: type[LongGrid] = field(kw_only=True)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return float(np.sqrt(self.long.square)) * self.long.spacing
+
+    def worst(self, workload: Workload) -> float | None:
+        return self.unit_error * max(self.long.deviations)
+
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+        return self.of.made(self.long, neighbours=neighbours, most_records=most_records)
+
+
+@dataclass(frozen=True)
+class AdaptiveStrategy(Strategy):
+    """Cells that are measured together where their counts are similar: what is measured depends on the data."""
+
+    biased: ClassVar[bool] = True
+
+    @property
+    def norm(self) -> Norm:
+        return "l1"
+
+    def worst(self, workload: Workload) -> float | None:
+        return None
+
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+        return adaptive_grid(workload, neighbours, most_records)
