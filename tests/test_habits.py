@@ -1,0 +1,59 @@
+"""What CONTRIBUTING.md promises and no linter sees: the same checks everywhere, documented names, commands that exist."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from flows import cli
+
+ROOT = Path(__file__).parents[1]
+PUBLIC = ("dpdist", "dpdist.workloads", "dpdist.strategies", "dpdist.operators", "dpdist.privacy", "dpdist.arrays")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_pre_commit_runs_the_checks_of_make() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    made = [line.strip().replace("$(VENV)", ".venv") for line in recipe[1].splitlines()]
+    assert [hook["entry"] for hook in hooks] == made
+    assert "make check" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_every_public_name_is_there_and_says_what_it_is(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in getattr(module, "__all__", ()):
+        found = getattr(module, name)
+        if inspect.isclass(found) or inspect.isroutine(found) or inspect.ismodule(found):
+            assert (inspect.getdoc(found) or "").strip(), f"{package}.{name}"
+
+
+def _commands(command: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, part in getattr(command, "commands", {}).items():
+        yield from _commands(part, (*path, name))
+
+
+def test_every_command_that_the_pages_name_exists() -> None:
+    known = set(_commands(typer.main.get_command(cli.app), ()))
+    groups = {path[:-1] for path in known if path}
+    for page in PAGES:
+        code = re.findall(r"^```sh[^\n]*\n(.*?)^```$|(?<!`)`([^`\n]+)`(?!`)", page.read_text(), re.MULTILINE | re.DOTALL)
+        for line in (line for block, span in code for line in (block or span).splitlines()):
+            for first, second in re.findall(r"(?:^|[\s/])dpdist ([a-z]+)(?: ([a-z]+))?", line.split("#")[0]):
+                assert (first,) in known, f"{page.name}: {line}"
+                assert not second or (first,) not in groups or (first, second) in known, f"{page.name}: {line}"
+
+
+def test_every_decision_is_on_the_site() -> None:
+    listed = set(re.findall(r"decisions/\S+\.md", (ROOT / "mkdocs.yml").read_text()))
+    assert listed == {f"decisions/{page.name}" for page in (ROOT / "docs" / "decisions").glob("*.md")}
