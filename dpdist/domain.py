@@ -250,10 +250,6 @@ class Domain:
         """An attribute by its name. Raises InvalidInput for an unknown one."""
         return self.attributes[self.axis(name)]
 
-    def project(self, names: tuple[str, ...]) -> Domain:
-        """The domain of some of the attributes, in the given order."""
-        return Domain(tuple(self.attribute(name) for name in names), self.sizes)
-
 
 @dataclass(frozen=True)
 class Layout:

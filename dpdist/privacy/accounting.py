@@ -369,11 +369,6 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     return float(root) * (1 + 1e-12)
 
 
-def zcdp_noise_multiplier(epsilon: float, delta: float) -> float:
-    """The noise multiplier 1/sqrt(2 rho) that the tight zCDP conversion asks for."""
-    return 1.0 / math.sqrt(2.0 * float(rho_for(epsilon, delta, "zcdp")))
-
-
 def classic_noise_multiplier(epsilon: float, delta: float) -> float:
     """sqrt(2 ln(2/delta)) / epsilon, the calibration printed in the papers.
 

@@ -28,8 +28,11 @@ from dpdist.privacy.accounting import (
     rho_for,
     zcdp_delta,
     zcdp_epsilon,
-    zcdp_noise_multiplier,
 )
+
+
+def zcdp_noise_multiplier(epsilon: float, delta: float) -> float:
+    return 1.0 / math.sqrt(2.0 * float(rho_for(epsilon, delta, "zcdp")))
 
 
 def test_doctests() -> None:
