@@ -28,10 +28,6 @@ def test_bins(outside: str, codes: list[int], clipped: int) -> None:
     assert moved == clipped
 
 
-def test_project() -> None:
-    domain = Domain((Attribute("a", categories=("x", "y")), Attribute("b", edges=(0, 1, 2, 3))))
-
-
 def test_categories() -> None:
     attribute = Attribute("c", categories=("b", "a", "longer"), outside="drop")
     assert attribute.encode(np.array(["a", "b", "longer", "longest", ""]))[0].tolist() == [1, 0, 2, -1, -1]

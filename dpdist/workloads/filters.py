@@ -19,7 +19,7 @@ from dpdist.sizes import SIZES, Sizes
 from dpdist.workloads.base import Block, Workload
 
 NEGLIGIBLE = 1e-12
-"""Taps of infinite filters below this part of the largest are cut."""
+"""Coefficients of infinite filters below this part of the largest are cut."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def filtered(
 ) -> Workload:
     """Every filter of one ordered attribute's counts, at every step, for every combination of the ``by`` attributes.
 
-    Steps without records count zero. Taps beyond the series are cut.
+    Steps without records count zero. Coefficients beyond the series are cut.
 
     Args:
         domain: a domain, or the number of steps of an anonymous one (its attribute is x0).
