@@ -21,7 +21,8 @@ import scipy.fft
 
 from dpdist import engine
 from dpdist.arrays.convolution import exact_convolution
-from dpdist.arrays.vector import Held
+from dpdist.arrays.fourier import fourier
+from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import MEMORY
 from dpdist.grids.base import Noisy
 from dpdist.grids.filters import filter_grid
@@ -30,12 +31,11 @@ from dpdist.privacy.accounting import rho_for, zcdp_epsilon
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release.exact import draw
-from dpdist.release.workspace import StoredVector
+from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.store import Store
 from dpdist.strategies import coa, convolution, laplace_spectrum, singular_value_bound, spectral_lower_bound, square_root
 from dpdist.strategies.filters import has_square_root
 from dpdist.strategies.spectrum import fitted_decay
-from dpdist.stream import fourier
 from dpdist.workloads import filtered
 from dpdist.workloads.filters import (
     Filter,
@@ -78,8 +78,8 @@ def in_memory(exponents: list[int]) -> list[str]:
         plain = timed(lambda x=x: scipy.fft.rfft(x))
         operator = timed(lambda x=x, n=n: Fourier(n).matvec(x))
         workload = filtered(n, "x0", [window(24)], circular=True)
-        grid = filter_grid(convolution(workload).coefficients, (n,), neighbours="add-remove", most_records=1)
-        exact = timed(lambda x=x, n=n, grid=grid: exact_convolution(MEMORY, Held(grid.coefficients), Held(x), n))
+        grid = filter_grid(convolution(workload).coefficients, neighbours="add-remove", most_records=1)
+        exact = timed(lambda x=x, n=n, grid=grid: exact_convolution(MEMORY, grid.coefficients, Held(x), n))
         Noise("gaussian", 10**9).draw(bytes(32), count=1)
         noise = timed(lambda n=n: Noise("gaussian", 10**9).draw(bytes(32), count=n))
         lines.append(
@@ -113,19 +113,19 @@ def one(exponent: int, cap: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
         x = np.random.default_rng(0).integers(0, 1000, n)
-        source = store.put("x", x)
+        source = StoredVector(store, store.put("x", x))
         limited = engine.Engine(workers=1, memory_bytes=int(cap * 8 * n), threads=1, connect=None, local=True)
-        small = store.put("warm", x[: 2**12])
+        work = StoreWorkspace(store, limited)
+        fourier(work, work.write(Held(x[: 2**12])))
         del x
-        fourier(store, limited, small, "warm-spectrum")
         before = memory("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-        took = timed(lambda: fourier(store, limited, source, "spectrum"))
+        took = timed(lambda: fourier(work, source))
         grown = memory("VmHWM") - before
         noise = Noise("gaussian", 10**6)
         noise.draw(bytes(32), count=1)  # compiled
-        noisy = timed(lambda: draw(store, "noisy", Noisy(StoredVector(store, source), Secret(bytes(32)), noise), {}))
-        x = store.read(source)
+        noisy = timed(lambda: draw(store, "noisy", Noisy(source, Secret(bytes(32)), noise), {}))
+        x = held(source)
         plain = timed(lambda: scipy.fft.rfft(x))
     print(plain, took, grown, noisy)
 

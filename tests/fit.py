@@ -14,7 +14,7 @@ import pyarrow as pa
 import scipy.optimize
 from scipy import stats
 
-from dpdist.grids.characters import HadamardGrid
+from dpdist.grids.characters import CharacterGrid
 from dpdist.grids.dense import DenseGrid
 from dpdist.grids.filters import FilterGrid
 from dpdist.grids.term_grid import TermGrid
@@ -34,7 +34,7 @@ def spread(done: Release) -> np.ndarray:
     def read(values: np.ndarray) -> np.ndarray:
         if isinstance(grid, FilterGrid):
             return filtered_answers(workload, grid, values, noise)[0]
-        if isinstance(grid, HadamardGrid):
+        if isinstance(grid, CharacterGrid):
             return formula_answers(workload, grid, values, noise)[0]
         if isinstance(grid, TermGrid):
             return np.concatenate([of_block(workload, grid, block, values, noise)[0] for block in workload.blocks])

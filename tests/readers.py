@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from dpdist.arrays.vector import held
+from dpdist.arrays.vector import Held, Vector, held
+from dpdist.arrays.workspace import InMemory
 from dpdist.domain import Layout
 from dpdist.engine import Engine
-from dpdist.grids.base import Grid
-from dpdist.grids.characters import FormulaReader, HadamardGrid
+from dpdist.grids.base import Grid, Wanted
+from dpdist.grids.characters import CharacterGrid, FormulaReader
+from dpdist.grids.coefficients import FilterCoefficients, Form
 from dpdist.grids.dense import DenseGrid
 from dpdist.grids.estimate import LeastSquares
 from dpdist.grids.filters import FilterGrid, FilterReader
 from dpdist.grids.term_grid import TermGrid
 from dpdist.grids.term_reader import TermReader, inverses_of
+from dpdist.grids.transformed import TransformReader
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
 from dpdist.release.exact import exact_measurement
@@ -57,9 +61,34 @@ def of_block(workload: Workload, grid: TermGrid, block: Block, z: Matrix, noise:
 
 def filtered_answers(workload: Workload, grid: FilterGrid, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
     """Answers of filters and their standard errors."""
-    return FilterReader(workload, grid).filtered(np.asarray(z), noise)
+    return _transformed(FilterReader(workload, grid), z, noise)
 
 
-def formula_answers(workload: Workload, grid: HadamardGrid, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
+def formula_answers(workload: Workload, grid: CharacterGrid, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
     """Answers of formulas and their standard errors."""
-    return FormulaReader(workload, grid).transformed(np.asarray(z), noise)
+    return _transformed(FormulaReader(workload, grid), z, noise)
+
+
+def _transformed(reader: TransformReader, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
+    found = reader.answers(Held(np.asarray(z)), noise, Wanted("answers", False), Remembering())
+    return held(found.answer), held(found.error)
+
+
+class Remembering(InMemory):
+    """A workspace in memory that keeps what has a name."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, tuple[Vector, Mapping[str, Any]]] = {}
+
+    def write(self, vector: Vector, name: str | None = None, facts: Mapping[str, Any] | None = None) -> Vector:
+        made = super().write(vector)
+        return made if name is None else self.named.setdefault(name, (made, facts or {}))[0]
+
+    def kept(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
+        return self.named.get(name)
+
+
+def filter_of(values: Matrix, shape: tuple[int, ...], *, circular: bool, place: int = 0) -> FilterCoefficients:
+    """A strategy that is one filter over a table of all attributes, held."""
+    axes = tuple(range(len(shape)))
+    return FilterCoefficients(Held(values), axes, shape, Form.HELD, (), circular=circular, place=place)

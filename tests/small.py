@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -105,19 +104,3 @@ def counts_digest(home: Path) -> str:
     store = Store(home / "store")
     (name,) = store.folders("histograms")
     return store.open(f"histograms/{name}").content_digest
-
-
-@dataclass(frozen=True)
-class Held:
-    """A column of answers in memory."""
-
-    values: np.ndarray
-
-    @property
-    def size(self) -> int:
-        """How many."""
-        return int(self.values.size)
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows start..stop."""
-        return self.values[start:stop]

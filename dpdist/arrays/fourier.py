@@ -39,11 +39,17 @@ class Spectrum:
     points: int
     in_memory: bool
 
-    def times(self, start: int, stop: int) -> Matrix:
-        """How often the values start..stop stand in the whole spectrum: twice, unless they are their own conjugates."""
-        n1, width = (self.points, 1) if self.in_memory else stored_shape(self.points)
-        line = np.arange(start, stop) // width
-        return np.where((line == 0) | (2 * line == n1), 1.0, 2.0)
+    @property
+    def times(self) -> Callable[[int, int], Matrix]:
+        """How often the values start..stop stand in the whole spectrum."""
+        return partial(_times, self.points, self.in_memory)
+
+
+def _times(points: int, in_memory: bool, start: int, stop: int) -> Matrix:
+    """Twice, unless they are their own conjugates."""
+    n1, width = (points, 1) if in_memory else stored_shape(points)
+    line = np.arange(start, stop) // width
+    return np.where((line == 0) | (2 * line == n1), 1.0, 2.0)
 
 
 def spectral(spectra: tuple[Spectrum, ...], make: Callable[..., Matrix], about: str) -> Spectrum:

@@ -3,96 +3,174 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
-from dpdist.arrays.vector import Vector, held
-from dpdist.arrays.workspace import OnDone, Workspace
-from dpdist.grids.base import GRID_BITS, Answers, Reader, TableGrid, Wanted
-from dpdist.grids.estimate import stored_answers
-from dpdist.operators import Hadamard, Matrix
-from dpdist.privacy.noise import Noise
+from dpdist.arrays.kronecker import hadamard
+from dpdist.arrays.passes import slab_bytes
+from dpdist.arrays.vector import Held, Interleaved, LazyVector, Vector, held
+from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
+from dpdist.domain import Layout
+from dpdist.grids.base import HELD_COPIES, Counts, Grid, Reader, StageBytes, answer_bytes, few_enough, shard_bytes
+from dpdist.grids.coefficients import UNIT, Coefficients, Form, least, square
+from dpdist.grids.transformed import Transformed, TransformReader
+from dpdist.operators import Dyadic, Matrix
 from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
-from dpdist.workloads.kinds import dyadic_spectra
+
+WHOLE = np.dtype(np.int64)
 
 
 @dataclass(frozen=True)
-class HadamardGrid(TableGrid):
-    """z_i = weight_i (H x)_i for the characters i whose weight is not zero.
+class CharacterGrid(Grid):
+    """z_i = weight_i (H x)_i for characters i: in memory for those whose weight is not zero, in the store for all.
 
     Attributes:
-        characters: which rows of H are measured, (p,) int64; ``weights``: their whole weights.
+        weights: of all characters, (2^d,) int64.
         axes: the binary attributes of the counted table, ascending.
         spacing: grid unit.
         sensitivity_squared: exact: every column of the measured rows has the same length.
+        form: the format number.
     """
 
-    characters: Matrix = field(repr=False)
-    weights: Matrix = field(repr=False)
+    weights: Vector = field(repr=False)
     axes: tuple[int, ...]
     spacing: float
     sensitivity_squared: int
     norm: Literal["l2"] = "l2"
+    form: Form = Form.HELD
+
+    @property
+    def tables(self) -> tuple[tuple[int, ...], ...]:
+        """The attribute set whose table is counted."""
+        return (self.axes,)
+
+    @property
+    def characters(self) -> Matrix:
+        """Which ones are measured in memory, (p,) int64."""
+        return np.flatnonzero(held(self.weights))
 
     @property
     def rows(self) -> int:
         """Number of measured values."""
-        return int(self.weights.size)
+        return self.weights.size if self.form is Form.STORED else int(self.characters.size)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of characters and weights."""
+        """SHA-256 of the measured characters and their weights."""
+        cells = self.weights.size
+        if self.form is Form.STORED:
+            facts: tuple[object, ...] = ("characters", self.weights.digest, cells, (2,) * len(self.axes), 0, self.axes)
+            return hashlib.sha256(repr((*facts, self.spacing, self.sensitivity_squared)).encode()).hexdigest()
         content = hashlib.sha256(repr(("hadamard", self.axes, self.spacing, self.sensitivity_squared)).encode())
-        content.update(np.ascontiguousarray(self.characters).tobytes())
-        content.update(np.ascontiguousarray(self.weights).tobytes())
+        content.update(self.characters.tobytes())
+        content.update(np.ascontiguousarray(held(self.weights)[self.characters]).tobytes())
         return content.hexdigest()
 
+    def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
+        if self.form is Form.STORED:
+            return StageBytes(shard_bytes(max(layout.size, self.rows)), slab_bytes(worker_bytes))
+        return StageBytes(HELD_COPIES * 8 * (layout.size + 6 * self.rows), answer_bytes(workload))
+
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        if self.form is Form.STORED:
+            counts.check(work)
+            return self._weighted(counts.values, work, on_done)
+        table = counts.table(self.axes)
+        few_enough(int(table.sum()))
+        return Held(self.measure(table))
+
     def measure(self, table: Matrix) -> Matrix:
-        return np.asarray(self.weights * Hadamard(len(self.axes)).matvec(table.astype(np.int64).ravel())[self.characters])
+        """z for an integer table that is held, (rows,) int64, exact."""
+        return held(self._weighted(Held(table.astype(np.int64).ravel()), MEMORY, None))[self.characters]
+
+    def _weighted(self, table: Vector, work: Workspace, on_done: OnDone | None) -> Vector:
+        with work.scratch() as inner:
+            turned = hadamard(inner, table, on_done=on_done)
+            return work.write(LazyVector(self.weights.size, (self.weights, turned), _product, 32, "weighted", WHOLE))
 
     def reader(self, workload: Workload) -> Reader:
         return FormulaReader(workload, self)
 
 
+def _product(start: int, count: int, weights: Matrix, turned: Matrix) -> Matrix:
+    del start, count
+    return weights * turned
+
+
+def spectra_of(work: Workspace, workload: Workload, on_done: OnDone | None = None) -> Iterator[Vector]:
+    """Eigenvalues of every formula, whole where the formula is."""
+    for block in workload.blocks:
+        formula = block.factors[0]
+        assert isinstance(formula, Dyadic)
+        kind = WHOLE if formula.integral else np.dtype(np.float64)
+        about = f"truth of {formula.fingerprint}"
+        truth = LazyVector(formula.n, (), partial(_truth, formula, kind), 24, about, kind)
+        yield hadamard(work, truth, kind=kind, on_done=on_done)
+
+
+def _truth(formula: Dyadic, kind: Any, start: int, count: int) -> Matrix:
+    return formula.entries.read(start, start + count).astype(kind)
+
+
 @dataclass(frozen=True)
-class FormulaReader:
+class FormulaReader(TransformReader):
     """Every formula from the measured characters."""
 
-    workload: Workload
-    grid: HadamardGrid
+    grid: CharacterGrid
 
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        answer, error = work.largest(self.transformed, held(measured), noise)
-        return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
-
-    def transformed(self, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
-        """Answers of all formulas over binary attributes and their standard errors, both (queries,) float64."""
-        transform = Hadamard(len(self.grid.axes))
-        answers, errors = [], []
-        for spectrum in dyadic_spectra(self.workload):
-            reading = np.zeros(transform.n)
-            reading[self.grid.characters] = spectrum[self.grid.characters] / self.grid.weights / transform.n
-            values = np.zeros(transform.n)
-            values[self.grid.characters] = measured
-            answers.append(transform.matvec(reading * values))
-            errors.append(np.full(transform.n, float(np.linalg.norm(reading)) * noise.deviation))
-        return np.concatenate(answers), np.concatenate(errors)
+    def transformed(self, work: Workspace, measured: Vector, on_done: OnDone | None = None) -> Transformed:
+        """Answers of all formulas over binary attributes."""
+        weights, cells = self.grid.weights, self.grid.weights.size
+        if self.grid.form is Form.HELD:
+            whole = np.zeros(cells)
+            whole[self.grid.characters] = held(measured)
+            measured = Held(whole)
+        read, errors = [], []
+        for asked in spectra_of(work, self.workload, on_done):
+            squares = work.fold(partial(_reading_squares, cells), asked, weights)
+            errors.append(math.sqrt(math.fsum(squares)))
+            parts = LazyVector(cells, (asked, weights, measured), partial(_read, cells), 64, "reading")
+            read.append((hadamard(work, parts, kind=np.float64, on_done=on_done),))
+            work.delete(asked)
+        return Transformed(Interleaved(tuple(read), cells), tuple(errors))
 
 
-def hadamard_grid(scales: Matrix, axes: tuple[int, ...], *, neighbours: Neighbours, most_records: int) -> HadamardGrid:
+def _reading(cells: int, asked: Matrix, weights: Matrix) -> Matrix:
+    return np.where(weights != 0, asked / np.where(weights != 0, weights, 1), 0.0) / cells
+
+
+def _reading_squares(cells: int, start: int, asked: Matrix, weights: Matrix) -> float:
+    del start
+    found = _reading(cells, asked, weights)
+    return float(found @ found)
+
+
+def _read(cells: int, start: int, count: int, asked: Matrix, weights: Matrix, measured: Matrix) -> Matrix:
+    del start, count
+    return _reading(cells, asked, weights) * measured
+
+
+def character_grid(coefficients: Coefficients, *, neighbours: Neighbours, most_records: int) -> CharacterGrid:
     """The integer grid of a strategy over the characters of some attributes, each times its scale."""
-    spacing = 2.0**-GRID_BITS  # scales have unit length
-    weights = np.rint(scales / spacing).astype(np.int64)
-    squares = weights**2
-    column = int(squares.sum())
+    weights, work = coefficients.whole, coefficients.work
+    column = square(work, weights)
     distance = column
     if neighbours == "replace-one" and weights.size > 1:
         # cells x and y differ by 4 sum of the squares where the characters differ: 2 (all - (H squares)(x + y))
-        distance = max(column, 2 * (column - int(Hadamard(len(axes)).matvec(squares)[1:].min())))
-    kept = np.flatnonzero(weights)
-    return HadamardGrid(kept, weights[kept], axes, spacing, distance * most_records**2)
+        with work.scratch() as inner:
+            turned = hadamard(inner, LazyVector(weights.size, (weights,), _squared, 24, "squares", WHOLE))
+            lowest = least(inner, turned, [(1, weights.size)])
+        assert lowest is not None
+        distance = max(column, 2 * (column - lowest))
+    return CharacterGrid(weights, coefficients.axes, UNIT, distance * most_records**2, form=coefficients.form)
+
+
+def _squared(start: int, count: int, values: Matrix) -> Matrix:
+    del start, count
+    return values * values

@@ -1,86 +1,161 @@
-"""A filter along an attribute as a strategy, and how another filter is read from what it measured."""
+"""The whole numbers of a strategy that is one filter, or one weight a character: in memory or in the store, by size alone."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
-import scipy
 
-from dpdist.operators import Matrix, Toeplitz
+from dpdist.arrays.convolution import square_of
+from dpdist.arrays.vector import Held, LazyVector, Vector, held, scaled
+from dpdist.arrays.workspace import MEMORY, Workspace
+from dpdist.errors import OutOfMemory
+from dpdist.grids.base import GRID_BITS
+from dpdist.operators import Matrix, Operator
+from dpdist.sizes import SIZES
 
-NEGLIGIBLE = 1e-24
-"""Eigenvalues of W'W below this part of the largest are rounding error; they are treated as zero."""
+UNIT = 2.0**-GRID_BITS
+"""Grid unit: coefficients have unit length, so no sum that differs from machine to machine decides it."""
+
+
+class Form(IntEnum):
+    """The format number of what is kept and measured. It follows from the size alone, and both forms hold the same numbers.
+
+    HELD: coefficients are kept as real numbers; of several series all values of a step are measured side by side, of characters
+        those with a weight.
+    STORED: coefficients are kept as the whole numbers that are measured; series after series, all characters.
+    """
+
+    HELD = 1
+    STORED = 2
 
 
 @dataclass(frozen=True)
 class Coefficients:
+    """A strategy as one vector of numbers.
+
+    Attributes:
+        values: real numbers of unit length, or whole ones, ``UNIT`` times which they are.
+        axes, shape: attributes of the counted table, ascending, and their sizes.
+        form: how they are kept, and how measured.
+        deviations: standard error of the queries of every block in the worst place, for noise of deviation 1 on the unit strategy.
+        name: under which they are kept in the store; empty: nowhere.
+        work: where they are worked on.
+    """
+
+    values: Vector = field(repr=False)
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+    form: Form
+    deviations: tuple[float, ...]
+    name: str = ""
+    work: Workspace = field(default=MEMORY, repr=False, compare=False)
+
+    @property
+    def real(self) -> Matrix:
+        """The real numbers, held."""
+        return held(self.values) * (UNIT if self.values.dtype.kind == "i" else 1.0)
+
+    @property
+    def whole(self) -> Vector:
+        """The whole numbers: rounded once."""
+        made = whole_numbers(self.values)
+        return made if made is self.values or self.form is Form.STORED else Held(held(made))
+
+    @property
+    def length(self) -> float:
+        """Their length, about one."""
+        if self.form is Form.HELD:
+            return float(np.linalg.norm(self.real))
+        return math.sqrt(sum(self.work.fold(_square, self.whole))) * UNIT
+
+
+@dataclass(frozen=True)
+class FilterCoefficients(Coefficients):
     """A strategy that is one filter.
 
     Attributes:
-        values: (points,) around a circle or (steps,) of the past.
-        axes: the attributes of the counted table, ascending; the filter runs along ``axis``.
+        circular: whether its values lie around a circle; else they are of the past.
+        place: the table's axis that the filter runs along.
     """
 
-    values: Matrix = field(repr=False)
-    circular: bool
-    steps: int
-    axis: int
-    axes: tuple[int, ...]
+    circular: bool = True
+    place: int = 0
 
     @property
-    def points(self) -> int:
-        """Length of the circle, or number of steps."""
-        return int(self.values.size)
+    def steps(self) -> int:
+        """Steps of a series."""
+        return self.shape[self.place]
+
+    @property
+    def series(self) -> int:
+        """How many series there are."""
+        return math.prod(self.shape) // self.steps
 
 
-def reading(coefficients: Coefficients, each: Toeplitz) -> Matrix:
-    """What a measurement by a filter is filtered with to answer a filter: its spectrum on the circle, or its coefficients of the past."""
-    if coefficients.circular:
-        asked, given = each.spectrum(coefficients.points), scipy.fft.rfft(coefficients.values)
-        wanted = np.abs(asked) ** 2 > NEGLIGIBLE * np.abs(asked).max() ** 2
-        return np.asarray(np.where(wanted, asked / np.where(wanted, given, 1.0), 0.0))
-    return _divided(padded(each), coefficients.values)
+class StoredRows(Operator):
+    """The rows of a strategy whose coefficients are stored, by name: they are applied through the store alone."""
+
+    def __init__(self, coefficients: Coefficients, rows: int) -> None:
+        self.coefficients = coefficients
+        self.shape = (rows, math.prod(coefficients.shape))
+        self.integral = False
+
+    def matvec(self, x: Matrix) -> Matrix:
+        raise self._too_long()
+
+    def rmatvec(self, y: Matrix) -> Matrix:
+        raise self._too_long()
+
+    def _too_long(self) -> OutOfMemory:
+        cure = "measure it and read its answers through the store, with its grid"
+        return OutOfMemory("a strategy in the store", 8 * self.coefficients.values.size, 8 * SIZES.long_steps, cure)
+
+    def description(self) -> tuple[object, ...]:
+        return ("stored rows", self.coefficients.values.digest, self.coefficients.axes, self.coefficients.shape)
 
 
-def padded(each: Toeplitz) -> Matrix:
-    """The coefficients of a filter of the past, one a step, (n,)."""
-    out = np.zeros(each.n)
-    out[: each.coefficients.size] = each.coefficients
-    return out
+def whole_numbers(values: Vector) -> Vector:
+    """Real numbers in grid units, rounded; whole ones as they are."""
+    if values.dtype.kind == "i":
+        return values
+    return LazyVector(values.size, (values,), _rounded, 32, "whole numbers", np.dtype(np.int64))
 
 
-def _divided(series: Matrix, by: Matrix) -> Matrix:
-    """The power series g with by * g = series: Newton's iteration for 1 / by, products by FFT."""
-    n = series.size
-    inverse = np.array([1.0 / by[0]])
-    while inverse.size < n:
-        size = min(2 * inverse.size, n)
-        product = series_product(by[:size], inverse)[:size]
-        product[0] -= 2.0
-        inverse = -series_product(product, inverse)[:size]
-    return series_product(series, inverse)[:n]
+def as_kept(values: Vector, work: Workspace) -> Vector:
+    """Real numbers in the form in which they are kept."""
+    return values if work.in_memory else whole_numbers(values)
 
 
-def series_product(a: Matrix, b: Matrix) -> Matrix:
-    """The product of two power series."""
-    size = scipy.fft.next_fast_len(a.size + b.size - 1, real=True)
-    out = scipy.fft.irfft(scipy.fft.rfft(a, size) * scipy.fft.rfft(b, size), size)
-    return np.asarray(out[: a.size + b.size - 1])
+def in_units(values: Vector) -> Vector:
+    """Whole numbers times the grid unit."""
+    return scaled(values, UNIT)
 
 
-def deviations(coefficients: Coefficients, each: Toeplitz) -> Matrix:
-    """Standard error of the filter at every step, (steps,) float64, for noise of deviation 1 on the measured coefficients."""
-    found = reading(coefficients, each)
-    if coefficients.circular:
-        return np.full(
-            coefficients.steps, math.sqrt(sum_over_circle(np.abs(found) ** 2, coefficients.points) / coefficients.points)
-        )
-    return np.asarray(np.sqrt(np.cumsum(found**2)))
+def _rounded(start: int, count: int, values: Matrix) -> Matrix:
+    del start, count
+    return np.rint(values / UNIT).astype(np.int64)
 
 
-def sum_over_circle(half: Matrix, points: int) -> float:
-    """Sum over all frequencies of a symmetric spectrum given in rfft order."""
-    doubled = half[1:-1] if points % 2 == 0 else half[1:]
-    return float(half[0] + 2.0 * doubled.sum() + (half[-1] if points % 2 == 0 and points > 1 else 0.0))
+def _square(start: int, values: Matrix) -> int:
+    del start
+    return square_of(values)
+
+
+def square(work: Workspace, whole: Vector) -> int:
+    """The sum of squares of whole numbers, exact."""
+    return sum(work.fold(_square, whole))
+
+
+def least(work: Workspace, whole: Vector, ranges: list[tuple[int, int]]) -> int | None:
+    """The smallest of whole numbers in some ranges, None where these hold none."""
+    step = work.part_values
+    parts = [(low, min(low + step, stop)) for start, stop in ranges for low in range(start, stop, step)]
+    return min(work.fold(_least, whole, ranges=parts), default=None)
+
+
+def _least(start: int, values: Matrix) -> int:
+    del start
+    return int(values.min())

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-import scipy
 
-from dpdist.arrays.convolution import exact_convolution, square_of
-from dpdist.arrays.vector import Held, Strided, Vector, held
+from dpdist.arrays.circle import read_around
+from dpdist.arrays.convolution import Steps, exact_convolution
+from dpdist.arrays.passes import slab_bytes
+from dpdist.arrays.past import circle_of_past, deviations_past, read_past, reading_of
+from dpdist.arrays.vector import Held, Interleaved, Repeated, Reversed, Strided, Vector, held, rows_of, scaled
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
-from dpdist.grids.base import GRID_BITS, Answers, Reader, TableGrid, Wanted
-from dpdist.grids.coefficients import Coefficients, deviations, reading
-from dpdist.grids.estimate import stored_answers
-from dpdist.operators import Matrix, Toeplitz
-from dpdist.privacy.noise import Noise
+from dpdist.domain import Layout
+from dpdist.grids.base import HELD_COPIES, Counts, Grid, Reader, StageBytes, answer_bytes, few_enough, shard_bytes
+from dpdist.grids.coefficients import UNIT, FilterCoefficients, Form, in_units, least, square
+from dpdist.grids.transformed import Transformed, TransformReader
+from dpdist.operators import Matrix
 from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import filters_of
 
 
 @dataclass(frozen=True)
-class FilterGrid(TableGrid):
+class FilterGrid(Grid):
     """A filter with whole coefficients along one axis of a counted table.
 
     Attributes:
@@ -33,10 +36,13 @@ class FilterGrid(TableGrid):
         shape: of the counted table; ``place`` is the filter's axis in it.
         axes: the table's attributes.
         spacing: grid unit: the strategy's own are spacing times these.
-        sensitivity_squared: exact for add-remove; for replace-one around a circle exact, for filters of the past a bound.
+        sensitivity_squared: exact for add-remove; for replace-one around a circle exact or, held in memory, that of a record that may
+            leave; for filters of the past a bound.
+        form: the format number.
+        name: under which the coefficients are kept in the store.
     """
 
-    coefficients: Matrix = field(repr=False)
+    coefficients: Vector = field(repr=False)
     circular: bool
     shape: tuple[int, ...]
     place: int
@@ -44,6 +50,13 @@ class FilterGrid(TableGrid):
     spacing: float
     sensitivity_squared: int
     norm: Literal["l2"] = "l2"
+    form: Form = Form.HELD
+    name: str = ""
+
+    @property
+    def tables(self) -> tuple[tuple[int, ...], ...]:
+        """The attribute set whose table is counted."""
+        return (self.axes,)
 
     @property
     def steps(self) -> int:
@@ -52,33 +65,70 @@ class FilterGrid(TableGrid):
 
     @property
     def series(self) -> int:
-        """Series that are filtered side by side."""
+        """How many series there are."""
         return math.prod(self.shape) // self.steps
 
     @property
     def rows(self) -> int:
         """Number of measured values."""
-        return int(self.coefficients.size) * self.series
+        return self.coefficients.size * self.series
 
     @property
     def digest(self) -> str:
         """SHA-256 of the coefficients and of how they are applied."""
-        facts = (self.circular, self.shape, self.place, self.axes, self.spacing, self.sensitivity_squared)
-        return hashlib.sha256(repr(facts).encode() + np.ascontiguousarray(self.coefficients).tobytes()).hexdigest()
+        applied = (self.shape, self.place, self.axes, self.spacing, self.sensitivity_squared)
+        if self.form is Form.HELD:
+            listed = np.ascontiguousarray(held(self.coefficients)).tobytes()
+            return hashlib.sha256(repr((self.circular, *applied)).encode() + listed).hexdigest()
+        kind = "filter" if self.circular else "past"
+        return hashlib.sha256(repr((kind, self.coefficients.digest, self.coefficients.size, *applied)).encode()).hexdigest()
+
+    def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
+        if self.form is Form.STORED:
+            return StageBytes(shard_bytes(max(layout.size, self.rows)), slab_bytes(worker_bytes))
+        return StageBytes(HELD_COPIES * 8 * (layout.size + 6 * self.rows), answer_bytes(workload))  # limbs and their spectra
+
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        if self.form is Form.STORED:
+            counts.check(work)
+            return self._convolved(counts.values, work, on_done)
+        table = counts.table(self.axes)
+        few_enough(int(table.sum()))
+        return Held(self.measure(table))
 
     def measure(self, table: Matrix) -> Matrix:
-        """z for an integer table, (points * series,) int64, exact: steps first, series by series within a step."""
-        lines = np.moveaxis(table.reshape(self.shape), self.place, 0).reshape(self.steps, -1)
-        if self.circular:
-            return _convolved(self.coefficients, lines.T, self.coefficients.size).T.ravel()
-        return _convolved(self.coefficients, lines.T, 2 * self.steps)[:, : self.steps].T.ravel()
+        """z for an integer table that is held, (rows,) int64, exact."""
+        return held(self._convolved(Held(table.reshape(-1)), MEMORY, None))
+
+    def _convolved(self, table: Vector, work: Workspace, on_done: OnDone | None) -> Vector:
+        """z of a table: the exact convolution of every series."""
+        points = self.coefficients.size
+        around = points if self.circular else circle_of_past(self.steps)
+        series = series_of(table, self.shape, self.place, together=work.in_memory)
+        tell = Steps(on_done, len(series))
+        if len(series) == 1 and around == points and self.series == 1:
+            return exact_convolution(work, self.coefficients, series[0], around, tell)
+        with work.scratch() as inner:
+            made = [exact_convolution(inner, self.coefficients, each, around, tell) for each in series]
+            return work.write(table_of(made, points, self._side_by_side))
+
+    @property
+    def _side_by_side(self) -> int:
+        """How many series are measured side by side."""
+        return self.series if self.form is Form.HELD else 1
+
+    def measured_series(self, measured: Vector, *, together: bool) -> list[Vector]:
+        """What was measured of every series."""
+        points = self.coefficients.size
+        shape, place = ((points, self.series), 0) if self.form is Form.HELD else ((self.series, points), 1)
+        return series_of(measured, shape, place, together=together)
 
     def reader(self, workload: Workload) -> Reader:
         return FilterReader(workload, self)
 
     @property
     def stream(self) -> FilterGrid | None:
-        return None if self.circular else self
+        return None if self.circular or self.form is Form.STORED else self
 
     def steps_of(self, exact: Vector, start: int, stop: int) -> Vector:
         """The measured values of some steps."""
@@ -91,80 +141,79 @@ class FilterGrid(TableGrid):
     def begun(self, steps: int) -> FilterGrid:
         """The grid of the first steps."""
         shape = tuple(steps if i == self.place else size for i, size in enumerate(self.shape))
-        return replace(self, coefficients=self.coefficients[:steps], shape=shape)
+        return replace(self, coefficients=Held(self.coefficients.read(0, steps)), shape=shape)
+
+
+def series_of(vector: Vector, shape: tuple[int, ...], place: int, *, together: bool) -> list[Vector]:
+    """The series along an axis of a table, in C order of the other axes; ``together``: as one vector of all."""
+    steps, after = shape[place], math.prod(shape[place + 1 :])
+    if together:
+        series = np.moveaxis(held(vector).reshape(shape), place, -1).reshape(-1, steps)
+        return [Held(series[0] if len(series) == 1 else np.ascontiguousarray(series))]
+    firsts = [i * steps * after + j for i in range(math.prod(shape[:place])) for j in range(after)]
+    return [Strided(vector, first, after, steps) for first in firsts]
+
+
+def table_of(series: Sequence[Vector], steps: int, after: int) -> Vector:
+    """The first steps of every series, ``after`` of them side by side."""
+    each = [row for vector in series for row in rows_of(vector)]
+    return Interleaved(tuple(tuple(each[i : i + after]) for i in range(0, len(each), after)), steps)
 
 
 @dataclass(frozen=True)
-class FilterReader:
+class FilterReader(TransformReader):
     """What was measured, filtered once more."""
 
-    workload: Workload
     grid: FilterGrid
 
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        answer, error = work.largest(self.filtered, held(measured), noise)
-        return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
-
-    def filtered(self, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
-        """Answers of all filters and their standard errors, both (queries,) float64."""
-        grid = self.grid
-        coefficients = Coefficients(
-            grid.coefficients * grid.spacing,
-            grid.circular,
-            grid.steps,
-            grid.axes[grid.place],
-            grid.axes,
-        )
-        lines = measured.astype(np.float64).reshape(grid.coefficients.size, -1) * grid.spacing
-        answers: list[Matrix] = []
-        errors: list[Matrix] = []
-        for each in filters_of(self.workload):
-            found = reading(coefficients, each)
-            if grid.circular:
-                values = scipy.fft.irfft(scipy.fft.rfft(lines, axis=0) * found[:, None], coefficients.points, axis=0)[
-                    : grid.steps
-                ]
-            else:
-                values = Toeplitz(grid.steps, found).matvec(lines)
-            spread = deviations(coefficients, each) * noise.deviation * grid.spacing
-            for column, rows in ((answers, values), (errors, np.repeat(spread[:, None], grid.series, axis=1))):
-                others = [size for position, size in enumerate(grid.shape) if position != grid.place]
-                column.append(np.moveaxis(rows.reshape(grid.steps, *others), 0, grid.place).ravel())
-        return np.concatenate(answers), np.concatenate(errors)
+    def transformed(self, work: Workspace, measured: Vector, on_done: OnDone | None = None) -> Transformed:
+        """Answers of all filters."""
+        grid, filters = self.grid, filters_of(self.workload)
+        series = [in_units(each) for each in grid.measured_series(measured, together=work.in_memory)]
+        after, given = math.prod(grid.shape[grid.place + 1 :]), in_units(grid.coefficients)
+        if not grid.circular:
+            tell = Steps(on_done, 7 + 2 * len(series))
+            reading = reading_of(work, filters[0], given, tell, name=f"{grid.name}-reading" if grid.name else None)
+            answers = table_of(read_past(work, reading, series, tell), grid.steps, after)
+            spread = scaled(deviations_past(work, reading), UNIT)
+            return Transformed(answers, spread=Repeated(spread, after, grid.series // after))
+        tell = Steps(on_done, 1 + len(series) + (1 + len(series)) * len(filters))
+        read, errors = [], []
+        for found, error in read_around(work, given, filters, series, tell):
+            read += found
+            errors.append(error * UNIT)
+        return Transformed(table_of(read, grid.steps, after), tuple(errors))
 
 
-def filter_grid(
-    coefficients: Coefficients, shape: tuple[int, ...], *, neighbours: Neighbours, most_records: int
-) -> FilterGrid:
-    """The integer grid of a filter.
-
-    Args:
-        shape: of the whole domain.
-    """
-    spacing = 2.0**-GRID_BITS  # coefficients have unit length: no sum that differs from machine to machine decides the grid
-    whole_numbers = np.rint(coefficients.values / spacing).astype(np.int64)
-    column = square_of(whole_numbers)
+def filter_grid(coefficients: FilterCoefficients, *, neighbours: Neighbours, most_records: int) -> FilterGrid:
+    """The integer grid of a filter."""
+    whole = coefficients.whole
+    column = square(coefficients.work, whole)
     distance = column
     if neighbours == "replace-one":
-        distance = _farthest(whole_numbers, column, coefficients.steps) if coefficients.circular else 4 * column
-    table = tuple(shape[axis] for axis in coefficients.axes)
-    squares = max(column, distance) * most_records**2
-    place = coefficients.axes.index(coefficients.axis)
-    return FilterGrid(whole_numbers, coefficients.circular, table, place, coefficients.axes, spacing, squares)
+        distance = max(column, _farthest(coefficients, whole, column)) if coefficients.circular else 4 * column
+    return FilterGrid(
+        whole,
+        coefficients.circular,
+        coefficients.shape,
+        coefficients.place,
+        coefficients.axes,
+        UNIT,
+        distance * most_records**2,
+        form=coefficients.form,
+        name=coefficients.name if coefficients.form is Form.STORED else "",
+    )
 
 
-def _farthest(coefficients: Matrix, column: int, steps: int) -> int:
-    """Largest squared distance of a record that moves from one step to another, leaves, or moves to another series."""
-    if steps == 1:
-        return 2 * column
-    size = coefficients.size
-    around = _convolved(coefficients, np.roll(coefficients[::-1], 1), size)
-    lags = np.unique(np.concatenate([np.arange(1, min(steps, size)), size - np.arange(1, min(steps, size))]))
-    return 2 * column - 2 * min(0, int(around[lags].min()))
+def _farthest(coefficients: FilterCoefficients, whole: Vector, column: int) -> int:
+    """Largest squared distance between what records of two steps add to z, from the autocorrelation.
 
-
-def _convolved(left: Matrix, right: Matrix, length: int) -> Matrix:
-    """The exact convolution of whole numbers with every row of others."""
-    return held(exact_convolution(MEMORY, Held(left), Held(np.ascontiguousarray(right)), length))
+    Those of two series are apart by both lengths; in memory, so they are where there is one series only.
+    """
+    points, steps = whole.size, min(coefficients.steps, whole.size)
+    with coefficients.work.scratch() as work:
+        around = exact_convolution(work, whole, Reversed(whole), points)
+        found = least(work, around, [(1, steps), (points - steps + 1, points)])
+    apart = coefficients.form is Form.HELD or coefficients.series > 1
+    lowest = 0 if found is None else min(found, 0) if apart else found
+    return 2 * column - 2 * lowest

@@ -28,7 +28,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from dpdist import store
-from dpdist.columns import Column, batches, least_positive
+from dpdist.arrays.vector import Vector, batches, least_positive
 from dpdist.domain import Domain
 from dpdist.drafts import could_not_write, draft_of, move_into_place
 from dpdist.errors import InvalidInput, StoreError
@@ -81,9 +81,9 @@ class Content:
     release: str
     title: str
     workload: Workload
-    answer: Column
-    error: Column
-    half_width: Column
+    answer: Vector
+    error: Vector
+    half_width: Vector
     certificate: dict[str, Any]
     formats: tuple[Format, ...] | None = None
     sizes: Sizes = SIZES
@@ -580,7 +580,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def decimals_of(errors: Column) -> int:
+def decimals_of(errors: Vector) -> int:
     """Decimals to publish: a thousandth of the smallest standard error; finer digits are noise and differ by machine."""
     return int(max(0, 3 - np.floor(np.log10(least_positive(errors)))))
 

@@ -6,15 +6,15 @@ from functools import partial
 
 import numpy as np
 
+from dpdist.arrays.vector import LazyVector
 from dpdist.domain import Layout
 from dpdist.errors import InvalidSpec
-from dpdist.long_series import get_or_compute, materialize
 from dpdist.operators import Matrix
-from dpdist.passes import LazyVector
 from dpdist.privacy import keys
 from dpdist.private import private_files
 from dpdist.records import counting, rows
 from dpdist.release.context import Context
+from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.spec import ReleaseSpec
 from dpdist.stability import Distance
 from dpdist.store import StoredArray
@@ -48,8 +48,9 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
 def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:
     """|count - centre| of every count; ``distance_around`` says how far they move."""
     name = f"{counts.name}-around-{centre}"
-    away = LazyVector(counts.plan.shape[0], (counts,), partial(_away, centre), 24)
-    return get_or_compute(context.store, name, lambda: materialize(context.store, context.engine, away, name, np.int64))
+    given = StoredVector(context.store, counts)
+    away = LazyVector(given.size, (given,), partial(_away, centre), 24, f"away from {centre}", np.dtype(np.int64))
+    return StoreWorkspace(context.store, context.engine).write(away, name).array
 
 
 def distance_around(distance: Distance) -> Distance:

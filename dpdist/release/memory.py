@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpdist.columns import COLUMN_BATCH
+from dpdist.arrays.vector import BATCH
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import OutOfMemory
@@ -66,4 +66,4 @@ def publish_bytes(workload: Workload) -> int:
     rows = workload.shape[0]
     batch = min(rows, SIZES.batch_rows) * TEXT_BYTES
     writers = min(cores() + 1, math.ceil(rows / SIZES.file_rows) + 1)
-    return writers * (batch + 8 * 8 * min(rows, COLUMN_BATCH))
+    return writers * (batch + 8 * 8 * min(rows, BATCH))

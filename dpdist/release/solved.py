@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,13 +12,11 @@ import numpy as np
 from dpdist.errors import OutOfMemory, StoreError
 from dpdist.grids.base import Norm
 from dpdist.grids.terms import Term
-from dpdist.long_formulas import long_characters
-from dpdist.long_root import long_square_root
-from dpdist.long_series import long_convolution
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.release.context import Context, Progress, silent
 from dpdist.release.gram import gram as gram_of_workload
 from dpdist.release.separation import separated_design
+from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.spec import ReleaseSpec
 from dpdist.store import Store
 from dpdist.strategies import (
@@ -50,14 +48,12 @@ from dpdist.strategies.planner import (
     effort,
 )
 from dpdist.strategies.representations import (
-    CharacterStrategy,
     DenseStrategy,
-    FilterStrategy,
     ResidualStrategy,
     TermStrategy,
 )
 from dpdist.workloads import Workload, integer_basis
-from dpdist.workloads.kinds import is_dyadic, is_long
+from dpdist.workloads.kinds import is_long
 
 
 def strategy_of(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Strategy:
@@ -238,25 +234,18 @@ def term_strategy(
 def filter_strategy(context: Context, spec: ReleaseSpec, name: str) -> Strategy:
     """A strategy that is a filter, or weights of characters: the coefficients of the first computation are kept for all later ones.
 
-    Transforms differ in their last bits between machines and versions; a stream goes on for a year.
+    Transforms differ in their last bits between machines and versions; a stream goes on for a year. Long ones are worked on in the
+    store.
     """
     workload = spec.queries
+
+    def tell(done: int, total: int) -> None:
+        context.progress("plan", f"{done} of {total} steps of the transforms")
+
+    find, kept = convolution if name == "convolution" else square_root, f"strategies/{workload.fingerprint[:32]}-{name}"
     if is_long(workload) and (name == "convolution" or (has_square_root(workload) and spec.stream is None)):
-
-        def tell(done: int, total: int) -> None:
-            context.progress("plan", f"{done} of {total} steps of the transforms")
-
-        over_circle = long_characters if is_dyadic(workload) else long_convolution
-        find = over_circle if name == "convolution" else long_square_root
-        kept_as, moves = f"strategies/{workload.fingerprint[:32]}-{name}-long", spec.neighbours == "replace-one"
-        return find(context.store, context.engine, workload, kept_as, moves=moves, on_done=tell)
-    made = _CLOSED[name](workload)
-    assert isinstance(made, CharacterStrategy | FilterStrategy)
-    values = made.scales if isinstance(made, CharacterStrategy) else made.coefficients.values
-    kept = context.store.read(context.store.put_if_absent(f"strategies/{workload.fingerprint[:32]}-{name}", values))
-    if isinstance(made, CharacterStrategy):
-        return replace(made, scales=kept)
-    return replace(made, coefficients=replace(made.coefficients, values=kept))
+        return find(workload, StoreWorkspace(context.store, context.engine), f"{kept}-long", tell)
+    return find(workload, KeepingWorkspace(context.store), kept, tell)
 
 
 def low_rank_strategy(context: Context, spec: ReleaseSpec, norm: Norm) -> Strategy:

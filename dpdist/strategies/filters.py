@@ -15,25 +15,19 @@ import math
 import numpy as np
 import scipy
 
+from dpdist.arrays.circle import optimum
+from dpdist.arrays.convolution import Steps
+from dpdist.arrays.past import root_of
+from dpdist.arrays.vector import Vector
+from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.errors import InvalidInput
-from dpdist.grids.coefficients import NEGLIGIBLE, Coefficients, padded, series_product, sum_over_circle
-from dpdist.operators import (
-    Hadamard,
-    Identity,
-    Kronecker,
-    Marginal,
-    Matrix,
-    Operator,
-    Product,
-    Ring,
-    Sparse,
-    Toeplitz,
-    Total,
-)
+from dpdist.grids.coefficients import FilterCoefficients, Form, StoredRows, as_kept
+from dpdist.operators import Identity, Kronecker, Matrix, Operator, Ring, Toeplitz, Total
 from dpdist.strategies.base import CLOSED_FORM
+from dpdist.strategies.characters import over_characters
 from dpdist.strategies.representations import CharacterStrategy, FilterStrategy
 from dpdist.workloads import Workload
-from dpdist.workloads.kinds import dyadic_spectra, is_dyadic, is_filters, is_long, is_running_sum, line_of
+from dpdist.workloads.kinds import is_dyadic, is_filters, is_long, is_running_sum, line_of
 
 
 def is_convolution(workload: Workload) -> bool:
@@ -41,80 +35,118 @@ def is_convolution(workload: Workload) -> bool:
     return is_filters(workload) or is_dyadic(workload)
 
 
-def _over_characters(workload: Workload) -> CharacterStrategy:
-    """The optimum over Z_2^d: a precision of eigenvalues ~ v_i^(1/2) attains the singular value bound."""
-    spectra = dyadic_spectra(workload)
-    values = np.sum([block.weight**2 * s**2 for block, s in zip(workload.blocks, spectra, strict=True)], axis=0)
-    values[values < NEGLIGIBLE * values.max()] = 0.0
-    roots = np.sqrt(values)
-    axes = workload.blocks[0].axes
-    scales = np.sqrt(roots / roots.sum())
-    cost = float(roots.sum()) ** 2 / roots.size
-    kept = np.flatnonzero(scales)
-    picked = Sparse(scipy.sparse.csr_array((scales[kept], (np.arange(kept.size), kept)), shape=(kept.size, scales.size)))
-    operator = Product(Product(picked, Hadamard(len(axes))), Marginal(workload.domain.shape, axes))
-    return CharacterStrategy("convolution", operator, cost, cost * (1 - 1e-12), CLOSED_FORM, scales=scales, axes=axes)
-
-
-def convolution(workload: Workload) -> FilterStrategy | CharacterStrategy:
+def convolution(
+    workload: Workload, work: Workspace = MEMORY, name: str = "", on_done: OnDone | None = None
+) -> FilterStrategy | CharacterStrategy:
     """The least total error around a circle, for one or several filters of one series; or of formulas over binary attributes.
 
+    Args:
+        work: where it is computed; ``name``: under which its coefficients are kept, of which the first ones stay.
     Returns: a strategy with ``coefficients``, of unit sensitivity. Around a circle its cost is the lower bound; for a series that ends the
         bound is that of the singular values, as far as they are known.
     Raises: InvalidInput when the workload asks for anything but filters.
     """
     if is_dyadic(workload):
-        return _over_characters(workload)
-    axis, axes, filters = line_of(workload)
-    steps = workload.domain.shape[axis]
-    points = _points(filters)
-    values = np.zeros(points // 2 + 1)
-    for block, each in zip(workload.blocks, filters, strict=True):
-        values += block.weight**2 * np.abs(each.spectrum(points)) ** 2
-    values[values < NEGLIGIBLE * values.max()] = 0.0
-    roots = np.sqrt(values)
-    total = sum_over_circle(roots, points)
-    coefficients = scipy.fft.irfft(np.sqrt(points * roots / total), points)
-    series = math.prod(workload.domain.shape[a] for a in axes if a != axis)
-    cost = steps * series * (total / points) ** 2
-    lower = cost * (1 - 1e-12) if filters[0].circular else series * _bound_of_ends(workload, filters) or None
-    shape = Coefficients(coefficients, True, steps, axis, axes)
-    return FilterStrategy("convolution", _over_cells(shape, workload), cost, lower, CLOSED_FORM, coefficients=shape)
+        return over_characters(workload, work, name, on_done)
+    filters = line_of(workload)[2]
+    values, facts = work.kept(name) or (None, {}) if name else (None, {})
+    if not facts:  # coefficients that an earlier version kept in memory's form stand alone
+        with work.scratch() as inner:
+            tell = Steps(on_done, len(filters) + 1)
+            best = optimum(inner, filters, [b.weight for b in workload.blocks], _points(filters, work), tell)
+            lower = best.cost * (1 - 1e-12) if filters[0].circular else bound_of_ends(workload, pinched=not work.in_memory)
+            facts = {"cost": best.cost, "lower_bound": lower, "deviations": best.deviations}
+            if values is None:
+                values = work.write(as_kept(best.coefficients(inner, tell), work), name or None, facts)
+    assert values is not None
+    given = _coefficients(workload, values, work, name, tuple(facts["deviations"]), circular=True)
+    cost, lower = (given.series * facts[which] for which in ("cost", "lower_bound"))
+    return FilterStrategy("convolution", _over_cells(given, workload), cost, lower or None, CLOSED_FORM, coefficients=given)
 
 
-def _bound_of_ends(workload: Workload, filters: list[Toeplitz]) -> float:
+def square_root(
+    workload: Workload, work: Workspace = MEMORY, name: str = "", on_done: OnDone | None = None
+) -> FilterStrategy:
+    """One filter of the past as the product of two equal ones: the first is measured, the second read.
+
+    Args:
+        work: where it is computed; ``name``: under which its coefficients are kept, of which the first ones stay.
+    Returns: a strategy with ``coefficients``; every step is measured from itself and earlier ones.
+    Raises: InvalidInput when the workload is not one filter of the past whose present counts.
+    """
+    del on_done
+    each = _of_the_past(workload)
+    values, facts = work.kept(name) or (None, {}) if name else (None, {})
+    if not facts:
+        root = root_of(work, each)
+        facts = {"cost": root.cost, "deviations": [root.square]}
+        if values is None:
+            values = work.write(as_kept(root.coefficients, work), name or None, facts)
+    assert values is not None
+    given = _coefficients(workload, values, work, name, tuple(facts["deviations"]), circular=False)
+    cost = workload.blocks[0].weight ** 2 * given.series * facts["cost"]
+    return FilterStrategy("square-root", _over_cells(given, workload), cost, None, CLOSED_FORM, coefficients=given)
+
+
+def has_square_root(workload: Workload) -> bool:
+    """Whether ``square_root`` answers the workload, and ``auto`` compares it: for long series of running sums only."""
+    if is_long(workload):
+        filters = line_of(workload)[2] if is_filters(workload) else []
+        return len(filters) == 1 and not filters[0].circular and is_running_sum(filters[0])
+    try:
+        root_of(MEMORY, _of_the_past(workload))
+    except InvalidInput:
+        return False
+    return True
+
+
+def _of_the_past(workload: Workload) -> Toeplitz:
+    """The one filter of the past that a workload asks for. Raises: InvalidInput for other workloads."""
+    filters = line_of(workload)[2]
+    each = filters[0]
+    if len(filters) > 1 or each.circular or each.first_lag != 0:
+        raise InvalidInput(
+            "a square root splits one filter of the past (no circle, no look ahead); choose 'convolution' or 'auto'"
+        )
+    return each
+
+
+def _coefficients(
+    workload: Workload, values: Vector, work: Workspace, name: str, deviations: tuple[float, ...], *, circular: bool
+) -> FilterCoefficients:
+    axis, axes, _ = line_of(workload)
+    shape, form = tuple(workload.domain.shape[a] for a in axes), Form.HELD if work.in_memory else Form.STORED
+    return FilterCoefficients(values, axes, shape, form, deviations, name, work, circular, axes.index(axis))
+
+
+def bound_of_ends(workload: Workload, *, pinched: bool) -> float:
     """What no strategy can beat, for one series that ends: (sum of W's singular values)^2 / n, from below.
 
     Of filters together, and of each by itself, whose bounds add up: the least of a sum is at least the sum of the leasts.
-    """
-    weights = [block.weight for block in workload.blocks]
-    alone = sum(_nuclear_norm(filters[i : i + 1], weights[i : i + 1]) ** 2 for i in range(len(filters)))
-    return max(alone, _nuclear_norm(filters, weights) ** 2) / filters[0].n
 
-
-def pinched_bound(workload: Workload) -> float:
-    """What no strategy can beat for one long series that ends: its blocks of steps along the diagonal alone cost as much.
-
-    The singular values of a matrix sum to at least those of its diagonal blocks (Bhatia 1997, section IV.2), and every block of as
-    many steps of one filter is the same. Those of a running sum are known for all steps.
+    Args:
+        pinched: of long series the blocks of steps along the diagonal alone: the singular values of a matrix sum to at least those of
+            its diagonal blocks (Bhatia 1997, section IV.2), and every block of as many steps of one filter is the same. Those of a
+            running sum are known for all steps.
     """
     _, _, filters = line_of(workload)
-    n, first, most = filters[0].n, filters[0], workload.domain.sizes.pinched_steps
+    n, first, weights = filters[0].n, filters[0], [block.weight for block in workload.blocks]
+    most = workload.domain.sizes.pinched_steps if pinched else n
     if len(filters) == 1 and is_running_sum(first):
         parts = (_running_sum_norm(n, start, min(start + most, n)) for start in range(0, n, most))
-        return (
-            (workload.blocks[0].weight * abs(float(first.entries.read(0, 1)[0])) * math.fsum(parts)) ** 2 / n * (1 - 1e-12)
-        )
+        return (weights[0] * abs(float(first.entries.read(0, 1)[0])) * math.fsum(parts)) ** 2 / n * (1 - 1e-12)
     count = -(-n // most)
     size = n // count  # few steps are left over
-    blocks = []
-    for each in filters:  # the lags that reach within a block
-        begin = max(0, 1 - size - each.first_lag)
-        end = min(each.entries.size, size - each.first_lag)
-        blocks.append(Toeplitz(size, each.entries.read(begin, end), each.first_lag + begin))
-    weights = [block.weight for block in workload.blocks]
+    blocks = filters if count == 1 else [_within(each, size) for each in filters]
     alone = sum(_nuclear_norm(blocks[i : i + 1], weights[i : i + 1]) ** 2 for i in range(len(blocks)))
     return count**2 * max(alone, _nuclear_norm(blocks, weights) ** 2) / n
+
+
+def _within(each: Toeplitz, size: int) -> Toeplitz:
+    """The lags of a filter that reach within a block of steps."""
+    begin = max(0, 1 - size - each.first_lag)
+    end = min(each.entries.size, size - each.first_lag)
+    return Toeplitz(size, each.entries.read(begin, end), each.first_lag + begin)
 
 
 def _running_sum_norm(n: int, start: int, stop: int) -> float:
@@ -146,94 +178,30 @@ def _nuclear_norm(filters: list[Toeplitz], weights: list[float]) -> float:
     columns = np.minimum(n, (ahead + back) * np.arange(n))
     beyond = np.append(np.cumsum(sums[::-1])[::-1][1:], 0.0)
     added = float((np.sqrt(columns * np.cumsum(squares)) + beyond).min())
-    return max(0.0, sum_over_circle(np.sqrt(values), n) - added) * (1 - 1e-12)
+    return max(0.0, _sum_over_circle(np.sqrt(values), n) - added) * (1 - 1e-12)
 
 
-def _points(filters: list[Toeplitz]) -> int:
-    """Steps of the circle: the series' own, or enough that no filter sees its other end."""
-    steps = filters[0].n
-    if filters[0].circular:
-        return steps
-    return int(scipy.fft.next_fast_len(steps + max(each.reach for each in filters), real=True))
+def _points(filters: list[Toeplitz], work: Workspace) -> int:
+    """Steps of the circle: the series' own, or enough that no filter sees its other end; in the store a power of two."""
+    steps = filters[0].n + max(each.reach for each in filters)
+    if not work.in_memory:
+        return int(1 << (steps - 1).bit_length())
+    return filters[0].n if filters[0].circular else int(scipy.fft.next_fast_len(steps, real=True))
 
 
-def square_root(workload: Workload) -> FilterStrategy:
-    """One filter of the past as the product of two equal ones: the first is measured, the second read.
-
-    Returns: a strategy with ``coefficients``; every step is measured from itself and earlier ones.
-    Raises: InvalidInput when the workload is not one filter of the past whose present counts.
-    """
-    axis, axes, each, root = _rooted(workload)
-    weight = workload.blocks[0].weight
-    series = math.prod(workload.domain.shape[a] for a in axes if a != axis)
-    squares = root**2
-    cost = weight**2 * series * float(squares.sum() * (squares * np.arange(each.n, 0, -1)).sum())
-    shape = Coefficients(root / math.sqrt(float(squares.sum())), False, each.n, axis, axes)
-    return FilterStrategy("square-root", _over_cells(shape, workload), cost, None, CLOSED_FORM, coefficients=shape)
-
-
-def has_square_root(workload: Workload) -> bool:
-    """Whether ``square_root`` answers the workload, and ``auto`` compares it: for long series of running sums only."""
-    if is_long(workload):
-        filters = line_of(workload)[2] if is_filters(workload) else []
-        return len(filters) == 1 and not filters[0].circular and is_running_sum(filters[0])
-    try:
-        _rooted(workload)
-    except InvalidInput:
-        return False
-    return True
-
-
-def _rooted(workload: Workload) -> tuple[int, tuple[int, ...], Toeplitz, Matrix]:
-    """The one filter of the past that a workload asks for, its attribute, all attributes, and its root.
-
-    Raises: InvalidInput for other workloads.
-    """
-    axis, axes, filters = line_of(workload)
-    each = filters[0]
-    if len(filters) > 1 or each.circular or each.first_lag != 0:
-        raise InvalidInput(
-            "a square root splits one filter of the past (no circle, no look ahead); choose 'convolution' or 'auto'"
-        )
-    return axis, axes, each, _series_root(each)
-
-
-def _series_root(each: Toeplitz) -> Matrix:
-    """The power series r with r * r = the filter's coefficients up to sign: Newton's iteration for 1 / r, products by FFT.
-
-    Raises: InvalidInput when it grows: a filter that swings more than its past has no use for a root.
-    """
-    coefficients, n = padded(each), each.n
-    if is_running_sum(each):  # binomial coefficients
-        ratios = (2.0 * np.arange(1, n) - 1.0) / (2.0 * np.arange(1, n))
-        return np.asarray(math.sqrt(abs(float(coefficients[0]))) * np.cumprod(np.concatenate([[1.0], ratios])))
-    sign = float(np.sign(coefficients[0]))
-    inverse = np.array([(coefficients[0] * sign) ** -0.5])
-    with np.errstate(over="ignore", invalid="ignore"):
-        while inverse.size < n:
-            size = min(2 * inverse.size, n)
-            square = series_product(inverse, inverse)[:size]
-            product = -series_product(coefficients[:size] * sign, square)[:size]
-            product[0] += 3.0
-            inverse = series_product(inverse, product)[:size] / 2.0
-        root = series_product(coefficients * sign, inverse)[:n]
-        grown = not np.isfinite(root).all() or float(np.abs(root).max()) > MOST_GROWTH * abs(float(root[0]))
-    if grown:
-        raise InvalidInput("the square root of this filter grows beyond all bounds; choose 'convolution' or 'auto'")
-    return root
-
-
-MOST_GROWTH = 1e3
-"""A root whose coefficients exceed the first one by this factor is refused."""
-
-
-def _over_cells(coefficients: Coefficients, workload: Workload) -> Operator:
-    line = (
-        Ring(coefficients.points, coefficients.steps, coefficients.values)
-        if coefficients.circular
-        else Toeplitz(coefficients.steps, coefficients.values)
-    )
+def _over_cells(given: FilterCoefficients, workload: Workload) -> Operator:
+    """The strategy's rows over the cells."""
+    if given.form is Form.STORED:
+        return StoredRows(given, given.values.size * given.series)
+    real, axis = given.real, given.axes[given.place]
+    line = Ring(real.size, given.steps, real) if given.circular else Toeplitz(given.steps, real)
     parts: list[Operator] = []
-    for axis, size in enumerate(workload.domain.shape):
-        parts.append(line if axis == coefficients.axis else Identity(size) if axis in coefficients.axes else Total(size))
+    for other, size in enumerate(workload.domain.shape):
+        parts.append(line if other == axis else Identity(size) if other in given.axes else Total(size))
     return parts[0] if len(parts) == 1 else Kronecker(parts)
+
+
+def _sum_over_circle(half: Matrix, points: int) -> float:
+    """Sum over all frequencies of a symmetric spectrum given in rfft order."""
+    doubled = half[1:-1] if points % 2 == 0 else half[1:]
+    return float(half[0] + 2.0 * doubled.sum() + (half[-1] if points % 2 == 0 and points > 1 else 0.0))

@@ -10,18 +10,17 @@ import numpy as np
 
 from dpdist.grids.adaptive import adaptive_grid
 from dpdist.grids.base import Grid, Norm
-from dpdist.grids.characters import hadamard_grid
-from dpdist.grids.coefficients import Coefficients, deviations
+from dpdist.grids.characters import character_grid
+from dpdist.grids.coefficients import Coefficients, FilterCoefficients
 from dpdist.grids.dense import DirectGrid, dense_grid, direct_rows, integer_rows
 from dpdist.grids.filters import filter_grid
-from dpdist.grids.stored import LongGrid, StoredCoefficients
 from dpdist.grids.term_grid import term_grid
 from dpdist.grids.terms import Term, block_variances, row_squares
 from dpdist.operators import Dense, Identity, Matrix, Product
 from dpdist.stability import Neighbours
 from dpdist.strategies.base import UNIT_VARIANCE, Strategy
 from dpdist.workloads import Block, Workload, integer_basis
-from dpdist.workloads.kinds import dyadic_spectra, filters_of, is_marginals
+from dpdist.workloads.kinds import is_marginals
 
 WORST_WORK = 2**34
 """Multiplications that predicting the worst query's error may take: seconds."""
@@ -138,67 +137,35 @@ class ResidualStrategy(TermStrategy):
 
 
 @dataclass(frozen=True)
-class FilterStrategy(Strategy):
-    """A filter along one attribute."""
+class CoefficientStrategy(Strategy):
+    """One vector of coefficients, in memory or in the store: every query of a block has about the same error."""
 
     coefficients: Coefficients = field(kw_only=True)
 
     @property
     def l2_sensitivity(self) -> float:
-        return float(np.linalg.norm(self.coefficients.values))
+        return self.coefficients.length
 
     def worst(self, workload: Workload) -> float | None:
-        return self.unit_error * max(float(deviations(self.coefficients, each).max()) for each in filters_of(workload))
-
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        return filter_grid(self.coefficients, workload.domain.shape, neighbours=neighbours, most_records=most_records)
+        return self.unit_error * max(self.coefficients.deviations)
 
 
 @dataclass(frozen=True)
-class CharacterStrategy(Strategy):
-    """Rows of the Hadamard matrix of some binary attributes, each times its scale.
+class FilterStrategy(CoefficientStrategy):
+    """A filter along one attribute."""
 
-    Attributes:
-        scales: of all characters, (2^d,), of unit length.
-        axes: the attributes.
-    """
-
-    scales: Matrix = field(kw_only=True, repr=False)
-    axes: tuple[int, ...] = field(kw_only=True)
-
-    @property
-    def l2_sensitivity(self) -> float:
-        return float(np.linalg.norm(self.scales))
-
-    def worst(self, workload: Workload) -> float | None:
-        kept = self.scales > 0
-        each = (s[kept] / self.scales[kept] for s in dyadic_spectra(workload))
-        return self.unit_error * max(float(np.linalg.norm(part)) for part in each) / self.scales.size
+    coefficients: FilterCoefficients = field(kw_only=True)
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        return hadamard_grid(self.scales, self.axes, neighbours=neighbours, most_records=most_records)
+        return filter_grid(self.coefficients, neighbours=neighbours, most_records=most_records)
 
 
 @dataclass(frozen=True)
-class StoredStrategy(Strategy):
-    """A filter or weights of characters whose whole numbers are in the store.
-
-    Attributes:
-        of: the kind of grid that measures them.
-    """
-
-    long: StoredCoefficients = field(kw_only=True)
-    of: type[LongGrid] = field(kw_only=True)
-
-    @property
-    def l2_sensitivity(self) -> float:
-        return float(np.sqrt(self.long.square)) * self.long.spacing
-
-    def worst(self, workload: Workload) -> float | None:
-        return self.unit_error * max(self.long.deviations)
+class CharacterStrategy(CoefficientStrategy):
+    """Rows of the Hadamard matrix of some binary attributes, each times its scale."""
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        return self.of.made(self.long, neighbours=neighbours, most_records=most_records)
+        return character_grid(self.coefficients, neighbours=neighbours, most_records=most_records)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
+from dpdist.arrays.circle import NEGLIGIBLE
 from dpdist.errors import InvalidInput
-from dpdist.grids.coefficients import NEGLIGIBLE
 from dpdist.operators import Circulant, Fourier, Matrix
 from dpdist.privacy.accounting import laplace_composition_epsilon
 

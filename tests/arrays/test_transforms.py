@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpdist import engine
-from dpdist.arrays import Held, Workspace, held
+from dpdist.arrays import Held, LazyVector, Workspace, held
 from dpdist.arrays.convolution import exact_convolution
 from dpdist.arrays.fourier import fourier, inverse_fourier, roots, stored_shape
 from dpdist.arrays.kronecker import hadamard, kronecker_product
 from dpdist.arrays.passes import Side, Target
 from dpdist.arrays.workspace import MEMORY
-from dpdist.errors import InvalidInput, OutOfMemory
+from dpdist.errors import InvalidInput, OutOfMemory, StoreError
 from dpdist.operators import AllRanges, Dense, Hadamard, Identity, Kronecker, Prefix, Total
-from dpdist.release.workspace import StoreWorkspace
+from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.sizes import Sizes
 from dpdist.store import Store
 
@@ -93,6 +94,24 @@ def test_unnamed_vectors_are_gone_at_the_end_of_their_scratch(tmp_path: Path) ->
     assert facts == {"of": "source"}
     assert len(left_over(tmp_path)) == 1
     assert work.kept("another") is None
+
+
+def test_of_vectors_computed_at_once_the_first_is_kept(tmp_path: Path) -> None:
+    work = stored(tmp_path)
+
+    def slow(start: int, count: int) -> np.ndarray:
+        if not work.store.exists("kept"):
+            work.store.put("kept", np.arange(5))  # another process was faster
+        return np.arange(start, start + count) + 1
+
+    late = LazyVector(5, (), slow, 8, "late", np.dtype(np.int64))
+    np.testing.assert_array_equal(held(work.write(late, "kept")), np.arange(5))
+    np.testing.assert_array_equal(held(KeepingWorkspace(work.store).write(Held(np.arange(5.0)), "kept")), np.arange(5))
+    with (
+        mock.patch.object(Store, "begin", side_effect=StoreError("the disk is full")),
+        pytest.raises(StoreError, match="disk"),
+    ):
+        work.write(late, "others")
 
 
 @pytest.mark.parametrize("memory", [0, 3 * 4000, 4 * 10**6])

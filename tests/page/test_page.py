@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from dpdist import workloads
-from dpdist.columns import Constant
+from dpdist.arrays import Constant, Held
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.page import report
 from flows import pictures
 from tests import small
-from tests.small import Held, run
+from tests.small import run
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the PyPI package playwright")
 REQUIRED = "DPDIST_TEST_BROWSER"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dpdist import engine
-from dpdist.columns import Constant
+from dpdist.arrays import Constant, Held
 from dpdist.page import report
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
@@ -21,7 +21,6 @@ from dpdist.store import Store
 from dpdist.workloads import Workload
 from tests import small
 from tests.page.test_page import browser, page
-from tests.small import Held
 
 __all__ = ["browser", "page"]  # fixtures
 

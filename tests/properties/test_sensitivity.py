@@ -17,12 +17,9 @@ from dpdist.engine import inline
 from dpdist.grids import dense
 from dpdist.grids.adaptive import adaptive_grid, best_tree, interval_costs, reduced
 from dpdist.grids.base import Norm
-from dpdist.grids.coefficients import Coefficients
-from dpdist.long_formulas import long_characters
-from dpdist.long_root import long_square_root
-from dpdist.long_series import long_convolution
 from dpdist.operators import Dense, ListedRanges
 from dpdist.privacy.accounting import Loss
+from dpdist.release.workspace import StoreWorkspace
 from dpdist.sizes import Sizes
 from dpdist.store import Store
 from dpdist.strategies import Strategy
@@ -32,7 +29,7 @@ from dpdist.workloads.dnf import dnf
 from dpdist.workloads.filters import filtered, running_sum, window
 from dpdist.workloads.ranges import cdf
 from tests.oracles import brute_force_sensitivity
-from tests.readers import measured
+from tests.readers import filter_of, measured
 
 NEIGHBOURS: Any = ("add-remove", "replace-one")
 TABLES = marginals(Domain((Attribute("x", edges=(0, 1, 2, 3)), Attribute("y", categories=("a", "b")))), (1, 2))
@@ -46,7 +43,7 @@ def filter_strategy(coefficients: list[float], *, circular: bool) -> Strategy:
     """A filter over five steps with these coefficients, of unit length."""
     values = np.zeros(7 if circular else 5)
     values[: len(coefficients)] = coefficients
-    unit = Coefficients(values / np.linalg.norm(values), circular, 5, 0, (0,))
+    unit = filter_of(values / np.linalg.norm(values), (5,), circular=circular)
     return FilterStrategy("convolution", Dense(np.eye(5)), coefficients=unit)
 
 
@@ -60,7 +57,7 @@ def plainly(build: Callable[[Workload], Strategy], workload: Workload) -> tuple[
 
 def stored(find: Callable[..., Strategy], workload: Workload) -> tuple[Workload, Made]:
     def build(store: Store, neighbours: Any) -> Strategy:
-        return find(store, inline(), workload, f"numbers-{neighbours}", moves=neighbours == "replace-one")
+        return find(workload, StoreWorkspace(store, inline()), f"numbers-{neighbours}")
 
     return workload, build
 
@@ -90,9 +87,9 @@ CASES: dict[str, tuple[Workload, Made]] = {
     "past, coefficients of one sign": plainly(lambda w: filter_strategy([1.0, 0.9, 0.2], circular=False), SERIES),
     "past, coefficients of both signs": plainly(lambda w: filter_strategy([1.0, -0.9], circular=False), SERIES),
     "circle, coefficients of both signs": plainly(lambda w: filter_strategy([1.0, -0.9, 0.1], circular=True), SERIES),
-    "long convolution": stored(long_convolution, SERIES),
-    "long square root": stored(long_square_root, filtered(5, "x0", [running_sum(5)])),
-    "long characters": stored(long_characters, FORMULAS),
+    "long convolution": stored(strategies.convolution, SERIES),
+    "long square root": stored(strategies.square_root, filtered(5, "x0", [running_sum(5)])),
+    "long characters": stored(strategies.convolution, FORMULAS),
     "laplace": plainly(strategies.laplace, REAL),
     "identity, Laplace noise": every_l1(lambda w, norm: strategies.identity(6, w, norm=norm), prefix(6)),
     "wavelet, Laplace noise": every_l1(lambda w, norm: strategies.wavelet((6,), w, norm=norm), prefix(6)),

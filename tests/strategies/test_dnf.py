@@ -7,7 +7,7 @@ import pytest
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.grids.characters import HadamardGrid
+from dpdist.grids.characters import CharacterGrid
 from dpdist.operators import Marginal
 from dpdist.privacy.noise import Noise
 from dpdist.strategies import coa, convolution, marginal_optimum, singular_value_bound
@@ -74,7 +74,7 @@ def test_measured_characters(neighbours: str, most: int) -> None:
     workload = union(EITHER, dnf(DOMAIN, [["young"], ["rich", "ill"]]), weights=(1.0, 2.0))
     assert is_dyadic(workload)
     grid = convolution(workload).grid(workload, neighbours=neighbours, most_records=most)
-    assert isinstance(grid, HadamardGrid)
+    assert isinstance(grid, CharacterGrid)
     rows = np.stack([grid.measure(column) for column in np.eye(8, dtype=np.int64)], axis=1)
     columns = [[int(v) for v in column] for column in rows.T]
     squares = max(sum(v**2 for v in column) for column in columns)
@@ -102,7 +102,7 @@ def test_many_attributes_cost_a_transform() -> None:
     assert considered("auto", "l2", workload) == ("convolution", "identity", "gaussian")
     assert "cannot beat" in why_not("l2", workload)["coa"]
     grid = strategy.grid(workload, neighbours="replace-one", most_records=1)
-    assert isinstance(grid, HadamardGrid)
+    assert isinstance(grid, CharacterGrid)
     x = np.random.default_rng(1).integers(0, 50, 2**16)
     answers, errors = formula_answers(workload, grid, grid.measure(x), Noise("gaussian", 1))
     cells = np.arange(2**16)

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 from scipy.optimize import nnls
 
-from dpdist.columns import Constant
+from dpdist.arrays import Constant, Held
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.grids.dense import DenseGrid, l1_sensitivity, sensitivity_squared
@@ -27,7 +27,6 @@ from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.ranges import cdf
 from tests.oracles import brute_force_sensitivity
 from tests.readers import reader_of
-from tests.small import Held
 
 DOMAIN = Domain(
     (

@@ -10,18 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.arrays.convolution import square_of
+from dpdist.arrays import Held, held
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import inline
 from dpdist.grids.adaptive import adaptive_grid, best_tree, greedy_tree
-from dpdist.grids.base import GRID_BITS
-from dpdist.grids.coefficients import Coefficients
+from dpdist.grids.coefficients import Form
 from dpdist.grids.dense import l1_sensitivity, sensitivity_squared
 from dpdist.grids.filters import FilterGrid, filter_grid
-from dpdist.grids.stored import LongGrid, StoredCoefficients
 from dpdist.grids.term_grid import TermGrid
-from dpdist.long_series import _farthest
 from dpdist.operators import Dense, Hadamard, Identity, ListedRanges, Matrix, Operator, Prefix
+from dpdist.release.workspace import StoreWorkspace
 from dpdist.sizes import SIZES
 from dpdist.stability import Neighbours
 from dpdist.store import Store
@@ -30,6 +28,7 @@ from dpdist.strategies.representations import DirectStrategy
 from dpdist.workloads import Workload, all_ranges, dnf, filtered, marginals, predicates, prefix
 from dpdist.workloads.filters import exponential, running_sum
 from tests.oracles import brute_force_sensitivity
+from tests.readers import filter_of
 
 BOTH: tuple[Neighbours, ...] = ("add-remove", "replace-one")
 EVERY = [(neighbours, most) for neighbours in BOTH for most in (1, 2, 3)]
@@ -125,28 +124,26 @@ def unit_rows(grid: FilterGrid) -> Matrix:
     return np.stack([grid.measure(unit.reshape(grid.shape)) for unit in np.eye(cells, dtype=np.int64)], axis=1)
 
 
-CIRCLE = Coefficients(np.array([0.8, 0.0, 0.6, 0.0]), True, 3, 0, (0,))
 FILTERS = {
-    "coefficients of one sign": Coefficients(np.array([0.8, 0.5, 0.3]), False, 3, 0, (0,)),
-    "coefficients of both signs": Coefficients(np.array([1.0, -0.9, 0.1]), False, 3, 0, (0,)),
-    "a circle": CIRCLE,
-    "a circle, both signs": Coefficients(np.array([0.7, -0.7, 0.1, 0.0]), True, 4, 0, (0,)),
-    "a circle of one step": Coefficients(np.array([1.0]), True, 1, 0, (0,)),
-    "series side by side": Coefficients(np.array([0.9, -0.4, 0.0, 0.1]), True, 2, 1, (0, 1)),
-    "series of one sign": Coefficients(np.array([0.9, 0.4, 0.2, 0.1]), True, 2, 1, (0, 1)),
-    "series of the past": Coefficients(np.array([0.9, -0.4]), False, 2, 1, (0, 1)),
+    "coefficients of one sign": filter_of(np.array([0.8, 0.5, 0.3]), (3,), circular=False),
+    "coefficients of both signs": filter_of(np.array([1.0, -0.9, 0.1]), (3,), circular=False),
+    "a circle": filter_of(np.array([0.8, 0.0, 0.6, 0.0]), (3,), circular=True),
+    "a circle, both signs": filter_of(np.array([0.7, -0.7, 0.1, 0.0]), (4,), circular=True),
+    "a circle of one step": filter_of(np.array([1.0]), (1,), circular=True),
+    "series side by side": filter_of(np.array([0.9, -0.4, 0.0, 0.1]), (2, 2), circular=True, place=1),
+    "series of one sign": filter_of(np.array([0.9, 0.4, 0.2, 0.1]), (2, 2), circular=True, place=1),
+    "series of the past": filter_of(np.array([0.9, -0.4]), (2, 2), circular=False, place=1),
 }
 
 
 @pytest.mark.parametrize("name", FILTERS)
 def test_filters(name: str) -> None:
     """Exactly for add-remove and for replace-one around a circle; a bound for filters of the past."""
-    coefficients = FILTERS[name]
-    shape = (2, coefficients.steps) if len(coefficients.axes) == 2 else (coefficients.steps,)
+    given = FILTERS[name]
     for neighbours, most in EVERY:
-        grid = filter_grid(coefficients, shape, neighbours=neighbours, most_records=most)
+        grid = filter_grid(given, neighbours=neighbours, most_records=most)
         truth = brute_force_sensitivity(unit_rows(grid), neighbours, most, power=2)
-        if neighbours == "add-remove" or (coefficients.circular and (coefficients.steps > 1 or len(coefficients.axes) == 2)):
+        if neighbours == "add-remove" or (given.circular and (given.steps > 1 or len(given.axes) == 2)):
             assert grid.sensitivity_squared == truth
         else:
             assert truth <= grid.sensitivity_squared <= 4 * truth
@@ -154,24 +151,12 @@ def test_filters(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a circle", "a circle, both signs", "series side by side", "series of one sign"])
 def test_filters_in_the_store(name: str, tmp_path: Path) -> None:
-    given, store = FILTERS[name], Store(tmp_path)
-    coefficients = np.rint(given.values * 2.0**GRID_BITS).astype(np.int64)
-    series = len(given.axes)
-    shape = (2, given.steps) if series == 2 else (given.steps,)
-    square = square_of(coefficients)
-    far = _farthest(store, inline(), store.put("coefficients", coefficients), square, given.steps, None)
-    small = FilterGrid(coefficients, True, shape, series - 1, given.axes, 1.0, 0)
-    for farthest in (far, None):
-        long = StoredCoefficients(
-            "filter", "coefficients", "", coefficients.size, 1.0, square, farthest, given.axes, shape, series - 1, ()
-        )
-        for neighbours, most in EVERY:
-            truth = brute_force_sensitivity(unit_rows(small), neighbours, most, power=2)
-            found = LongGrid.made(long, neighbours=neighbours, most_records=most).sensitivity_squared
-            if farthest is None and neighbours == "replace-one":
-                assert truth <= found == 4 * square * most**2
-            else:
-                assert found == truth
+    work = StoreWorkspace(Store(tmp_path), inline())
+    given = replace(FILTERS[name], values=work.write(FILTERS[name].whole), form=Form.STORED, work=work)
+    for neighbours, most in EVERY:
+        grid = filter_grid(given, neighbours=neighbours, most_records=most)
+        held_ones = replace(grid, coefficients=Held(held(grid.coefficients)), form=Form.HELD)
+        assert grid.sensitivity_squared == brute_force_sensitivity(unit_rows(held_ones), neighbours, most, power=2)
 
 
 def test_characters() -> None:
@@ -179,7 +164,7 @@ def test_characters() -> None:
     strategy = convolution(workload)
     for neighbours, most in EVERY:
         grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
-        rows = grid.weights[:, None] * Hadamard(len(grid.axes)).dense()[grid.characters]
+        rows = (held(grid.weights)[:, None] * Hadamard(len(grid.axes)).dense())[grid.characters]
         assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=2)
 
 

@@ -1,0 +1,72 @@
+"""Answers that are transforms of what was measured: kept with their standard errors, in memory or in the store by size alone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
+
+from dpdist.arrays.vector import Blocks, Held, Vector, held, scaled
+from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
+from dpdist.grids.base import Answers, Wanted
+from dpdist.grids.coefficients import Form
+from dpdist.privacy.noise import Noise
+from dpdist.workloads import Workload
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """Answers, and their standard errors for noise of deviation 1.
+
+    Attributes:
+        errors: one for all queries of a block, block after block; else ``spread``: one a query.
+    """
+
+    answers: Vector
+    errors: tuple[float, ...] = ()
+    spread: Vector | None = None
+
+
+class HasForm(Protocol):
+    """A grid whose measurements are transformed."""
+
+    @property
+    def form(self) -> Form:
+        """The format number."""
+
+
+@dataclass(frozen=True)
+class TransformReader(ABC):
+    """Answers that are transforms of what was measured."""
+
+    workload: Workload
+    grid: HasForm
+
+    @abstractmethod
+    def transformed(self, work: Workspace, measured: Vector, on_done: OnDone | None = None) -> Transformed:
+        """All answers."""
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Answers with their standard errors and half widths; the answers are computed once."""
+        held_ones = self.grid.form is Form.HELD
+        name = f"{wanted.folder}/transformed" if held_ones else wanted.names[0]
+        kept = work.kept(name)
+        if kept is None:
+            with work.scratch() as inner:
+                if held_ones:
+                    made = work.largest(self.transformed, MEMORY, Held(held(measured)))
+                else:
+                    made = self.transformed(inner, measured, on_done)
+                if made.spread is not None:
+                    work.write(scaled(made.spread, noise.deviation), f"{name}-errors")
+                work.write(made.answers, name, {"errors": [error * noise.deviation for error in made.errors]})
+            kept = work.kept(name)
+        assert kept is not None
+        found, facts = kept
+        alike = tuple(facts.get("errors") or ())
+        spread = None if alike else work.kept(f"{name}-errors")
+        error = Blocks(alike, found.size // len(alike)) if spread is None else spread[0]
+        half = scaled(error, float(noise.half_width_95(0.0)), 0.5 if wanted.integer else 0.0)
+        return Answers(scaled(found, 1.0, whole=wanted.integer), error, half)
