@@ -159,7 +159,7 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(held(quiet.answer), truth, atol=0.5 + 1e-6 * float(np.abs(truth).max()))
     np.testing.assert_allclose(held(quiet.half_width), held(answers.half_width) + 0.5)
     work.delete(exact, counts.values)
-    assert len(list((tmp_path / "scratch").rglob("whole.json"))) == 1  # the noisy values
+    assert len(list((tmp_path / "scratch").rglob("manifest.json"))) == 1  # the noisy values
 
 
 def test_what_is_kept_stays(tmp_path: Path) -> None:
