@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -109,13 +109,7 @@ def spectra_of(work: Workspace, workload: Workload, on_done: OnDone | None = Non
         formula = block.factors[0]
         assert isinstance(formula, Dyadic)
         kind = WHOLE if formula.integral else np.dtype(np.float64)
-        about = f"truth of {formula.fingerprint}"
-        truth = LazyVector(formula.n, (), partial(_truth, formula, kind), 24, about, kind)
-        yield hadamard(work, truth, kind=kind, on_done=on_done)
-
-
-def _truth(formula: Dyadic, kind: Any, start: int, count: int) -> Matrix:
-    return formula.entries.read(start, start + count).astype(kind)
+        yield hadamard(work, formula.entries, kind=kind, on_done=on_done)
 
 
 @dataclass(frozen=True)

@@ -138,9 +138,11 @@ class Operator(ABC):
 
 
 class Entries(ABC):
-    """A vector that is read in parts: written down, or computed where it is needed."""
+    """A vector (``dpdist.arrays.Vector``) of an operator: written down, or computed where it is read."""
 
     size: int
+    dtype = np.dtype(np.float64)
+    bytes_each = 24
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Matrix:
@@ -160,6 +162,13 @@ class Entries(ABC):
     def integral(self) -> bool:
         """Whether all are whole."""
         return False
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content, the same however it is held."""
+        content = hashlib.sha256()
+        self.feed(content)
+        return content.hexdigest()
 
     def feed(self, digest: Any) -> None:
         """The content into a digest, the same however it is held."""

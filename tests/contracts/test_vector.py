@@ -24,9 +24,11 @@ from dpdist.arrays import (
     least_positive,
     scaled,
 )
+from dpdist.operators.toeplitz import PowerCoefficients
 from dpdist.release.workspace import StoredVector
 from dpdist.sizes import Sizes
 from dpdist.store import Store
+from dpdist.workloads.dnf import TruthTable
 
 VALUES = np.random.default_rng(0).integers(-9, 10, 23)
 
@@ -57,6 +59,8 @@ KINDS: dict[str, tuple[Callable[[Store], Vector], np.ndarray]] = {
         lambda s: Interleaved(((stored(s), Held(-VALUES)), (Held(VALUES + 1), Held(VALUES + 2))), 17),
         np.concatenate([np.stack(pair, axis=1)[:17].ravel() for pair in ((VALUES, -VALUES), (VALUES + 1, VALUES + 2))]),
     ),
+    "powers": (lambda _: PowerCoefficients(23, 0.5), np.arange(1.0, 24.0) ** -0.5),
+    "truth": (lambda _: TruthTable(4, (5, 8)), np.array([x & 5 == 5 or x >= 8 for x in range(16)], dtype=float)),
     "scaled": (lambda s: scaled(stored(s), 0.3, 0.5), VALUES * 0.3 + 0.5),
     "rounded": (lambda s: scaled(stored(s), 0.3, whole=True), np.rint(VALUES * 0.3)),
 }

@@ -27,8 +27,11 @@ KEPT = ROOT / "build" / "mutants"
 WANTED = 0.9
 """Share of the faults that are to be caught, of those that change anything."""
 TESTS = (
-    *(f"tests/{folder}" for folder in ("contracts", "privacy", "properties", "records", "release", "strategies")),
-    *(f"tests/test_{name}.py" for name in ("domain", "drafts", "identities", "leases", "passes", "periods", "private")),
+    *(
+        f"tests/{folder}"
+        for folder in ("arrays", "contracts", "grids", "privacy", "properties", "records", "release", "strategies")
+    ),
+    *(f"tests/test_{name}.py" for name in ("domain", "drafts", "identities", "leases", "periods", "private")),
     *(f"tests/test_{name}.py" for name in ("store", "unit")),
 )
 """Files and folders whose tests are to catch the faults."""

@@ -14,16 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from dpdist.arrays import scaled
+from dpdist.arrays.past import Root, root_of
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
 from dpdist.grids.filters import FilterGrid
 from dpdist.page import report
 from dpdist.privacy.accounting import rho_for
 from dpdist.privacy.ledger import Ledger, opened
-from dpdist.release import solved
 from dpdist.spec import load
 from dpdist.store import Store
-from dpdist.strategies import Strategy, square_root
-from dpdist.workloads import Workload
 from tests import small
 from tests.fit import assert_errors_fit
 from tests.small import run
@@ -109,22 +108,30 @@ def test_an_interrupted_part_resumes_with_the_same_bytes(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("fixed_noise")
-def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Taps and noise are those of the first release, though both come out a little different now."""
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch: pytest.MonkeyPatch, earlier: bool) -> None:
+    """Coefficients and noise are those of the first release, though both come out a little different now.
+
+    A stream that version 0.1.0 began has its coefficients in the store as real numbers without facts.
+    """
     budget = {
         "budget": {"epsilon": 0.4, "delta": 1e-6},
         "ledger": {"dataset": "small", "cap": {"epsilon": 1, "delta": 1e-6}},
     }
     first = run(release(home, 0, 3, **budget), home)
+    store = Store(home / "store")
+    (name,) = (f"strategies/{kept}" for kept in store.folders("strategies") if kept.endswith("square-root"))
+    if earlier:
+        kept = store.read(store.open(name))
+        assert kept.dtype == np.float64
+        store.delete(name)
+        store.put(name, kept)
 
-    def other(workload: Workload) -> Strategy:
-        made = square_root(workload)
-        assert made.coefficients is not None
-        return dataclasses.replace(
-            made, coefficients=dataclasses.replace(made.coefficients, values=made.coefficients.values * (1 + 1e-7))
-        )
+    def other(*given: Any) -> Root:
+        made = root_of(*given)
+        return dataclasses.replace(made, coefficients=scaled(made.coefficients, 1 + 1e-7))
 
-    monkeypatch.setitem(solved._CLOSED, "square-root", other)
+    monkeypatch.setattr("dpdist.strategies.filters.root_of", other)
     monkeypatch.setattr("dpdist.spec.parts.rho_for", lambda *given: rho_for(*given) - Fraction(1, 10**10))
     second = run(release(home, 1, 8, **budget), home)
     assert second.plan.grid.digest == first.plan.grid.digest
