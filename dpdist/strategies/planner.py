@@ -189,9 +189,9 @@ def _for_gaussian(workload: Workload, limits: Limits) -> tuple[str, ...]:
         return ("marginals", "fourier", "datacube", "identity", "gaussian")
     if is_product(workload) and len(workload.blocks[0].axes) > 1:
         return ("kronecker", "identity", "gaussian")
-    residual = ("residual",) if is_separable(workload) and len(workload.domain.shape) > 1 else ()
     if limits.exceeded_by(effort(workload)) is None:
-        return ("coa", *residual, "identity", "gaussian")
+        return ("coa", "identity", "gaussian")
+    residual = ("residual",) if is_separable(workload) and len(workload.domain.shape) > 1 else ()
     separated = ("eigen",) if limits.exceeded_by(effort(workload, "eigen")) is None else ()
     return (*separated, *residual, "identity", "gaussian", *(("wavelet", "hierarchical") if cells <= DENSE_CELLS else ()))
 

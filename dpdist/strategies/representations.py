@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+import scipy
 
 from dpdist.grids.adaptive import adaptive_grid
 from dpdist.grids.base import Grid, Norm
@@ -26,6 +27,18 @@ WORST_WORK = 2**34
 """Multiplications that predicting the worst query's error may take: seconds."""
 WORST_ANSWERS = 2**26
 """Variances that it may look at."""
+FAR_FROM_DEPENDENT = 1e-6
+"""Least ratio within the diagonal of R at which an inverse from a QR decomposition keeps nine digits."""
+
+
+def _inverse(matrix: Matrix) -> Matrix:
+    """The pseudo-inverse; of columns that are far from dependent by a QR decomposition, in a fraction of the time."""
+    if matrix.shape[0] >= matrix.shape[1]:
+        q, r = scipy.linalg.qr(matrix, mode="economic", check_finite=False)
+        diagonal = np.abs(np.diag(r))
+        if diagonal.min() > FAR_FROM_DEPENDENT * diagonal.max():
+            return np.asarray(scipy.linalg.solve_triangular(r, q.T, check_finite=False))
+    return np.asarray(np.linalg.pinv(matrix))
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,7 @@ class DenseStrategy(Strategy):
         width = workload.shape[1] if mixing is None else basis.rank
         if queries * width**2 + width**3 > WORST_WORK:
             return None
-        inverse = np.linalg.pinv(self.matrix() if mixing is None else mixing)
+        inverse = _inverse(self.matrix() if mixing is None else mixing)
         worst = 0.0
         for start in range(0, queries, 4096):
             stop = min(queries, start + 4096)
