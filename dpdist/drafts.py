@@ -112,7 +112,7 @@ def _locked(target: Path) -> Iterator[Path]:
     while True:
         path = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.lock")
         with path.open("w") as file:
-            with suppress(OSError):  # a file system without locks: nobody else can take it either, so nobody sweeps
+            with suppress(OSError):  # a file system without locks: no other process can take it either, so none sweeps
                 fcntl.flock(file, fcntl.LOCK_EX)
             if path.exists():  # a sweep between the two lines above took it away
                 yield path

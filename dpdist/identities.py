@@ -27,7 +27,7 @@ def digest_of(kind: str, content: Any) -> str:
     """SHA-256 of the canonical form, 64 hex digits.
 
     Args:
-        kind: what it is the digest of: the same content of another kind has another digest.
+        kind: what the digest is of; the same content of another kind has another digest.
     """
     return hashlib.sha256(f"{FORM}\n{kind}\n{text(content)}".encode()).hexdigest()
 

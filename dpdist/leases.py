@@ -106,7 +106,7 @@ class Lease:
 
 
 def held(documents: Documents, lease: str) -> bool:
-    """Whether nobody has taken the run for dead. A swept lease never comes back."""
+    """Whether the run still holds its lease: no other run has taken it for dead. A swept lease never comes back."""
     return documents.has_document(f"leases/{lease}/lease.json")
 
 

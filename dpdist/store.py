@@ -215,7 +215,7 @@ class Store(Documents):
         return stored
 
     def _confirm(self, plan: ArrayPlan) -> None:
-        """Nobody swept the blocks before the record was there; nobody does after. Raises: StoreError when somebody did."""
+        """Check that no other run swept the blocks before their record was written. Raises: StoreError when one did."""
         if not leases.held(self, plan.attempt.partition("-")[0]):
             self.delete(plan.name)
             raise StoreError(

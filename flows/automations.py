@@ -1,4 +1,4 @@
-"""Automations of a Prefect server that watch the runs: what died without a word is told as crashed."""
+"""Automations of a Prefect server that mark runs as crashed when their heartbeat stops."""
 
 from __future__ import annotations
 

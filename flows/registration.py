@@ -290,7 +290,7 @@ def _group(fields: Mapping[str, Any], group: str) -> dict[str, Any]:
 
 
 def _automations(client: SyncPrefectClient, prefix: str) -> list[str]:
-    """Runs that died without a word are told as crashed, which frees their slots; automations that exist stay as they are."""
+    """Mark runs whose heartbeat stopped as crashed, which frees their slots; existing automations stay as they are."""
     done = []
     for automation in zombies(prefix):
         if not client.read_automations_by_name(automation.name):

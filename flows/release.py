@@ -163,7 +163,7 @@ def _released(
     *,
     needed: Sequence[datetime.date | None],
 ) -> Iterator[Release]:
-    """One release a period. A period without records does not stop the others; those that were needed are told at the end."""
+    """One release a period. One without records does not stop the others; periods whose records are missing are listed at the end."""
     missing: list[str] = []
     for day in days:
         try:

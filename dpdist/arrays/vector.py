@@ -82,7 +82,7 @@ class LazyVector:
     Attributes:
         make: called with the number of the first value, how many are wanted, and that range of every part.
         bytes_each: bytes that a value takes while it is computed, all arrays together.
-        about: what it is: with the digests of the parts it tells one from another.
+        about: a description that, with the digests of the parts, identifies the vector.
     """
 
     size: int

@@ -128,7 +128,7 @@ class InMemory:
 
     @contextmanager
     def scratch(self) -> Iterator[Workspace]:
-        """This workspace: what is no longer used goes by itself."""
+        """This workspace: Python frees what is no longer used."""
         yield self
 
     def delete(self, *vectors: Vector) -> None:

@@ -401,7 +401,7 @@ def burndown(course: Sequence[tuple[str, float]]) -> str:
 
 
 def template(name: str) -> jinja2.Template:
-    """A page's template; what it is given is escaped."""
+    """A page's template; it escapes the values it is given."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dpdist.page"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )

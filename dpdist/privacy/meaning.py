@@ -70,7 +70,9 @@ def _guess(found: float, protection: Protection) -> str:
         if protection.most_records == 1
         else f"{protection.most_records} records"
     )
+    pronoun, verb = ("they", "are") if what[0].isdigit() else ("it", "is")
     return (
-        f"Somebody who knows all the rest, and takes {what} to be there in {chance} of 100 cases where that is wrong, finds what is "
-        f"there in at most {100 * found:g} of 100 cases. Blind guessing finds {chance}."
+        f"Take somebody who knows all the rest and guesses whether {what} {verb} in the data. "
+        f"A guess that is wrong in {chance} of 100 cases where {pronoun} {verb} not is right in at most {100 * found:g} of 100 cases "
+        f"where {pronoun} {verb}. Blind guessing is right in {chance}."
     )

@@ -94,7 +94,7 @@ class HashedFile(io.RawIOBase):
     def _changed(self) -> InvalidInput:
         return InvalidInput(
             f"{Path(self._path).name} was changed or replaced since this run hashed it; the run charged nothing and kept nothing: run "
-            "again when nobody writes the file"
+            "again when no other process writes the file"
         )
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

@@ -1,4 +1,4 @@
-"""Where a release runs, and who is told how it goes."""
+"""Where a release runs, and who hears of its progress."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PRIVATE_STAGES = ("count",)
 
 
 def silent(stage: str, line: str) -> None:
-    """Progress told to nobody."""
+    """Ignore all progress."""
     del stage, line
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where a release runs: state folder, store, engine, and who is told about progress."""
+    """Where a release runs: state folder, store, engine, and who hears of its progress."""
 
     home: Path
     store: Store

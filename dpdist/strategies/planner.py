@@ -275,7 +275,7 @@ def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> dict[
     """Mechanisms that ``auto`` does not compare for a workload, with the reason."""
     names = considered("auto", norm, workload, limits)
     if is_long(workload) and norm == "l2":
-        beyond = f"is not streamed beyond {workload.domain.sizes.long_steps:,} steps or cells"
+        beyond = f"does not run out of core (more than {workload.domain.sizes.long_steps:,} steps or cells)"
         return {name: beyond for name in MECHANISMS if name not in (*names, *LAPLACE_ONLY)}
     return {name: _reason(name, names[0], norm, workload, limits) for name in MECHANISMS if name not in names}
 

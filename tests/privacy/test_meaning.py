@@ -44,8 +44,8 @@ def test_words_follow_epsilon_unit_and_relation() -> None:
     assert "may be almost sure" in said[3]
     loss = Loss.laplace(Fraction(1, 2))
     guess = meaning(loss, RECORD)["guess"]
-    assert "at most 8.3 of 100 cases. Blind guessing finds 5." in guess
+    assert "at most 8.3 of 100 cases where it is. Blind guessing is right in 5." in guess
     person = meaning(loss, Protection("replace-one", 3, "email"))
     assert "any one person is in the data, or what their records say" in person["headline"]
-    assert "a person to be there" in person["guess"]
+    assert "whether a person is in the data" in person["guess"]
     assert "any 4 records are in the data, or what they say" in meaning(loss, Protection("replace-one", 4, None))["headline"]
