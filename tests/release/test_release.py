@@ -59,7 +59,7 @@ def test_answers_lie_around_the_truth(home: Path, mechanism: str) -> None:
 
 
 @pytest.mark.usefixtures("fixed_noise")
-@pytest.mark.parametrize("mechanism", ["auto", "identity", "laplace", "hierarchical", "wavelet", "low-rank"])
+@pytest.mark.parametrize("mechanism", ["auto", "laplace"])
 def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
     pure = {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
     path = small.write(home.parent / "data", mechanism=mechanism, **pure)
@@ -227,16 +227,6 @@ def test_a_data_dependent_release(home: Path) -> None:
     again = run(path, home)
     assert not again.charged
     assert small.tree(again.folder) == before
-
-
-@pytest.mark.usefixtures("fixed_noise")
-@pytest.mark.parametrize("mechanism", ["hierarchical", "wavelet", "low-rank"])
-def test_gaussian_releases_of_the_baselines(home: Path, mechanism: str) -> None:
-    path = small.write(home.parent / "data", mechanism=mechanism)
-    done = run(path, home)
-    table, certificate = report.load(done.folder)
-    assert certificate["mechanism"]["name"] == mechanism
-    assert_release_fits(done, table, truth_of(path))
 
 
 @pytest.mark.usefixtures("fixed_noise")
@@ -688,9 +678,6 @@ def engines() -> Iterator[dict[str, engine.Engine]]:
     [
         ("coa", {"workload": MIXED}),
         ("residual", {"workload": MIXED, "mechanism": "residual"}),
-        ("kronecker", {"workload": MIXED[1:]}),
-        ("marginals", {"workload": MIXED[:1], "objective": "worst"}),
-        ("low-rank", {"workload": MIXED, "mechanism": "low-rank", "budget": {"epsilon": 0.3}}),
         ("convolution", {"workload": [{"filters": SERIES}], "mechanism": "convolution"}),
         (
             "dawa",
