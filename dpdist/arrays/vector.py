@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -111,18 +111,29 @@ def _padded(part: Vector, start: int, stop: int) -> Matrix:
 
 
 @dataclass(frozen=True)
-class Strided:
-    """Every ``stride``-th value of a vector, from ``first``."""
+class _Rearranged:
+    """The values of a vector in another order."""
 
     vector: Vector
-    first: int
-    stride: int
-    size: int
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the values."""
         return self.vector.dtype
+
+    @property
+    def bytes_each(self) -> int:
+        """Bytes that a value takes while it is read."""
+        return self.vector.bytes_each + 2 * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Strided(_Rearranged):
+    """Every ``stride``-th value of a vector, from ``first``."""
+
+    first: int
+    stride: int
+    size: int
 
     @property
     def bytes_each(self) -> int:
@@ -143,25 +154,13 @@ class Strided:
 
 
 @dataclass(frozen=True)
-class Reversed:
+class Reversed(_Rearranged):
     """A vector around a circle, backwards: value k is the vector's value -k."""
-
-    vector: Vector
 
     @property
     def size(self) -> int:
         """Number of values."""
         return self.vector.size
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
-        return self.vector.dtype
-
-    @property
-    def bytes_each(self) -> int:
-        """Bytes that a value takes while it is read."""
-        return self.vector.bytes_each + self.dtype.itemsize
 
     @property
     def digest(self) -> str:
@@ -220,10 +219,9 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Repeated:
+class Repeated(_Rearranged):
     """Every value of a vector ``after`` times side by side, and all of that ``before`` times, one after the other."""
 
-    vector: Vector
     after: int
     before: int
 
@@ -231,16 +229,6 @@ class Repeated:
     def size(self) -> int:
         """Number of values."""
         return self.vector.size * self.after * self.before
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
-        return self.vector.dtype
-
-    @property
-    def bytes_each(self) -> int:
-        """Bytes that a value takes while it is read."""
-        return self.vector.bytes_each + 2 * self.dtype.itemsize
 
     @property
     def digest(self) -> str:
@@ -341,8 +329,3 @@ def batches(size: int, step: int = BATCH) -> Iterator[tuple[int, int]]:
     """Consecutive ranges of ``step`` values."""
     for start in range(0, size, step):
         yield start, min(size, start + step)
-
-
-def ranges_between(bounds: Sequence[tuple[int, int]], step: int) -> list[tuple[int, int]]:
-    """Ranges of at most ``step`` values that cover some wider ones."""
-    return [(low, min(low + step, stop)) for start, stop in bounds for low in range(start, stop, step)]
