@@ -175,6 +175,8 @@ def test_what_is_kept_stays(tmp_path: Path) -> None:
                 grids = [made.grid(workload, neighbours=neighbours, most_records=1) for made in (first, again)]
                 assert grids[0].digest == grids[1].digest
             assert (again.workload_cost, again.lower_bound) == (first.workload_cost, first.lower_bound)
+            kind = work.store.open(f"{name}-{find.__name__}").plan.dtype
+            assert np.dtype(kind) == (np.int64 if name == "stored" else np.float64)  # the format of version 0.1.0
     moved = convolution(workload).coefficients.real * (1 + 1e-7)
     work.store.put("earlier", moved)  # as version 0.1.0 kept it: without facts
     found = convolution(workload, KeepingWorkspace(work.store), "earlier")
