@@ -105,11 +105,11 @@ def plan(
     Touches no data and no budget.
     """
     from dpdist import engine
+    from dpdist.mechanisms.planner import considered, planned_effort, why_not
     from dpdist.release.context import Context
     from dpdist.release.plan import plan, stage_memory
     from dpdist.release.refusals import refused_by
     from dpdist.spec import load
-    from dpdist.strategies.planner import considered, planned_effort, why_not
 
     checked = load(spec, period=_day(period))
     home = state_folder()

@@ -93,12 +93,9 @@ def print_memory(takes: list[StageMemory]) -> None:
 
 def effort_text(queries: Workload, mechanism: str) -> str:
     """What optimising a mechanism takes."""
-    if mechanism == "residual":
-        return "seconds"
-    from dpdist.strategies.planner import planned_effort
+    from dpdist.mechanisms.registry import mechanism_of
 
-    needs = planned_effort(queries, (mechanism,))
-    return f"{needs.memory_bytes / 2**30:.2f} GiB, {needs.seconds():.0f} s" if needs.products else "closed form"
+    return mechanism_of(mechanism).takes(queries)
 
 
 def print_privacy(certificate: dict[str, Any]) -> None:

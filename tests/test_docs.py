@@ -77,7 +77,7 @@ def test_the_site_builds(tmp_path: Path) -> None:
     done = built(ROOT, tmp_path / "site")
     assert done.returncode == 0, done.stdout + done.stderr
     reference = (tmp_path / "site" / "reference" / "index.html").read_text()
-    for name in ("dpdist.run", "dpdist.strategies.coa.coa", "dpdist.workloads.tall", "dpdist.errors.BudgetExceeded"):
+    for name in ("dpdist.run", "dpdist.strategies.optimum.coa", "dpdist.workloads.tall", "dpdist.errors.BudgetExceeded"):
         assert f'id="{name}"' in reference, name
     pages = list((tmp_path / "site").rglob("*.html"))
     assert len(pages) >= 15

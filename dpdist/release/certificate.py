@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from dpdist.grids.base import Grid
+from dpdist.mechanisms.planner import Candidate
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
 from dpdist.spec import ReleaseSpec
 from dpdist.strategies import Strategy
-from dpdist.strategies.planner import Candidate
 
 
 def privacy(spec: ReleaseSpec, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 
 from dpdist.grids.base import Norm
+from dpdist.mechanisms.planner import considered, planned_effort
 from dpdist.spec import ReleaseSpec
-from dpdist.strategies.planner import considered, planned_effort
 
 CELLS = 2**18
 """Cells that one process measures and answers from in a second or two."""

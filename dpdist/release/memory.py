@@ -15,7 +15,7 @@ from dpdist.operators import Tall
 from dpdist.records import counting
 from dpdist.release import gram
 from dpdist.sizes import SIZES
-from dpdist.strategies.planner import Effort
+from dpdist.strategies.needs import Effort
 from dpdist.workloads import Workload
 
 TEXT_BYTES = 400

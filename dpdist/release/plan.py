@@ -11,6 +11,9 @@ from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Norm
 from dpdist.grids.estimate import JOINT_CELLS
+from dpdist.mechanisms.base import DENSE_CELLS
+from dpdist.mechanisms.planner import Candidate, best, candidates, considered, planned_effort
+from dpdist.mechanisms.registry import REGISTRY, mechanism_of
 from dpdist.page import report
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Budget
@@ -19,21 +22,13 @@ from dpdist.private import private_files
 from dpdist.release import certificate, memory
 from dpdist.release.context import Context
 from dpdist.release.count import distance_of
-from dpdist.release.solved import FEWER, gram, strategy_of
+from dpdist.release.planning import FEWER, gram, strategy_of
 from dpdist.spec import ReleaseSpec
 from dpdist.strategies import (
     Strategy,
     laplace_bound,
 )
-from dpdist.strategies.planner import (
-    DENSE_CELLS,
-    Candidate,
-    Effort,
-    best,
-    candidates,
-    considered,
-    planned_effort,
-)
+from dpdist.strategies.needs import Effort
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.kinds import is_long
 
@@ -113,10 +108,11 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     cells = workload.shape[1]
     names = considered(spec.chosen, norm, workload, spec.limits.limits)
     long = spec.attributes.sizes.long_steps
-    if is_long(workload) and not set(names) <= {"convolution", "square-root"}:
+    if is_long(workload) and not all(mechanism_of(name).long for name in names):
+        able = " or ".join(repr(name) for name, each in REGISTRY.items() if each.long)
         raise InvalidInput(
-            f"filters and formulas over more than {long:,} steps or cells are answered by mechanism 'convolution' or "
-            f"'square-root' with Gaussian noise, found {names[0]!r}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
+            f"filters and formulas over more than {long:,} steps or cells are answered by mechanism {able} with Gaussian noise, found "
+            f"{names[0]!r}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
     needs = planned_effort(workload, names)
     compared = [strategy_of(context, spec, name, norm) for name in names]

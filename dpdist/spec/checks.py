@@ -6,13 +6,12 @@ from functools import partial
 from pathlib import Path
 
 from dpdist.errors import InvalidInput
+from dpdist.mechanisms.registry import AUTO, mechanism_of
 from dpdist.spec.explained import located
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.queries import workload_of
 from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root
-from dpdist.strategies.partition import dawa
-from dpdist.strategies.planner import GAUSSIAN_ONLY, LAPLACE_ONLY
 from dpdist.workloads.kinds import is_marginals
 
 
@@ -26,7 +25,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
         located(partial(workload_of, entry, spec.attributes, folder), ("workload", i), lines, name)
     located(lambda: spec.known, ("postprocess", "known"), lines, name)
     located(lambda: _check_companions(spec), ("postprocess", "consistent_with"), lines, name)
-    located(lambda: _check_noise(spec), ("mechanism",), lines, name)
+    located(lambda: _check_mechanism(spec), ("mechanism",), lines, name)
     located(lambda: _check_around(spec), ("workload",), lines, name)
     located(lambda: _check_stream(spec), ("stream",), lines, name)
     located(lambda: _check_budget(spec), ("budget",), lines, name)
@@ -88,7 +87,7 @@ def _check_stream(spec: ReleaseSpec) -> None:
         len(spec.workload) > 1
         or entry is None
         or not has_square_root(spec.queries)
-        or spec.mechanism not in ("auto", "square-root")
+        or not (spec.mechanism == AUTO or mechanism_of(spec.mechanism).streams)
     ):
         raise InvalidInput(
             "a stream publishes one filter of the past (running_sum, window, mean, exponential, polynomial or a file), with "
@@ -107,22 +106,22 @@ def _check_stream(spec: ReleaseSpec) -> None:
         )
 
 
-def _check_noise(spec: ReleaseSpec) -> None:
-    """A mechanism that needs the other kind of noise than the budget allows, or cannot have the objective."""
-    if spec.objective == "worst" and (
-        spec.budget.pure or spec.mechanism not in ("auto", "marginals") or not is_marginals(spec.queries)
-    ):
+def _check_mechanism(spec: ReleaseSpec) -> None:
+    """A mechanism that needs the other kind of noise than the budget allows, cannot have the objective, or cannot answer."""
+    pure, chosen = spec.budget.pure, None if spec.mechanism == AUTO else mechanism_of(spec.mechanism)
+    if spec.objective == "worst" and (pure or (chosen is not None and not chosen.worst) or not is_marginals(spec.queries)):
         raise InvalidInput(
             "'objective: worst' is for workloads of marginals under Gaussian noise, with 'mechanism: auto' or 'marginals'"
         )
-    if spec.budget.pure and spec.mechanism in GAUSSIAN_ONLY:
-        raise InvalidInput(f"mechanism {spec.mechanism!r} uses Gaussian noise: give the budget a 'delta', or choose another")
-    if not spec.budget.pure and spec.mechanism in LAPLACE_ONLY:
+    if chosen is None:
+        return
+    if pure and "l1" not in chosen.noises:
+        raise InvalidInput(f"mechanism {chosen.name!r} uses Gaussian noise: give the budget a 'delta', or choose another")
+    if not pure and "l2" not in chosen.noises:
         raise InvalidInput(
-            f"mechanism {spec.mechanism!r} uses Laplace noise: give the budget an 'epsilon' alone, or choose another"
+            f"mechanism {chosen.name!r} uses Laplace noise: give the budget an 'epsilon' alone, or choose another"
         )
-    if spec.mechanism == "dawa":
-        dawa(spec.queries)  # refuses domains that it cannot partition
+    chosen.check(spec.queries)
 
 
 def _check_budget(spec: ReleaseSpec) -> None:

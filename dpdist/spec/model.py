@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr
 
 from dpdist.domain import Attribute, Domain
 from dpdist.identities import canonical, digest_of
+from dpdist.mechanisms.registry import REGISTRY
 from dpdist.privacy.protection import Protection
 from dpdist.records.sources import Source, source_of
 from dpdist.sizes import SIZES, Sizes
@@ -102,7 +103,7 @@ class ReleaseSpec(SpecPart):
     @property
     def chosen(self) -> Mechanism:
         """The mechanism asked for; streams have one: each step must be measured from earlier ones only."""
-        return self.mechanism if self.stream is None else "square-root"
+        return self.mechanism if self.stream is None else next(name for name, each in REGISTRY.items() if each.streams)
 
     @property
     def steps(self) -> int:

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from dpdist.domain import Attribute, even_edges
+from dpdist.mechanisms.registry import AUTO, REGISTRY
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.records.sources import PersonType
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.values import Exact, SpecPart, Text
-from dpdist.strategies.planner import Limits, MechanismName
+from dpdist.strategies.needs import Limits
 
-Mechanism = Literal["auto", MechanismName]
+
+def _mechanism(name: Any) -> Any:
+    """A registered mechanism's name. Raises: ValueError."""
+    if name != AUTO and name not in REGISTRY:
+        *others, last = (repr(each) for each in (AUTO, *REGISTRY))
+        raise ValueError(f"the mechanism must be {', '.join(others)} or {last}")
+    return name
+
+
+Mechanism = Annotated[
+    str, BeforeValidator(_mechanism), WithJsonSchema({"enum": [AUTO, *REGISTRY], "title": "Mechanism", "type": "string"})
+]
+"""``auto``, or a mechanism of the registry."""
 
 
 class Person(SpecPart):

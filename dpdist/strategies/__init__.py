@@ -1,4 +1,4 @@
-"""Mechanisms: one strategy a file, the bounds that certify them, and the planner that compares them."""
+"""Strategies: one algorithm a file, and the bounds that certify them. Mechanisms that plan with them: ``dpdist.mechanisms``."""
 
 from dpdist.strategies.base import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
 from dpdist.strategies.bounds import dual_bound, hardt_talwar, laplace_bound, lemma_4, low_rank_bounds, singular_value_bound
@@ -10,9 +10,9 @@ from dpdist.strategies.factorisation import low_rank
 from dpdist.strategies.filters import convolution, square_root
 from dpdist.strategies.fixed import hierarchical, identity, wavelet
 from dpdist.strategies.marginals import fourier, marginal_minimax, marginal_optimum
+from dpdist.strategies.needs import Effort, effort
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.partition import dawa
-from dpdist.strategies.planner import Effort, effort
 from dpdist.strategies.products import kronecker
 from dpdist.strategies.residual import residual_products
 from dpdist.strategies.spectrum import laplace_spectrum, spectral_lower_bound

@@ -100,6 +100,15 @@ def has_square_root(workload: Workload) -> bool:
     return True
 
 
+def is_past(workload: Workload) -> bool:
+    """Whether the workload is one filter of the past, whatever its root."""
+    try:
+        _of_the_past(workload)
+    except InvalidInput:
+        return False
+    return True
+
+
 def _of_the_past(workload: Workload) -> Toeplitz:
     """The one filter of the past that a workload asks for. Raises: InvalidInput for other workloads."""
     filters = line_of(workload)[2]

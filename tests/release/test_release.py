@@ -22,9 +22,10 @@ from distributed import LocalCluster
 import dpdist as dp
 from dpdist import engine
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
+from dpdist.mechanisms import coa as coa_mechanism
 from dpdist.page import report
 from dpdist.privacy.ledger import opened
-from dpdist.release import measure, solved, story
+from dpdist.release import measure, planning, story
 from dpdist.release.context import Context, silent
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
@@ -92,7 +93,7 @@ def test_another_budget_does_not_optimise_again(home: Path, monkeypatch: pytest.
     def solved_again(*_: object, **__: object) -> None:
         raise AssertionError("optimised again")
 
-    monkeypatch.setattr(solved, "coa", solved_again)
+    monkeypatch.setattr(coa_mechanism, "coa", solved_again)
     second = run(small.write(data, release="small-2", budget={"rho": 0.05}), home)
     assert second.plan.grid.digest == first.plan.grid.digest
     assert second.plan.noise.scale > first.plan.noise.scale
@@ -303,7 +304,7 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
         shutil.copytree(home, home.parent / f"home-{memory}")
         some = engine.Engine(workers=1, memory_bytes=memory, threads=1, connect=None, local=True)
         store = Store(home.parent / f"home-{memory}" / "store", sizes)
-        monkeypatch.setattr(solved, "check_memory", lambda *_, **__: None)
+        monkeypatch.setattr(planning.Planning, "check_memory", lambda *_, **__: None)
         monkeypatch.setattr("dpdist.release.memory.check", lambda *_: None)
         context = Context(home.parent / f"home-{memory}", store, some, silent)
         done = story.release(context, load(path, sizes=sizes))
@@ -744,7 +745,7 @@ def test_explicit_rows_and_blockwise_gram(home: Path, monkeypatch: pytest.Monkey
                 where,
                 silent,
             )
-            np.testing.assert_array_equal(solved.gram(context, spec.queries), spec.queries.gram())
+            np.testing.assert_array_equal(planning.gram(context, spec.queries), spec.queries.gram())
     done = run(path, home)
     table, _ = report.load(done.folder)
     assert_release_fits(done, table, truth_of(path))
@@ -762,13 +763,13 @@ def test_a_killed_optimisation_resumes_from_its_checkpoint(home: Path, monkeypat
 
     context = Context(home, Store(home / "store"), engine.inline(), tell)
     with pytest.raises(KeyboardInterrupt):
-        solved.optimised(context, spec)
+        planning.strategy_of(context, spec, "coa", "l2")
     starts: list[Any] = []
-    original = solved.coa
-    monkeypatch.setattr(solved, "coa", lambda w, **o: starts.append(o["start"]) or original(w, **o))
+    original = coa_mechanism.coa
+    monkeypatch.setattr(coa_mechanism, "coa", lambda w, **o: starts.append(o["start"]) or original(w, **o))
     quiet = Context(home, Store(home / "store"), engine.inline(), silent)
-    assert solved.optimised(quiet, spec).gap < 1e-6
+    assert planning.strategy_of(quiet, spec, "coa", "l2").gap < 1e-6
     assert starts[0] is not None
     assert not list((home / "store").rglob("*checkpoint*"))
-    monkeypatch.setattr(solved, "coa", None)
-    assert solved.optimised(quiet, spec).gap < 1e-6
+    monkeypatch.setattr(coa_mechanism, "coa", None)
+    assert planning.strategy_of(quiet, spec, "coa", "l2").gap < 1e-6

@@ -15,9 +15,9 @@ import pytest
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.grids.coefficients import Form
+from dpdist.mechanisms.planner import considered, why_not
 from dpdist.page import report
 from dpdist.sizes import SIZES, Sizes
-from dpdist.strategies.planner import considered, why_not
 from dpdist.workloads import dnf, filtered
 from dpdist.workloads.filters import window
 from dpdist.workloads.kinds import is_long

@@ -49,7 +49,7 @@ def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None
     ("found", "replacement", "line", "message"),
     [
         ("mechanism: auto", "mechanizm: auto", 42, "unknown key 'mechanizm'; allowed here are budget"),
-        ("mechanism: auto", "mechanism: magic", 42, "'convolution' or 'square-root'"),
+        ("mechanism: auto", "mechanism: magic", 42, "'hierarchical' or 'dawa'"),
         ("  epsilon: 1\n", "  epsilon: 0\n", 44, "epsilon must be positive"),
         (
             "  epsilon: 1\n",

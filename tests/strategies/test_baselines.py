@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dpdist.errors import InvalidInput
+from dpdist.mechanisms.planner import candidates, why_not
 from dpdist.operators import Haar, Tree
 from dpdist.strategies import (
     Strategy,
@@ -25,7 +26,6 @@ from dpdist.strategies import (
     wavelet,
 )
 from dpdist.strategies.cuboids import bmax
-from dpdist.strategies.planner import candidates, why_not
 from dpdist.workloads import (
     Workload,
     all_ranges,

@@ -8,10 +8,10 @@ import pytest
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.grids.characters import CharacterGrid
+from dpdist.mechanisms.planner import considered, why_not
 from dpdist.operators import Marginal
 from dpdist.privacy.noise import Noise
 from dpdist.strategies import coa, convolution, marginal_optimum, singular_value_bound
-from dpdist.strategies.planner import considered, why_not
 from dpdist.workloads import dnf, marginals, union
 from dpdist.workloads.kinds import is_dyadic
 from tests.readers import formula_answers

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dpdist.errors import Cancelled, InvalidInput
+from dpdist.mechanisms.planner import best, candidates
 from dpdist.strategies import Strategy, coa, effort, eigen_design, identity, low_rank, smoothing
 from dpdist.strategies.base import Step
-from dpdist.strategies.planner import best, candidates
 from dpdist.workloads import all_ranges, discrete, marginals, prefix, random_ranges, related
 
 OPTIMISERS: dict[str, Callable[..., Strategy]] = {

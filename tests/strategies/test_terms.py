@@ -15,6 +15,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.integer_terms import IntegerTerm, wrapped_product
 from dpdist.grids.term_grid import TermGrid
 from dpdist.grids.terms import Term, contrasts
+from dpdist.mechanisms.planner import candidates, considered, why_not
 from dpdist.operators import Prefix
 from dpdist.privacy.noise import Noise
 from dpdist.strategies import (
@@ -30,7 +31,7 @@ from dpdist.strategies import (
     residual_products,
 )
 from dpdist.strategies.marginals import marginal_weights, over_residuals
-from dpdist.strategies.planner import Limits, candidates, considered, effort, why_not
+from dpdist.strategies.needs import Limits, effort
 from dpdist.strategies.representations import ResidualStrategy, TermStrategy
 from dpdist.workloads import (
     Block,

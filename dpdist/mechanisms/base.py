@@ -1,0 +1,200 @@
+"""Mechanism: a way to answer a workload privately, with what it answers, why not, what it takes and which noise it knows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.errors import InvalidInput
+from dpdist.grids.base import Norm
+from dpdist.operators import Matrix
+from dpdist.strategies.base import OnStep, Strategy
+from dpdist.strategies.needs import Effort, Limits
+from dpdist.workloads import Workload
+from dpdist.workloads.kinds import is_dyadic, is_filters, is_long
+
+_T = TypeVar("_T")
+
+DENSE_CELLS = 4096
+"""Up to here ``auto`` compares strategies whose cost needs dense algebra over the cells."""
+GAUSSIAN: frozenset[Norm] = frozenset({"l2"})
+LAPLACE: frozenset[Norm] = frozenset({"l1"})
+BOTH = GAUSSIAN | LAPLACE
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a spec asks of a mechanism.
+
+    Attributes:
+        norm: "l2" for Gaussian noise, "l1" for Laplace noise.
+        tolerance: certified relative gap at which an optimiser stops.
+        worst: whether the largest error is to be least, instead of the total.
+        stream: whether steps are measured as they become known.
+        group_size, principal: how eigen-queries are separated.
+    """
+
+    workload: Workload
+    norm: Norm = "l2"
+    tolerance: float = 1e-6
+    worst: bool = False
+    stream: bool = False
+    group_size: int | None = None
+    principal: int | None = None
+
+
+class PlanWorkspace(Protocol):
+    """All that planning may ask of the world outside; ``dpdist.release.planning`` provides it over store and engine."""
+
+    def kept(self, name: str) -> tuple[Matrix, Mapping[str, Any]] | None:
+        """The array kept under a name and its facts, None if there is none."""
+
+    def keep(self, name: str, values: Matrix, facts: Mapping[str, Any]) -> tuple[Matrix, Mapping[str, Any]]:
+        """Keep an array unless one is; the first one kept wins, and is returned."""
+
+    def gram(self, workload: Workload) -> Matrix:
+        """W'W: in closed form, or summed over blocks of rows."""
+
+    def largest(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
+        """One computation that wants all cores, on the largest worker."""
+
+    def check_memory(self, what: str, needed_bytes: int, instead_of: Workload | None = None) -> None:
+        """Raises: OutOfMemory when the largest worker has less, with what answers the workload instead."""
+
+    def tell(self, line: str) -> None:
+        """Show how planning goes."""
+
+    def watcher(self, checkpoint: str = "") -> OnStep:
+        """A callback of optimisers that shows their steps and keeps their dual weights under a name."""
+
+    def resumed(self, checkpoint: str) -> Matrix | None:
+        """The weights that an interrupted solve kept."""
+
+    def forget(self, name: str) -> None:
+        """Delete a checkpoint."""
+
+    def resuming(self, checkpoint: str, solve: Callable[..., _T]) -> Callable[[Any], _T]:
+        """solve(given, on_step=, start=) as a task that goes on where the last one stopped, wherever it runs."""
+
+    def separated(self, gram: Matrix, name: str, *, group_size: int, tolerance: float) -> Strategy:
+        """``eigen_design(gram, group_size=)``, its groups solved by the workers."""
+
+    def arrays(self, *, stored: bool) -> Workspace:
+        """Where vectors are computed and kept by name: in memory, or in the store by tasks."""
+
+    def telling(self, what: str) -> OnDone:
+        """A callback that shows progress as '3 of 7 <what>'."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What ``auto`` decides by: a function of the workload and the limits alone, so that every machine chooses the same.
+
+    Attributes:
+        best: the mechanism whose optimum is certified for this workload: no other can have less error.
+    """
+
+    workload: Workload
+    norm: Norm
+    limits: Limits
+    best: Mechanism | None = None
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return self.workload.shape[1]
+
+    @property
+    def special(self) -> bool:
+        """Whether all queries are filters or formulas, for which general baselines are not compared."""
+        return is_dyadic(self.workload) or is_filters(self.workload)
+
+
+class Mechanism(ABC):
+    """A mechanism. Subclasses state what they are; the registry lists one object of each.
+
+    Attributes:
+        name: in specs and certificates.
+        summary: what it does, for the documentation: one sentence without its full stop.
+        answers: the workloads it answers, for the documentation.
+        noises: the norms whose noise it knows.
+        worst: whether it can make the largest error least.
+        streams: whether it measures a series as it grows.
+        long: whether it answers series and formulas that go through the store.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    answers: ClassVar[str] = "every workload"
+    noises: ClassVar[frozenset[Norm]] = GAUSSIAN
+    worst: ClassVar[bool] = False
+    streams: ClassVar[bool] = False
+    long: ClassVar[bool] = False
+
+    def refuses(self, workload: Workload) -> str | None:
+        """Why the mechanism cannot answer a workload, in a sentence; None if it can."""
+        del workload
+        return None
+
+    def certifies(self, question: Question) -> bool:
+        """Whether its strategy is the certified optimum, so that others need not be compared."""
+        del question
+        return False
+
+    def passed_over(self, question: Question) -> str | None:
+        """Why ``auto`` does not compare a mechanism that could answer; None if it does."""
+        return beaten(self, question)
+
+    def effort(self, workload: Workload) -> Effort | None:
+        """What optimising takes; None for closed forms."""
+        del workload
+        return None
+
+    def takes(self, workload: Workload) -> str:
+        """The effort in words."""
+        needs = self.effort(workload)
+        if needs is None or not needs.products:
+            return "closed form"
+        return f"{needs.memory_bytes / 2**30:.2f} GiB, {needs.seconds():.0f} s"
+
+    def instead(self, workload: Workload, memory_bytes: int) -> str | None:
+        """How the mechanism recommends itself where an optimum does not fit into memory; None where it does not."""
+        del workload, memory_bytes
+        return None
+
+    def check(self, workload: Workload) -> None:
+        """Raises: InvalidInput with the reason when the mechanism cannot answer."""
+        reason = self.refuses(workload)
+        if reason is not None:
+            raise InvalidInput(
+                f"mechanism {self.name!r} cannot answer this workload: {reason}; set 'mechanism: auto', or choose another"
+            )
+
+    @abstractmethod
+    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        """The strategy for a workload that is not refused, with its cost."""
+
+
+def beaten(mechanism: Mechanism, question: Question) -> str | None:
+    """Why a mechanism need not be compared with a certified optimum."""
+    if question.best is None or question.best.name == mechanism.name:
+        return None
+    return f"cannot beat {question.best.name!r}, which is certified; ask for it by name to compare"
+
+
+def takes_long(cells: int = DENSE_CELLS) -> str:
+    """Why a mechanism is not compared for many cells."""
+    return f"takes long beyond {cells} cells; ask for it by name"
+
+
+def beyond_long(workload: Workload) -> str:
+    """Why a mechanism does not answer series and formulas that go through the store."""
+    return f"does not run out of core (more than {workload.domain.sizes.long_steps:,} steps or cells)"
+
+
+def not_long(mechanism: Mechanism, workload: Workload) -> bool:
+    """Whether a workload goes through the store and the mechanism does not."""
+    return not mechanism.long and is_long(workload)

@@ -1,0 +1,53 @@
+"""The certified optimum of every workload."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
+from dpdist.mechanisms.kept import kept_dense, name_of
+from dpdist.operators import Matrix
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.optimum import coa
+from dpdist.workloads import Workload, integer_basis
+from dpdist.workloads.kinds import is_dyadic, is_filters
+
+
+class Coa(Mechanism):
+    """The least-error strategy, with a proof of how close it is."""
+
+    name = "coa"
+    summary = "the certified optimum: no matrix mechanism with Gaussian noise has less error"
+
+    def certifies(self, question: Question) -> bool:
+        workload = question.workload
+        if is_dyadic(workload) or (is_filters(workload) and question.cells > DENSE_CELLS):
+            return False
+        return question.limits.exceeded_by(self.effort(workload)) is None
+
+    def passed_over(self, question: Question) -> str | None:
+        reason = beaten(self, question)
+        if reason is not None or self.certifies(question):
+            return reason
+        return question.limits.exceeded_by(self.effort(question.workload)) or takes_long()
+
+    def effort(self, workload: Workload) -> Effort:
+        return effort(workload, "coa")
+
+    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        workload = request.workload
+        needed = self.effort(workload).memory_bytes
+        work.check_memory("optimising strategy 'coa'", needed, workload)
+        name, basis = name_of(workload, f"coa-{request.tolerance:g}"), integer_basis(workload)
+
+        def solve() -> Strategy:
+            # the solve takes the bulk of a release's time: a killed one resumes from its last dual weights
+            checkpoint = f"{name}-checkpoint.json"
+            given: Workload | Matrix = workload if basis.operator is not None else work.gram(workload)
+            resuming = work.resuming(checkpoint, partial(coa, tolerance=request.tolerance))
+            return work.largest(resuming, given, needed_bytes=needed)
+
+        found = kept_dense(work, name, self.name, solve, over=basis.operator)
+        work.forget(f"{name}-checkpoint.json")
+        return found

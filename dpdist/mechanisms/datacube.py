@@ -1,0 +1,27 @@
+"""DataCube over marginals."""
+
+from __future__ import annotations
+
+from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.marginals import ONLY
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.cuboids import datacube
+from dpdist.workloads import Workload
+from dpdist.workloads.kinds import is_marginals
+
+
+class DataCube(Mechanism):
+    """A published baseline for marginals."""
+
+    name = "datacube"
+    summary = "a few marginals with equal noise, from which the asked ones are derived"
+    answers = "marginals"
+
+    def refuses(self, workload: Workload) -> str | None:
+        return None if is_marginals(workload) else ONLY
+
+    def passed_over(self, question: Question) -> str | None:
+        return None
+
+    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return datacube(request.workload)

@@ -1,0 +1,27 @@
+"""Fourier over marginals."""
+
+from __future__ import annotations
+
+from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.marginals import ONLY
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.marginals import fourier
+from dpdist.workloads import Workload
+from dpdist.workloads.kinds import is_marginals
+
+
+class Fourier(Mechanism):
+    """A published baseline for marginals."""
+
+    name = "fourier"
+    summary = "equal noise on every needed coefficient of an orthonormal product basis"
+    answers = "marginals"
+
+    def refuses(self, workload: Workload) -> str | None:
+        return None if is_marginals(workload) else ONLY
+
+    def passed_over(self, question: Question) -> str | None:
+        return None
+
+    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return fourier(request.workload)

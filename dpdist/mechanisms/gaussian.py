@@ -1,0 +1,24 @@
+"""Gaussian noise on every answer."""
+
+from __future__ import annotations
+
+from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.direct import gaussian
+from dpdist.workloads import Workload
+
+
+class Gaussian(Mechanism):
+    """The queries themselves."""
+
+    name = "gaussian"
+    summary = "Gaussian noise on every answer; answers are not consistent with each other"
+
+    def passed_over(self, question: Question) -> str | None:
+        return None
+
+    def instead(self, workload: Workload, memory_bytes: int) -> str:
+        return f"'gaussian' (RMSE {workload.operator.l2_sensitivity:.4g} at noise multiplier 1)"
+
+    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return gaussian(request.workload)

@@ -1,0 +1,27 @@
+"""Noise on the counts of every node of a tree along each ordered attribute."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dpdist.mechanisms.base import BOTH, DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.fixed import hierarchical
+
+
+class Hierarchical(Mechanism):
+    """The same strategy for every workload; its cost takes dense algebra."""
+
+    name = "hierarchical"
+    summary = "noise on the counts of every node of a tree along each ordered attribute"
+    noises = BOTH
+
+    def passed_over(self, question: Question) -> str | None:
+        small = question.cells <= DENSE_CELLS and not question.special
+        return beaten(self, question) or (None if small else takes_long())
+
+    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        workload = request.workload
+        work.check_memory("the cost of 'hierarchical'", 8 * 8 * workload.shape[1] ** 2)
+        build = partial(hierarchical, workload.domain.shape, branching=None, norm=request.norm)
+        return work.largest(build, workload)

@@ -1,0 +1,89 @@
+"""Solved strategies are kept: their last bits may differ between machines, and a solve may take long. The first one kept wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dpdist.grids.base import Norm
+from dpdist.grids.terms import Term
+from dpdist.mechanisms.base import PlanWorkspace
+from dpdist.operators import Dense, Matrix, Operator, Product, Stack
+from dpdist.strategies.base import Solve, Step, Strategy
+from dpdist.strategies.representations import DenseStrategy, TermStrategy
+from dpdist.workloads import Workload
+
+
+def name_of(workload: Workload, method: str) -> str:
+    """Where a workload's strategy by some method is kept. Ledgers in flight rely on it: it never changes."""
+    return f"strategies/{workload.fingerprint[:32]}-{method}"
+
+
+def kept_dense(
+    work: PlanWorkspace,
+    name: str,
+    mechanism: str,
+    solve: Callable[[], Strategy],
+    *,
+    over: Operator | None = None,
+    norm: Norm = "l2",
+) -> DenseStrategy:
+    """A strategy kept as a matrix: of rows over the cells, or over the rows of an operator."""
+    found = work.kept(name)
+    if found is None:
+        solved = solve()
+        found = work.keep(name, _matrix(solved.operator), _facts(solved))
+    matrix, facts = found
+    operator: Operator = Dense(matrix) if over is None else Product(Dense(matrix), over)
+    record = Solve(facts["method"], facts["stop"], ())
+    return DenseStrategy(mechanism, operator, facts["cost"], facts["lower_bound"], record, norm)
+
+
+def kept_terms(
+    work: PlanWorkspace, name: str, workload: Workload, solve: Callable[[Workload], TermStrategy]
+) -> TermStrategy:
+    """A strategy over tables, kept as the entries of its factors; of the class that ``solve`` returns."""
+    found = work.kept(name)
+    if found is None:
+        solved = work.largest(solve, workload)
+        flat = np.concatenate([factor.ravel() for term in solved.terms for factor in term.factors] or [np.zeros(0)])
+        shapes = [[list(term.axes), term.scale, [list(f.shape) for f in term.factors]] for term in solved.terms]
+        history = solved.solve.history if solved.solve is not None else ()
+        facts = {**_facts(solved), "terms": shapes, "gap": history[-1].gap if history else None}
+        found = work.keep(name, np.append(flat, 0.0), facts)
+    return _of_terms(workload, *found)
+
+
+def _of_terms(workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -> TermStrategy:
+    terms, start = [], 0
+    for axes, scale, shapes in facts["terms"]:
+        factors = []
+        for rows, columns in shapes:
+            factors.append(flat[start : start + rows * columns].reshape(rows, columns))
+            start += rows * columns
+        terms.append(Term(tuple(axes), tuple(factors), scale))
+    operators = [term.operator(workload.domain.shape) for term in terms]
+    operator = operators[0] if len(operators) == 1 else Stack(operators)
+    history = () if facts["gap"] is None else (Step(facts["iterations"], facts["cost"], facts["gap"]),)
+    record = Solve(facts["method"], facts["stop"], history)
+    return TermStrategy(facts["name"], operator, facts["cost"], facts["lower_bound"], record, terms=tuple(terms))
+
+
+def _matrix(operator: Operator) -> Matrix:
+    dense = operator.left if isinstance(operator, Product) else operator
+    assert isinstance(dense, Dense)
+    return dense.array
+
+
+def _facts(strategy: Strategy) -> dict[str, Any]:
+    assert strategy.solve is not None
+    return {
+        "name": strategy.name,
+        "cost": strategy.workload_cost,
+        "lower_bound": strategy.lower_bound,
+        "method": strategy.solve.method,
+        "stop": strategy.solve.stop,
+        "iterations": len(strategy.solve.history),
+    }

@@ -1,0 +1,107 @@
+"""Which mechanism answers a workload best, decided before any budget is spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpdist.grids.base import Norm
+from dpdist.mechanisms.base import Mechanism, Question, beyond_long, not_long
+from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.needs import NO_LIMITS, Effort, Limits
+from dpdist.workloads import Workload
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A mechanism with what it would cost.
+
+    Attributes:
+        cost: J of the mechanism, None while it is not known.
+        gap: certified distance from the optimum, None when not certified.
+        worst: largest standard error of an (unweighted) query at noise multiplier 1, None where it was not computed.
+    """
+
+    mechanism: str
+    cost: float | None
+    gap: float | None
+    worst: float | None = None
+
+    def rmse(self, queries: int, noise_multiplier: float) -> float | None:
+        """Root mean squared error of a (weighted) query: sigma sqrt(J / m)."""
+        return None if self.cost is None else noise_multiplier * float(np.sqrt(self.cost / queries))
+
+
+def considered(mechanism: str, norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> tuple[str, ...]:
+    """The mechanisms that are compared, a certified optimum first. A function of the workload alone: every machine chooses
+    the same. Where a closed form or a product is optimal, the general optimiser cannot win and is not run."""
+    if mechanism != AUTO:
+        return (mechanism,)
+    question = _question(norm, workload, limits)
+    return tuple(name for name, each in REGISTRY.items() if _reason(each, question) is None)
+
+
+def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> dict[str, str]:
+    """Mechanisms that ``auto`` does not compare for a workload, with the reason."""
+    question = _question(norm, workload, limits)
+    reasons = {name: _reason(each, question) for name, each in REGISTRY.items()}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def _question(norm: Norm, workload: Workload, limits: Limits) -> Question:
+    asked = Question(workload, norm, limits)
+    able = (each for each in REGISTRY.values() if _cannot(each, asked) is None)
+    return replace(asked, best=next((each for each in able if each.certifies(asked)), None))
+
+
+def _cannot(mechanism: Mechanism, question: Question) -> str | None:
+    """Why a mechanism cannot answer."""
+    if question.norm not in mechanism.noises:
+        pure = "uses Gaussian noise; the budget is pure"
+        return pure if "l2" in mechanism.noises else "uses Laplace noise; the budget has a delta"
+    if not_long(mechanism, question.workload):
+        return beyond_long(question.workload)
+    return mechanism.refuses(question.workload)
+
+
+def _reason(mechanism: Mechanism, question: Question) -> str | None:
+    """Why ``auto`` does not compare a mechanism."""
+    cannot = _cannot(mechanism, question)
+    return mechanism.passed_over(question) if cannot is None else cannot
+
+
+def planned_effort(workload: Workload, names: tuple[str, ...]) -> Effort:
+    """What the optimisers among the named mechanisms will take; nothing for those that need none."""
+    needs = (mechanism_of(name).effort(workload) for name in names)
+    return next((each for each in needs if each is not None), Effort(workload.shape[1], 0, 0, 0.0))
+
+
+def alternatives(workload: Workload, memory_bytes: int) -> str:
+    """What answers a workload whose optimum does not fit, with what each needs or how far it is from the optimum."""
+    able = (each for each in REGISTRY.values() if each.refuses(workload) is None)
+    told = (each.instead(workload, memory_bytes) for each in able)
+    return ", ".join(text for text in told if text is not None)
+
+
+TIE = 1e-9
+"""Costs this close are equal: which of them is lower is rounding, and differs from machine to machine."""
+
+
+def best(strategies: list[Strategy]) -> Strategy:
+    """The strategy of least cost; of several that tie, the first."""
+    least = min(np.inf if s.workload_cost is None else s.workload_cost for s in strategies)
+    return next(s for s in strategies if np.isinf(least) or (s.workload_cost or np.inf) <= least * (1 + TIE))
+
+
+def candidates(strategies: list[Strategy], workload: Workload, lower: float | None = None) -> list[Candidate]:
+    """The table of what was compared; every gap is against the best lower bound known (``lower``: one from elsewhere)."""
+    known = [s.lower_bound for s in strategies if s.lower_bound is not None]
+    lower = max(known if lower is None else [*known, lower], default=None)
+    out = []
+    for strategy in strategies:
+        cost = strategy.workload_cost
+        gap = cost / lower - 1.0 if cost is not None and lower is not None and lower > 0 else None
+        out.append(Candidate(strategy.name, cost, gap, None if cost is None else strategy.worst(workload)))
+    return out

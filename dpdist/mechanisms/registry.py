@@ -1,0 +1,63 @@
+"""The registry: every mechanism is one line here. ``auto`` compares in this order, certified optima first."""
+
+from __future__ import annotations
+
+from dpdist.errors import InvalidInput
+from dpdist.mechanisms.base import Mechanism
+from dpdist.mechanisms.coa import Coa
+from dpdist.mechanisms.convolution import Convolution
+from dpdist.mechanisms.datacube import DataCube
+from dpdist.mechanisms.dawa import Dawa
+from dpdist.mechanisms.eigen import Eigen
+from dpdist.mechanisms.fourier import Fourier
+from dpdist.mechanisms.gaussian import Gaussian
+from dpdist.mechanisms.hierarchical import Hierarchical
+from dpdist.mechanisms.identity import Identity
+from dpdist.mechanisms.kronecker import Kronecker
+from dpdist.mechanisms.laplace import Laplace
+from dpdist.mechanisms.low_rank import LowRank
+from dpdist.mechanisms.marginals import Marginals
+from dpdist.mechanisms.residual import Residual
+from dpdist.mechanisms.square_root import SquareRoot
+from dpdist.mechanisms.wavelet import Wavelet
+
+AUTO = "auto"
+"""In a spec: the mechanism with the least error of those that are compared."""
+REGISTRY: dict[str, Mechanism] = {
+    mechanism.name: mechanism
+    for mechanism in (
+        Marginals(),
+        Kronecker(),
+        Coa(),
+        Eigen(),
+        Residual(),
+        Convolution(),
+        SquareRoot(),
+        LowRank(),
+        Fourier(),
+        DataCube(),
+        Identity(),
+        Gaussian(),
+        Laplace(),
+        Wavelet(),
+        Hierarchical(),
+        Dawa(),
+    )
+}
+
+
+def mechanism_of(name: str) -> Mechanism:
+    """The mechanism of a name. Raises: InvalidInput for names that are not registered."""
+    if name not in REGISTRY:
+        raise InvalidInput(f"mechanism {name!r} is unknown; allowed are {', '.join((AUTO, *REGISTRY))}")
+    return REGISTRY[name]
+
+
+def table() -> str:
+    """The registry as a Markdown table, for the documentation."""
+    noises = {"l2": "Gaussian", "l1": "Laplace"}
+    lines = ["| mechanism | answers | noise | what it is |", "|---|---|---|---|"]
+    for each in REGISTRY.values():
+        known = " or ".join(text for norm, text in noises.items() if norm in each.noises)
+        lines.append(f"| `{each.name}` | {each.answers} | {known} | {each.summary} |")
+    return "\n".join(lines) + "\n"

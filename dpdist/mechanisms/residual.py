@@ -1,0 +1,39 @@
+"""Unions of products, one small optimum for every set of attributes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
+from dpdist.mechanisms.kept import kept_terms, name_of
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.residual import residual_products
+from dpdist.workloads import Workload
+from dpdist.workloads.kinds import is_separable
+
+
+class Residual(Mechanism):
+    """One product of small optima for every attribute set, over the residual spaces."""
+
+    name = "residual"
+    summary = "products of small optima over the residual spaces of marginals, for domains of any size"
+    answers = "unions of products of queries of single attributes"
+
+    def refuses(self, workload: Workload) -> str | None:
+        return None if is_separable(workload) else "the workload holds queries that are no product over attributes"
+
+    def passed_over(self, question: Question) -> str | None:
+        alone = len(question.workload.domain.shape) == 1
+        return beaten(self, question) or (takes_long() if alone or question.special else None)
+
+    def takes(self, workload: Workload) -> str:
+        return "seconds"
+
+    def instead(self, workload: Workload, memory_bytes: int) -> str | None:
+        several = len(workload.domain.shape) > 1
+        return "'residual' (seconds; certified by 'dpdist plan')" if several else None
+
+    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        work.tell("optimising residual")
+        name = name_of(request.workload, f"residual-{request.tolerance:g}")
+        return kept_terms(work, name, request.workload, partial(residual_products, tolerance=request.tolerance))

@@ -1,0 +1,33 @@
+"""One filter of the past as the product of two equal ones."""
+
+from __future__ import annotations
+
+from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, takes_long
+from dpdist.mechanisms.kept import name_of
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.filters import has_square_root, is_past, square_root
+from dpdist.workloads import Workload
+from dpdist.workloads.kinds import is_long
+
+
+class SquareRoot(Mechanism):
+    """Every step is measured from itself and earlier ones, so a series can grow."""
+
+    name = "square-root"
+    summary = "a filter of the past as two equal filters: steps are measured as they become known"
+    answers = "one filter of the past; streams"
+    streams = True
+    long = True
+
+    def refuses(self, workload: Workload) -> str | None:
+        answered = has_square_root(workload) or (is_long(workload) and is_past(workload))
+        return None if answered else "the workload is not one filter of the past"
+
+    def passed_over(self, question: Question) -> str | None:
+        return None if has_square_root(question.workload) else takes_long()
+
+    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        workload = request.workload
+        long = is_long(workload) and has_square_root(workload) and not request.stream
+        name = name_of(workload, "square-root-long" if long else "square-root")
+        return square_root(workload, work.arrays(stored=long), name, work.telling("steps of the transforms"))

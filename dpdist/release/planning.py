@@ -1,0 +1,160 @@
+"""The workspace of planning: what mechanisms ask of store and engine while they find a strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.errors import OutOfMemory, StoreError
+from dpdist.grids.base import Norm
+from dpdist.mechanisms.base import Request
+from dpdist.mechanisms.planner import alternatives
+from dpdist.mechanisms.registry import mechanism_of
+from dpdist.operators import Matrix
+from dpdist.release.context import Context, Progress, silent
+from dpdist.release.gram import gram as gram_of_workload
+from dpdist.release.separation import separated_design
+from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
+from dpdist.spec import ReleaseSpec
+from dpdist.store import Store
+from dpdist.strategies.base import Step, Strategy
+from dpdist.workloads import Workload
+
+_T = TypeVar("_T")
+
+FEWER = "set 'mechanism: residual' or 'limits', give the workers more memory, or ask for fewer attributes together"
+
+
+def strategy_of(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> Strategy:
+    """One mechanism's strategy for the spec's workload, with its cost. Raises: InvalidInput when it cannot answer; OutOfMemory."""
+    mechanism = mechanism_of(name)
+    mechanism.check(spec.queries)
+    request = Request(
+        spec.queries,
+        norm,
+        spec.tolerance,
+        worst=spec.objective == "worst" and mechanism.worst,
+        stream=spec.stream is not None,
+        group_size=spec.eigen.group_size,
+        principal=spec.eigen.principal,
+    )
+    return mechanism.plan(request, Planning(context))
+
+
+@dataclass(frozen=True)
+class Planning:
+    """What mechanisms may ask of a release's store and engine (``dpdist.mechanisms.base.PlanWorkspace``)."""
+
+    context: Context
+
+    def kept(self, name: str) -> tuple[Matrix, Mapping[str, Any]] | None:
+        """The stored array of a name and its facts, None if there is none."""
+        store = self.context.store
+        if not store.exists(name):
+            return None
+        stored = store.open(name)
+        return store.read(stored), stored.facts
+
+    def keep(self, name: str, values: Matrix, facts: Mapping[str, Any]) -> tuple[Matrix, Mapping[str, Any]]:
+        """Store an array unless one is; the first one stored wins."""
+        stored = self.context.store.put_if_absent(name, values, dict(facts))
+        return self.context.store.read(stored), stored.facts
+
+    def gram(self, workload: Workload) -> Matrix:
+        """W'W: closed form where there is one, rows summed block by block on the engine."""
+        return gram(self.context, workload)
+
+    def largest(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
+        """One computation on the largest worker."""
+        return self.context.engine.on_largest_worker(function, *arguments, needed_bytes=needed_bytes)
+
+    def check_memory(self, what: str, needed_bytes: int, instead_of: Workload | None = None) -> None:
+        """Raises: OutOfMemory, with what answers a workload ``instead_of`` an optimisation that does not fit."""
+        limit = self.context.engine.largest_worker_bytes
+        if needed_bytes <= limit:
+            return
+        cure = FEWER
+        if instead_of is not None:
+            others = alternatives(instead_of, limit)
+            cure = f"start a worker with more memory, merge values, or set 'mechanism' to {others}"
+        raise OutOfMemory(what, needed_bytes, limit, cure)
+
+    def tell(self, line: str) -> None:
+        """Show how planning goes."""
+        self.context.progress("plan", line)
+
+    def watcher(self, checkpoint: str = "") -> _Watcher:
+        """A callback that shows steps and keeps their dual weights."""
+        return _Watcher(self.context.store, checkpoint, self.context.progress)
+
+    def resumed(self, checkpoint: str) -> Matrix | None:
+        """The dual weights of an interrupted solve."""
+        return _resumed(self.context.store, checkpoint)
+
+    def forget(self, name: str) -> None:
+        """Delete a checkpoint."""
+        self.context.store.delete(name)
+
+    def resuming(self, checkpoint: str, solve: Callable[..., _T]) -> Callable[[Any], _T]:
+        """The solve, from where the last one stopped: also when the worker that ran it died."""
+        return partial(_resuming, self.context.store, checkpoint, self.watcher(checkpoint), solve)
+
+    def separated(self, gram: Matrix, name: str, *, group_size: int, tolerance: float) -> Strategy:
+        """AM's strategy, its groups solved by the workers."""
+
+        store, engine, tell = self.context.store, self.context.engine, self.telling("groups of eigen-queries")
+        solved = separated_design(store, engine, gram, name, group_size=group_size, tolerance=tolerance, on_done=tell)
+        store.delete(name)
+        return solved
+
+    def arrays(self, *, stored: bool) -> Workspace:
+        """The store and the engine, or memory with what has a name kept in the store."""
+        store = self.context.store
+        return StoreWorkspace(store, self.context.engine) if stored else KeepingWorkspace(store)
+
+    def telling(self, what: str) -> OnDone:
+        """A callback that shows progress."""
+        return lambda done, total: self.tell(f"{done} of {total} {what}")
+
+
+@dataclass(frozen=True)
+class _Watcher:
+    """Tells how a solve goes and keeps its last dual weights. On another machine it only keeps the weights."""
+
+    store: Store
+    checkpoint: str
+    progress: Progress
+
+    def __call__(self, found: Step) -> None:
+        self.progress("plan", f"iteration {found.iteration}: cost {found.objective:.6g}, certified gap {found.gap:.1e}")
+        if found.checkpoint is not None and self.checkpoint:
+            self.store.write_document(self.checkpoint, {"dual": found.checkpoint.tolist()})
+
+    def __reduce__(self) -> tuple[type[_Watcher], tuple[Store, str, Progress]]:
+        return _Watcher, (self.store, self.checkpoint, silent)
+
+
+def _resuming(store: Store, checkpoint: str, tell: _Watcher, solve: Callable[..., _T], given: Any) -> _T:
+    return solve(given, on_step=tell, start=_resumed(store, checkpoint))
+
+
+def _resumed(store: Store, checkpoint: str) -> Matrix | None:
+    """The dual weights of an interrupted solve, if there are any."""
+    try:
+        return np.array(store.read_document(checkpoint)["dual"])
+    except StoreError:
+        return None
+
+
+def gram(context: Context, workload: Workload) -> Matrix:
+    """W'W: closed form where there is one, rows summed block by block on the engine."""
+
+    def tell(done: int, total: int) -> None:
+        context.progress("plan", f"{done} of {total} parts of W'W")
+
+    return gram_of_workload(context.store, context.engine, workload, on_done=tell)

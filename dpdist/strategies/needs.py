@@ -1,0 +1,129 @@
+"""What optimising a workload takes, stated before it runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from dpdist.operators import Identity, Matrix, Total
+from dpdist.strategies.marginals import marginal_weights
+from dpdist.workloads import Workload, integer_basis
+
+Optimiser = Literal["coa", "newton", "eigen", "low_rank", "smoothing", "kronecker", "marginals"]
+EIGENDECOMPOSITION_PRODUCTS = 5.0
+TYPICAL_STEPS = 12
+"""Iterations to a certified 1e-6 on most workloads (benchmarks/optimisers.py)."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What optimising a workload will take, stated before it runs."""
+
+    cells: int
+    rank: int
+    memory_bytes: int
+    products: float
+
+    def seconds(self) -> float:
+        """Estimated wall time, from a matrix product timed on this machine."""
+        size = 512
+        block = np.ones((size, size))
+        block @ block
+        started = time.perf_counter()
+        for _ in range(4):
+            block @ block
+        rate = 4 * 2.0 * size**3 / (time.perf_counter() - started)
+        return self.products * 2.0 * self.rank**2 * self.cells / rate
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What optimising may take. Time is counted on a nominal processor, so that every machine decides alike.
+
+    Attributes:
+        memory_bytes, seconds: None for no limit.
+    """
+
+    memory_bytes: int | None = None
+    seconds: float | None = None
+
+    def exceeded_by(self, needs: Effort) -> str | None:
+        """Why an optimisation does not fit, None if it does."""
+        if self.memory_bytes is not None and needs.memory_bytes > self.memory_bytes:
+            return f"needs {needs.memory_bytes / 2**30:.2f} GiB, the spec allows {self.memory_bytes / 2**30:.2f}"
+        seconds = needs.products * 2.0 * needs.rank**2 * needs.cells / NOMINAL_RATE
+        if self.seconds is not None and seconds > self.seconds:
+            return f"needs about {seconds / 60:.1f} nominal minutes, the spec allows {self.seconds / 60:.1f}"
+        return None
+
+
+NO_LIMITS = Limits()
+NOMINAL_RATE = 2e10
+"""Floating-point operations a second of the processor that limits are counted on: two cores of 2020."""
+
+
+def effort(workload: Workload | Matrix, optimiser: Optimiser = "coa") -> Effort:
+    """Bytes and matrix products that an optimiser needs, stated before it runs.
+
+    Memory is an upper bound (tests compare it with the measured peak); products are those of a typical solve to 1e-6.
+    """
+    return _EFFORTS[optimiser](workload)
+
+
+def _size(workload: Workload | Matrix) -> tuple[int, int, bool]:
+    """Cells, rank, and whether the workload has a thin factor."""
+    if isinstance(workload, Workload):
+        basis = integer_basis(workload)
+        return basis.cells, basis.rank, basis.operator is not None
+    cells = int(np.asarray(workload).shape[0])
+    return cells, cells, False
+
+
+def _of_coa(workload: Workload | Matrix) -> Effort:
+    """A thin factor, its rotation and the work of both; or V, the scaled V, its eigenvectors twice and LAPACK's work."""
+    cells, rank, factored = _size(workload)
+    doubles = 6 * rank**2 + 5 * rank * cells if factored else 6 * cells**2
+    products = TYPICAL_STEPS * (2.0 + EIGENDECOMPOSITION_PRODUCTS * rank / cells) + 3 * TYPICAL_STEPS * 2.0
+    return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products)
+
+
+def _of_arrays(arrays: int, products: float, workload: Workload | Matrix) -> Effort:
+    """So many arrays over pairs of cells, and so many products of them."""
+    cells, rank, factored = _size(workload)
+    return Effort(cells, rank if factored else cells, 8 * arrays * cells**2 + 2**20, products)
+
+
+def _of_kronecker(workload: Workload | Matrix) -> Effort:
+    """The largest factor's memory, and the products of all."""
+    if not isinstance(workload, Workload):
+        return _of_coa(workload)
+    grams = [factor.gram() for factor in workload.blocks[0].factors if not isinstance(factor, Identity | Total)]
+    parts = [_of_coa(gram) for gram in grams]
+    memory = max((part.memory_bytes for part in parts), default=2**20)
+    return Effort(workload.domain.cells, workload.domain.cells, memory, sum(part.products for part in parts))
+
+
+def _of_marginals(workload: Workload | Matrix) -> Effort:
+    """A closed form over the residual basis."""
+    assert isinstance(workload, Workload)
+    shape = workload.domain.shape
+    rows = sum(math.prod(shape[axis] - 1 for axis in subset) for subset in marginal_weights(workload))
+    return Effort(workload.domain.cells, rows, 8 * (2 * sum(size**2 for size in shape) + 4 * rows) + 2**20, 0.0)
+
+
+_EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
+    "coa": _of_coa,
+    "newton": partial(_of_arrays, 14, 100 * (2 * 5 + 3.0)),
+    "eigen": partial(_of_arrays, 11, 2 * EIGENDECOMPOSITION_PRODUCTS + 2),
+    "low_rank": partial(_of_arrays, 22, 100 * 22.0),
+    "smoothing": partial(_of_arrays, 15, 200 * (EIGENDECOMPOSITION_PRODUCTS + 3)),
+    "kronecker": _of_kronecker,
+    "marginals": _of_marginals,
+}
+"""The optimisers' public names with what each takes."""

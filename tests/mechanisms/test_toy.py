@@ -1,0 +1,122 @@
+"""A mechanism is one file and one line: a toy one is planned, compared, released, certified, shown, documented and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.planner import considered, why_not
+from dpdist.mechanisms.registry import REGISTRY, table
+from dpdist.operators import Dense
+from dpdist.spec import load
+from dpdist.spec.model import json_schema
+from dpdist.strategies.base import CLOSED_FORM, Strategy
+from dpdist.strategies.representations import DenseStrategy
+from dpdist.workloads import Workload
+from tests import small
+
+MOST_CELLS = 100
+CDF = [{"cdf": {"of": "age"}}]
+AGES = {"age": {"from": 0, "to": 11}}
+
+
+class Rotation(Mechanism):
+    """Measures the cells in a random orthonormal basis."""
+
+    name = "rotation"
+    summary = "the cells in a random orthonormal basis"
+    answers = f"queries over up to {MOST_CELLS} cells"
+
+    def refuses(self, workload: Workload) -> str | None:
+        cells = workload.shape[1]
+        return None if cells <= MOST_CELLS else f"a rotation takes up to {MOST_CELLS} cells, found {cells}"
+
+    def passed_over(self, question: Question) -> str | None:
+        return None
+
+    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        cells = request.workload.shape[1]
+        rows, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((cells, cells)))
+        made = DenseStrategy(self.name, Dense(rows), solve=CLOSED_FORM)
+        return DenseStrategy(self.name, made.operator, made.cost(request.workload), None, CLOSED_FORM)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGISTRY, Rotation.name, Rotation())  # the one line
+
+
+def test_it_is_planned_compared_and_certified(home: Path) -> None:
+    path = small.write(home.parent / "data", domain=AGES, workload=CDF)
+    done = small.run(path, home)
+    rows = {row["mechanism"]: row for row in done.certificate["mechanism"]["compared"]}
+    assert set(rows) == {"coa", "identity", "gaussian", "rotation"}
+    assert rows["coa"]["cost"] <= rows["rotation"]["cost"]
+    assert rows["rotation"]["gap"] >= 0  # against coa's lower bound
+
+
+def test_it_is_released_and_shown(home: Path) -> None:
+    """Answers are the records' but for noise of the predicted size, and each has its interval."""
+    from flows.cli import app
+
+    path = small.write(home.parent / "data", domain=AGES, workload=CDF, mechanism="rotation", budget={"rho": 0.2})
+    done = small.run(path, home)
+    assert done.charged
+    facts = done.certificate["mechanism"]
+    assert (facts["name"], facts["consistent"], facts["biased"]) == ("rotation", True, False)
+    found = done.answers.arrow
+    truth = np.cumsum(np.bincount(small.records()["age"].to_numpy(), minlength=12))
+    off = (found["answer"].to_numpy() - truth) / found["standard_error"].to_numpy()
+    assert np.abs(off).max() < 5  # fails once in 10^5 seeds
+    assert np.abs(off).max() > 0.01
+    result = CliRunner().invoke(app, ["show", str(done.folder), "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.output)["certificate"]["mechanism"]["name"] == "rotation"
+
+
+def test_it_is_documented() -> None:
+    assert "| `rotation` | queries over up to 100 cells | Gaussian | the cells in a random orthonormal basis |" in table()
+
+
+def test_it_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    """For workloads that it does not answer, for the other noise, for another objective; and names that nobody registered."""
+    pure = {"budget": {"epsilon": 1}, "ledger": {"dataset": "small", "cap": {"epsilon": 2}}}
+    wide = {"domain": {"age": {"from": 0, "to": 200}}, "workload": CDF}
+    cases: list[tuple[dict[str, Any], str]] = [
+        (wide, "line 1[0-9].*mechanism 'rotation' cannot answer this workload: a rotation takes up to 100 cells, found 201"),
+        (pure, "mechanism 'rotation' uses Gaussian noise"),
+        ({"objective": "worst"}, "objective: worst"),
+        ({"mechanism": "turn"}, "must be 'auto', .* or 'rotation'"),
+    ]
+    for number, (changes, message) in enumerate(cases):
+        path = small.write(tmp_path / str(number), **{"mechanism": "rotation", **changes})
+        with pytest.raises(InvalidSpec, match=message):
+            load(path)
+    queries = load(small.write(tmp_path / "wide", **wide)).queries
+    assert "rotation" not in considered("auto", "l2", queries)
+    assert "201" in why_not("l2", queries)["rotation"]
+    with pytest.raises(InvalidInput, match="found 201"):
+        REGISTRY["rotation"].check(queries)
+
+
+def test_without_its_line_nobody_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(REGISTRY, "rotation")
+    with pytest.raises(InvalidSpec, match="must be 'auto'"):
+        load(small.write(tmp_path, mechanism="rotation"))
+
+
+def test_the_documents_are_those_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of mechanisms, the list in README.md and the schema's names."""
+    monkeypatch.delitem(REGISTRY, "rotation")
+    root = Path(__file__).parents[2]
+    assert table() in (root / "docs/mechanisms.md").read_text()
+    listed = next(line for line in (root / "README.md").read_text().splitlines() if line.startswith("| `mechanism` |"))
+    assert all(f"`{name}`" in listed for name in REGISTRY)
+    assert json_schema()["properties"]["mechanism"]["enum"] == ["auto", *REGISTRY]
