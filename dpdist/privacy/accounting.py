@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +25,9 @@ Calibration = Literal["analytic", "zcdp", "classic"]
 Rule = Literal["gaussian", "zcdp"]
 """How an account under a cap in (epsilon, delta) adds up: as Gaussians, exactly, or by the conversion of any zCDP."""
 
+_RULES: tuple[Rule, ...] = ("gaussian", "zcdp")
+LIMIT_TOLERANCE = Fraction(1, 10**9)
+"""By how much of itself a limit that an older version computed may differ from what is computed now."""
 RHO_DENOMINATOR = 10**12
 """Rho bought for an (epsilon, delta) is rounded down to a multiple of 1e-12."""
 RESERVE = 1e-6
@@ -123,12 +126,17 @@ class Cap:
     """The most that the releases of a data set may reveal together, per period or in total.
 
     Either ``rho``, or ``epsilon`` with ``delta`` (0 for pure epsilon).
+
+    Attributes:
+        kept: the limits of an (epsilon, delta) cap as a ledger wrote them down, by rule: they are the outcome of a numerical search,
+            whose last digits may differ in a later version. Without them the limits are computed.
     """
 
     rho: Fraction | None = None
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
     per: str = "total"
+    kept: tuple[tuple[Rule, Fraction], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if (self.rho is None) == (self.epsilon is None):
@@ -168,7 +176,21 @@ class Cap:
         assert self.epsilon is not None
         if not self.delta:
             return self.epsilon
+        for known, limit in self.kept:
+            if known == rule:
+                return limit
         return _rho_of_cap(self.epsilon, self.delta, "analytic" if rule == "gaussian" else "zcdp")
+
+    def with_limits(self) -> Cap:
+        """The cap with the limits that it has now, to be written down."""
+        if not self.delta or self.kept:
+            return self
+        return replace(self, kept=tuple((rule, self.limit_by(rule)) for rule in _RULES))
+
+    def limits_hold(self) -> bool:
+        """Whether the limits that were written down are those of the cap, but for the last digits of a search."""
+        computed = replace(self, kept=())
+        return all(abs(limit - computed.limit_by(rule)) <= LIMIT_TOLERANCE * limit for rule, limit in self.kept)
 
     def amount(self, loss: Loss, rule: Rule = "gaussian") -> Fraction:
         """A loss in the cap's unit."""
@@ -200,14 +222,22 @@ class Cap:
             return True
         return self._keeps_slack(loss, rule) and self.amount(loss, rule) <= self.limit_by(rule)
 
+    def allowed(self, loss: Loss, rule: Rule) -> bool:
+        """Whether a charge that was allowed once is within the cap. Limits that were not written down are known but for last digits."""
+        if self.kept or not self.delta:
+            return self.allows(loss, rule)
+        widened = tuple((known, self.limit_by(known) * (1 + LIMIT_TOLERANCE)) for known in _RULES)
+        return replace(self, kept=widened).allows(loss, rule)
+
     def allowed_before_schema_4(self, loss: Loss) -> bool:
         """The rule of older ledgers: the better of two bounds, taken at the end. Their rows are replayed by it, no new one is."""
         if self.rho is not None or self.pure:
             return self.allows(loss)
         assert self.epsilon is not None
-        if loss.pure == 0 and loss.rho <= self.limit and self._keeps_slack(loss, "gaussian"):
+        last_digits = 1 + LIMIT_TOLERANCE
+        if loss.pure == 0 and loss.rho <= self.limit * last_digits and self._keeps_slack(loss, "gaussian"):
             return True
-        return loss.epsilon(float(self.delta)) <= float(self.epsilon)
+        return loss.epsilon(float(self.delta)) <= float(self.epsilon * last_digits)
 
     def _keeps_slack(self, loss: Loss, rule: Rule) -> bool:
         """Whether what integer grids add to Gaussian noise stays within what an (epsilon, delta) cap set aside for it."""

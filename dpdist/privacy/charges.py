@@ -207,17 +207,19 @@ def loss_of(facts: Mapping[str, str]) -> Loss:
     return noisy + Loss(rho=rho, slack=Fraction(facts.get("slack", 1 if rho else 0)))
 
 
-def cap_facts(cap: Cap) -> dict[str, str]:
-    """A cap as rows keep it."""
+def cap_facts(cap: Cap) -> dict[str, Any]:
+    """A cap as rows keep it, with its limits where these are computed: what was allowed once stays so."""
     amounts = {"rho": cap.rho} if cap.rho is not None else {"epsilon": cap.epsilon, "delta": cap.delta}
-    return {"per": cap.per, **{key: str(value) for key, value in amounts.items()}}
+    limits = {rule: str(limit) for rule, limit in cap.with_limits().kept}
+    return {"per": cap.per, **{key: str(value) for key, value in amounts.items()}, **({"limits": limits} if limits else {})}
 
 
-def cap_of(facts: Mapping[str, str]) -> Cap:
-    """The cap that ``cap_facts`` describes."""
+def cap_of(facts: Mapping[str, Any]) -> Cap:
+    """The cap that ``cap_facts`` describes. Rows that were written before limits were kept have none."""
     if "rho" in facts:
         return Cap(rho=Fraction(facts["rho"]), per=facts["per"])
-    return Cap(epsilon=Fraction(facts["epsilon"]), delta=Fraction(facts["delta"]), per=facts["per"])
+    kept = tuple((rule, Fraction(limit)) for rule, limit in facts.get("limits", {}).items())
+    return Cap(epsilon=Fraction(facts["epsilon"]), delta=Fraction(facts["delta"]), per=facts["per"], kept=kept)
 
 
 def protection_of(facts: Mapping[str, Any] | None) -> Protection | None:

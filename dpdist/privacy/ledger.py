@@ -356,18 +356,18 @@ class Ledger:
         if known is not None and known.state != "aborted":
             _same(known, charge)
             return replace(known, charged=self._run(connection, charge.release) == run and known.loss != Loss())
-        protection = self._declare(connection, charge)
+        cap, protection = self._declare(connection, charge)
         steps = charge.protection.steps_to(protection)
         if steps is None:
             raise LedgerError(_not_covered(charge, protection))
         whole = charge.loss.for_group(steps)
         loss = whole if charge.part is None else self._due(connection, charge, charge.part, whole)
         self._not_seen(connection, charge, period)
-        account = self._account(connection, charge.dataset, period, charge.cap)
-        rule = self._rule(connection, charge.dataset, period) or charge.cap.rule_for(loss)
-        if loss != Loss() and not charge.cap.allows(account.spent + loss, rule):
-            asked = charge.cap.amount(loss, rule)
-            raise BudgetExceeded(charge.dataset, float(asked), float(replace(account, rule=rule).left), charge.cap.unit)
+        account = self._account(connection, charge.dataset, period, cap)
+        rule = self._rule(connection, charge.dataset, period) or cap.rule_for(loss)
+        if loss != Loss() and not cap.allows(account.spent + loss, rule):
+            asked = cap.amount(loss, rule)
+            raise BudgetExceeded(charge.dataset, float(asked), float(replace(account, rule=rule).left), cap.unit)
         salt = _new_salt()
         facts = {
             "period": period,
@@ -444,13 +444,13 @@ class Ledger:
             if other is not None:
                 raise LedgerError(_seen(charge, period, other))
 
-    def _declare(self, connection: Connection, charge: Charge) -> Protection:
-        """What the data set's cap protects; its first release declares the cap."""
+    def _declare(self, connection: Connection, charge: Charge) -> tuple[Cap, Protection]:
+        """The data set's cap, with the limits that the ledger keeps, and what it protects; its first release declares it."""
         dataset = charge.dataset
         known = self._cap(connection, dataset)
         if known is None:
             self._declared(connection, dataset, charge.cap, charge.protection)
-            return charge.protection
+            return charge.cap.with_limits(), charge.protection
         cap, protection = known
         if cap != charge.cap:
             raise LedgerError(
@@ -464,7 +464,7 @@ class Ledger:
                 f"different kinds may not be added up: if all its releases were like this one, run 'dpdist ledger cap {dataset} "
                 f"--neighbours {charge.protection.neighbours} --most-records {charge.protection.most_records}{person} --why ...'"
             )
-        return protection
+        return cap, protection
 
     @staticmethod
     def _declared(connection: Connection, dataset: str, cap: Cap, protection: Protection) -> None:

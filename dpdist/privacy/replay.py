@@ -96,13 +96,19 @@ class Replay:
         protection = protection_of(facts.get("protection"))
         if row.dataset in self.caps or (protection is None) != (row.sequence < self.old_until):
             return False
-        self.caps[row.dataset], self.cap_rows[row.dataset] = (cap_of(facts["cap"]), protection), 1
-        return True
+        cap = cap_of(facts["cap"])
+        self.caps[row.dataset], self.cap_rows[row.dataset] = (cap, protection), 1
+        return cap.limits_hold()
 
     def _caps(self, row: Any, facts: dict[str, Any]) -> bool:
         cap, protection = cap_of(facts["cap"]), protection_of(facts["protection"])
         known = self.caps.get(row.dataset)
-        if known is None or cap.per != known[0].per or (known[1] is not None and protection != known[1]):
+        if (
+            known is None
+            or not cap.limits_hold()
+            or cap.per != known[0].per
+            or (known[1] is not None and protection != known[1])
+        ):
             return False
         if not facts["why"] or not facts["who"]:
             return False
@@ -166,7 +172,7 @@ class Replay:
             return True
         if old:
             return cap.allowed_before_schema_4(self.spent[account])
-        return cap.allows(self.spent[account], self.rules[account])
+        return cap.allowed(self.spent[account], self.rules[account])
 
     @staticmethod
     def _converted(facts: dict[str, Any], loss: Loss, protection: Protection | None) -> bool:
@@ -212,7 +218,9 @@ class Replay:
             facts = last.get(dataset)
             if facts is None or rows[dataset] != self.cap_rows.get(dataset):
                 raise _differs("dpdist_caps", f"the cap of {dataset!r}")
-            if (cap_of(facts["cap"]), protection_of(facts["protection"])) != self.caps[dataset]:
+            cap, protection = self.caps[dataset]
+            found_cap = cap_of(facts["cap"])
+            if (found_cap, found_cap.kept, protection_of(facts["protection"])) != (cap, cap.kept, protection):
                 raise _differs("dpdist_caps", f"the cap of {dataset!r}")
 
     def _same_records(self, connection: Connection) -> None:

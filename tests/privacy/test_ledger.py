@@ -19,8 +19,8 @@ import pytest
 import sqlalchemy as sa
 
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict
-from dpdist.privacy import database, keys, migration
-from dpdist.privacy.accounting import Cap, Loss, gaussian_equivalent, rho_for
+from dpdist.privacy import accounting, database, keys, migration
+from dpdist.privacy.accounting import RHO_DENOMINATOR, Cap, Loss, gaussian_equivalent, rho_for
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, Records
 from dpdist.privacy.protection import Protection
@@ -240,6 +240,22 @@ def test_epsilon_caps(ledger: Ledger) -> None:
     ledger.reserve(charge("a", rho=cap.limit, cap=cap))
     with pytest.raises(BudgetExceeded):
         ledger.reserve(charge("b", rho=cap.limit / 10**5, cap=cap))
+
+
+def test_a_later_search_for_the_limit_changes_nothing_that_was_allowed(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later version finds a limit that is smaller in its last digit: the whole cap, spent under the old one, stays within it."""
+    cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
+    ledger.reserve(charge("a", rho=cap.limit / 2, cap=cap))
+    search = accounting._rho_of_cap
+    monkeypatch.setattr(accounting, "_rho_of_cap", lambda *asked: search(*asked) - Fraction(1, RHO_DENOMINATOR))
+    ledger.reserve(charge("b", rho=search(Fraction(1), Fraction(1, 10**6), "analytic") / 2, cap=cap))
+    assert ledger.budgets()[0].left == 0
+    ledger.verify()
+    monkeypatch.setattr(accounting, "_rho_of_cap", lambda *asked: search(*asked) * Fraction(9, 10))
+    with pytest.raises(LedgerError, match="breaks the ledger's rules"):
+        ledger.verify()  # the limit that stands in the row is not this cap's
 
 
 def test_mixed_releases_compose_under_one_cap(ledger: Ledger) -> None:
