@@ -54,8 +54,10 @@ def test_the_same_integers_on_workers(home: Path, name: str, workers: Engine) ->
     assert golden.measured(case, "add-remove", home, home.parent / "data", workers) == GOLDEN[f"{name}, add-remove"]
 
 
-def test_every_mechanism_has_a_case() -> None:
-    assert {case.mechanism for case in CASES.values()} == set(REGISTRY)
+def test_every_mechanism_has_a_case_for_every_noise_that_it_knows() -> None:
+    pure = {True: "l1", False: "l2"}
+    covered = {(case.mechanism, pure["epsilon" in case.changes.get("budget", {})]) for case in CASES.values()}
+    assert covered == {(name, noise) for name, mechanism in REGISTRY.items() for noise in mechanism.noises}
 
 
 def test_every_golden_digest_is_compared() -> None:
