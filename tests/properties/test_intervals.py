@@ -16,6 +16,7 @@ from dpdist import engine
 from dpdist.grids.base import Answers
 from dpdist.page import report
 from dpdist.release import story
+from dpdist.release.answers import answer as answers_of
 from dpdist.release.context import Context, silent
 from dpdist.sizes import Sizes
 from dpdist.spec import load
@@ -109,7 +110,7 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
         """The same measurement, processed in another way."""
         spec = done.spec.model_copy(update={"postprocess": PostprocessSpec.model_validate(options)})
         spec.__dict__.pop("known", None)
-        return columns(answer(context, replace(done.plan, spec=spec), handed["measure"][0]))
+        return columns(answers_of(context, replace(done.plan, spec=spec), handed["measure"][0]))
 
     whole, same, wider = answered(integer=True)
     np.testing.assert_array_equal(whole, np.rint(answer))
