@@ -116,8 +116,8 @@ def read_around(
     seen = [fourier(work, each, on_done) for each in measured]
     for each in filters:
         asked = spectrum_of(work, each, given.points, on_done)
-        least = least_asked(work, asked)
-        error = reading_error(work, asked, given, least)
+        least = _least_asked(work, asked)
+        error = _reading_error(work, asked, given, least)
         through = partial(_read_through, least)
         yield (
             [inverse_fourier(work, spectral((asked, given, one), through, "reading"), on_done=on_done) for one in seen],
@@ -126,19 +126,12 @@ def read_around(
         work.delete(asked.values)
 
 
-def deviations_around(work: Workspace, coefficients: Vector, filters: Sequence[Toeplitz]) -> tuple[float, ...]:
-    """Standard error of every filter's answers, for noise of deviation 1 on what the coefficients measure."""
-    given = fourier(work, coefficients)
-    asked = [spectrum_of(work, each, given.points) for each in filters]
-    return tuple(reading_error(work, each, given, least_asked(work, each)) for each in asked)
-
-
-def least_asked(work: Workspace, asked: Spectrum) -> float:
+def _least_asked(work: Workspace, asked: Spectrum) -> float:
     """|H|^2 up to here is rounding error."""
     return NEGLIGIBLE * max(work.fold(partial(_largest, (1.0,)), asked.values))
 
 
-def reading_error(work: Workspace, asked: Spectrum, given: Spectrum, least: float) -> float:
+def _reading_error(work: Workspace, asked: Spectrum, given: Spectrum, least: float) -> float:
     """Standard error of a filter's answers, for noise of deviation 1 on what was measured."""
     squares = work.fold(partial(_reading_squares, asked.times, least), asked.values, given.values)
     return math.sqrt(math.fsum(squares) / given.points)

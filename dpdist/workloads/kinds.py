@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpdist.errors import InvalidInput
-from dpdist.operators import Dyadic, Identity, Matrix, Toeplitz, Total
+from dpdist.operators import Dyadic, Identity, Toeplitz, Total
 from dpdist.workloads.base import Workload
 
 
@@ -87,8 +87,3 @@ def is_dyadic(workload: Workload) -> bool:
     """Whether all queries are formulas over the same binary attributes, for every way to negate them."""
     same = len({block.axes for block in workload.blocks}) == 1
     return same and all(isinstance(b.factors[0], Dyadic) and len(b.factors) == 1 and not b.scales for b in workload.blocks)
-
-
-def dyadic_spectra(workload: Workload) -> list[Matrix]:
-    """Eigenvalues of each block's formula, (2^d,) each."""
-    return [block.factors[0].spectrum for block in workload.blocks if isinstance(block.factors[0], Dyadic)]
