@@ -1,4 +1,4 @@
-# make demo: publish examples/census.   make test: the test suite.   make slow: the large statistical and scale runs.
+# make demo: publish examples/census (DEMO: another spec).   make test: the test suite.   make slow: the large statistical and scale runs.
 # make mutants: small faults planted in the code, which the tests have to catch (docs/mutants.md).
 # Tests run in one process a core; every file's tests run in one process, in order. PROCESSES=0: all in one.
 PYTHON ?= python3
@@ -6,6 +6,7 @@ VENV ?= .venv
 TESTS ?= tests
 PROCESSES ?= auto
 SAMPLE ?= 150
+DEMO ?= examples/census/release.yaml
 DEMO_HOME ?= build/demo
 
 # processes that the tests start find modules compiled
@@ -15,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 demo: $(VENV)/.installed
 	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys check 2>/dev/null || DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys init
-	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist run examples/census/release.yaml
+	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist run $(DEMO)
 
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -n $(PROCESSES) --dist loadfile $(TESTS)

@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from dpdist.operators import Matrix
@@ -52,6 +53,7 @@ SHAPES = {
 }
 
 
+@cache
 def workloads(size: int) -> dict[str, Workload]:
     plane, cube, many = SHAPES[size]
     queries = max(50, size // 2)

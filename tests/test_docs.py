@@ -23,8 +23,8 @@ PAGES = sorted([ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "guides").glob(
 BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-ALWAYS = ("tutorial", "survey")
-"""Pages whose blocks run in every test run; those of the others are for ``make slow``: each starts a flow server several times."""
+ALWAYS = ("tutorial",)
+"""The page whose blocks run in every test run; those of the others are for ``make slow``: each publishes several releases."""
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from dpdist.spec import load
 from tests import HANGS
 
 ROOT = Path(__file__).parents[1]
@@ -43,6 +45,22 @@ def test_the_two_commands_are_the_ones_in_the_readme() -> None:
     assert commands == ["make demo", "make test"]
 
 
+def test_make_demo_publishes_a_release(tmp_path: Path) -> None:
+    """The census example's records and domain, with fewer questions; the example itself is read, and published by ``make slow``."""
+    tree = copy_of_the_tree(tmp_path / "clone")
+    example = tree / "examples" / "census" / "release.yaml"
+    assert load(example).queries.shape == (2085, 5460)
+    content = yaml.safe_load(example.read_text())
+    content["workload"] = [{"marginals": {"of": [["sex"], ["income"]]}}]
+    (example.parent / "few.yaml").write_text(yaml.safe_dump(content))
+    done = make(tree, "demo", "DEMO=examples/census/few.yaml")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "published releases/census-2026-11" in done.stdout
+    certificate = json.loads((tree / "releases" / "census-2026-11" / "release.json").read_text())
+    assert certificate["queries"] == 4
+
+
+@pytest.mark.slow
 def test_make_demo_publishes_the_census_example(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path / "clone")
     done = make(tree, "demo")

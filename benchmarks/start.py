@@ -1,0 +1,119 @@
+"""CPU seconds and memory of commands that do little: what a user waits for before anything happens.
+
+    python benchmarks/start.py [--before ANOTHER_TREE] [--repeats 5] [--plan-repeats 1] [--out benchmarks/results/start.md]
+
+Children count: the flow server, the cluster. With another tree (a git worktree of an older commit) its commands are run in turn with
+this one's, so that what else the machine does slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MEASURED = """
+import os, resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss // 1024)
+sys.stderr.write(done.stderr)
+"""
+DPDIST = "import sys; from flows.entry import main; main()"
+CHEAP: dict[str, tuple[str, ...]] = {
+    "`dpdist --help`": ("--help",),
+    "`dpdist keys check`": ("keys", "check"),
+    "`dpdist ledger`": ("ledger",),
+    "`dpdist show visitors-2026-11`": ("show", "visitors-2026-11"),
+    "`dpdist schema`": ("schema",),
+    "the tutorial's release, finished, run again": ("run", "release.yaml"),
+    "a refusal: no budget left": ("run", "greedy.yaml"),
+}
+
+
+class Tree:
+    """A copy of the project, with a place where the tutorial is followed."""
+
+    def __init__(self, root: Path, place: Path) -> None:
+        self.root, self.place = root, place
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("DPDIST_", "PREFECT_"))},
+            "PYTHONPATH": str(root),
+            "OMP_NUM_THREADS": "1",
+            "DPDIST_HOME": str(place / "home"),
+        }
+        text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+        (spec,) = re.findall(r'^```yaml title="release.yaml"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL)
+        records = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
+        place.mkdir()
+        (place / "release.yaml").write_text(spec, encoding="utf-8")
+        greedy = spec.replace("visitors-2026-11", "greedy").replace("  epsilon: 1\n", "  epsilon: 1.9\n")
+        (place / "greedy.yaml").write_text(greedy, encoding="utf-8")
+        subprocess.run([sys.executable, "-c", records], cwd=place, check=True)
+        self.run("keys", "init")
+
+    def run(self, *arguments: str) -> tuple[float, int]:
+        """CPU seconds and the largest process's MB of a command."""
+        return self.program(DPDIST, *arguments)
+
+    def program(self, program: str, *arguments: str) -> tuple[float, int]:
+        """The same of a Python program."""
+        command = [sys.executable, "-c", MEASURED, sys.executable, "-c", program, *arguments]
+        done = subprocess.run(command, cwd=self.place, env=self.environment, capture_output=True, text=True, check=True)
+        code, seconds, memory = done.stdout.split()
+        if (code != "0") != ("greedy.yaml" in arguments):
+            raise RuntimeError(f"{arguments} ended with {code}: {done.stderr}")
+        return float(seconds), int(memory)
+
+
+def medians(found: list[tuple[float, int]]) -> str:
+    seconds, memory = (statistics.median(values) for values in zip(*found, strict=True))
+    return f"{seconds:.2f} s, {memory:.0f} MB"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--before", type=Path)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--plan-repeats", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="dpdist-start-") as folder:
+        trees = [Tree(root, Path(folder) / str(i)) for i, root in enumerate(filter(None, (options.before, ROOT)))]
+        rows: dict[str, list[str]] = {
+            "the tutorial's release": [medians([tree.run("run", "release.yaml")]) for tree in trees]
+        }
+        found: dict[str, list[list[tuple[float, int]]]] = {name: [[] for _ in trees] for name in ("`import dpdist`", *CHEAP)}
+        for _ in range(options.repeats):
+            for taken, tree in enumerate(trees):
+                found["`import dpdist`"][taken].append(tree.program("import dpdist"))
+                for name, arguments in CHEAP.items():
+                    found[name][taken].append(tree.run(*arguments))
+        rows |= {name: [medians(each) for each in both] for name, both in found.items()}
+        if options.plan_repeats:
+            census = "examples/census/release.yaml"
+            each = [[tree.run("plan", str(ROOT / census)) for _ in range(options.plan_repeats)][:1] for tree in trees]
+            rows[f"`dpdist plan {census}`, first time"] = [medians(taken) for taken in each]
+    heads = ["before", "now"] if options.before else ["now"]
+    table = [f"| what | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    table += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
+    note = f"CPU seconds with all children and MB of the largest process, medians of {options.repeats} runs (release and plan: 1); "
+    note += f"{os.cpu_count()} cores, which other work shared: seconds of both columns are high by the same part."
+    text = (
+        f"# Start\n\n`python benchmarks/start.py --before TREE --repeats {options.repeats}`. {note}\n\n"
+        + "\n".join(table)
+        + "\n"
+    )
+    print(text)
+    if options.out:
+        options.out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
