@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations, product
 from typing import Any
 
@@ -359,3 +360,13 @@ def test_large_products_cost_seconds() -> None:
         workload, grid, workload.blocks[0], tables_of(grid, x, workload.domain.shape), Noise("gaussian", 2**31)
     )
     np.testing.assert_allclose(answers, workload.matvec(x), rtol=1e-9)
+
+
+@pytest.mark.parametrize("solve", [kronecker, residual_products, marginal_optimum])
+def test_the_worst_query_of_one_marginal(solve: Callable[[Workload], Strategy]) -> None:
+    """Whatever rows it is measured by: a product of identities is no strategy over the residual basis."""
+    workload = marginals((4, 3), (2,))
+    strategy = solve(workload)
+    spread = workload.unweighted.dense() @ np.linalg.pinv(strategy.matrix())
+    largest = strategy.l2_sensitivity * float(np.sqrt(np.einsum("ij,ij->i", spread, spread).max()))
+    assert strategy.worst(workload) == pytest.approx(largest, rel=1e-9)
