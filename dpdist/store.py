@@ -358,11 +358,6 @@ class Store(Documents):
         """Delete the scratch and the half-written arrays of runs that died. Returns how many runs that were."""
         return leases.sweep(self, self.lease)
 
-    def still_held(self) -> None:
-        """Raises: StoreError when another run took this one for dead: what it kept as scratch may be gone."""
-        if not leases.held(self, self.lease):
-            raise StoreError(f"the scratch of this run below {self.location} was swept by another run; run again")
-
     def _zarr(self, plan: ArrayPlan) -> Any:
         return _zarr_at(f"{self.location.rstrip('/')}/{plan.name}/{plan.attempt}")
 

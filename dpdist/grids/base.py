@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from dpdist.arrays.vector import Held, Vector, held
+from dpdist.arrays.vector import Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
@@ -266,34 +266,6 @@ class Noisy:
         drawn = self.noise.draw(self.key.reveal(), start=start, count=stop - start)
         drawn += self.exact.read(start, stop)
         return drawn
-
-
-class TableGrid(Grid):
-    """Whole numbers measured from one marginal table.
-
-    Attributes:
-        axes: the table's attributes, ascending.
-    """
-
-    axes: tuple[int, ...]
-
-    @property
-    def tables(self) -> tuple[tuple[int, ...], ...]:
-        """The attribute set whose table is counted."""
-        return (self.axes,)
-
-    @abstractmethod
-    def measure(self, table: Matrix) -> Matrix:
-        """z for an integer table, (rows,) int64, exact."""
-
-    def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
-        """Limbs of the table and of z, and their spectra."""
-        return StageBytes(HELD_COPIES * 8 * (layout.size + 6 * self.rows), answer_bytes(workload))
-
-    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
-        table = counts.table(self.axes)
-        few_enough(int(table.sum()))
-        return Held(self.measure(table))
 
 
 def few_enough(records: int) -> None:

@@ -70,9 +70,6 @@ class PlanWorkspace(Protocol):
     def watcher(self, checkpoint: str = "") -> OnStep:
         """A callback of optimisers that shows their steps and keeps their dual weights under a name."""
 
-    def resumed(self, checkpoint: str) -> Matrix | None:
-        """The weights that an interrupted solve kept."""
-
     def forget(self, name: str) -> None:
         """Delete a checkpoint."""
 

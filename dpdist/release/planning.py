@@ -92,10 +92,6 @@ class Planning:
         """A callback that shows steps and keeps their dual weights."""
         return _Watcher(self.context.store, checkpoint, self.context.progress)
 
-    def resumed(self, checkpoint: str) -> Matrix | None:
-        """The dual weights of an interrupted solve."""
-        return _resumed(self.context.store, checkpoint)
-
     def forget(self, name: str) -> None:
         """Delete a checkpoint."""
         self.context.store.delete(name)
