@@ -67,6 +67,7 @@ def run(
     """
     from dpdist import engine as engines
     from dpdist import state
+    from dpdist.privacy import keys
     from dpdist.records import sources
     from dpdist.release import story
     from dpdist.release.context import Context, silent
@@ -75,6 +76,6 @@ def run(
     home = state.state_folder()
     checked = load(spec)
     if records is not None:
-        checked = checked.with_records(sources.write_records(records, home / "records"))
+        checked = checked.with_records(sources.write_records(records, home / "records", keys.load(home)))
     with engines.started(engine) as started:
         return story.release(Context(home, state.store_of(home), started, silent), checked)

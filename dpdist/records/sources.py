@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,9 @@ import pyarrow.parquet
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.privacy import keys
+from dpdist.privacy.keys import Secret
+from dpdist.private import private_folder
 from dpdist.records import listing
 from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
@@ -149,14 +153,24 @@ def check_columns(source: Source, domain: Domain) -> None:
     listing.check_names(found, wanted_columns(source, domain), path)
 
 
-def write_records(table: pa.Table, folder: Path) -> Path:
-    """An Arrow table as a Parquet file named by its content, for the readers above."""
+def write_records(table: pa.Table, folder: Path, root: Secret) -> Path:
+    """An Arrow table as a Parquet file named by a commitment to its content, for the readers above.
+
+    Files that version 0.1.0 named by the plain digest of their content are removed: who sees the name could test a guess of them.
+    """
     if table.num_columns == 0:
         raise InvalidInput("the table of records has no column")
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
+    for path in folder.glob("*.parquet"):
+        if _PLAIN_NAME.fullmatch(path.name):
+            path.unlink(missing_ok=True)
     sink = pa.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink, row_group_size=BATCH_ROWS)
     data = sink.getvalue().to_pybytes()
-    path = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.parquet"
+    name = keys.commitment(root, "records in memory", hashlib.sha256(data).hexdigest())
+    path = folder / f"records-{name[:32]}.parquet"
     path.write_bytes(data)
     return path
+
+
+_PLAIN_NAME = re.compile(r"[0-9a-f]{32}\.parquet")
