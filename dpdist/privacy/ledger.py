@@ -186,6 +186,8 @@ class Ledger:
             converted to, or when nothing would change.
         """
 
+        run = uuid.uuid4().hex  # says whose change it is, should the answer get lost
+
         def work(connection: Connection) -> Budget:
             known = self._cap(connection, dataset)
             if known is None:
@@ -206,9 +208,11 @@ class Ledger:
                     "not change; declare another data set for another protection"
                 )
             protects = protection or known[1]
+            if (new, protects) == known and self._cap_was_set_by(connection, dataset, run):
+                return self._account(connection, dataset, "total", new)  # the answer of the first try got lost
             if (new, protects) == known:
                 raise LedgerError(f"the cap of {dataset!r} is already {new}: nothing was changed")
-            facts: dict[str, Any] = {"cap": cap_facts(new), "why": why, "who": _who()}
+            facts: dict[str, Any] = {"cap": cap_facts(new), "why": why, "who": _who(), "run": run}
             facts["protection"] = None if protects is None else protects.facts()
             number = len(list(connection.execute(sa.select(db.caps.c.sequence).where(db.caps.c.dataset == dataset))))
             row = db.append(connection, "capped", dataset, f"budget of {dataset}", number + 1, facts)
@@ -480,6 +484,14 @@ class Ledger:
         query = query if before is None else query.where(db.caps.c.sequence < before)
         found = connection.execute(query.order_by(db.caps.c.sequence.desc()).limit(1)).scalar()
         return None if found is None else _cap_and_protection(found)
+
+    @staticmethod
+    def _cap_was_set_by(connection: Connection, dataset: str, run: str) -> bool:
+        """Whether the newest change of a data set's cap is this run's."""
+        mine = sa.and_(db.entries.c.dataset == dataset, db.entries.c.event == "capped")
+        query = sa.select(db.entries.c.facts).where(mine).order_by(db.entries.c.sequence.desc()).limit(1)
+        facts = connection.execute(query).scalar()
+        return facts is not None and json.loads(facts).get("run") == run
 
     def _caps(self, connection: Connection, dataset: str | None) -> dict[str, tuple[Cap, Protection | None]]:
         """Every data set's cap, in the order they were declared."""

@@ -914,6 +914,21 @@ def test_records_may_not_stand_under_another_name(ledger: Ledger) -> None:
     ledger.verify()
 
 
+def test_a_changed_cap_whose_answer_was_lost_is_not_told_as_unchanged(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transaction is committed, the connection dies before the answer, and the step is done again."""
+    ledger.reserve(charge("a"))
+    once = ledger._database.transaction
+    monkeypatch.setattr(ledger._database, "transaction", lambda work: (once(work), once(work))[1])
+    assert ledger.set_cap("people", cap=Cap(rho=Fraction(3)), why="asked for").cap == Cap(rho=Fraction(3))
+    monkeypatch.undo()
+    assert [row["event"] for row in ledger.entries()].count("capped") == 1
+    with pytest.raises(LedgerError, match="nothing was changed"):
+        ledger.set_cap("people", cap=Cap(rho=Fraction(3)), why="asked again")
+    ledger.verify()
+
+
 def test_caps_change_with_who_and_why(ledger: Ledger, url: str) -> None:
     ledger.reserve(charge("a"))
     with pytest.raises(LedgerError, match="dpdist ledger cap people --why"):
