@@ -17,7 +17,9 @@ LAYERS = {contract["containers"][0]: contract["layers"] for contract in CONTRACT
 MATHEMATICS = next(contract for contract in CONTRACTS if contract["name"].startswith("mathematics"))
 TRIED = ("zarr", "distributed", "dpdist.store", "dpdist.engine")
 ROOMS = tuple(
-    name for name in ("strategies", "mechanisms", "arrays", "workloads", "operators") if (ROOT / "dpdist" / name).is_dir()
+    name
+    for name in ("strategies", "mechanisms", "grids", "arrays", "workloads", "operators")
+    if (ROOT / "dpdist" / name).is_dir()
 )
 
 
