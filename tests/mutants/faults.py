@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = (
     "dpdist/privacy/*.py",
     "dpdist/grids/*.py",
+    "dpdist/strategies/representations.py",
     "dpdist/release/*.py",
     "dpdist/store.py",
     "dpdist/domain.py",

@@ -1,0 +1,49 @@
+"""The ledger's tables are a format: ledgers that exist have these, whichever version made them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from dpdist.privacy import database as db
+from dpdist.privacy.ledger import Ledger
+
+DIGEST = "dd88f7f5cd6eb9ecd9429ae3cf378ce838676a3021391d533e956aa229787d52"
+"""Of every column with its type on PostgreSQL, which keeps to lengths, and of every constraint and index, in schema version 4."""
+
+
+def test_the_tables_of_a_schema_version_do_not_change() -> None:
+    """Another column, length or index is another schema version, with a migration from this one."""
+    dialect, found = postgresql.dialect(), []
+    for table in db.metadata.sorted_tables:
+        found += [
+            (table.name, c.name, c.type.compile(dialect), c.nullable, c.primary_key, c.autoincrement) for c in table.columns
+        ]
+        found += sorted((table.name, i.name, i.unique, *(c.name for c in i.columns)) for i in table.indexes)
+        unique = [c for c in table.constraints if isinstance(c, sa.UniqueConstraint)]
+        found += sorted((table.name, *(c.name for c in constraint.columns)) for constraint in unique)
+    assert (db.SCHEMA_VERSION, hashlib.sha256(repr(sorted(map(repr, found))).encode()).hexdigest()) == (4, DIGEST)
+
+
+def test_a_ledger_syncs_its_files_overwrites_what_it_deletes_and_locks_out_other_writers(tmp_path: Path) -> None:
+    """A salt that was erased is in no page, a receipt that was given survives a power cut, and two writers never interleave."""
+    path = tmp_path / "ledger.db"
+    ledger = Ledger(f"sqlite:///{path}")
+
+    def settings(connection: sa.engine.Connection) -> list[object]:
+        other = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": 0})
+        try:
+            with other.connect() as second:
+                second.exec_driver_sql("BEGIN IMMEDIATE")
+            locked = False
+        except sa.exc.OperationalError:
+            locked = True
+        names = ("secure_delete", "synchronous", "journal_mode")
+        return [locked, *(connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names)]
+
+    assert ledger._database.transaction(settings) == [True, 1, 2, "truncate"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    ledger.close()
