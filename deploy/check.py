@@ -1,4 +1,7 @@
-"""What 'helm test' runs: a small release with the installation's own key, ledger, store and cluster, under a data set of its own."""
+"""What 'helm test' runs: a small release with the installation's own key, ledger, store and cluster, under a data set of its own.
+
+``--declare`` declares that data set's cap, where the ledger's owner has another login than the application.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,31 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def spec() -> dict[str, object]:
+    """The small release: its id is new for every run."""
+    return {
+        "release": f"helm-test-{os.environ.get('HOSTNAME', 'here')}-{os.getpid()}",
+        "records": {"path": str(ROOT / "examples" / "census" / "records.parquet")},
+        "domain": {"sex": {"categories": ["Female", "Male"]}},
+        "workload": [{"marginals": {"ways": [1]}}],
+        "budget": {"rho": "1/1000"},
+        "ledger": {"dataset": "helm-test", "cap": {"rho": 1000}},
+        "output": {"folder": "published"},
+    }
+
+
+def declare() -> None:
+    """Declare the cap of the check's data set, with the login of the ledger's owner."""
+    sys.path.insert(0, str(ROOT))
+    from dpdist import state
+    from dpdist.privacy.ledger import opened
+    from dpdist.spec import load
+
+    checked = load(spec())
+    with opened(state.state_folder()) as ledger:
+        ledger.declare(checked.ledger.dataset, checked.ledger.cap.cap, checked.protection)
+
+
 def main() -> None:
     """Publish twice: the second time nothing may be charged."""
     sys.path.insert(0, str(ROOT))
@@ -18,16 +46,7 @@ def main() -> None:
     from dpdist.release.context import Context, silent
     from dpdist.spec import load
 
-    home = state.state_folder()
-    records = ROOT / "examples" / "census" / "records.parquet"
-    content = {
-        "release": f"helm-test-{os.environ.get('HOSTNAME', 'here')}-{os.getpid()}",
-        "records": {"path": str(records)},
-        "domain": {"sex": {"categories": ["Female", "Male"]}},
-        "workload": [{"marginals": {"ways": [1]}}],
-        "budget": {"rho": "1/1000"},
-        "ledger": {"dataset": "helm-test", "cap": {"rho": 1000}},
-    }
+    home, content = state.state_folder(), spec()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         charged = []
@@ -41,4 +60,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    declare() if sys.argv[1:] == ["--declare"] else main()

@@ -3,8 +3,8 @@
     python deploy/register.py [--file deploy/prefect.yaml] [--pool dpdist] [--type process] [--pool-limit N] [--dataset NAME ...]
                               [--prefix NAME] [--wait 300]
 
-PREFECT_API_URL names the server, PREFECT_API_AUTH_STRING or PREFECT_API_KEY open it. Every --dataset gets a limit of one release at a
-time across all deployments. --prefix tells two installations on one server apart.
+DPDIST_DEPLOYMENTS names the file where --file does not, PREFECT_API_URL the server; PREFECT_API_AUTH_STRING or PREFECT_API_KEY open it.
+Every --dataset gets a limit of one release at a time across all deployments. --prefix tells two installations on one server apart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 def main() -> None:
     """Register everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--file", type=Path, default=ROOT / "deploy" / "prefect.yaml")
+    parser.add_argument(
+        "--file", type=Path, default=Path(os.environ.get("DPDIST_DEPLOYMENTS") or ROOT / "deploy" / "prefect.yaml")
+    )
     parser.add_argument("--pool", default="dpdist")
     parser.add_argument("--type", choices=["process", "kubernetes"], default="process")
     parser.add_argument("--pool-limit", type=int)

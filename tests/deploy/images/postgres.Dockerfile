@@ -1,0 +1,6 @@
+# In place of postgres:16 where no registry is reached; the build context holds a minimal Debian with PostgreSQL as base.tar.
+FROM scratch
+ADD base.tar /
+COPY postgres.sh /usr/local/bin/postgres.sh
+ENV PATH=/usr/lib/postgresql/15/bin:/usr/sbin:/usr/bin:/sbin:/bin
+CMD ["sh", "/usr/local/bin/postgres.sh"]
