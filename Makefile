@@ -1,4 +1,5 @@
 # make demo: publish examples/census (DEMO: another spec).   make test: the test suite.   make slow: the large statistical and scale runs.
+# make containers: the image and deploy/compose.yaml in real containers (podman; docs/operations.md).
 # make mutants: small faults planted in the code, which the tests have to catch (docs/mutants.md).
 # Tests run in one process a core; every file's tests run in one process, in order. PROCESSES=0: all in one.
 PYTHON ?= python3
@@ -12,7 +13,7 @@ DEMO_HOME ?= build/demo
 # processes that the tests start find modules compiled
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test slow mutants check clean
+.PHONY: demo test slow containers mutants check clean
 
 demo: $(VENV)/.installed
 	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys check 2>/dev/null || DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys init
@@ -23,6 +24,9 @@ test: $(VENV)/.installed-test
 
 slow: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -n $(PROCESSES) --dist loadfile -m slow $(TESTS)
+
+containers: $(VENV)/.installed-test
+	DPDIST_TEST_CONTAINERS=required $(VENV)/bin/python -m pytest -m slow tests/deploy/test_containers.py
 
 mutants: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.mutants --sample $(SAMPLE)

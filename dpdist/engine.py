@@ -22,6 +22,7 @@ import cloudpickle
 import numpy as np
 import threadpoolctl
 
+from dpdist import versions
 from dpdist.errors import DpdistError, EngineError, OutOfMemory, TaskFailed
 from dpdist.limits import cores, memory_bytes
 
@@ -314,6 +315,7 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
     with ExitStack() as stack:
         if address is not None:
             client = stack.enter_context(_reached(address))
+            versions.check(client)
             found = client.scheduler_info(n_workers=-1)["workers"].values()
             tasks = sum(w["nthreads"] for w in found)
             memory = min(((w["memory_limit"] or memory_bytes()) // w["nthreads"] for w in found), default=memory_bytes())

@@ -19,6 +19,10 @@ class InvalidSpec(DpdistError):
     """A release spec that cannot be run."""
 
 
+class NoRecords(InvalidSpec):
+    """There is no file of records where the spec says."""
+
+
 class InvalidInput(DpdistError):
     """An argument outside what a function accepts: shape, sign, symmetry, not-a-number."""
 

@@ -27,6 +27,6 @@ def ingest(
     """
     checked = spec.load(spec_path, period=period)
     with running(engine_address, home) as context:
-        planned = as_task("plan", lambda: plan(context, checked))
-        counts, _ = as_task("count", lambda: count(context, checked, planned.layout))
+        planned = as_task("plan", lambda: plan(context, checked), release=checked.release)
+        counts, _ = as_task("count", lambda: count(context, checked, planned.layout), release=checked.release)
     return counts.name

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import traceback
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dpdist.release.story import Release
 
 NOTIFY_URL = "DPDIST_NOTIFY_URL"
 """A webhook that gets a JSON document for every release that was published or failed."""
+NOTIFY_SECONDS = 10.0
 SHOWN_ROWS = 50
 
 
@@ -82,16 +84,19 @@ def _ledger_table(home: Path) -> str:
 
 
 def notify(facts: dict[str, Any]) -> None:
-    """Post facts to the webhook, if there is one. A webhook that fails does not fail a release."""
+    """Post facts to the webhook, if there is one. Whatever it does, it neither fails nor holds up a release."""
     url = os.environ.get(NOTIFY_URL)
     if not url:
         return
-    data = json.dumps(facts).encode()
-    request = urllib.request.Request(url, data=data, headers={"content-type": "application/json"})
-    try:
-        urllib.request.urlopen(request, timeout=10).close()
-    except OSError:
-        return
+    posting = threading.Thread(target=_post, args=(url, json.dumps(facts).encode()), daemon=True)
+    posting.start()
+    posting.join(NOTIFY_SECONDS)  # a server that answers a byte a second is left alone
+
+
+def _post(url: str, data: bytes) -> None:
+    with suppress(Exception):  # a wrong URL, a server that talks nonsense: nothing of it concerns the release
+        request = urllib.request.Request(url, data=data, headers={"content-type": "application/json"})
+        urllib.request.urlopen(request, timeout=NOTIFY_SECONDS).close()
 
 
 def failed(flow: Any, flow_run: Any, state: Any) -> None:

@@ -29,7 +29,7 @@ def plan(
     """
     checked = spec.load(spec_path, period=period)
     with running(engine_address, home) as context:
-        planned = as_task("plan", lambda: planning.plan(context, checked))
+        planned = as_task("plan", lambda: planning.plan(context, checked), release=checked.release)
     certificate = planned.certificate()
     if notifications.served():
         rows = [

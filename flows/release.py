@@ -15,18 +15,19 @@ import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 import prefect.runtime
-from prefect import flow, get_run_logger, task
+from prefect import flow, get_run_logger, tags, task
 from prefect.cache_policies import NO_CACHE
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import PrefectException
 
 from dpdist import engine, spec, state
-from dpdist.errors import DpdistError, EngineError, InvalidSpec
+from dpdist.errors import DpdistError, EngineError, InvalidSpec, NoRecords
 from dpdist.release import story
 from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
 from dpdist.release.story import Release
@@ -39,11 +40,12 @@ REPEATED = ("plan", "count", "answer", "publish")
 """Stages that are tried again when the cluster went away. A run of ``measure`` is finished by the next run, not by a retry."""
 
 
-def as_task(name: str, work: Callable[[], _T]) -> _T:
-    """Run a stage as a Prefect task; its result stays in this process."""
+def as_task(name: str, work: Callable[[], _T], *, release: str | None = None) -> _T:
+    """Run a stage as a Prefect task, named after its release; its result stays in this process."""
 
     @task(
         name=name,
+        task_run_name=name if release is None else f"{name} {release}".replace("{", "(").replace("}", ")"),
         cache_policy=NO_CACHE,
         persist_result=False,
         retries=2 if name in REPEATED else 0,
@@ -85,8 +87,22 @@ def _told_to(listener: Progress) -> Progress:
     return tell
 
 
+def _run_name() -> str:
+    """What a run is called: the id of the release that it is for, or what it was asked for where the spec cannot be read."""
+    asked = prefect.runtime.flow_run.parameters
+    try:
+        moment = asked.get("period")
+        period = datetime.date.fromisoformat(moment) if isinstance(moment, str) else moment
+        (*_, day) = _days(period, asked.get("every"), 0, asked.get("timezone", "UTC"))
+        return spec.load(asked["spec_path"], period=day).release
+    except (DpdistError, ValueError, KeyError):
+        return f"release of {Path(str(asked.get('spec_path'))).name}"
+
+
 @flow(
     name="release",
+    flow_run_name=_run_name,
+    timeout_seconds=settings.run_seconds(),
     persist_result=False,
     on_failure=[notifications.failed],
     on_crashed=[notifications.failed],
@@ -117,7 +133,13 @@ def release(
     return [str(done.folder) for done in _released(spec_path, days, engine_address, home, needed=days[-1:])]
 
 
-@flow(name="backfill", persist_result=False, on_failure=[notifications.failed], on_crashed=[notifications.failed])
+@flow(
+    name="backfill",
+    flow_run_name="backfill {first} to {last}",
+    persist_result=False,
+    on_failure=[notifications.failed],
+    on_crashed=[notifications.failed],
+)
 def backfill(
     spec_path: str,
     first: datetime.date,
@@ -163,24 +185,33 @@ def _released(
     *,
     needed: Sequence[datetime.date | None],
 ) -> Iterator[Release]:
-    """One release a period. One without records does not stop the others; periods whose records are missing are listed at the end."""
-    missing: list[str] = []
+    """One release a period. A period whose records are not there is passed over, unless it was needed, and the log says so.
+
+    Raises: InvalidSpec, after the other periods, for records that are needed and not there, or that cannot be read.
+    """
+    failing: list[str] = []
     for day in days:
         try:
             yield published(spec.load(spec_path, period=day), engine_address, home)
         except InvalidSpec as error:
-            if day in needed:
-                missing.append(str(error))
-            else:
-                notifications.notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
-    if missing:
-        raise InvalidSpec("; ".join(missing))
+            if day in needed or not isinstance(error, NoRecords):
+                failing.append(str(error))
+                continue
+            get_run_logger().warning("period %s is skipped: %s", day, error)
+            notifications.notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
+    if failing:
+        raise InvalidSpec("; ".join(failing))
 
 
 def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str | None) -> Release:
     """The release of a checked spec, one task a stage; call it inside a flow."""
-    with notifications.without_data(), _alone(checked.ledger.dataset), running(engine_address, home) as context:
-        done = story.release(context, checked, step=as_task)
+    with (
+        notifications.without_data(),
+        tags(f"dataset:{checked.ledger.dataset}"),
+        _alone(checked.ledger.dataset),
+        running(engine_address, home) as context,
+    ):
+        done = story.release(context, checked, step=partial(as_task, release=checked.release))
         notifications.artifacts(done, context.home)
     notifications.notify(
         {"release": checked.release, "state": "published", "where": str(done.folder), "charged": done.charged}

@@ -49,3 +49,8 @@ def limit_name(dataset: str, installation: str | None = None) -> str:
     """The concurrency limit of a data set's releases in a Prefect server; installations that share one have limits of their own."""
     prefix = os.environ.get(INSTALLATION, "") if installation is None else installation
     return f"{prefix}-dpdist-{dataset}" if prefix else f"dpdist-{dataset}"
+
+
+def run_seconds() -> float:
+    """How long the run of a deployment may take before it is ended; DPDIST_RUN_SECONDS, a day without it."""
+    return float(os.environ.get("DPDIST_RUN_SECONDS", "86400"))

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from dpdist.errors import InvalidSpec
+from dpdist.errors import InvalidSpec, NoRecords
 from dpdist.records.reading import reading
 
 CSV_BLOCK_BYTES = 16 * 2**20
@@ -45,7 +45,7 @@ def listed(location: Path) -> list[Path]:
     for path in paths:
         _check_file(path)
     if not paths:
-        raise InvalidSpec(f"no records at {location}: give a .parquet, .csv or .csv.gz file, or a folder that holds some")
+        raise NoRecords(f"no records at {location}: give a .parquet, .csv or .csv.gz file, or a folder that holds some")
     strange = [path.name for path in paths if kind_of(path) is None]
     if strange:
         raise InvalidSpec(f"records in {strange[0]!r} cannot be read: allowed are .parquet, .csv and .csv.gz")
@@ -73,7 +73,8 @@ def _check_file(path: Path) -> None:
                 f"{path} is a link to {os.readlink(path)}, which cannot be reached; mend or remove it"
             ) from None
         given = "give a .parquet, .csv or .csv.gz file, or a folder that holds some"
-        raise InvalidSpec(f"no records at {path} ({error.strerror}): {given}") from None
+        kind = NoRecords if isinstance(error, FileNotFoundError) else InvalidSpec
+        raise kind(f"no records at {path} ({error.strerror}): {given}") from None
     if not stat.S_ISREG(mode):
         found = KINDS.get(stat.S_IFMT(mode), "no file")
         raise InvalidSpec(f"{path} is {found}, records are read from files: write them to one, or move it away")

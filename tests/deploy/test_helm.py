@@ -37,7 +37,7 @@ def merged(*parts: dict[str, Any]) -> dict[str, Any]:
 
 MATRIX = {
     "default": BASE,
-    "no-dask": merged(BASE, {"dask": {"enabled": False}, "store": {"url": ""}, "shared": {"existingClaim": ""}}),
+    "no-dask": merged(BASE, {"dask": {"enabled": False}, "store": {"url": ""}}),
     "operator": merged(BASE, {"dask": {"operator": True}}),
     "autoscaling": merged(BASE, {"dask": {"workers": {"autoscaling": {"enabled": True, "maxReplicas": 12}}}}),
     "trial": merged(
@@ -54,11 +54,36 @@ MATRIX = {
         {
             "notify": {"existingSecret": "hook"},
             "serviceAccount": {"name": "publisher", "annotations": {"iam": "role"}},
-            "image": {"repository": "registry.example/dpdist", "tag": "1.2.3", "pullSecrets": [{"name": "pull"}]},
+            "image": {
+                "repository": "registry.example/dpdist",
+                "digest": "sha256:" + "0f" * 32,
+                "pullSecrets": [{"name": "pull"}],
+            },
             "nodeSelector": {"pool": "large"},
             "tolerations": [{"key": "dedicated", "operator": "Exists"}],
             "podAnnotations": {"a": "b"},
-            "prefect": {"deploymentsFile": "/data/prefect.yaml"},
+            "prefect": {
+                "deploymentsFile": "/data/prefect.yaml",
+                "pool": "own",
+                "poolLimit": 3,
+                "datasets": ["visits", "rentals"],
+                "auth": {"existingSecret": "prefect-login", "key": "login"},
+                "worker": {"nodeSelector": {"pool": "keys"}, "priorityClassName": "high"},
+            },
+            "ledger": {"ownerSecret": "dpdist-owner", "roles": {"application": "dpdist", "noise": "dpdist_noise"}},
+            "output": {"url": "s3://public/releases"},
+            "dask": {
+                "tls": {"existingSecret": "", "certManager": {"enabled": True, "issuerRef": {"name": "dask"}}},
+                "optimiser": {"tolerations": [{"key": "memory", "operator": "Exists"}]},
+            },
+            "commonLabels": {"team": "statistics"},
+            "podLabels": {"team": "statistics"},
+            "fullnameOverride": "publisher",
+            "extraEnv": [{"name": "TZ", "value": "UTC"}],
+            "extraVolumes": [{"name": "records", "persistentVolumeClaim": {"claimName": "records"}}],
+            "extraVolumeMounts": [{"name": "records", "mountPath": "/records", "readOnly": True}],
+            "affinity": {"nodeAffinity": {}},
+            "priorityClassName": "normal",
             "tests": {"enabled": False},
             "networkPolicy": {"enabled": False},
             "podDisruptionBudget": {"enabled": False},
@@ -105,7 +130,7 @@ def test_manifests_are_valid(case: str, version: str) -> None:
     found = rendered(MATRIX[case])
     assert len(found) >= 4
     for document in found:
-        if not document["apiVersion"].startswith("kubernetes.dask.org"):
+        if not document["apiVersion"].startswith(("kubernetes.dask.org", "cert-manager.io")):
             kubernetes_validate.validate(document, version, strict=True)
 
 
@@ -148,7 +173,103 @@ def test_policies(case: str) -> None:
 
 def test_only_the_flow_s_pods_see_the_key() -> None:
     seeing = {name for name, pod in pods(rendered(BASE)) if any(volume["name"] == "key" for volume in pod["volumes"])}
-    assert seeing == {"weekly-dpdist-worker", "weekly-dpdist-test"}
+    assert seeing == {"weekly-dpdist-worker", "weekly-dpdist-test", "weekly-dpdist-migrate"}
+
+
+def environment_of(pod: dict[str, Any]) -> dict[str, Any]:
+    return {variable["name"]: variable.get("value") for variable in pod["containers"][0]["env"]}
+
+
+def test_secrets_are_where_they_are_used() -> None:
+    """The Dask scheduler and the register job see neither store nor ledger; only the migration sees the owner's login."""
+    store = merged(MATRIX["everything"], {"store": {"existingSecret": "dpdist-store"}})
+    found = {name.removeprefix("publisher-"): pod for name, pod in pods(rendered(store))}
+    seeing = {name for name, pod in found.items() if "AWS_SECRET_ACCESS_KEY" in environment_of(pod)}
+    assert seeing == {"worker", "dask-worker", "dask-optimiser"}
+    secrets = {
+        name: {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+        for name, pod in found.items()
+    }
+    assert secrets["scheduler"] == {"publisher-dask"}
+    assert secrets["register"] == set()
+    assert [name for name, mounted in secrets.items() if "dpdist-owner" in mounted] == ["migrate"]
+    assert {name for name, pod in found.items() if "PREFECT_API_AUTH_STRING" in environment_of(pod)} == {
+        "worker",
+        "register",
+    }
+
+
+def test_two_installations_share_a_server() -> None:
+    """Pool, deployments and limits carry the name of the Helm release."""
+    names = []
+    for release in ("north", "south"):
+        files = helm.Chart.load(CHART).render(BASE, name=release, namespace="private")
+        documents = [
+            d for text in files.values() if text.strip().startswith(("#", "api")) for d in yaml.safe_load_all(text) if d
+        ]
+        found = dict(pods([d for d in documents if isinstance(d, dict)]))
+        worker, register = found[f"{release}-dpdist-worker"], found[f"{release}-dpdist-register"]
+        pool = worker["containers"][0]["args"][4]
+        assert register["containers"][0]["args"][3] == pool
+        assert environment_of(worker)["DPDIST_INSTALLATION"] == environment_of(register)["DPDIST_INSTALLATION"]
+        names += [pool, environment_of(worker)["DPDIST_INSTALLATION"]]
+    assert len({*names}) == 2
+
+
+def test_placement_of_a_component_wins_over_the_chart_s() -> None:
+    found = dict(pods(rendered(MATRIX["everything"])))
+    assert found["publisher-worker"]["nodeSelector"] == {"pool": "keys"}
+    assert found["publisher-scheduler"]["nodeSelector"] == {"pool": "large"}
+    assert found["publisher-dask-optimiser"]["tolerations"] == [{"key": "memory", "operator": "Exists"}]
+    assert (found["publisher-worker"]["priorityClassName"], found["publisher-scheduler"]["priorityClassName"]) == (
+        "high",
+        "normal",
+    )
+    assert all(pod["containers"][0]["image"].endswith("@sha256:" + "0f" * 32) for pod in found.values())
+    mounted = [{m["mountPath"] for m in pod["containers"][0]["volumeMounts"]} for pod in found.values()]
+    assert all("/records" in paths for paths in mounted)
+
+
+def test_operator_workers_have_the_operator_s_names() -> None:
+    found = dict(pods(rendered(MATRIX["operator"])))
+    for name in ("weekly-dpdist-worker", "weekly-dpdist-optimiser"):
+        arguments = [pod for n, pod in pods(rendered(MATRIX["operator"])) if n == name][-1]["containers"][0]["args"]
+        if arguments[:2] == ["dask", "worker"]:
+            assert arguments[arguments.index("--name") + 1] == "$(DASK_WORKER_NAME)"
+    assert "--name" in found["weekly-dpdist-optimiser"]["containers"][0]["args"]
+
+
+def test_drains_jobs_and_egress() -> None:
+    """Nodes drain; jobs end before Helm stops waiting; cloud identity and object stores inside the cluster are reached."""
+    documents = rendered(BASE)
+    budgets = {d["metadata"]["name"]: d["spec"]["maxUnavailable"] for d in documents if d["kind"] == "PodDisruptionBudget"}
+    assert budgets == dict.fromkeys(
+        ("weekly-dpdist-worker", "weekly-dpdist-dask-scheduler", "weekly-dpdist-dask-optimiser"), 1
+    )
+    jobs = {d["metadata"]["name"]: d for d in documents if d["kind"] == "Job"}
+    assert all(job["spec"]["activeDeadlineSeconds"] < 300 for job in jobs.values())
+    hooks = {name: job["metadata"]["annotations"] for name, job in jobs.items()}
+    assert hooks["weekly-dpdist-migrate"]["helm.sh/hook"] == "post-install,pre-upgrade"
+    assert int(hooks["weekly-dpdist-migrate"]["helm.sh/hook-weight"]) < int(
+        hooks["weekly-dpdist-register"]["helm.sh/hook-weight"]
+    )
+    (policy,) = [d for d in documents if d["kind"] == "NetworkPolicy"]
+    ports = {entry["port"] for rule in policy["spec"]["egress"] for entry in rule.get("ports", [])}
+    assert {53, 80, 443, 4200, 5432, 9000} <= ports
+
+
+@pytest.mark.parametrize("cloud", ["aws", "gcs", "azure"])
+def test_cloud_identities_need_no_secret(cloud: str) -> None:
+    values = merged(
+        BASE, {"store": {"existingSecret": ""}}, yaml.safe_load((CHART / "identities" / f"{cloud}.yaml").read_text())
+    )
+    documents = rendered(values)
+    (account,) = [d for d in documents if d["kind"] == "ServiceAccount"]
+    assert account["metadata"]["annotations"]
+    for name, pod in pods(documents):
+        assert not any(variable.get("valueFrom", {}).get("secretKeyRef") for variable in pod["containers"][0]["env"]), name
+    worker = environment_of(dict(pods(documents))["weekly-dpdist-worker"])
+    assert worker["DPDIST_OUTPUT"] == values["output"]["url"]
 
 
 def test_dask_listens_to_certificates_only() -> None:
@@ -159,7 +280,7 @@ def test_dask_listens_to_certificates_only() -> None:
         assert len(found) >= 4
         for name, pod in found:
             container = pod["containers"][0]
-            environment = {variable["name"]: variable.get("value") for variable in container["env"]}
+            environment = environment_of(pod)
             mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
             assert ("/run/dpdist/tls" in mounted) != switched, name
             assert ("DPDIST_ENGINE_WITHOUT_TLS" in environment) == switched
@@ -199,6 +320,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "dask without volume": ({"shared": {"existingClaim": ""}}, "dask.enabled needs shared.existingClaim"),
     "dask without TLS": ({"dask": {"tls": {"existingSecret": ""}}}, "whoever reached the scheduler's port could run code"),
     "TLS and none": ({"dask": {"tls": {"disabled": True}}}, "exclude each other"),
+    "nothing that lasts": (
+        {"dask": {"enabled": False}, "store": {"url": ""}, "shared": {"existingClaim": ""}},
+        "would be lost with the pod",
+    ),
+    "an output that is no place": ({"output": {"url": "bucket"}}, "output.url .bucket. is neither"),
+    "two certificates": ({"dask": {"tls": {"certManager": {"enabled": True}}}}, "certManager excludes"),
+    "no issuer": (
+        {"dask": {"tls": {"existingSecret": "", "certManager": {"enabled": True}}}},
+        "issuerRef.name is empty: name an Issuer",
+    ),
+    "roles without an owner": ({"ledger": {"roles": {"application": "dpdist"}}}, "needs ledger.ownerSecret"),
+    "noise alone": ({"ledger": {"roles": {"noise": "dpdist_noise"}}}, "goes with ledger.roles.application"),
+    "a digest that is none": ({"image": {"digest": "latest"}}, "digest"),
     "no URL": ({"store": {"url": "bucket/prefix"}}, "is no object store URL"),
     "plain http": ({"store": {"allowHttp": True}}, "set store.endpoint, too"),
     "two scalers": (

@@ -4,14 +4,14 @@ serviceAccountName: {{ include "dpdist.serviceAccount" . }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext: {{ include "dpdist.podSecurity" . | nindent 2 }}
-{{- include "dpdist.placement" . }}
+{{- include "dpdist.placement" (dict "root" . "own" .Values.dask.scheduler) }}
 containers:
   - name: scheduler
     image: {{ include "dpdist.image" . }}
     imagePullPolicy: {{ .Values.image.pullPolicy }}
     args: [dask, scheduler, --protocol, {{ ternary "tcp" "tls" .Values.dask.tls.disabled }}, --port, "8786", --no-dashboard, --dashboard-address, ":8787"]
     env:
-      {{- include "dpdist.storeEnv" . | nindent 6 }}
+      {{- include "dpdist.baseEnv" . | nindent 6 }}
       {{- include "dpdist.daskEnv" . | nindent 6 }}
     ports:
       - {name: tcp-comm, containerPort: 8786}
@@ -28,9 +28,11 @@ containers:
     volumeMounts:
       - {name: tmp, mountPath: /tmp}
       {{- include "dpdist.daskMount" . | trim | nindent 6 }}
+      {{- include "dpdist.extraMounts" . | trim | nindent 6 }}
 volumes:
   - {name: tmp, emptyDir: {}}
   {{- include "dpdist.daskVolume" . | trim | nindent 2 }}
+  {{- include "dpdist.extraVolumes" . | trim | nindent 2 }}
 {{- end -}}
 
 {{/* Pod of a Dask worker: (dict "root" . "group" <values of workers or optimiser> "optimiser" bool). It sees no key and no ledger. */}}
@@ -40,7 +42,7 @@ automountServiceAccountToken: false
 enableServiceLinks: false
 terminationGracePeriodSeconds: 30
 securityContext: {{ include "dpdist.podSecurity" .root | nindent 2 }}
-{{- include "dpdist.placement" .root }}
+{{- include "dpdist.placement" (dict "root" .root "own" .group) }}
 containers:
   - name: worker
     image: {{ include "dpdist.image" .root }}
@@ -58,6 +60,10 @@ containers:
       - --no-dashboard
       - --dashboard-address
       - ":8788"
+      {{- if .root.Values.dask.operator }}
+      - --name
+      - $(DASK_WORKER_NAME)  # the operator's, by which it retires a worker that it takes away
+      {{- end }}
       {{- if .optimiser }}
       - --resources
       - optimiser=1
@@ -78,9 +84,11 @@ containers:
       - {name: tmp, mountPath: /tmp}
       - {name: shared, mountPath: {{ .root.Values.shared.mountPath }}}
       {{- include "dpdist.daskMount" .root | trim | nindent 6 }}
+      {{- include "dpdist.extraMounts" .root | trim | nindent 6 }}
 volumes:
   - {name: tmp, emptyDir: {}}
   {{- include "dpdist.daskVolume" .root | trim | nindent 2 }}
+  {{- include "dpdist.extraVolumes" .root | trim | nindent 2 }}
   - name: shared
     persistentVolumeClaim: {claimName: {{ .root.Values.shared.existingClaim }}}
 {{- end -}}

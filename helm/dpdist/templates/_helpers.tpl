@@ -1,5 +1,10 @@
 {{- define "dpdist.name" -}}
-{{- printf "%s-%s" .Release.Name "dpdist" | trunc 50 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | default (printf "%s-%s" .Release.Name (.Values.nameOverride | default "dpdist")) | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* The work pool, and what tells this installation's deployments and limits from others on the same Prefect server. */}}
+{{- define "dpdist.pool" -}}
+{{- .Values.prefect.pool | default (include "dpdist.name" .) -}}
 {{- end -}}
 
 {{- define "dpdist.labels" -}}
@@ -8,6 +13,23 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels of a pod: (dict "root" . "component" name). */}}
+{{- define "dpdist.podLabels" -}}
+{{ include "dpdist.selector" . }}
+{{- with .root.Values.podLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "dpdist.podAnnotations" -}}
+{{- with .Values.podAnnotations }}
+annotations: {{ toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "dpdist.selector" -}}
@@ -17,7 +39,11 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
 {{- define "dpdist.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
 {{- end -}}
 
 {{- define "dpdist.serviceAccount" -}}
@@ -51,11 +77,32 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* What every pod of a release sees of its store. */}}
-{{- define "dpdist.storeEnv" -}}
+{{/* What every pod sees: nothing secret. */}}
+{{- define "dpdist.baseEnv" -}}
 - {name: HOME, value: /tmp}
 - {name: DO_NOT_TRACK, value: "1"}
 - {name: PREFECT_SERVER_ANALYTICS_ENABLED, value: "false"}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* What pods see that talk to Prefect's server. */}}
+{{- define "dpdist.prefectEnv" -}}
+- {name: PREFECT_API_URL, value: {{ .Values.prefect.apiUrl | quote }}}
+- {name: PREFECT_HOME, value: /tmp/prefect}
+- {name: DPDIST_INSTALLATION, value: {{ include "dpdist.name" . | quote }}}
+{{- with .Values.prefect.auth }}
+{{- if .existingSecret }}
+- name: {{ ternary "PREFECT_API_KEY" "PREFECT_API_AUTH_STRING" (eq .kind "apiKey") }}
+  valueFrom: {secretKeyRef: {name: {{ .existingSecret }}, key: {{ .key }}}}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What pods see that read and write the store. */}}
+{{- define "dpdist.storeEnv" -}}
+{{ include "dpdist.baseEnv" . }}
 {{- with .Values.store.url }}
 - {name: DPDIST_STORE, value: {{ . | quote }}}
 {{- end }}
@@ -65,9 +112,14 @@ capabilities: {drop: [ALL]}
 {{- if .Values.store.allowHttp }}
 - {name: AWS_ALLOW_HTTP, value: "true"}
 {{- end }}
+{{- if hasPrefix "s3" .Values.store.url }}
 - {name: AWS_REGION, value: {{ .Values.store.region | quote }}}
+{{- end }}
+{{- range $name, $value := .Values.store.environment }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
 {{- if .Values.store.existingSecret }}
-{{- range list "AWS_ACCESS_KEY_ID" "AWS_SECRET_ACCESS_KEY" }}
+{{- range .Values.store.secretKeys }}
 - name: {{ . }}
   valueFrom: {secretKeyRef: {name: {{ $.Values.store.existingSecret }}, key: {{ . }}}}
 {{- end }}
@@ -90,16 +142,36 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end -}}
 
+{{- define "dpdist.tlsSecret" -}}
+{{- if .Values.dask.tls.certManager.enabled -}}
+{{ include "dpdist.name" . }}-dask
+{{- else -}}
+{{ .Values.dask.tls.existingSecret }}
+{{- end -}}
+{{- end -}}
+
+{{- define "dpdist.extraMounts" -}}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "dpdist.extraVolumes" -}}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{- define "dpdist.daskMount" -}}
-{{- if .Values.dask.tls.existingSecret }}
+{{- if include "dpdist.tlsSecret" . }}
 - {name: tls, mountPath: /run/dpdist/tls, readOnly: true}
 {{- end }}
 {{- end -}}
 
 {{- define "dpdist.daskVolume" -}}
-{{- if .Values.dask.tls.existingSecret }}
+{{- if include "dpdist.tlsSecret" . }}
 - name: tls
-  secret: {secretName: {{ .Values.dask.tls.existingSecret }}, defaultMode: 0440}
+  secret: {secretName: {{ include "dpdist.tlsSecret" . }}, defaultMode: 0440}
 {{- end }}
 {{- end -}}
 
@@ -109,8 +181,8 @@ capabilities: {drop: [ALL]}
 - {name: DPDIST_HOME, value: {{ if .Values.shared.existingClaim }}{{ printf "%s/dpdist" .Values.shared.mountPath }}{{ else }}/tmp/dpdist{{ end }}}
 - {name: DPDIST_ROOT_KEY_FILE, value: /run/dpdist/key/{{ .Values.rootKey.key }}}
 - {name: DPDIST_LEDGER_FILE, value: /run/dpdist/ledger/{{ .Values.ledger.key }}}
-- {name: PREFECT_API_URL, value: {{ .Values.prefect.apiUrl | quote }}}
-- {name: PREFECT_HOME, value: /tmp/prefect}
+- {name: DPDIST_OUTPUT, value: {{ .Values.output.url | default (printf "%s/releases" .Values.shared.mountPath) | quote }}}
+{{ include "dpdist.prefectEnv" . }}
 {{- if .Values.dask.enabled }}
 - {name: DPDIST_ENGINE, value: {{ include "dpdist.scheduler" . | quote }}}
 {{ include "dpdist.daskEnv" . }}
@@ -131,6 +203,7 @@ capabilities: {drop: [ALL]}
 {{- if .Values.shared.existingClaim }}
 - {name: shared, mountPath: {{ .Values.shared.mountPath }}}
 {{- end }}
+{{- include "dpdist.extraMounts" . }}
 {{- end -}}
 
 {{- define "dpdist.flowVolumes" -}}
@@ -146,16 +219,20 @@ capabilities: {drop: [ALL]}
 - name: shared
   persistentVolumeClaim: {claimName: {{ .Values.shared.existingClaim }}}
 {{- end }}
+{{- include "dpdist.extraVolumes" . }}
 {{- end -}}
 
+{{/* Where a pod goes: (dict "root" . "own" <values of the component>); what the component does not say, the chart's values say. */}}
 {{- define "dpdist.placement" -}}
-{{- with .Values.nodeSelector }}
-nodeSelector: {{ toYaml . | nindent 2 }}
+{{- range $field := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" }}
+{{- with (get $.own $field | default (get $.root.Values $field)) }}
+{{ $field }}: {{ toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
-tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.image.pullSecrets }}
+{{- with (get .own "priorityClassName" | default .root.Values.priorityClassName) }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}

@@ -21,8 +21,26 @@
 {{- if and .Values.store.allowHttp (not .Values.store.endpoint) -}}
 {{- fail "store.allowHttp is for an S3-compatible store inside the cluster: set store.endpoint, too" -}}
 {{- end -}}
-{{- if and .Values.dask.enabled (not .Values.dask.tls.existingSecret) (not .Values.dask.tls.disabled) -}}
-{{- fail "dask.tls.existingSecret is empty: whoever reached the scheduler's port could run code on the workers; name a Secret with ca.crt, tls.crt and tls.key (docs/operations.md says how to make one), or accept it with dask.tls.disabled=true" -}}
+{{- if and (not .Values.shared.existingClaim) (or (not .Values.store.url) (not .Values.output.url)) -}}
+{{- fail "measurements and releases would be lost with the pod: set shared.existingClaim, or store.url and output.url" -}}
+{{- end -}}
+{{- if and .Values.output.url (not (regexMatch "^(s3://|gs://|az://|/)" .Values.output.url)) -}}
+{{- fail (printf "output.url %q is neither an object store URL nor a folder: give s3://bucket/prefix, gs://, az:// or /path" .Values.output.url) -}}
+{{- end -}}
+{{- if and .Values.dask.tls.certManager.enabled (or .Values.dask.tls.existingSecret .Values.dask.tls.disabled) -}}
+{{- fail "dask.tls.certManager excludes dask.tls.existingSecret and dask.tls.disabled: leave them out" -}}
+{{- end -}}
+{{- if and .Values.dask.tls.certManager.enabled (not .Values.dask.tls.certManager.issuerRef.name) -}}
+{{- fail "dask.tls.certManager.issuerRef.name is empty: name an Issuer whose authority signs for this cluster only" -}}
+{{- end -}}
+{{- if and .Values.ledger.roles.noise (not .Values.ledger.roles.application) -}}
+{{- fail "ledger.roles.noise goes with ledger.roles.application: name both roles" -}}
+{{- end -}}
+{{- if and .Values.ledger.roles.application (not .Values.ledger.ownerSecret) -}}
+{{- fail "ledger.roles.application needs ledger.ownerSecret, a Secret with the owner's URL: the application's own login cannot grant" -}}
+{{- end -}}
+{{- if and .Values.dask.enabled (not .Values.dask.tls.existingSecret) (not .Values.dask.tls.certManager.enabled) (not .Values.dask.tls.disabled) -}}
+{{- fail "dask.tls.existingSecret is empty: whoever reached the scheduler's port could run code on the workers; name a Secret with ca.crt, tls.crt and tls.key (docs/operations.md says how to make one), enable dask.tls.certManager, or accept it with dask.tls.disabled=true" -}}
 {{- end -}}
 {{- if and .Values.dask.tls.existingSecret .Values.dask.tls.disabled -}}
 {{- fail "dask.tls.existingSecret and dask.tls.disabled exclude each other: leave one out" -}}

@@ -1,6 +1,7 @@
 # In place of postgres:16 where no registry is reached; the build context holds a minimal Debian with PostgreSQL as base.tar.
 FROM scratch
 ADD base.tar /
+RUN useradd --uid 10001 --no-create-home dpdist && install -d -m 1777 /var/lib/postgresql/data /var/run/postgresql
 COPY postgres.sh /usr/local/bin/postgres.sh
 ENV PATH=/usr/lib/postgresql/15/bin:/usr/sbin:/usr/bin:/sbin:/bin
 CMD ["sh", "/usr/local/bin/postgres.sh"]

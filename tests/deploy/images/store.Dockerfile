@@ -1,7 +1,7 @@
 # In place of MinIO: an S3 server that honours conditional writes, from PyPI, on the image of dpdist.
-ARG BASE
+ARG BASE=dpdist:0.1.0
 FROM ${BASE}
 USER 0
-RUN python -m pip install --quiet --no-cache-dir "moto[server]>=5,<6"
+RUN /opt/dpdist/bin/python -m pip install --quiet --no-cache-dir "moto[server]>=5,<6"
 USER 10001:10001
 CMD ["moto_server", "--host", "0.0.0.0", "--port", "9000"]

@@ -1,0 +1,45 @@
+"""A webhook can do what it likes: a release neither fails nor waits for it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from flows import notifications
+
+
+@pytest.mark.parametrize(
+    "url", ["no url", "ftp://", "http://127.0.0.1:99999/", "http://[broken", "http://\x00/", "http://127.0.0.1:9/"]
+)
+def test_a_webhook_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setattr(notifications, "NOTIFY_URL", "DPDIST_TEST_URL")
+    monkeypatch.setattr(notifications.os, "environ", {"DPDIST_TEST_URL": url})
+    notifications.notify({"release": "a", "state": "published"})
+
+
+@pytest.mark.parametrize("answer", [b"nonsense\r\n\r\n", b"HTTP/1.1 500 no\r\n\r\n", b""])
+def test_a_webhook_that_answers_nonsense_or_never(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    """The one that never answers keeps the connection open, a byte now and then: each byte would renew a socket's own time limit."""
+    monkeypatch.setattr(notifications, "NOTIFY_SECONDS", 0.5)
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(2**16)
+                if answer:
+                    connection.sendall(answer)
+                    return
+                connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                while not done.wait(0.1):
+                    connection.sendall(b"X")
+
+        threading.Thread(target=serve, daemon=True).start()
+        monkeypatch.setenv(notifications.NOTIFY_URL, f"http://127.0.0.1:{server.getsockname()[1]}/")
+        before = time.thread_time()
+        notifications.notify({"release": "a", "state": "published"})
+        done.set()
+    assert time.thread_time() - before < 5
