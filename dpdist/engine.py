@@ -315,7 +315,8 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
     with ExitStack() as stack:
         if address is not None:
             client = stack.enter_context(_reached(address))
-            versions.check(client)
+            with _losses_told():
+                versions.check(client)
             found = client.scheduler_info(n_workers=-1)["workers"].values()
             tasks = sum(w["nthreads"] for w in found)
             memory = min(((w["memory_limit"] or memory_bytes()) // w["nthreads"] for w in found), default=memory_bytes())

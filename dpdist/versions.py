@@ -29,7 +29,7 @@ def differences(found: Mapping[str, Any]) -> list[str]:
         ("a worker", OF_WORKERS, list(found["workers"].values())),
     ):
         for name in ("python", *parts):
-            theirs = sorted({_packages(other).get(name) or "none" for other in others} - {own.get(name) or "none"})
+            theirs = sorted({_packages(other).get(name) or "none" for other in others if other} - {own.get(name) or "none"})
             if theirs:
                 out.append(f"{name} {own.get(name) or 'none'} here, {' and '.join(theirs)} on {where}")
     return out

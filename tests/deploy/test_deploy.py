@@ -75,8 +75,11 @@ def test_compose_fits_the_image_and_itself() -> None:
         for key, value in environment.items():
             if "PASSWORD" in key or key.endswith("_KEY"):
                 assert value.startswith("${") or value.startswith("/run/secrets"), key
-    ours = [s for s in services.values() if s.get("image", "").startswith("dpdist")]
-    assert len(ours) == 6
+    ours = [s for s in services.values() if "DPDIST_IMAGE" in s.get("image", "")]
+    assert len(ours) == 7
+    assert all(service["user"].startswith("${DPDIST_USER") for service in (*ours, services["postgres"]))
+    owner = [name for name, service in services.items() if "dpdist_owner-url" in service.get("secrets", [])]
+    assert owner == ["ledger"]  # nothing that runs on can raise a cap
     assert all(service["read_only"] and service["cap_drop"] == ["ALL"] for service in ours)
     keyed = [name for name, service in services.items() if "root-key" in service.get("secrets", [])]
     assert keyed == ["worker"]  # the only place that draws

@@ -1,5 +1,5 @@
 # In place of MinIO: an S3 server that honours conditional writes, from PyPI, on the image of dpdist.
-ARG BASE=dpdist:0.1.0
+ARG BASE=dpdist:0.2.0
 FROM ${BASE}
 USER 0
 RUN /opt/dpdist/bin/python -m pip install --quiet --no-cache-dir "moto[server]>=5,<6"
