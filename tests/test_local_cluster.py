@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +21,16 @@ from tests.test_engine import Processes, processes
 __all__ = ["processes"]
 
 NOBODY = 65534
+READ = "read: "
+REFUSED = "refused"
+NO_ANSWER = "no answer"
 INTRUDER = """
-import json, os, pathlib, sys
-import cryptography.x509, distributed.client, distributed.comm.tcp
-from distributed import Client, Security
+import asyncio, json, os, pathlib, ssl, sys
+import cryptography.x509, distributed.comm.tcp
+from distributed import Security
+from distributed.comm import CommClosedError, connect
+from distributed.core import send_recv
+from distributed.protocol.pickle import dumps
 address, secret, user, seconds = sys.argv[1:]
 certificate, key = json.load(sys.stdin)
 if os.geteuid() == 0:  # after the imports: the interpreter itself may be private
@@ -35,27 +42,41 @@ if os.geteuid() == 0:  # after the imports: the interpreter itself may be privat
         sys.exit("the secret is not private")
     except PermissionError:
         pass
-port = address.rsplit(":", 1)[1]
-own = dict(tls_ca_file=certificate, tls_client_cert=certificate, tls_client_key=key)
-tried = {
-    "in the clear": (f"tcp://127.0.0.1:{port}", None, seconds),
-    "its own certificate": (f"tls://127.0.0.1:{port}", Security(require_encryption=True, **own), 3),
-}
-found = {}
-for name, (where, security, patience) in tried.items():
+
+async def tried(where, **options):
+    comm = None
     try:
-        with Client(where, timeout=f"{patience}s", security=security) as client:
-            found[name] = client.run_on_scheduler(lambda: pathlib.Path(secret).read_text())
-    except Exception as error:
-        found[name] = None
-print(json.dumps(found))
+        async with asyncio.timeout(float(seconds)):
+            comm = await connect(where, timeout=2 * float(seconds), **options)
+            call = {"function": dumps(lambda: pathlib.Path(secret).read_text()), "args": dumps(()), "kwargs": dumps({})}
+            return "read: " + (await send_recv(comm, op="run_function", wait=True, **call))["result"]
+    except CommClosedError:
+        return "refused"
+    except TimeoutError:
+        return "no answer"
+    finally:
+        if comm is not None:
+            comm.abort()
+
+async def main():
+    port = address.rsplit(":", 1)[1]
+    own = dict(tls_ca_file=certificate, tls_client_cert=certificate, tls_client_key=key)
+    encrypted = Security(require_encryption=True, **own).get_connection_args("client")
+    encrypted["ssl_context"].check_hostname, encrypted["ssl_context"].verify_mode = False, ssl.CERT_NONE
+    return {
+        "in the clear": await tried(f"tcp://127.0.0.1:{port}"),
+        "its own certificate": await tried(f"tls://127.0.0.1:{port}", **encrypted),
+    }
+
+print(json.dumps(asyncio.run(main())))
 """
 
 
-def intrusion(address: str, folder: Path, *, seconds: int = 3) -> dict[str, str | None]:
-    """What another user's process (the same user's, where this one may not change users) reads through a scheduler.
+def intrusion(address: str, folder: Path, *, seconds: float = HANGS) -> dict[str, str]:
+    """How another user's process (the same user's, where this one may not change users) fares at a scheduler.
 
-    It knocks for that many seconds in the clear.
+    It tries once in the clear and once with a certificate of its own, trusting whoever answers; each ends with what it read, with
+    ``REFUSED`` once the scheduler has hung up, or with ``NO_ANSWER`` after the seconds.
     """
     secret = folder / "root.key"
     secret.write_text("the key")
@@ -68,7 +89,7 @@ def intrusion(address: str, folder: Path, *, seconds: int = 3) -> dict[str, str 
         capture_output=True,
         text=True,
         check=False,
-        timeout=HANGS,
+        timeout=3 * HANGS,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -135,14 +156,23 @@ def test_another_user_cannot_run_code(tmp_path: Path) -> None:
         assert len(ports) == 5  # scheduler, two nannies, two workers
         assert all(speaks_tls(port) for port in ports)
         found = intrusion(started.client.scheduler.address, tmp_path)
-    assert found == {"in the clear": None, "its own certificate": None}
+    assert found == {"in the clear": REFUSED, "its own certificate": REFUSED}
 
 
 def test_the_intruder_would_read_through_a_cluster_in_the_clear(tmp_path: Path) -> None:
     """What dpdist started before it had certificates."""
     with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
         assert not speaks_tls(int(cluster.scheduler_address.rsplit(":", 1)[1]))
-        assert intrusion(cluster.scheduler_address, tmp_path, seconds=HANGS)["in the clear"] == "the key"
+        found = intrusion(cluster.scheduler_address, tmp_path)
+    assert found["in the clear"] == READ + "the key"
+
+
+def test_an_intruder_that_gets_no_answer_is_not_taken_for_a_refused_one(tmp_path: Path) -> None:
+    """What a slow machine looks like: a port that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        found = intrusion(address, tmp_path, seconds=0.5)
+    assert found == {"in the clear": NO_ANSWER, "its own certificate": NO_ANSWER}
 
 
 def test_a_remote_scheduler_asks_for_certificates(processes: Processes, tmp_path: Path) -> None:
