@@ -8,13 +8,15 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpdist import engine
+from dpdist.errors import InvalidInput
+from dpdist.grids.term_grid import TermGrid
 from dpdist.privacy.accounting import Loss
 from dpdist.release.plan import stage_memory
 from tests.contracts.cases import CASES
@@ -82,6 +84,40 @@ def test_every_cut_measures_the_same_integers(name: str, few: Callable[[str], Pi
     for values in (1, 5):
         pieces = replace(case.sizes, shard_bytes=8 * values, part_values=values)
         np.testing.assert_array_equal(pipeline.exact(planned, x, pieces), whole)
+
+
+def shifted(grid: TermGrid, x: np.ndarray) -> np.ndarray:
+    """What a grid over tables measures, in Python's integers."""
+    found = []
+    for term in grid.terms:
+        rows = reduce(
+            np.kron, (factor.astype(object) for factor in term.factors), np.array([[term.multiplier]], dtype=object)
+        )
+        outside = tuple(axis for axis in range(x.ndim) if axis not in term.axes)
+        table = np.asarray(x.sum(axis=outside)).reshape(-1).astype(object)
+        found += [(2 * value + 2**term.shift) // 2 ** (term.shift + 1) for value in rows @ table]
+    made = np.array(found, dtype=object)
+    return made.reshape(grid.terms[0].factors[0].shape[0], -1).T.reshape(-1) if grid.streamed else made
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_grid_holds_its_most_records_and_not_one_more(name: str, few: Callable[[str], Pipeline]) -> None:
+    """Exact with all of 2^32 records in one cell, or all but a few; one record more is refused."""
+    pipeline, most = few(name), 2**32
+    planned = pipeline.plan("add-remove")
+    shape = planned.spec.attributes.shape
+    first, last = np.eye(math.prod(shape), dtype=np.int64)[[0, -1]]
+    nothing = pipeline.exact(planned, 0 * first).astype(object)
+    for x in ((most - 5) * first + 5 * last, most * last):
+        found = pipeline.exact(planned, x)
+        if isinstance(planned.grid, TermGrid):
+            expected = shifted(planned.grid, x.reshape(shape))
+        else:  # as often what one record adds as there are records
+            ones = [pipeline.exact(planned, one).astype(object) - nothing for one in (first, last)]
+            expected = nothing + int(x[0]) * ones[0] + int(x[-1]) * ones[1]
+        assert (found == expected).all()
+        with pytest.raises(InvalidInput, match="holds up to 4294967296 records without overflow"):
+            pipeline.exact(planned, x + first)
 
 
 LARGE = {
