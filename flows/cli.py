@@ -134,7 +134,8 @@ def plan(
         refused = [str(refusal) for refusal in refused_by(context, planned)]
     certificate = planned.certificate()
     if as_json:
-        told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes], "refusals": refused}
+        told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes]}
+        told |= {"warnings": planned.warnings, "refusals": refused}
         out.print_json(json.dumps({**certificate, **told}))
     if as_json or quiet:
         _exit_if_refused(refused)
@@ -146,6 +147,8 @@ def plan(
     print_memory(takes)
     print_privacy(certificate)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
+    for warning in planned.warnings:
+        out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)
     _print_left(checked, planned.loss, home)
     _exit_if_refused(refused)
 

@@ -32,6 +32,11 @@ from dpdist.strategies.needs import Effort
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.kinds import is_long
 
+LITTLE_EPSILON = 1e-3
+"""Below it a release says that it spends unusually little; releases usually spend 0.1 to 10."""
+MUCH_NOISE = 100_000
+"""Counts: noise of this scale swamps most tables of a data set of usual size. Beyond about 2^20 a release is refused."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -86,6 +91,21 @@ class Plan:
         A person's several records, and neighbours that replace one, ask for more noise: they raise it.
         """
         return self.noise.scale * self.grid.spacing / self.strategy.sensitivity
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is allowed and hardly ever meant, from public facts alone: so little budget that the noise swamps the answers."""
+        privacy = certificate.privacy(self.spec, self.grid, self.noise, self.loss)
+        scale, found = self.noise_multiplier, []
+        if privacy["epsilon"] < LITTLE_EPSILON:
+            found.append(
+                f"the budget is epsilon={privacy['epsilon']:.3g} at delta={privacy['delta']:.3g}, usual are 0.1 to 10"
+            )
+        if scale > MUCH_NOISE:
+            found.append(f"one record is hidden by noise of {scale:.3g} counts, usual are below {MUCH_NOISE:,}")
+        if not found:
+            return []
+        return [f"{' and '.join(found)}: the noise is likely to swamp the answers; raise 'budget' unless that is meant"]
 
     @cached_property
     def workload(self) -> Workload:

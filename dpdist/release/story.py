@@ -101,6 +101,8 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
             planned = as_begun(context, planned)
         for refusal in refused_by(context, planned):
             raise refusal
+        for warning in planned.warnings:
+            context.progress("warning", warning)
         others = companions(context, spec)
         counts, tally = step("count", lambda: count(context, spec, planned.layout))
         measured, charged = step("measure", lambda: measure(context, planned, counts))

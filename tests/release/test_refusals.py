@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -171,3 +172,44 @@ def test_a_store_that_overwrites_is_refused(overwriting: str, home: Path) -> Non
         story.release(context, load(small.write(home.parent / "data")))
     with opened(home) as ledger:
         assert ledger.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ({"epsilon": "1e-4"}, "the budget is epsilon=0.0001 at delta=0, usual are 0.1 to 10: the noise is likely"),
+        (
+            {"epsilon": "1e-12", "delta": "1e-6"},
+            "the budget is epsilon=.* at delta=1e-06, usual are 0.1 to 10 and one record is hidden by noise of .*, usual are below ",
+        ),
+        ({"rho": "1e-8"}, "the budget is epsilon=0.000566 at delta=1e-09, usual are 0.1 to 10: the noise is likely"),
+        ({"epsilon": "1/100"}, None),
+        ({"rho": "1/10000"}, None),
+    ],
+)
+def test_a_budget_that_noise_swamps_is_warned_of_before_the_charge(
+    home: Path, budget: dict[str, str], said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the plan, its JSON and the run; a small usual budget is not."""
+    unit = next(iter(budget)) if "delta" not in budget else "epsilon"
+    cap = {unit: "1", **({"delta": "1e-6"} if "delta" in budget else {})}
+    path = small.write(home.parent / "data", budget=budget, mechanism="identity", ledger={"dataset": "small", "cap": cap})
+    cli.plan(path, None, "inline")
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
+    cli.plan(path, None, "inline", True)
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert printed == [f"warning: {warning}" for warning in warnings]
+    told: list[tuple[str, str, bool]] = []
+
+    def tell(stage: str, line: str) -> None:
+        with opened(home) as ledger:
+            told.append((stage, line, ledger.receipt("small-1") is None))
+
+    run(path, home, tell)
+    assert [(line, before) for stage, line, before in told if stage == "warning"] == [
+        (warning, True) for warning in warnings
+    ]
+    assert len(warnings) == (said is not None)
+    if said is not None:
+        assert re.match(said, warnings[0])
+        assert warnings[0].endswith("raise 'budget' unless that is meant")
