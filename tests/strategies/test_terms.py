@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import reduce
 from itertools import combinations, product
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from dpdist.domain import Attribute, Domain, Layout
 from dpdist.errors import InvalidInput
 from dpdist.grids.integer_terms import IntegerTerm, wrapped_product
-from dpdist.grids.term_grid import TermGrid
+from dpdist.grids.term_grid import TermGrid, term_grid
 from dpdist.grids.terms import Term, contrasts
 from dpdist.mechanisms.planner import candidates, considered, why_not
 from dpdist.operators import Prefix
@@ -111,6 +113,34 @@ def test_products_wrap_like_integers(seed: int, columns: int, value_bits: int, e
     exact = matrix.astype(object) @ values[:, :5].astype(object)
     assert ((found[:, :5].astype(object) - exact) % 2**64 == 0).all()
     np.testing.assert_array_equal(found, matrix @ values)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.lists(st.sampled_from([2, 3, 5]), min_size=1, max_size=3), st.integers(-40, 0))
+def test_terms_of_tiny_weight_beside_large_ones_are_exact(seed: int, shape: list[int], weight: int) -> None:
+    """A term keeps the bits that its weight needs, for up to 2^32 records; one that keeps too few is refused."""
+    state = np.random.default_rng(seed)
+    axes = tuple(range(len(shape)))
+    real = [state.standard_normal((size, size)) for size in shape]
+    factors = tuple(factor / np.linalg.norm(factor, axis=0).max() for factor in real)
+    terms = (Term(axes, factors), Term(axes, factors, 2.0**weight), Term(axes[:1], (contrasts(shape[0]),), 2.0**weight))
+    if (60 + 30 + weight) // len(shape) < 12:
+        with pytest.raises(InvalidInput, match="bits for each; combine fewer attributes"):
+            term_grid(terms, tuple(shape), neighbours="add-remove", most_records=1)
+        return
+    found = term_grid(terms, tuple(shape), neighbours="add-remove", most_records=1)
+    assert found.sensitivity <= 2.0**30 * 1.01 + 2 * math.sqrt(found.rows)
+    table = np.zeros(shape, dtype=np.int64)
+    table.flat[state.integers(table.size)] = 2**32 - 7
+    table.flat[state.integers(table.size)] += 7
+    for real_term, term in zip(terms, found.terms, strict=True):
+        assert 0 <= term.shift < 64
+        exact = reduce(np.kron, (f.astype(object) for f in term.factors)) * term.multiplier
+        given_to = table.sum(axis=tuple(axis for axis in axes if axis not in term.axes))
+        expected = [(2 * int(v) + 2**term.shift) >> (term.shift + 1) for v in exact @ given_to.reshape(-1).astype(object)]
+        assert term.measure(given_to).tolist() == expected
+        wanted = reduce(np.kron, real_term.factors) * real_term.scale / found.spacing
+        np.testing.assert_allclose(exact.astype(np.float64) / 2.0**term.shift, wanted, atol=np.abs(wanted).max() * 2.0**-9)
 
 
 def tables_of(grid: TermGrid, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
