@@ -10,10 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import obstore
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from dpdist.documents import reached
 from dpdist.errors import StoreError
-from dpdist.store import ArrayPlan, Store
+from dpdist.store import ArrayPlan, Store, download
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -40,6 +44,33 @@ def test_arrays_come_back(store: Store, shard_rows: int) -> None:
     again = pickle.loads(pickle.dumps(store)).open("a/b")
     assert again == stored
     assert again.facts == {"fact": 1}
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=3).map(tuple),
+    st.integers(1, 8),
+)
+def test_shards_are_all_rows_each_once(shape: tuple[int, ...], shard_rows: int) -> None:
+    """Rows are those of the first axis, whatever the others hold."""
+    plan = ArrayPlan("a", shape, "<i8", shard_rows, "w")
+    parts = [range(*plan.bounds(shard)) for shard in range(plan.shards)]
+    assert [row for part in parts for row in part] == list(range(shape[0]))
+    assert all(len(part) == shard_rows for part in parts[:-1])
+    assert all(parts)  # none is empty
+
+
+def test_a_copy_holds_every_file_where_it_was(tmp_path: Path, s3: str) -> None:
+    """Those in folders too, and whole where they come in many parts; nothing beside the URL is copied."""
+    base, state = tmp_path.name, np.random.default_rng(0)
+    files = {"a.json": b"{}", "tables/b.csv": b"1,2", "tables/deep/er/c.bin": state.bytes(3 * 2**20), "tables/empty": b""}
+    for folder, held in ((base, files), (f"{base}-2", {"d": b"d"})):
+        for name, content in held.items():
+            obstore.put(reached(f"{s3}/{folder}"), name, content)
+    copy = tmp_path / "not" / "yet"
+    download(f"{s3}/{base}", copy)
+    assert {str(path.relative_to(copy)): path.read_bytes() for path in copy.rglob("*") if path.is_file()} == files
+    with pytest.raises(StoreError, match="there is nothing at"):
+        download(f"{s3}/{base}-3", tmp_path / "nothing")
 
 
 def test_digest_is_of_content(store: Store) -> None:
