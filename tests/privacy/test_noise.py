@@ -69,6 +69,17 @@ def test_samples_depend_on_their_address_only(start: int, count: int, scale: Fra
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_the_last_address_is_drawn_and_none_beyond_it(kind: str) -> None:
+    """Beyond it the counter of AES would begin anew in bytes of another tile."""
+    last = 2**74
+    assert DRAW[kind](KEY, 5, start=last - 3, count=3).size == 3
+    assert DRAW[kind](KEY, 5, start=last, count=0).size == 0
+    for start, count in ((last - 3, 4), (last, 1), (last + 1, 0), (last - 2**40, 2**40 + 1), (-1, 1), (-3, 0), (0, -1)):
+        with pytest.raises(InvalidInput, match=f"found start={start}, count={count}"):
+            DRAW[kind](KEY, 5, start=start, count=count)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_a_wide_margin_sends_draws_to_the_exact_path_and_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = DRAW[kind](KEY, Fraction(22, 7), count=20_000)
     calls = []
