@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import hmac
+import os
 import pickle
 from pathlib import Path
 
@@ -32,6 +33,22 @@ def test_a_mounted_secret_may_be_read_through_its_group(home: Path, monkeypatch:
             keys.load(home)
         else:
             with pytest.raises(KeyUnavailable, match="others may read it"):
+                keys.load(home)
+
+
+def test_only_the_mounts_of_root_for_others_may_be_read_through_their_group(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key of one's own, of any other user, and of root that root reads itself: their groups hold somebody else."""
+    path = home / "root.key"
+    path.chmod(0o440)
+    owners = [path.stat().st_uid] if os.geteuid() else [0, 10001, 10002]
+    for owner in owners:
+        if not os.geteuid():
+            os.chown(path, owner, -1)
+        with monkeypatch.context() as patch:
+            patch.setattr("os.geteuid", lambda owner=owner: 10001 if owner else 0)
+            with pytest.raises(KeyUnavailable, match="has mode 0440, others may read it"):
                 keys.load(home)
 
 
