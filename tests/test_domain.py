@@ -28,6 +28,18 @@ def test_bins(outside: str, codes: list[int], clipped: int) -> None:
     assert moved == clipped
 
 
+@given(st.lists(st.integers(-3, 3), max_size=5))
+def test_edges_increase_strictly_or_are_refused(edges: list[int]) -> None:
+    """Also where labels of one's own hide that a bin is empty."""
+    bins = max(0, len(edges) - 1)
+    labels = tuple(str(i) for i in range(bins))
+    if bins and edges == sorted(set(edges)):
+        assert Attribute("x", edges=edges, labels=labels).size == bins
+    else:
+        with pytest.raises(InvalidInput, match="strictly increasing, at least two" if edges else "either categories or"):
+            Attribute("x", edges=edges, labels=labels)
+
+
 def test_categories() -> None:
     attribute = Attribute("c", categories=("b", "a", "longer"), outside="drop")
     assert attribute.encode(np.array(["a", "b", "longer", "longest", ""]))[0].tolist() == [1, 0, 2, -1, -1]
