@@ -10,13 +10,15 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import GRID_BITS
-from dpdist.grids.terms import Term
+from dpdist.grids.terms import Term, is_identity
 from dpdist.operators import Matrix
 
 LEAST_LIMB = 8
 """Bits of a limb below which integers are multiplied directly."""
 SMALL_PRODUCT = 2**12
 """Values below which integers are multiplied directly."""
+CONVERTED_BYTES = 2**20
+"""Rows of whole numbers that are converted to floating point at once."""
 PRODUCT_BITS = 66
 """Bits that the integer factors of a term have together: their products with up to 2^32 records stay below 2^100."""
 
@@ -69,7 +71,7 @@ class IntegerTerm:
         for position in positions:
             wrapped = along(self.factors[position], wrapped, position)
             if self.shift:
-                real = along(self.factors[position].astype(np.float64), real, position)
+                real = along(self.factors[position], real, position)
         return wrapped, real
 
     def rounded(self, low: Matrix, near: Matrix) -> Matrix:
@@ -132,12 +134,25 @@ def _zero_sums(scaled: Matrix, factor: Matrix) -> Matrix:
 
 def along(matrix: Matrix, tensor: Matrix, position: int) -> Matrix:
     """A matrix applied along one axis of a tensor; integers wrap modulo 2^64."""
-    if _is_identity(matrix):
+    if is_identity(matrix):
         return tensor
     front = np.moveaxis(tensor, position, 0)
     columns = np.ascontiguousarray(front).reshape(front.shape[0], -1)
-    flat = wrapped_product(matrix, columns) if matrix.dtype == tensor.dtype == np.int64 else matrix @ columns
+    flat = wrapped_product(matrix, columns) if matrix.dtype == tensor.dtype == np.int64 else _real_product(matrix, columns)
     return np.moveaxis(flat.reshape(matrix.shape[0], *front.shape[1:]), 0, position)
+
+
+def _real_product(matrix: Matrix, values: Matrix) -> Matrix:
+    """matrix @ values in floating point; whole numbers are converted some rows at a time, so that no second matrix is held."""
+    if matrix.dtype == np.float64:
+        return np.asarray(matrix @ values)
+    return np.concatenate([rows.astype(np.float64) @ values for rows in _some_rows(matrix)])
+
+
+def _some_rows(matrix: Matrix) -> list[Matrix]:
+    """Parts of a matrix of at most ``CONVERTED_BYTES`` as floating-point numbers, one row at least."""
+    step = max(1, CONVERTED_BYTES // (8 * max(1, matrix.shape[1])))
+    return [matrix[start : start + step] for start in range(0, max(1, matrix.shape[0]), step)]
 
 
 def wrapped_product(matrix: Matrix, values: Matrix) -> Matrix:
@@ -150,18 +165,13 @@ def wrapped_product(matrix: Matrix, values: Matrix) -> Matrix:
     if limb < LEAST_LIMB or values.size < SMALL_PRODUCT:
         return np.asarray(matrix @ values)
     value_bits = max(int(values.max(initial=0)), -int(values.min(initial=0)) - 1).bit_length() + 1
-    real = matrix.astype(np.float64)
     out = np.zeros((matrix.shape[0], values.shape[1]), dtype=np.int64)
     for start in range(0, value_bits, limb):
         part = values >> np.int64(start)
         if start + limb < value_bits:
             part &= np.int64(2**limb - 1)
-        out += (real @ part.astype(np.float64)).astype(np.int64) << np.int64(start)
+        out += _real_product(matrix, part.astype(np.float64)).astype(np.int64) << np.int64(start)
     return out
-
-
-def _is_identity(matrix: Matrix) -> bool:
-    return matrix.shape[0] == matrix.shape[1] and bool((matrix == np.eye(matrix.shape[0], dtype=matrix.dtype)).all())
 
 
 def _distinct_columns(factor: Matrix) -> Matrix:

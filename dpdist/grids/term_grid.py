@@ -28,7 +28,7 @@ from dpdist.grids.base import (
     shard_bytes,
 )
 from dpdist.grids.estimate import JOINT_CELLS, Estimate, joint_estimate
-from dpdist.grids.integer_terms import IntegerTerm, rounded
+from dpdist.grids.integer_terms import CONVERTED_BYTES, IntegerTerm, rounded
 from dpdist.grids.term_reader import ProductReader, TermReader
 from dpdist.grids.terms import Term
 from dpdist.operators import Matrix
@@ -38,6 +38,8 @@ from dpdist.sizes import SIZES, Sizes
 from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
 
+INVERTING_COPIES = 4
+"""Arrays of a factor's size while it is inverted."""
 ROW_COPIES = 8
 """Copies of a slab while it is multiplied: wrapped and real, in and out, limbs, transposed."""
 
@@ -104,8 +106,16 @@ class TermGrid(Grid):
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
         """Slabs where the one table is too large to be held, else copies of the tables and of z."""
         if self.streamed:
-            return StageBytes(shard_bytes(max(layout.size, self.rows)), slab_bytes(worker_bytes))
-        return StageBytes(HELD_COPIES * 8 * (layout.size + self.rows), answer_bytes(workload))
+            measure = shard_bytes(max(layout.size, self.rows)) + 2 * CONVERTED_BYTES
+            return StageBytes(measure, slab_bytes(worker_bytes) + self._inverse_bytes)
+        values = HELD_COPIES * 8 * (layout.size + self.rows) + 2 * CONVERTED_BYTES
+        return StageBytes(values, answer_bytes(workload) + self._inverse_bytes)
+
+    @property
+    def _inverse_bytes(self) -> int:
+        """The inverses of all factors, and what inverting the largest takes."""
+        sizes = [factor.size for term in self.terms for factor in term.factors]
+        return 8 * (sum(sizes) + INVERTING_COPIES * max(sizes, default=0))
 
     def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
         if self.streamed:

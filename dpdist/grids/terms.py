@@ -62,10 +62,15 @@ def contrasts(size: int) -> Matrix:
     return rows
 
 
+def is_identity(matrix: Matrix) -> bool:
+    """Whether a matrix is the identity, found without a second one."""
+    square = matrix.shape[0] == matrix.shape[1]
+    return square and bool((matrix.diagonal() == 1).all()) and np.count_nonzero(matrix) == matrix.shape[0]
+
+
 def _cheapest(matrix: Matrix) -> Operator:
     """The cheap operator of an identity matrix, else a dense one."""
-    square = matrix.shape[0] == matrix.shape[1]
-    return Identity(matrix.shape[0]) if square and (matrix == np.eye(matrix.shape[0])).all() else Dense(matrix)
+    return Identity(matrix.shape[0]) if is_identity(matrix) else Dense(matrix)
 
 
 MeasuredTerm = tuple[tuple[int, ...], tuple[Matrix, ...], float]

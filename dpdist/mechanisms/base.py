@@ -150,6 +150,11 @@ class Mechanism(ABC):
         del workload
         return None
 
+    def planning_bytes(self, workload: Workload) -> int:
+        """What planning takes in all: optimising, and then predicting the largest error."""
+        needs = self.effort(workload)
+        return 0 if needs is None else needs.memory_bytes
+
     def takes(self, workload: Workload) -> str:
         """The effort in words."""
         needs = self.effort(workload)

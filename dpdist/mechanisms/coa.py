@@ -8,7 +8,7 @@ from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Questi
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.operators import Matrix
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.needs import Effort, effort, worst_row_bytes
 from dpdist.strategies.optimum import coa
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.kinds import is_dyadic, is_filters
@@ -34,6 +34,9 @@ class Coa(Mechanism):
 
     def effort(self, workload: Workload) -> Effort:
         return effort(workload, "coa")
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return max(super().planning_bytes(workload), worst_row_bytes(workload))
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload

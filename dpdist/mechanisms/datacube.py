@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dpdist.grids.terms import subsets
 from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
 from dpdist.mechanisms.marginals import ONLY
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.cuboids import datacube
+from dpdist.strategies.cuboids import bmax, datacube
+from dpdist.strategies.needs import residual_bytes
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_marginals
 
@@ -22,6 +24,9 @@ class DataCube(Mechanism):
 
     def passed_over(self, question: Question) -> str | None:
         return None
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return residual_bytes(workload, {space for measured in bmax(workload) for space in subsets(measured)})
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         return datacube(request.workload)

@@ -8,7 +8,7 @@ from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Questi
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.eigen_queries import eigen_design
-from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.needs import Effort, effort, worst_row_bytes
 from dpdist.workloads import Workload
 
 
@@ -31,6 +31,9 @@ class Eigen(Mechanism):
             return None
         cost = f"a tenth of the time, {needed / 2**30:.2f} GiB, 0 to 12 % more squared error"
         return f"'eigen' with eigen.group_size ({cost})"
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return max(super().planning_bytes(workload) + 2 * 8 * workload.shape[1] ** 2, worst_row_bytes(workload))
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         """The design is solved once for each workload and way of separation; groups are solved by the workers."""

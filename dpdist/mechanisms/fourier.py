@@ -5,7 +5,8 @@ from __future__ import annotations
 from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
 from dpdist.mechanisms.marginals import ONLY
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.marginals import fourier
+from dpdist.strategies.marginals import fourier, marginal_weights
+from dpdist.strategies.needs import residual_bytes
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_marginals
 
@@ -22,6 +23,9 @@ class Fourier(Mechanism):
 
     def passed_over(self, question: Question) -> str | None:
         return None
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return residual_bytes(workload, marginal_weights(workload))
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         return fourier(request.workload)

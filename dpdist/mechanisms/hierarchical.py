@@ -6,7 +6,9 @@ from functools import partial
 
 from dpdist.mechanisms.base import BOTH, DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.fixed import hierarchical
+from dpdist.strategies.fixed import hierarchical, nodes
+from dpdist.strategies.needs import worst_row_bytes
+from dpdist.workloads import Workload
 
 
 class Hierarchical(Mechanism):
@@ -20,8 +22,11 @@ class Hierarchical(Mechanism):
         small = question.cells <= DENSE_CELLS and not question.special
         return beaten(self, question) or (None if small else takes_long())
 
+    def planning_bytes(self, workload: Workload) -> int:
+        return max(8 * 8 * workload.shape[1] * nodes(workload), worst_row_bytes(workload, nodes(workload)))
+
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
-        work.check_memory("the cost of 'hierarchical'", 8 * 8 * workload.shape[1] ** 2)
+        work.check_memory("the cost of 'hierarchical'", self.planning_bytes(workload))
         build = partial(hierarchical, workload.domain.shape, branching=None, norm=request.norm)
         return work.largest(build, workload)

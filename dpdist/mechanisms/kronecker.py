@@ -7,7 +7,7 @@ from functools import partial
 from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.needs import Effort, effort, kept_bytes, worst_factor_bytes
 from dpdist.strategies.products import kronecker
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import filters_of, is_dyadic, is_filters, is_product
@@ -40,6 +40,9 @@ class Kronecker(Mechanism):
         if len(workload.blocks[0].axes) < 2 or needed > memory_bytes:
             return None
         return f"'kronecker' (the same optimum in {needed / 2**30:.2f} GiB)"
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return super().planning_bytes(workload) + kept_bytes(workload) + worst_factor_bytes(workload)
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload

@@ -8,7 +8,7 @@ from dpdist.mechanisms.base import BOTH, Mechanism, PlanWorkspace, Question, Req
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.factorisation import low_rank
-from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.needs import Effort, effort, worst_row_bytes
 from dpdist.workloads import Workload
 
 AUTO_CELLS = 256
@@ -28,6 +28,9 @@ class LowRank(Mechanism):
 
     def effort(self, workload: Workload) -> Effort:
         return effort(workload, "low_rank")
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return max(super().planning_bytes(workload), worst_row_bytes(workload))
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload, norm = request.workload, request.norm

@@ -73,9 +73,11 @@ def _reason(mechanism: Mechanism, question: Question) -> str | None:
 
 
 def planned_effort(workload: Workload, names: tuple[str, ...]) -> Effort:
-    """What the optimisers among the named mechanisms will take; nothing for those that need none."""
-    needs = (mechanism_of(name).effort(workload) for name in names)
-    return next((each for each in needs if each is not None), Effort(workload.shape[1], 0, 0, 0.0))
+    """What planning takes: the products of the first optimiser among the named mechanisms, and the memory of the largest."""
+    able = [each for each in map(mechanism_of, names) if each.refuses(workload) is None]
+    needs = (each.effort(workload) for each in able)
+    first = next((each for each in needs if each is not None), Effort(workload.shape[1], 0, 0, 0.0))
+    return replace(first, memory_bytes=max((each.planning_bytes(workload) for each in able), default=0))
 
 
 def alternatives(workload: Workload, memory_bytes: int) -> str:

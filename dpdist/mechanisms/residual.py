@@ -7,6 +7,7 @@ from functools import partial
 from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.strategies.base import Strategy
+from dpdist.strategies.needs import product_bytes
 from dpdist.strategies.residual import residual_products
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_separable
@@ -32,6 +33,9 @@ class Residual(Mechanism):
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
         several = len(workload.domain.shape) > 1
         return "'residual' (seconds; certified by 'dpdist plan')" if several else None
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return product_bytes(workload)
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         work.tell("optimising residual")

@@ -7,6 +7,8 @@ from functools import partial
 from dpdist.mechanisms.base import BOTH, DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.fixed import wavelet
+from dpdist.strategies.needs import worst_row_bytes
+from dpdist.workloads import Workload
 
 
 class Wavelet(Mechanism):
@@ -20,8 +22,11 @@ class Wavelet(Mechanism):
         small = question.cells <= DENSE_CELLS and not question.special
         return beaten(self, question) or (None if small else takes_long())
 
+    def planning_bytes(self, workload: Workload) -> int:
+        return max(8 * 8 * workload.shape[1] ** 2, worst_row_bytes(workload))
+
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
-        work.check_memory("the cost of 'wavelet'", 8 * 8 * workload.shape[1] ** 2)
+        work.check_memory("the cost of 'wavelet'", self.planning_bytes(workload))
         build = partial(wavelet, workload.domain.shape, norm=request.norm)
         return work.largest(build, workload)

@@ -39,6 +39,11 @@ def wavelet(
     return attribute_by_attribute("wavelet", Haar, shape, workload, ordered, norm)
 
 
+def nodes(workload: Workload) -> int:
+    """Rows of the largest of the trees that ``hierarchical`` compares for a workload."""
+    return max(hierarchical(workload.domain.shape, branching=b).operator.shape[0] for b in BRANCHINGS)
+
+
 def hierarchical(
     shape: Sequence[int],
     workload: Workload | None = None,

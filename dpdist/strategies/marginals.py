@@ -113,12 +113,13 @@ def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]
     # every P_T has rank_T / cells on its diagonal: scaled so that X has ones there
     total = sum(precision[s] * ranks[s] for s in kept) / cells
     cost = total * sum(weights[s] * ranks[s] / precision[s] for s in kept if s in weights)
+    bases = {axis: contrasts(sizes[axis]) for axis in sorted({axis for subset in kept for axis in subset})}
     terms = []
     for subset in kept:
         # x_T P_T = A'A with A = (x_T / prod of the n_i outside T)^(1/2) (kron of contrasts) over T's table
         outside = math.prod(size for axis, size in enumerate(sizes) if axis not in subset)
         scale = math.sqrt(precision[subset] / total / outside)
-        terms.append(Term(subset, tuple(contrasts(sizes[axis]) for axis in subset), scale))
+        terms.append(Term(subset, tuple(bases[axis] for axis in subset), scale))
     operator = Stack([term.operator(sizes) for term in terms])
     return ResidualStrategy(name, operator, cost, None, CLOSED_FORM, terms=tuple(terms))
 

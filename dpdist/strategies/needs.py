@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 import numpy as np
 
+from dpdist.grids.terms import subsets
 from dpdist.operators import Identity, Matrix, Total
+from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.strategies.marginals import marginal_weights
+from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
+from dpdist.strategies.residual import optima_kept
 from dpdist.workloads import Workload, integer_basis
 
 Optimiser = Literal["coa", "newton", "eigen", "low_rank", "smoothing", "kronecker", "marginals"]
 EIGENDECOMPOSITION_PRODUCTS = 5.0
+ROUNDING_COPIES = 4
+"""Copies of a factor while it is rounded and its columns are told apart."""
+TERM_COPIES = 6
+"""Copies of a term over tables while it is written down, read back and made whole."""
+SOLVE_COPIES = 12
+"""Arrays over pairs of values while an attribute's optimum is solved and completed."""
 TYPICAL_STEPS = 12
 """Iterations to a certified 1e-6 on most workloads (benchmarks/optimisers.py)."""
 
@@ -113,8 +123,50 @@ def _of_marginals(workload: Workload | Matrix) -> Effort:
     """A closed form over the residual basis."""
     assert isinstance(workload, Workload)
     shape = workload.domain.shape
-    rows = sum(math.prod(shape[axis] - 1 for axis in subset) for subset in marginal_weights(workload))
-    return Effort(workload.domain.cells, rows, 8 * (2 * sum(size**2 for size in shape) + 4 * rows) + 2**20, 0.0)
+    spaces = marginal_weights(workload)
+    rows = sum(math.prod(shape[axis] - 1 for axis in space) for space in spaces)
+    return Effort(workload.domain.cells, rows, residual_bytes(workload, spaces), 0.0)
+
+
+def residual_bytes(workload: Workload, spaces: Iterable[tuple[int, ...]]) -> int:
+    """What orthonormal rows of residual spaces take: a basis an attribute, whole numbers for each term, and rounding one of them."""
+    squares = [size**2 for size in workload.domain.shape]
+    whole = sum(squares[axis] for space in spaces for axis in space)
+    return 8 * (sum(squares) + whole + ROUNDING_COPIES * max(squares)) + 2**20
+
+
+def product_bytes(workload: Workload) -> int:
+    """What residual products take: grams and optima of single attributes, the terms while they are kept and rounded, and a solve."""
+    shape = workload.domain.shape
+    terms = {subset for block in workload.blocks for subset in subsets(block.asked_axes)}
+    grams = sum(shape[axis] ** 2 for block in workload.blocks for axis in block.asked_axes)
+    kept = sum(shape[axis] ** 2 for subset in terms for axis in subset)
+    largest = max(size**2 for size in shape)
+    doubles = 2 * grams + TERM_COPIES * kept + (optima_kept(workload) + SOLVE_COPIES) * largest
+    return 8 * doubles + 2**20 + worst_factor_bytes(workload, len(terms))
+
+
+def kept_bytes(workload: Workload) -> int:
+    """Copies of the factors of one product while they are written down, read back and made whole."""
+    return 8 * TERM_COPIES * sum(size**2 for size in workload.domain.shape)
+
+
+def worst_row_bytes(workload: Workload, measured: int | None = None) -> int:
+    """What predicting the worst error takes of a strategy whose rows (as many as cells, or ``measured``) are written down."""
+    queries, cells = workload.shape
+    if queries * cells**2 + cells**3 > WORST_WORK:
+        return 0
+    rows = cells if measured is None else measured
+    return 8 * (min(queries, WORST_ROWS) * (3 * cells + rows) + 4 * cells * max(rows, cells)) + 2**20
+
+
+def worst_factor_bytes(workload: Workload, terms: int = 1) -> int:
+    """What predicting the worst error takes of a strategy over so many tables: inverses, rows of a factor, and variances."""
+    asked = [f.shape for block in workload.blocks for f in block.factors]
+    rows = max(3 * min(8 * queries * values, ROW_BLOCK_BYTES + 8 * values) for queries, values in asked)
+    answers = 0 if terms == 1 or workload.shape[0] * terms > WORST_ANSWERS else workload.shape[0]
+    inverses = 4 * max(values**2 for _, values in asked)
+    return rows + 8 * (inverses + 4 * answers + 4 * max(queries for queries, _ in asked))
 
 
 _EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {

@@ -25,6 +25,8 @@ from dpdist.workloads.kinds import is_marginals
 
 WORST_WORK = 2**34
 """Multiplications that predicting the worst query's error may take: seconds."""
+WORST_ROWS = 4096
+"""Queries over the cells that it looks at together."""
 WORST_ANSWERS = 2**26
 """Variances that it may look at."""
 FAR_FROM_DEPENDENT = 1e-6
@@ -61,8 +63,8 @@ class DenseStrategy(Strategy):
             return None
         inverse = _inverse(self.matrix() if mixing is None else mixing)
         worst = 0.0
-        for start in range(0, queries, 4096):
-            stop = min(queries, start + 4096)
+        for start in range(0, queries, WORST_ROWS):
+            stop = min(queries, start + WORST_ROWS)
             rows = (
                 workload.unweighted.rows(start, stop) if mixing is None else basis.coordinates(start, stop, weighted=False)
             )

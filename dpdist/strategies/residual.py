@@ -54,12 +54,18 @@ def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> TermStr
     )
 
 
+def optima_kept(workload: Workload) -> int:
+    """How many solved optima of single attributes are kept: rounds that settle, and attribute sets with equal grams, meet them again."""
+    return 4 * len(workload.domain.shape)
+
+
 class _Grams:
-    """Grams of factors and their optima, each solved once."""
+    """Grams of factors, and the optima that were asked for last, of which a few are kept."""
 
     def __init__(self, workload: Workload, tolerance: float) -> None:
         self.tolerance = tolerance
         self.sizes = workload.domain.shape
+        self.kept = optima_kept(workload)
         self._grams: dict[str, Matrix] = {}
         self._solved: dict[str, Strategy] = {}
 
@@ -78,9 +84,11 @@ class _Grams:
         """The certified optimum of a gram, up to scale looked up."""
         unit = gram / np.trace(gram)
         key = hashlib.sha256(np.round(unit, 14).tobytes()).hexdigest()
-        if key not in self._solved:
-            self._solved[key] = coa(unit, tolerance=self.tolerance)
-        return self._solved[key]
+        found = self._solved.pop(key, None) or coa(unit, tolerance=self.tolerance)
+        self._solved[key] = found  # last: the first one was not asked for longest
+        if len(self._solved) > self.kept:
+            del self._solved[next(iter(self._solved))]
+        return found
 
     def lower_bound(self, block: Block) -> float:
         """Of a block's optimum: the product of its factors' bounds."""
