@@ -30,7 +30,8 @@ class Coa(Mechanism):
         reason = beaten(self, question)
         if reason is not None or self.certifies(question):
             return reason
-        return question.limits.exceeded_by(self.effort(question.workload)) or takes_long()
+        beyond = None if question.special else question.limits.exceeded_by(self.effort(question.workload))
+        return beyond or takes_long()
 
     def effort(self, workload: Workload) -> Effort:
         return effort(workload, "coa")

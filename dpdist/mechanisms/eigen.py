@@ -19,8 +19,8 @@ class Eigen(Mechanism):
     summary = "the best weights for the workload's eigenvectors, by groups of them for many cells"
 
     def passed_over(self, question: Question) -> str | None:
-        beyond = question.limits.exceeded_by(self.effort(question.workload))
-        return beaten(self, question) or (takes_long() if question.special else beyond)
+        reason = beaten(self, question) or (takes_long() if question.special else None)
+        return reason or question.limits.exceeded_by(self.effort(question.workload))
 
     def effort(self, workload: Workload) -> Effort:
         return effort(workload, "eigen")

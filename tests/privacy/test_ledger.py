@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -598,22 +599,31 @@ def test_an_interrupted_migration_leaves_the_old_ledger(url: str, monkeypatch: p
 
 
 def test_two_migrations_at_once(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process brings the ledger to this version after this one found the older one: it finds the newer one in the end."""
+    """A process that finds the older ledger while another migrates it waits, and then finds the newer one."""
     url = postgres.database()
     an_old_ledger(url, 3)
     original, others = database.metadata.create_all, []
+    engine = sa.create_engine(url)
 
-    def overtaken(connection: sa.Connection) -> None:
+    def beside(connection: sa.Connection) -> None:
         if not others:
-            others.append(threading.Thread(target=lambda: Ledger(url, root=lambda: ROOT).close()))
-            others[0].start()
-            others[0].join()
+            others.append(pool.submit(lambda: Ledger(url, root=lambda: ROOT).close()))
+            for _ in range(10 * HANGS):
+                with engine.connect() as watcher:
+                    waiting = sa.text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+                    if watcher.execute(waiting).scalar() == 1:
+                        break
+                assert not others[0].done()
+                time.sleep(0.1)
         original(connection)
 
-    monkeypatch.setattr(database.metadata, "create_all", overtaken)
-    book = Ledger(url, root=lambda: ROOT)
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(database.metadata, "create_all", beside)
+        book = Ledger(url, root=lambda: ROOT)
+        others[0].result(timeout=HANGS)
     assert book.verify().rows == 12
     book.close()
+    engine.dispose()
 
 
 RACERS = 16
