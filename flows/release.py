@@ -14,10 +14,9 @@ import re
 import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import httpx
 import prefect.runtime
@@ -203,13 +202,15 @@ def _released(
         raise InvalidSpec("; ".join(failing))
 
 
-def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str | None) -> Release:
+def published(
+    checked: spec.ReleaseSpec, engine_address: str | None, home: str | None, progress: Progress = silent
+) -> Release:
     """The release of a checked spec, one task a stage; call it inside a flow."""
     with (
         notifications.without_data(),
         tags(f"dataset:{checked.ledger.dataset}"),
         _alone(checked.ledger.dataset),
-        running(engine_address, home) as context,
+        running(engine_address, home, progress) as context,
     ):
         done = story.release(context, checked, step=partial(as_task, release=checked.release))
         notifications.artifacts(done, context.home)
@@ -220,12 +221,12 @@ def published(checked: spec.ReleaseSpec, engine_address: str | None, home: str |
 
 
 @contextmanager
-def running(engine_address: str | None, home: str | None) -> Iterator[Context]:
+def running(engine_address: str | None, home: str | None, progress: Progress = silent) -> Iterator[Context]:
     """Where a flow runs its stages, with progress told to the listener and the server."""
     folder = state.state_folder(Path(home) if home else None)
-    progress = _told_to(_watches[-1].progress if _watches else silent)
+    told = _told_to(progress)
     with engine.started(engine_address) as started:
-        yield Context(folder, state.store_of(folder), started, progress)
+        yield Context(folder, state.store_of(folder), started, told)
 
 
 @contextmanager
@@ -238,17 +239,6 @@ def _alone(dataset: str) -> Iterator[None]:
         yield
 
 
-@dataclass
-class _Watch:
-    """Who is told about a run of the command line, and the release once it is published."""
-
-    progress: Progress
-    done: Release | None = None
-
-
-_watches: list[_Watch] = []
-
-
 def watched(
     progress: Progress, spec_path: str, period: datetime.date | None, engine_address: str | None, home: Path
 ) -> Release:
@@ -258,23 +248,27 @@ def watched(
     """
     from flows.server import embedded
 
-    _watches.append(watch := _Watch(progress))
+    done: list[Release] = []
+
+    @flow(name="release", validate_parameters=False, persist_result=False)
+    def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> Release:
+        done.append(published(spec.load(spec_path, period=period), engine_address, home, progress))
+        return done[0]
+
     try:
         with embedded():
             return one(spec_path, period, engine_address, str(home))
     except DpdistError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever Prefect and its client raise
-        return _without_server(watch, error)
-    finally:
-        _watches.pop()
+        if not done:
+            _raise_without_server(error)
+        progress("publish", f"published; the flow server went away before it noted that ({type(error).__name__})")
+        return done[0]
 
 
-def _without_server(watch: _Watch, error: Exception) -> Release:
-    """The release that was published although the flow server failed. Raises: what stopped the release, if anything did."""
-    if watch.done is not None:
-        watch.progress("publish", f"published; the flow server went away before it noted that ({type(error).__name__})")
-        return watch.done
+def _raise_without_server(error: Exception) -> NoReturn:
+    """Raises: what stopped a release that was not published: an error of dpdist, a flow server that went away, or the error itself."""
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, DpdistError):
@@ -295,12 +289,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-@flow(name="release", validate_parameters=False, persist_result=False)
-def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> Release:
-    """One release, for the command line: the same stages, and the release itself comes back."""
-    done = published(spec.load(spec_path, period=period), engine_address, home)
-    if _watches:
-        _watches[-1].done = done
-    return done

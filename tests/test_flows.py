@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet
 import yaml
 
+from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from tests import HANGS, small
 
@@ -120,3 +121,41 @@ def test_periods_through_the_flows(home: Path) -> None:
     assert len(lines) == 2 + 1 + 1 + 2 + 2 + 2
     for name in ("strong", "weak", "rows", "columns", "cells"):
         assert (home.parent / "scaling" / f"{name}.svg").read_text().startswith("<svg")
+
+
+TWO = """
+import contextvars, json, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from flows import settings
+settings.configure(Path(sys.argv[1]))
+from flows.release import watched
+from flows.server import embedded
+
+both = threading.Barrier(2)
+
+def run(place):
+    heard = set()
+    both.wait()
+    done = watched(lambda stage, line: heard.add(stage), str(Path(place) / "release.yaml"), None, "inline", Path(place) / "home")
+    return done.spec.release, sorted(heard)
+
+with embedded(), ThreadPoolExecutor(2) as pool:
+    futures = [pool.submit(contextvars.copy_context().run, run, place) for place in sys.argv[1:]]
+    print(json.dumps([future.result() for future in futures]))
+"""
+
+
+def test_runs_at_once_are_told_to_their_own_listeners(tmp_path: Path) -> None:
+    """Two in one process: only the listener of the release with hardly a budget hears a warning."""
+    budgets = {"usual": {"rho": 0.1}, "tiny": {"rho": "1e-8"}}
+    for name, budget in budgets.items():
+        keys.initialise(tmp_path / name / "home")
+        small.write(tmp_path / name, release=name, budget=budget, mechanism="identity")
+    command = [sys.executable, "-c", TWO, *(str(tmp_path / name) for name in budgets)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=HANGS)
+    assert done.returncode == 0, done.stderr
+    (usual, heard_usual), (tiny, heard_tiny) = json.loads(done.stdout.splitlines()[-1])
+    assert (usual, tiny) == ("usual", "tiny")
+    assert heard_usual
+    assert heard_tiny == sorted([*heard_usual, "warning"])
