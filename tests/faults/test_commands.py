@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import yaml
 
+from dpdist import engine
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
+from dpdist.release import story
+from dpdist.release.context import Context, silent
+from dpdist.spec import load
+from dpdist.store import Store
 from tests import HANGS, small
 
 
@@ -51,3 +62,104 @@ def test_runs_of_one_release_at_once_charge_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_sixteen_runs_of_one_release_at_once_charge_once(tmp_path: Path) -> None:
     at_once(tmp_path, 16)
+
+
+SALT = bytes(range(32))
+BACKFILL = """
+import sys
+from unittest import mock
+from flows.cli import main
+with mock.patch("dpdist.privacy.ledger._new_salt", return_value=bytes(range(32))):
+    sys.argv = ["dpdist", "backfill", "data/release.yaml", "--from", sys.argv[1], "--to", sys.argv[2]]
+    main()
+"""
+FIRST = datetime.date(2026, 11, 1)
+
+
+def day(number: int) -> str:
+    return str(FIRST + datetime.timedelta(days=number))
+
+
+def backfilled(place: Path, periods: int, *, until: tuple[str, str, signal.Signals] | None = None) -> int:
+    """The exit status of a backfill, with salts that make the noise a known one.
+
+    Args:
+        until: a day and a stage whose first line of progress ends the run, and the signal for that.
+    """
+    run = subprocess.Popen(
+        [sys.executable, "-c", BACKFILL, day(0), day(periods - 1)],
+        cwd=place,
+        env={**os.environ, "DPDIST_HOME": str(place / "home"), "DPDIST_ENGINE": "inline"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert run.stdout is not None
+    told, at = [], ""
+    for line in run.stdout:
+        told.append(line)
+        at = line.strip() if line.startswith("2026-") else at
+        if until is not None and at == until[0] and line.startswith(f"{until[1]}:"):
+            run.send_signal(until[2])
+            break
+    run.communicate(timeout=HANGS)
+    assert until is not None or run.returncode == 0, "".join(told)
+    return run.returncode
+
+
+def published(place: Path, periods: int) -> dict[str, dict[str, bytes]]:
+    """The files of every period, without the one entry that names a row of this very ledger."""
+    found = {}
+    for number in range(periods):
+        files = small.tree(place / "releases" / f"small-{day(number)}")
+        certificate = json.loads(files["release.json"])
+        del certificate["measurements"]
+        found[day(number)] = {**files, "release.json": json.dumps(certificate).encode()}
+    return found
+
+
+def interrupted_twice(place: Path, periods: int) -> None:
+    """Killed amid one period's count, ended amid a later one's answers, run again: as if nothing had happened."""
+    whole, broken = place / "whole", place / "broken"
+    content = small.spec(
+        release="small",
+        period="{period}",
+        records={"path": "{period}/records.parquet"},
+        mechanism="identity",
+        ledger={"dataset": "small", "cap": {"rho": "0.1", "per": "day"}},
+    )
+    for number in range(periods):
+        small.write(whole / "data" / day(number), table=small.records(rows=300, seed=number))
+    (whole / "data" / "release.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    keys.initialise(whole / "home")
+    shutil.copytree(whole, broken)
+
+    home, before = whole / "home", Path.cwd()
+    os.chdir(whole)
+    try:
+        with mock.patch("dpdist.privacy.ledger._new_salt", return_value=SALT):
+            for number in range(periods):
+                context = Context(home, Store(home / "store"), engine.inline(), silent)
+                story.release(context, load(Path("data/release.yaml"), period=FIRST + datetime.timedelta(days=number)))
+    finally:
+        os.chdir(before)
+
+    one, two = day(periods // 3), day(2 * periods // 3)
+    assert backfilled(broken, periods, until=(one, "count", signal.SIGKILL)) == -signal.SIGKILL
+    assert backfilled(broken, periods, until=(two, "answer", signal.SIGTERM)) != 0
+    assert backfilled(broken, periods) == 0
+    assert published(broken, periods) == published(whole, periods)
+    with opened(broken / "home") as ledger:
+        audit, budgets = ledger.verify(), ledger.budgets()
+    assert audit.running == 0
+    assert [(budget.period, budget.releases) for budget in budgets] == [(day(number), 1) for number in range(periods)]
+
+
+def test_a_backfill_interrupted_twice_publishes_the_same_for_one_charge_a_period(tmp_path: Path) -> None:
+    interrupted_twice(tmp_path, 4)
+
+
+@pytest.mark.slow
+def test_a_backfill_of_thirty_periods_interrupted_twice(tmp_path: Path) -> None:
+    interrupted_twice(tmp_path, 30)
