@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,8 +31,11 @@ def cores(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cg
 
 
 def memory_bytes(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """Memory of the machine, or what the control groups of this process leave of it."""
+    """Memory of the machine, or what the control groups and the resource limits (``ulimit -v``) of this process leave of it."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if address_space != resource.RLIM_INFINITY:
+        found = min(found, address_space)
     for folder in _folders("memory", groups, own):
         limits = (_numbers(folder / name) for name in ("memory.max", "memory.limit_in_bytes"))
         found = min([found, *(limit[0] for limit in limits if limit and limit[0] > 0)])

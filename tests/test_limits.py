@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import load
 from dpdist.store import Store
-from tests import small
+from tests import HANGS, small
 
 GIB = 2**30
 TREES = {
@@ -70,3 +73,25 @@ def test_a_small_release_fits_on_a_node_of_many_cores(home: Path, tmp_path: Path
     planned = plan(Context(home, Store(home / "store"), node, silent), load(path))
     assert max(stage.bytes for stage in stage_memory(planned, node)) < GIB
     assert engine.inline().threads == limits.cores()
+
+
+def test_a_plan_beyond_the_address_space_is_refused_in_one_line(home: Path) -> None:
+    """As under ``ulimit -v``: a dense strategy over 9,000 cells where a process may have 2 GiB."""
+    path = small.write(
+        home.parent / "data",
+        domain={"age": {"from": 0, "to": 8999}},
+        workload=[{"cdf": {"of": "age"}}],
+        mechanism="coa",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.cli", "plan", str(path), "--engine", "inline"],
+        env={**os.environ, "DPDIST_HOME": str(home)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2 * GIB, 2 * GIB)),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANGS,
+    )
+    assert done.returncode == 1, done.stdout
+    assert "GiB, 2.00 GiB allowed" in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
