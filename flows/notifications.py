@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from dpdist import engine
@@ -28,15 +29,15 @@ SHOWN_ROWS = 50
 
 @contextmanager
 def without_data() -> Iterator[None]:
-    """Errors of the block as Prefect may keep them: those of dpdist as they are, TaskFailed for others, whose text may quote a record.
+    """Errors of the block as Prefect may keep them: those of dpdist and of connections as they are, TaskFailed for others.
 
-    With ``--debug`` the traceback of such an error goes to the terminal.
+    The text of any other error may quote a record. With ``--debug`` its traceback goes to the terminal.
     """
     failure: DpdistError
     try:
         yield
         return
-    except DpdistError:
+    except (DpdistError, httpx.TransportError):  # a server that is gone quotes no record, and the run has to say so
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is
         if os.environ.get("DPDIST_DEBUG"):

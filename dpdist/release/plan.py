@@ -128,11 +128,11 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     cells = workload.shape[1]
     names = considered(spec.chosen, norm, workload, spec.limits.limits)
     long = spec.attributes.sizes.long_steps
-    if is_long(workload) and not all(mechanism_of(name).long for name in names):
+    if is_long(workload) and not (names and all(mechanism_of(name).long for name in names)):
         able = " or ".join(repr(name) for name, each in REGISTRY.items() if each.long)
         raise InvalidInput(
             f"filters and formulas over more than {long:,} steps or cells are answered by mechanism {able} with Gaussian noise, found "
-            f"{names[0]!r}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
+            f"{repr(names[0]) if names else 'a pure budget'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
     needs = planned_effort(workload, names)
     compared = [strategy_of(context, spec, name, norm) for name in names]
