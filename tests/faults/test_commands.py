@@ -156,6 +156,7 @@ def interrupted_twice(place: Path, periods: int) -> None:
     assert [(budget.period, budget.releases) for budget in budgets] == [(day(number), 1) for number in range(periods)]
 
 
+@pytest.mark.slow
 def test_a_backfill_interrupted_twice_publishes_the_same_for_one_charge_a_period(tmp_path: Path) -> None:
     interrupted_twice(tmp_path, 4)
 
