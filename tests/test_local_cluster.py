@@ -52,6 +52,8 @@ async def tried(where, **options):
             return "read: " + (await send_recv(comm, op="run_function", wait=True, **call))["result"]
     except CommClosedError:
         return "refused"
+    except ValueError:  # of tornado, when the other side speaks before TLS has begun
+        return "in the clear only"
     except TimeoutError:
         return "no answer"
     finally:

@@ -93,7 +93,7 @@ def test_one_version_is_named_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((ROOT / "helm" / "dpdist" / "Chart.yaml").read_text())
     assert chart["appVersion"] == chart["version"] == project
-    assert f"image: dpdist:{project}\n" in (ROOT / "deploy" / "compose.yaml").read_text()
+    assert f"image: ${{DPDIST_IMAGE:-dpdist:{project}}}\n" in (ROOT / "deploy" / "compose.yaml").read_text()
     assert f"-t dpdist:{project} " in (ROOT / "docs" / "operations.md").read_text()
     assert f"\n## [{project}] - " in (ROOT / "CHANGELOG.md").read_text()
     assert f"\n## {project}\n" in (ROOT / "helm" / "dpdist" / "UPGRADING.md").read_text()
