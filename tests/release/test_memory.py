@@ -19,7 +19,8 @@ MEASURE = """
 import json, os, sys, threading, time
 from pathlib import Path
 import psutil
-import numba, obstore, pandas, pyarrow.compute, pyarrow.parquet, scipy.fft, scipy.linalg, scipy.signal, scipy.stats, zarr  # stages import late
+import numba, obstore, pandas, pyarrow.compute, pyarrow.parquet  # stages import late
+import scipy.fft, scipy.linalg, scipy.signal, scipy.stats, zarr
 from dpdist import engine, strategies
 from dpdist.release import story
 from dpdist.release.context import Context, silent
