@@ -1,4 +1,4 @@
-"""The command line. Exit codes: 0 done, 1 refused or failed (one clear line), 2 wrong usage, 130 interrupted, 143 terminated."""
+"""The command line of dpdist: plan, publish and read differentially private releases."""
 
 from __future__ import annotations
 
@@ -43,25 +43,28 @@ if TYPE_CHECKING:
     from dpdist.release.story import Release
     from dpdist.spec import ReleaseSpec
 
-app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help=__doc__)
-key_app = typer.Typer(no_args_is_help=True, help="The root key, from which every release's noise key is derived.")
+app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+key_app = typer.Typer(
+    no_args_is_help=True, help="Make and check the root key, from which the noise of every release is derived."
+)
 app.add_typer(key_app, name="keys")
 app.add_typer(ledger_commands.app, name="ledger")
 
-SpecPath = Annotated[Path, typer.Argument(help="release spec, YAML")]
+SpecPath = Annotated[Path, typer.Argument(help="the release spec, a YAML file")]
 EngineAddress = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        help="tls://host:port of a Dask scheduler, or inline: this process alone; default: this process for a small release, "
-        "else a process a core",
+        help="where the work runs: the address of a Dask scheduler (tls://host:port), or 'inline' for this process alone. "
+        "Default: this process for a small release, otherwise one process for each core",
     ),
 ]
 Period = Annotated[
-    datetime.datetime | None, typer.Option(formats=["%Y-%m-%d"], help="the day that stands for {period} in the spec")
+    datetime.datetime | None,
+    typer.Option(formats=["%Y-%m-%d"], help="the day, YYYY-MM-DD, that replaces '{period}' in the spec"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="print nothing but errors, and what --json asks for")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="print only errors, and JSON if --json is given")]
 
 
 def _print_version(asked: bool) -> None:
@@ -74,15 +77,17 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def common(
-    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks and Prefect's log")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="before the command: show tracebacks and the log of Prefect")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", help="print the version and exit", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Publish differentially private aggregates.
 
-    Exit codes: 0 done, 1 refused or failed (one clear line; --debug shows the traceback), 2 wrong usage, 130 interrupted,
-    143 terminated.
+    Exit codes: 0 done; 1 refused or failed, with the reason in one line (--debug shows the traceback); 2 wrong usage;
+    130 interrupted; 143 terminated.
     """
     del version
     home = state_folder()
@@ -100,9 +105,9 @@ def plan(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """What a release would cost and how accurate it would be, and whether 'run' would be refused (exit code 1).
+    """Predict the accuracy, cost, memory and time of a release, from its spec alone.
 
-    Touches no data and no budget.
+    Neither records nor budget are touched. If 'dpdist run' would be refused now, each reason is printed and the exit code is 1.
     """
     from dpdist import engine
     from dpdist.mechanisms.planner import considered, planned_effort, why_not
@@ -161,7 +166,7 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Publish a release. Running it again publishes the same bytes and charges nothing."""
+    """Publish a release. Run it again, and the same bytes are published and nothing more is charged."""
     from dpdist.page import report
     from dpdist.privacy import keys
     from dpdist.spec import load
@@ -218,13 +223,17 @@ def _settled_or_run(
 @app.command()
 def backfill(
     spec: SpecPath,
-    first: Annotated[datetime.datetime, typer.Option("--from", formats=["%Y-%m-%d"], help="a day of the first period")],
-    last: Annotated[datetime.datetime, typer.Option("--to", formats=["%Y-%m-%d"], help="a day of the last period")],
-    every: Annotated[str, typer.Option(help="day, week or month")] = "day",
+    first: Annotated[
+        datetime.datetime, typer.Option("--from", formats=["%Y-%m-%d"], help="a day of the first period, YYYY-MM-DD")
+    ],
+    last: Annotated[
+        datetime.datetime, typer.Option("--to", formats=["%Y-%m-%d"], help="a day of the last period, YYYY-MM-DD")
+    ],
+    every: Annotated[str, typer.Option(help="how long a period is: 'day', 'week' or 'month'")] = "day",
     engine_address: EngineAddress = None,
     quiet: Quiet = False,
 ) -> None:
-    """Publish the releases of past periods, in order. Those that exist are left as they are."""
+    """Publish the releases of past periods, in order. Releases that exist are left as they are."""
     from dpdist.spec import check_many_periods
 
     if every not in get_args(Every):
@@ -240,12 +249,12 @@ def backfill(
 
 @app.command()
 def show(
-    release: Annotated[str, typer.Argument(help="release id, or the folder or URL of a published release")],
-    group: Annotated[str | None, typer.Option(help="only this group of queries")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="most rows to print; 0 prints all")] = 40,
+    release: Annotated[str, typer.Argument(help="the id of a release, or the folder or URL of a published release")],
+    group: Annotated[str | None, typer.Option(help="print only the answers of this group of queries")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="how many answers to print at most; 0 prints all")] = 40,
     as_json: Json = False,
 ) -> None:
-    """Published answers with error bars, and the certificate."""
+    """Print the answers of a published release with their error bars, and its certificate."""
     from dpdist.page import report
 
     where = _published_at(release)
@@ -263,10 +272,10 @@ def show(
 
 @app.command()
 def export(
-    release: Annotated[str, typer.Argument(help="release id, or the folder or URL of a published release")],
-    target: Annotated[Path, typer.Argument(help="file to write, .pdf or .png")],
+    release: Annotated[str, typer.Argument(help="the id of a release, or the folder or URL of a published release")],
+    target: Annotated[Path, typer.Argument(help="the file to write, .pdf or .png")],
 ) -> None:
-    """A release's page as PDF or PNG, for documents. Needs an installed Chromium."""
+    """Save the page of a release as a PDF or PNG file. This needs an installed Chromium."""
     from dpdist.page import report
     from flows import pictures
 
@@ -278,13 +287,15 @@ def export(
 
 @app.command()
 def site(
-    dataset: Annotated[str, typer.Argument(help="the data set of the releases")],
-    releases: Annotated[Path, typer.Option(help="folder that holds published releases", envvar=OUTPUT)] = Path("releases"),
-    target: Annotated[Path, typer.Option("--out", help="folder of the site; an older site there is replaced")] = Path(
+    dataset: Annotated[str, typer.Argument(help="the name of the data set")],
+    releases: Annotated[Path, typer.Option(help="the folder that holds the published releases", envvar=OUTPUT)] = Path(
+        "releases"
+    ),
+    target: Annotated[Path, typer.Option("--out", help="the folder to write; an older site there is replaced")] = Path(
         "site"
     ),
 ) -> None:
-    """A small static site over all releases of a data set: periods, revisions, the budget."""
+    """Write a static site over all releases of a data set: its periods, revisions and budget."""
     from dpdist.page import site as pages
     from dpdist.privacy.ledger import opened
 
@@ -296,7 +307,7 @@ def site(
 
 @app.command()
 def schema() -> None:
-    """The JSON schema of release specs, for editors."""
+    """Print the JSON schema of release specs, for editors."""
     from dpdist.spec import json_schema
 
     sys.stdout.write(json.dumps(json_schema(), indent=1) + "\n")
@@ -304,7 +315,7 @@ def schema() -> None:
 
 @key_app.command("init")
 def keys_init() -> None:
-    """Make a root key from the operating system's entropy, readable by its owner only."""
+    """Make the root key. Only its owner can read the file; keep a copy of it somewhere safe."""
     from dpdist.privacy import keys
 
     path = keys.initialise(state_folder())
@@ -313,7 +324,7 @@ def keys_init() -> None:
 
 @key_app.command("check")
 def keys_check() -> None:
-    """Check that the root key is there, well-formed and private."""
+    """Check that the root key exists, is well formed and can be read by nobody else."""
     from dpdist.privacy import keys
 
     keys.load(state_folder())

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from dpdist.privacy.accounting import Loss
     from dpdist.privacy.ledger import Budget, Ledger
 
-app = typer.Typer(help="Budgets, charges and what is left.")
-Json = Annotated[bool, typer.Option("--json", help="machine-readable output")]
+app = typer.Typer(help="Print budgets, charges and what is left. The commands below explain, check and change the ledger.")
+Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 
 
 @app.callback(invoke_without_command=True)
 def listed(context: typer.Context, as_json: Json = False) -> None:
-    """Budgets, charges and what is left."""
+    """Print budgets, charges and what is left. The commands below explain, check and change the ledger."""
     if context.invoked_subcommand is not None:
         return
     with _book() as book:
@@ -40,10 +40,10 @@ def listed(context: typer.Context, as_json: Json = False) -> None:
 
 @app.command("explain")
 def explain(
-    release: Annotated[str | None, typer.Argument(help="a release id; without it, every data set")] = None,
-    delta: Annotated[float, typer.Option(help="delta at which epsilons are told when the cap names none")] = 1e-9,
+    release: Annotated[str | None, typer.Argument(help="the id of a release. Default: every data set")] = None,
+    delta: Annotated[float, typer.Option(help="the delta at which epsilon is computed for a cap that has none")] = 1e-9,
 ) -> None:
-    """What was spent and what it means as (epsilon, delta); or the history of one release and what can follow."""
+    """Print what was spent as (epsilon, delta); or print the history of one release and what can be done next."""
     with _book() as book:
         if release is None:
             for budget in book.budgets():
@@ -54,10 +54,17 @@ def explain(
 
 @app.command("verify")
 def verify(
-    head: Annotated[str | None, typer.Option(help="digest of a row, noted at an earlier verify")] = None,
-    with_store: Annotated[bool, typer.Option("--store", help="also compare with the measurements in the store")] = False,
+    head: Annotated[
+        str | None, typer.Option(help="the head that an earlier verify printed. The check fails if that row is gone")
+    ] = None,
+    with_store: Annotated[
+        bool, typer.Option("--store", help="also compare the ledger with the measurements in the store")
+    ] = False,
 ) -> None:
-    """Replay the ledger: hash chain, order of events, caps, sums, erased salts. Note the head it prints somewhere else."""
+    """Replay the ledger and check its hash chain, the order of events, caps, sums and erased salts.
+
+    Keep the head that it prints somewhere else, and pass it to the next check with --head.
+    """
     home = state_folder()
     with _book() as book:
         audit = book.verify(head, root=_root_key_if_there(home))
@@ -77,15 +84,15 @@ def verify(
 
 @app.command("export")
 def export() -> None:
-    """All rows and budgets as JSON. They hold amounts and commitments, no secret, no count and no plain digest of either."""
+    """Print all rows and budgets as JSON. They hold amounts and keyed commitments, but no secrets and no counts."""
     with _book() as book:
         content = {"budgets": [_budget_facts(budget) for budget in book.budgets()], "entries": book.entries()}
     sys.stdout.write(json.dumps(content, indent=1) + "\n")
 
 
 @app.command("abort")
-def abort(release: Annotated[str, typer.Argument(help="release id")]) -> None:
-    """Give the charge of a reserved release back. Refused once a draw may have begun, or when the store holds its measurement."""
+def abort(release: Annotated[str, typer.Argument(help="the id of the release")]) -> None:
+    """Give the charge of a reserved release back. Refused once its noise may have been drawn or its measurement is stored."""
     from dpdist.release import ledger_and_store
 
     with _book() as book:
@@ -95,10 +102,10 @@ def abort(release: Annotated[str, typer.Argument(help="release id")]) -> None:
 
 @app.command("declare")
 def declare(
-    spec: Annotated[Path, typer.Argument(help="release spec, YAML")],
-    period: Annotated[str | None, typer.Option(help="the day that stands for {period} in the spec")] = None,
+    spec: Annotated[Path, typer.Argument(help="the release spec, a YAML file")],
+    period: Annotated[str | None, typer.Option(help="the day, YYYY-MM-DD, that replaces '{period}' in the spec")] = None,
 ) -> None:
-    """Declare the cap of a spec's data set ahead of its first release, as the ledger's owner. Again, it changes nothing."""
+    """Declare the cap of a spec's data set before its first release, as the owner of the ledger."""
     from dpdist.spec import load
 
     checked = load(spec, period=None if period is None else datetime.date.fromisoformat(period))
@@ -110,10 +117,10 @@ def declare(
 
 @app.command("roles")
 def roles(
-    application: Annotated[str, typer.Argument(help="the role that publishes")],
-    noise: Annotated[str | None, typer.Argument(help="the role of noise workers")] = None,
+    application: Annotated[str, typer.Argument(help="the PostgreSQL role that publishes releases")],
+    noise: Annotated[str | None, typer.Argument(help="the PostgreSQL role of noise workers")] = None,
 ) -> None:
-    """SQL that gives PostgreSQL roles no more than they need, for whoever runs the database; 'ledger migrate' runs the same."""
+    """Print the SQL that gives PostgreSQL roles the rights that they need and no others. 'dpdist ledger migrate' runs the same SQL."""
     from dpdist.privacy.roles import statements
 
     sys.stdout.write("".join(f"{statement};\n" for statement in statements(application, noise)))
@@ -121,18 +128,24 @@ def roles(
 
 @app.command("cap")
 def cap(
-    dataset: Annotated[str, typer.Argument(help="the data set")],
-    why: Annotated[str, typer.Option(help="the reason, kept in the ledger with your name")],
-    rho: Annotated[str | None, typer.Option(help="the new cap, zCDP")] = None,
-    epsilon: Annotated[str | None, typer.Option(help="the new cap; with --delta, or pure")] = None,
-    delta: Annotated[str | None, typer.Option(help="delta of a cap in epsilon; without it the cap is pure")] = None,
-    neighbours: Annotated[str | None, typer.Option(help="what a cap of an older version protects")] = None,
-    most_records: Annotated[int | None, typer.Option(help="with --neighbours: records of one change, 1 by default")] = None,
-    person: Annotated[str | None, typer.Option(help="with --neighbours: the column that tells persons apart")] = None,
+    dataset: Annotated[str, typer.Argument(help="the name of the data set")],
+    why: Annotated[str, typer.Option(help="the reason. The ledger keeps it with your name")],
+    rho: Annotated[str | None, typer.Option(help="the new cap in rho (zCDP)")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="the new cap in epsilon, with --delta or pure")] = None,
+    delta: Annotated[str | None, typer.Option(help="the delta of a cap in epsilon. Without it the cap is pure")] = None,
+    neighbours: Annotated[
+        str | None,
+        typer.Option(help="for a cap of an older version, which data sets are neighbours: 'add-remove' or 'replace-one'"),
+    ] = None,
+    most_records: Annotated[
+        int | None, typer.Option(help="with --neighbours: how many records are protected together. Default: 1")
+    ] = None,
+    person: Annotated[str | None, typer.Option(help="with --neighbours: the column that identifies the person")] = None,
 ) -> None:
-    """Change the cap of a data set. The event stays in the ledger, with who and why.
+    """Change the cap of a data set. The ledger keeps who changed it and why.
 
-    A cap below what is spent gives nothing back: it stops new charges. The specs of later releases must state the new cap.
+    A cap below what is already spent stops new charges; it does not undo old ones. The specs of later releases must state the
+    new cap.
     """
     from dpdist.privacy.accounting import Cap
     from dpdist.privacy.protection import Protection
@@ -160,14 +173,19 @@ def cap(
 @app.command("migrate")
 def migrate(
     without_key: Annotated[
-        bool, typer.Option("--without-key", help="the root key is lost: forget what it would keep")
+        bool, typer.Option("--without-key", help="the root key is lost: drop the commitments that need it")
     ] = False,
-    application: Annotated[str | None, typer.Option(help="also grant this role what publishing needs (PostgreSQL)")] = None,
-    noise: Annotated[str | None, typer.Option(help="and this one what noise workers need")] = None,
+    application: Annotated[
+        str | None, typer.Option(help="a PostgreSQL role that is given the rights that publishing needs")
+    ] = None,
+    noise: Annotated[
+        str | None, typer.Option(help="a PostgreSQL role that is given the rights that noise workers need")
+    ] = None,
 ) -> None:
-    """Create a ledger, or bring one of an older version to this one, as its owner. Again, it changes nothing.
+    """Create the ledger, or bring one of an older version to this version, as its owner.
 
-    Every command does, too, where one login may do everything; a lost root key needs this one.
+    Every command does the same where one login has all rights. You need this command where the rights are divided, and
+    after the root key was lost.
     """
     from dpdist.privacy.ledger import Ledger
 

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args
 
 import pytest
 import typer
+from pydantic import BaseModel, TypeAdapter
 
+from docs import generate
+from dpdist.spec import ReleaseSpec
 from flows import cli
 from tests import HANGS
 
@@ -76,7 +79,7 @@ def test_the_site_builds(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="needs the PyPI packages mkdocs-material and mkdocstrings[python]")
     done = built(ROOT, tmp_path / "site")
     assert done.returncode == 0, done.stdout + done.stderr
-    reference = (tmp_path / "site" / "reference" / "index.html").read_text()
+    reference = (tmp_path / "site" / "reference" / "python" / "index.html").read_text()
     for name in ("dpdist.run", "dpdist.strategies.optimum.coa", "dpdist.workloads.tall", "dpdist.errors.BudgetExceeded"):
         assert f'id="{name}"' in reference, name
     pages = list((tmp_path / "site").rglob("*.html"))
@@ -105,15 +108,45 @@ def test_the_strict_build_hears_of_broken_links_and_anchors(tmp_path: Path) -> N
     assert "'../out.md'" in done.stderr
 
 
+def test_generated_pages_are_current() -> None:
+    """After a change of a spec's model, a command's help or the registry: .venv/bin/python docs/generate.py"""
+    for name, text in generate.pages().items():
+        assert (ROOT / "docs" / name).read_text() == text, f"docs/{name}: run .venv/bin/python docs/generate.py"
+
+
 def test_the_reference_names_every_command_and_option() -> None:
-    text = (ROOT / "docs" / "reference.md").read_text().split("## dpdist", 1)[0]
-    for path, command in _commands(typer.main.get_command(cli.app), "dpdist"):
-        assert f"`{path}" in text, path
+    text = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    sections = dict(re.findall(r"^## `(.*?)` .*?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    for path, command in generate.commands(typer.main.get_command(cli.app), "dpdist"):
         for option in (name for each in command.params for name in each.opts if name.startswith("--")):
-            assert f"`{option}" in text or f" {option}" in text, f"{path} {option}"
+            assert f"`{option}" in sections[path], f"{path} {option}"
 
 
-def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    yield path, command
-    for name, part in getattr(command, "commands", {}).items():
-        yield from _commands(part, f"{path} {name}")
+def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A model of a spec and all models in it."""
+    yield model
+    for field in model.model_fields.values():
+        for inner in _in_annotation(field.annotation):
+            yield from _models(inner)
+
+
+def _in_annotation(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _in_annotation(each)
+
+
+@pytest.mark.filterwarnings("ignore:The 'alias' attribute")
+def test_the_reference_names_every_key_with_an_example_that_is_valid() -> None:
+    """A key without keys of its own has an example, and the model accepts it."""
+    text = (ROOT / "docs" / "reference" / "spec.md").read_text()
+    seen = 0
+    for model in _models(ReleaseSpec):
+        for name, field in model.model_fields.items():
+            assert re.search(rf"^### `(\S+\.)?{field.alias or name}` ", text, re.MULTILINE), name
+            for example in field.examples or ():
+                TypeAdapter(Annotated[field.annotation, field]).validate_python(example)
+                seen += 1
+            assert field.examples or any(_in_annotation(field.annotation)), f"{model.__name__}.{name} has no example"
+    assert seen > 50

@@ -39,38 +39,71 @@ class ReleaseSpec(SpecPart):
     """One release: records, domain, queries, mechanism, budget."""
 
     release: str = Field(
-        min_length=1, max_length=150, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="its id: one id, one charge"
+        min_length=1,
+        max_length=150,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="the id of the release. The ledger charges each id once",
+        examples=["visitors-2026-11"],
     )
-    title: str | None = Field(None, description="heading of the page; default: the id")
-    period: datetime.date | None = Field(None, description="the day the release stands for; needed for budgets per period")
-    records: Records = Field(description="where the records are, and who stands behind them")
+    title: str | None = Field(
+        None, description="the heading of the page. Default: the id", examples=["Visitors of the library, 2026"]
+    )
+    period: datetime.date | None = Field(
+        None,
+        description="the day that the release stands for, YYYY-MM-DD. A cap per day, week or month needs it. "
+        "A spec for many periods writes '{period}'",
+        examples=["2026-11-16"],
+    )
+    records: Records = Field(description="where the records are, and which person stands behind each")
     domain: dict[str, AttributeSpec] = Field(
-        min_length=1, description="the attributes and all values that they can have: declared, never read from the records"
+        min_length=1,
+        description="the attributes by name, each with all values that it can have. You declare them from public knowledge: "
+        "dpdist never reads them from the records",
+        examples=[{"age": {"from": 0, "to": 99}}],
     )
     neighbours: Neighbours = Field(
         "add-remove",
-        description="what happens to the unit that is protected, a record or (with a person column) a person with all their "
-        "records: it is added or removed, or also replaced",
+        description="which data sets are neighbours, that is, must be hard to tell apart: one unit is added or removed, or one "
+        "unit is also replaced by another. The unit is a record, or with a person column a person with all their records",
+        examples=["replace-one"],
     )
-    workload: tuple[QuerySpec, ...] = Field(min_length=1, description="the queries that are published, in groups")
-    mechanism: Mechanism = Field("auto", description="'auto' compares those that fit and takes the one with the least error")
-    stream: StreamSpec | None = Field(None, description="the release is the next part of a growing series")
+    workload: tuple[QuerySpec, ...] = Field(min_length=1, description="the queries to publish, in groups")
+    mechanism: Mechanism = Field(
+        "auto",
+        description="how the noise is spread over the queries. 'auto' compares the mechanisms that can answer the workload and takes "
+        "the one with the least predicted error",
+        examples=["coa"],
+    )
+    stream: StreamSpec | None = Field(None, description="makes this release the next part of a growing series")
     objective: Literal["total", "worst"] = Field(
-        "total", description="least sum of squared errors, or (marginals only) the least largest error of a count"
+        "total",
+        description="what is minimised: the sum of the squared errors of all answers, or (for marginals only) the largest error of "
+        "any answer",
+        examples=["worst"],
     )
     eigen: SeparationSpec = Field(
-        default_factory=lambda: SeparationSpec.model_validate({}), description="how mechanism 'eigen' is made for many cells"
+        default_factory=lambda: SeparationSpec.model_validate({}),
+        description="how mechanism 'eigen' simplifies a problem with many cells",
     )
     limits: LimitsSpec = Field(
-        default_factory=lambda: LimitsSpec.model_validate({}), description="what optimising the strategy may take"
+        default_factory=lambda: LimitsSpec.model_validate({}), description="how much memory and time the optimiser may use"
     )
-    tolerance: float = Field(1e-6, gt=0, lt=1, description="certified relative gap at which the optimiser stops")
-    budget: ReleaseBudgetSpec = Field(description="what this release may reveal, and is charged")
-    ledger: LedgerSpec = Field(description="the data set whose budget is charged, and its cap")
+    tolerance: float = Field(
+        1e-6,
+        gt=0,
+        lt=1,
+        description="the optimiser stops when its certified distance from the optimum, relative to the optimum, is at most this",
+        examples=[1e-4],
+    )
+    budget: ReleaseBudgetSpec = Field(description="the privacy budget that this release spends")
+    ledger: LedgerSpec = Field(description="the data set that is charged, and the cap on all its releases")
     postprocess: PostprocessSpec = Field(
-        default_factory=lambda: PostprocessSpec.model_validate({}), description="what is done to the noisy answers"
+        default_factory=lambda: PostprocessSpec.model_validate({}),
+        description="what is done to the noisy answers afterwards, at no charge",
     )
-    output: OutputSpec = Field(default_factory=lambda: OutputSpec.model_validate({}), description="where results go")
+    output: OutputSpec = Field(
+        default_factory=lambda: OutputSpec.model_validate({}), description="where the published files go"
+    )
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     _sizes: Sizes = PrivateAttr(default=SIZES)
     _companions: tuple[ReleaseSpec, ...] = PrivateAttr(default=())

@@ -32,33 +32,54 @@ Mechanism = Annotated[
 
 
 class Person(SpecPart):
-    """Who stands behind a record, and how many records of one person count."""
+    """Which person stands behind a record, and how many records of one person count."""
 
-    column: str | None = Field(None, description="column that identifies the person; records beyond the bound are left out")
+    column: str | None = Field(
+        None,
+        description="the column that identifies the person. Of each person only the first 'most_records' records count. Default: no "
+        "column, and every record is protected by itself",
+        examples=["person_id"],
+    )
     most_records: int = Field(
         1,
         ge=1,
         le=10**6,
-        description="records of one person that count; without a column: records that are protected together",
+        description="how many records of one person count. Without a person column: how many records, whoever they belong to, are "
+        "protected together; nobody checks that a person has no more",
+        examples=[5],
     )
     type: PersonType | None = Field(
         None,
-        description="of the person column in all files: text as it is, or whole numbers; default: that of the first file",
+        description="how values of the person column are compared in all files: as text, or as whole numbers. Default: the type "
+        "that the column has in the first file",
+        examples=["integer"],
     )
 
 
 class Records(SpecPart):
     """Where the records are."""
 
-    path: str = Field(description=".parquet, .csv or .csv.gz file, or a folder of them; relative to the spec file")
-    columns: dict[str, str] = Field(default_factory=dict, description="attribute: column, where the names differ")
-    header: tuple[str, ...] = Field((), description="column names of CSV files without a header row")
+    path: str = Field(
+        description="a .parquet, .csv or .csv.gz file, or a folder of such files. A relative path starts at the spec file",
+        examples=["visitors.csv"],
+    )
+    columns: dict[str, str] = Field(
+        default_factory=dict,
+        description="the column of an attribute, where its name differs from the attribute's",
+        examples=[{"age": "AGE_YEARS"}],
+    )
+    header: tuple[str, ...] = Field(
+        (), description="the column names of CSV files that have no header row", examples=[["age", "branch"]]
+    )
     empty: Literal["refuse", "allow"] = Field(
-        "refuse", description="what happens when there is no record at all; 'allow' for periods in which nothing may happen"
+        "refuse",
+        description="what happens when there is no record at all. 'allow' publishes noisy zeros, and suits schedules in which a "
+        "period may have no records",
+        examples=["allow"],
     )
     person: Person = Field(
         default_factory=lambda: Person.model_validate({}),
-        description="who stands behind a record; default: every record is protected by itself",
+        description="which person stands behind a record. Default: every record is protected by itself",
     )
 
 
@@ -69,13 +90,26 @@ WHOLE = 2**53
 class AttributeSpec(SpecPart):
     """The public, declared values of one attribute: ``categories``, ``edges``, or whole numbers ``from``..``to``."""
 
-    categories: tuple[Text, ...] | None = Field(None, description="all values there are, without an order")
-    edges: tuple[float, ...] | None = Field(None, description="bins [edge, next edge)")
-    first: int | None = Field(None, alias="from", description="smallest whole number")
-    last: int | None = Field(None, alias="to", description="largest whole number, included")
-    width: int = Field(1, ge=1, description="whole numbers a bin")
-    outside: Literal["clip", "drop", "error"] = Field("error", description="what happens to values outside the domain")
-    labels: tuple[Text, ...] = Field((), description="how values or bins are called on the page")
+    categories: tuple[Text, ...] | None = Field(
+        None, description="all values of an attribute that has no order", examples=[["Centre", "North", "Harbour"]]
+    )
+    edges: tuple[float, ...] | None = Field(
+        None,
+        description="the edges of the bins of a numeric attribute. A bin holds its lower edge and not its upper edge",
+        examples=[[0, 18, 35, 65, 100]],
+    )
+    first: int | None = Field(None, alias="from", description="the smallest whole number", examples=[0])
+    last: int | None = Field(None, alias="to", description="the largest whole number, included", examples=[99])
+    width: int = Field(1, ge=1, description="with 'from' and 'to': how many whole numbers each bin holds", examples=[10])
+    outside: Literal["clip", "drop", "error"] = Field(
+        "error",
+        description="what happens to a record whose value is outside the domain: it is counted in the nearest bin, it is left out, "
+        "or the release is refused",
+        examples=["clip"],
+    )
+    labels: tuple[Text, ...] = Field(
+        (), description="the names of the values or bins on the page, in their order", examples=[["young", "old"]]
+    )
 
     @model_validator(mode="after")
     def _one_form(self) -> AttributeSpec:
@@ -105,11 +139,19 @@ class AttributeSpec(SpecPart):
 
 
 class BudgetSpec(SpecPart):
-    """What the release may reveal: rho (zCDP), epsilon with delta (Gaussian noise), or epsilon alone (Laplace noise)."""
+    """A privacy budget: rho (zCDP), epsilon with delta (Gaussian noise), or epsilon alone (Laplace noise)."""
 
-    rho: Exact | None = Field(None, description="zCDP; instead of epsilon")
-    epsilon: Exact | None = Field(None, description="with delta: Gaussian noise; alone: Laplace noise")
-    delta: Exact | None = Field(None, description="leave it out for pure epsilon: Laplace noise")
+    rho: Exact | None = Field(
+        None, description="an amount of zero-concentrated differential privacy (zCDP), in place of epsilon", examples=[0.05]
+    )
+    epsilon: Exact | None = Field(
+        None, description="with delta, the noise is Gaussian; without delta (pure epsilon) it is Laplace noise", examples=[1]
+    )
+    delta: Exact | None = Field(
+        None,
+        description="a small probability, well below 1 / number of persons. Leave it out for pure epsilon",
+        examples=[1e-6],
+    )
 
     @model_validator(mode="after")
     def _one_form(self) -> BudgetSpec:
@@ -127,11 +169,13 @@ class BudgetSpec(SpecPart):
 
 
 class ReleaseBudgetSpec(BudgetSpec):
-    """The budget of this release."""
+    """The privacy budget of this release."""
 
     calibration: Calibration = Field(
         "analytic",
-        description="how much noise epsilon and delta buy: analytic Gaussian (the least), tight zCDP, or the papers' formula",
+        description="how epsilon and delta become an amount of Gaussian noise: exactly ('analytic', the least noise), through zCDP, or "
+        "by the classic formula of the papers, which adds more noise than needed",
+        examples=["zcdp"],
     )
 
     @property
@@ -151,10 +195,13 @@ class ReleaseBudgetSpec(BudgetSpec):
 
 
 class CapSpec(BudgetSpec):
-    """The most that all releases of the data set may reveal, in total or per day, week or month."""
+    """The most that all releases of the data set may spend, in total or per day, week or month."""
 
     per: Literal["total", "day", "week", "month"] = Field(
-        "total", description="'total' for all releases together; else each day, week or month has the whole cap"
+        "total",
+        description="what the cap covers: all releases of the data set together, or the releases of one day, week or month. Use a "
+        "period only if each record belongs to one period",
+        examples=["week"],
     )
 
     @property
@@ -164,19 +211,23 @@ class CapSpec(BudgetSpec):
 
 
 class LedgerSpec(SpecPart):
-    """The data set whose budget is charged."""
+    """The data set that is charged."""
 
     dataset: str = Field(
         min_length=1,
         max_length=150,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-        description="its name in the ledger: all releases of the same persons are charged under one name",
+        description="the name of the data set in the ledger. Releases about the same persons must be charged under the same name",
+        examples=["visitors"],
     )
-    cap: CapSpec = Field(description="the most that its releases may reveal; every spec of the data set writes the same")
+    cap: CapSpec = Field(
+        description="the most that all releases of the data set may spend together. Every spec of the data set states the same cap"
+    )
     shared_records: bool = Field(
         False,
-        description="these records may also be charged under another data set's name, or in another period of a cap per period; "
-        "otherwise the ledger refuses records that it has seen there",
+        description="allows these records to be charged under another data set's name too, or in another period. Without it the "
+        "ledger refuses records that it has seen there",
+        examples=[True],
     )
 
 
@@ -184,32 +235,56 @@ TableFormat = Literal["parquet", "csv", "zarr"]
 
 
 class OutputSpec(SpecPart):
-    """Where results go."""
+    """Where the published files go."""
 
     folder: str | None = Field(
         None,
-        description="a folder, or an object store URL (s3://bucket/prefix); default: <release id> in DPDIST_OUTPUT, or in releases here",
+        description="a folder, or the URL of an object store (s3://bucket/prefix). Default: a folder named after the release, in "
+        "DPDIST_OUTPUT if that is set, else in ./releases",
+        examples=["published/2026-11"],
     )
     formats: tuple[TableFormat, ...] | None = Field(
-        None, min_length=1, description="tables to write; default: all, CSV up to 5,000,000 answers, Parquet up to 2^28"
+        None,
+        min_length=1,
+        description="which tables are written. Default: all of them, but CSV only up to 5,000,000 answers and Parquet up to 2^28",
+        examples=[["csv", "parquet"]],
     )
 
 
 class KnownSpec(SpecPart):
     """A count that is public anyway."""
 
-    where: str | None = Field(None, description="a predicate over the attributes; left out: all records")
-    count: float = Field(ge=0, allow_inf_nan=False, description="the public count, exact")
+    where: str | None = Field(
+        None,
+        description="which records are counted, as an expression over the attributes. Default: all records",
+        examples=["branch == 'Centre'"],
+    )
+    count: float = Field(ge=0, allow_inf_nan=False, description="the exact public count", examples=[8000])
 
 
 class PostprocessSpec(SpecPart):
-    """What is done to the noisy answers; it costs no budget."""
+    """What is done to the noisy answers afterwards. It spends no budget."""
 
-    known: tuple[KnownSpec, ...] = Field((), description="public counts, as equality constraints: smaller, exact errors")
-    non_negative: bool = Field(False, description="the closest non-negative cells; biased upwards where counts are small")
-    integer: bool = Field(False, description="answers rounded to whole numbers; totals may differ from their parts")
+    known: tuple[KnownSpec, ...] = Field(
+        (),
+        description="counts that are public anyway. All answers are made to agree with them, which makes the errors smaller",
+        examples=[[{"count": 8000}]],
+    )
+    non_negative: bool = Field(
+        False,
+        description="replaces the estimate by the closest one without negative cells. Small counts are then biased upwards",
+        examples=[True],
+    )
+    integer: bool = Field(
+        False,
+        description="rounds answers to whole numbers. A total may then differ from the sum of its parts",
+        examples=[True],
+    )
     consistent_with: tuple[str, ...] = Field(
-        (), description="specs of earlier releases of the same records: one estimate from all measurements, smaller errors"
+        (),
+        description="the specs of earlier releases of the same records. All measurements are combined into one estimate, which makes "
+        "the errors smaller",
+        examples=[["first.yaml"]],
     )
 
     @model_validator(mode="after")
@@ -220,11 +295,20 @@ class PostprocessSpec(SpecPart):
 
 
 class SeparationSpec(SpecPart):
-    """How mechanism 'eigen' is made for many cells; by default every eigen-query gets a weight of its own."""
+    """How mechanism 'eigen' simplifies a problem with many cells. By default every eigenvector query gets a weight of its own."""
 
-    group_size: int | None = Field(None, ge=2, description="eigen-queries a group; n^(1/3) is a good size")
+    group_size: int | None = Field(
+        None,
+        ge=2,
+        description="how many eigenvector queries are optimised together as one group; the cube root of the number of cells is a good "
+        "size",
+        examples=[16],
+    )
     principal: int | None = Field(
-        None, ge=1, description="leading eigen-queries with weights of their own, the rest share one"
+        None,
+        ge=1,
+        description="how many leading eigenvector queries get a weight of their own. The others share one weight",
+        examples=[100],
     )
 
     @model_validator(mode="after")
@@ -235,10 +319,18 @@ class SeparationSpec(SpecPart):
 
 
 class LimitsSpec(SpecPart):
-    """What optimising the strategy may take; mechanisms that need more are left out."""
+    """How much memory and time the optimiser may use. Mechanisms that need more are not considered."""
 
-    memory_gib: float | None = Field(None, gt=0, allow_inf_nan=False, description="of the worker that optimises")
-    minutes: float | None = Field(None, gt=0, allow_inf_nan=False, description="on a nominal processor of 20 GFlop/s")
+    memory_gib: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="the memory that the optimiser may use, in GiB", examples=[4]
+    )
+    minutes: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="the minutes that the optimiser may take, predicted for a processor of 20 GFlop/s",
+        examples=[10],
+    )
 
     @property
     def limits(self) -> Limits:
@@ -248,14 +340,17 @@ class LimitsSpec(SpecPart):
 
 
 class StreamSpec(SpecPart):
-    """A series that grows: each release measures the steps since the last one, all together are charged once."""
+    """A series that grows. Each release measures the steps since the last one; all releases together are charged once."""
 
     name: str = Field(
         min_length=1,
         max_length=150,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-        description="the same in all releases of the series, whose ids differ",
+        description="the name of the series. All its releases state the same name; their ids differ",
+        examples=["bikes"],
     )
     through: int = Field(
-        description="last value of the filter's attribute that is complete; the domain declares all there will be"
+        description="the last step that is complete, as a value of the attribute that is filtered. The domain declares all steps "
+        "that there will ever be",
+        examples=[503],
     )

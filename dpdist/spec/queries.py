@@ -30,16 +30,28 @@ from dpdist.workloads.filters import (
 from dpdist.workloads.marginals import listed_marginals, marginals
 from dpdist.workloads.ranges import boxes, cdf, range_marginals, ranges_of
 
-BY = "also for every combination of these attributes' values"
+BY = "asks the same for every combination of these attributes' values"
 
 
 class MarginalsSpec(SpecPart):
-    """Counts for every combination of values."""
+    """Counts for every combination of values. Give either 'ways' or 'of'."""
 
-    ways: tuple[int, ...] | None = Field(None, description="all marginals of this many attributes")
-    among: tuple[str, ...] = Field((), description="attributes that 'ways' combines; default all")
-    of: tuple[tuple[str, ...], ...] | None = Field(None, description="listed marginals")
-    ranges: bool = Field(False, description="with 'ways': all intervals of ordered attributes instead of single values")
+    ways: tuple[int, ...] | None = Field(
+        None,
+        description="asks all tables of this many attributes: 1 counts each attribute by itself, 2 each pair of attributes",
+        examples=[[1, 2]],
+    )
+    among: tuple[str, ...] = Field(
+        (), description="the attributes that 'ways' combines. Default: all of them", examples=[["age", "branch"]]
+    )
+    of: tuple[tuple[str, ...], ...] | None = Field(
+        None, description="the wanted tables, each as a list of attributes", examples=[[["branch"], ["age", "branch"]]]
+    )
+    ranges: bool = Field(
+        False,
+        description="with 'ways': asks all intervals of ordered attributes instead of single values",
+        examples=[True],
+    )
 
     @model_validator(mode="after")
     def _one_form(self) -> MarginalsSpec:
@@ -51,22 +63,30 @@ class MarginalsSpec(SpecPart):
 
 
 class CdfSpec(SpecPart):
-    """Counts at or below each value of an ordered attribute."""
+    """Counts of the records at or below each value of an ordered attribute."""
 
-    of: str = Field(description="an attribute with an order: edges, or from and to")
-    by: tuple[str, ...] = Field((), description=BY)
+    of: str = Field(description="an attribute with an order: one with edges, or with from and to", examples=["age"])
+    by: tuple[str, ...] = Field((), description=BY, examples=[["branch"]])
 
 
 class RangesSpec(SpecPart):
-    """Counts of intervals: all of them, or listed ones (pairs of values, both included)."""
+    """Counts of the records in intervals: in all of them, or in listed ones (pairs of values, both included)."""
 
-    of: tuple[str, ...] = Field(description="one attribute with an order, or several: boxes")
-    by: tuple[str, ...] = Field((), description=BY)
+    of: tuple[str, ...] = Field(
+        description="one attribute with an order, or several. With several a query counts a box: one interval of each attribute",
+        examples=[["age"]],
+    )
+    by: tuple[str, ...] = Field((), description=BY, examples=[["branch"]])
     listed: tuple[tuple[float, float] | tuple[tuple[float, float], ...], ...] | None = Field(
-        None, alias="list", description="intervals of the one attribute, or boxes: one interval an attribute"
+        None,
+        alias="list",
+        description="the wanted intervals, both ends included, or the wanted boxes as one interval for each attribute. Default: all",
+        examples=[[[0, 17], [18, 64]]],
     )
     lists: dict[str, tuple[tuple[float, float], ...]] = Field(
-        default_factory=dict, description="intervals of each attribute, of which every combination is asked"
+        default_factory=dict,
+        description="the intervals of each attribute. Every combination of them is asked",
+        examples=[{"age": [[0, 17], [18, 64]]}],
     )
 
     @model_validator(mode="after")
@@ -79,18 +99,42 @@ class RangesSpec(SpecPart):
 
 
 class FilterSpec(SpecPart):
-    """One filter: exactly one of the kinds."""
+    """One filter. Give exactly one of the kinds; 'width' belongs to 'band'."""
 
-    running_sum: Literal[True] | None = Field(None, description="sum of all steps so far")
-    window: int | None = Field(None, ge=1, description="sum of so many steps")
-    mean: int | None = Field(None, ge=1, description="mean of so many steps")
-    exponential: float | None = Field(None, gt=0, lt=1, description="weight of a step against the next one")
-    polynomial: float | None = Field(None, gt=0, allow_inf_nan=False, description="(k + 1)^-power for a step k steps ago")
-    trend: float | None = Field(None, gt=0, allow_inf_nan=False, description="Hodrick-Prescott trend, its lambda")
-    cycle: float | None = Field(None, gt=0, allow_inf_nan=False, description="Hodrick-Prescott cycle, its lambda")
-    band: tuple[float, float] | None = Field(None, description="Baxter-King: shortest and longest period, in steps")
-    width: int = Field(12, ge=1, description="half width of a Baxter-King filter, in steps")
-    file: str | None = Field(None, description=".npy of coefficients, the present first")
+    running_sum: Literal[True] | None = Field(None, description="the sum of all steps so far", examples=[True])
+    window: int | None = Field(None, ge=1, description="the sum of the last so many steps", examples=[7])
+    mean: int | None = Field(None, ge=1, description="the mean of the last so many steps", examples=[7])
+    exponential: float | None = Field(
+        None, gt=0, lt=1, description="a sum in which each step weighs this much of the step after it", examples=[0.9]
+    )
+    polynomial: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="a sum in which a step k steps ago weighs (k + 1)^-p; this key is p",
+        examples=[0.5],
+    )
+    trend: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="the Hodrick-Prescott trend with this lambda", examples=[1600]
+    )
+    cycle: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="the Hodrick-Prescott cycle (series minus trend) with this lambda",
+        examples=[1600],
+    )
+    band: tuple[float, float] | None = Field(
+        None,
+        description="a Baxter-King band-pass filter: the shortest and the longest period that pass, in steps",
+        examples=[[12, 36]],
+    )
+    width: int = Field(12, ge=1, description="half the width of the Baxter-King filter, in steps", examples=[36])
+    file: str | None = Field(
+        None,
+        description="a .npy file with the coefficients, that of the present step first",
+        examples=["coefficients.npy"],
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> FilterSpec:
@@ -123,22 +167,31 @@ FILTER_KINDS = tuple(_FILTERS)
 
 
 class FiltersSpec(SpecPart):
-    """A series of counts, filtered: every filter at every step."""
+    """A series of counts over time, with filters that are asked at every step."""
 
-    of: str = Field(description="the attribute that is the time: edges, or from and to")
-    by: tuple[str, ...] = Field((), description="one series for every combination of these attributes' values")
-    apply: tuple[FilterSpec, ...] = Field(min_length=1, description="the filters, each asked at every step")
-    circular: bool = Field(False, description="the step after the last is the first")
+    of: str = Field(description="the attribute that holds the time: one with edges, or with from and to", examples=["hour"])
+    by: tuple[str, ...] = Field(
+        (), description="asks one series for every combination of these attributes' values", examples=[["station"]]
+    )
+    apply: tuple[FilterSpec, ...] = Field(min_length=1, description="the filters. Each is asked at every step")
+    circular: bool = Field(
+        False, description="treats the first step as the one after the last, as in hours of a day", examples=[True]
+    )
     around: int | None = Field(
-        None, ge=0, description="filter every count's distance from this public count: volatility around a known mean"
+        None,
+        ge=0,
+        description="filters the distance of every count from this public count, not the counts: the volatility around a known mean",
+        examples=[140],
     )
 
 
 class DnfSpec(SpecPart):
-    """Records that satisfy a formula over binary attributes, for every way to negate them."""
+    """Counts of the records that satisfy a formula over attributes with two values, for every way to negate those attributes."""
 
     terms: tuple[tuple[str, ...], ...] = Field(
-        min_length=1, description="attributes joined by 'and'; terms are joined by 'or'"
+        min_length=1,
+        description="the terms of the formula. Attributes in a term are joined by 'and', terms by 'or'",
+        examples=[[["smokes", "drinks"], ["diabetic"]]],
     )
 
 
@@ -148,25 +201,44 @@ class RowsSpec(SpecPart):
     The file is .npy, .npz (SciPy sparse) or .zarr, a folder or a URL: an array, or a group of compressed sparse rows.
     """
 
-    file: str = Field(description=".npy, .npz or .zarr; relative to the spec file, or a URL of a .zarr")
-    names: tuple[str, ...] | None = Field(None, description="one name a row; default: their numbers")
+    file: str = Field(
+        description="the matrix: a .npy, .npz or .zarr file, relative to the spec file, or the URL of a .zarr",
+        examples=["queries.npy"],
+    )
+    names: tuple[str, ...] | None = Field(
+        None, description="a name for each row. Default: the numbers of the rows", examples=[["young", "old"]]
+    )
 
 
 class QuerySpec(SpecPart):
-    """One group of queries: exactly one of the kinds, with an optional weight."""
+    """One group of queries. Give exactly one kind, and optionally 'weight' and 'relative'."""
 
-    marginals: MarginalsSpec | None = Field(None, description="counts of every combination of values")
-    cdf: CdfSpec | None = Field(None, description="counts at or below each value")
-    ranges: RangesSpec | None = Field(None, description="counts of intervals or boxes")
+    marginals: MarginalsSpec | None = Field(None, description="counts of every combination of values: contingency tables")
+    cdf: CdfSpec | None = Field(None, description="counts of the records at or below each value: a cumulative distribution")
+    ranges: RangesSpec | None = Field(None, description="counts of the records in intervals or boxes")
     predicates: tuple[str, ...] | None = Field(
-        None, description="counts of records that satisfy an expression, such as \"age >= 18 and sex == 'f'\""
+        None,
+        description="counts of the records that satisfy an expression over the attributes",
+        examples=[["age >= 18 and branch == 'North'"]],
     )
-    filters: FiltersSpec | None = Field(None, description="a series of counts, filtered")
-    dnf: DnfSpec | None = Field(None, description="counts of formulas over binary attributes")
-    rows: RowsSpec | None = Field(None, description="queries as rows of a matrix")
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="a heavier group is answered more accurately")
+    filters: FiltersSpec | None = Field(
+        None, description="a series of counts over time, filtered: running sums, moving averages and others"
+    )
+    dnf: DnfSpec | None = Field(
+        None, description="counts of the records that satisfy a formula over attributes with two values"
+    )
+    rows: RowsSpec | None = Field(None, description="queries of your own, as rows of a matrix over the cells")
+    weight: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="how important this group is: a group of larger weight gets smaller errors",
+        examples=[3],
+    )
     relative: bool = Field(
-        False, description="weigh every query by 1 / its length: small relative instead of absolute errors"
+        False,
+        description="divides every query by its length before optimising, so that relative instead of absolute errors are small",
+        examples=[True],
     )
 
     @model_validator(mode="after")
