@@ -10,7 +10,8 @@ SAMPLE ?= 150
 DEMO ?= examples/census/release.yaml
 DEMO_HOME ?= build/demo
 
-# processes that the tests start find modules compiled
+# Modules are compiled when they are first imported and kept; compiling all of every package would take longer than the installation.
+# Processes that the tests start find them compiled.
 export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test slow containers mutants check clean
@@ -44,9 +45,9 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable .
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[test]"
+	$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable ".[test]"
 	touch $@ $(VENV)/.installed
