@@ -18,6 +18,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 from dpdist import engine
 from dpdist.errors import DpdistError, TaskFailed
 from dpdist.page import report
+from dpdist.page.notebook import over_bound
 from dpdist.privacy.ledger import opened
 from dpdist.release.story import Release
 
@@ -63,7 +64,7 @@ def artifacts(done: Release, home: Path) -> None:
             shown = f"the first {len(rows)} of {total:,} answers of {done.spec.release}"
             create_table_artifact(table=rows, key=f"{key}-answers", description=shown)
     mechanism, privacy = certificate["mechanism"], certificate["privacy"]
-    gap = "not certified" if mechanism["certified_gap"] is None else report.over_bound(mechanism["certified_gap"])
+    gap = "not certified" if mechanism["certified_gap"] is None else over_bound(mechanism["certified_gap"])
     rmse = "depends on the data" if mechanism["rmse"] is None else f"{mechanism['rmse']:.4g}"
     create_markdown_artifact(
         f"**{done.spec.release}**: mechanism {mechanism['name']}, RMSE {rmse}, total squared error over the certified bound {gap}. "

@@ -67,13 +67,13 @@ def print_mechanisms(certificate: dict[str, Any], efforts: dict[str, str] | None
     """The mechanisms compared; ``efforts``: what optimising each takes."""
     from rich.table import Table
 
-    from dpdist.page import report
+    from dpdist.page.notebook import over_bound
 
     columns = ["mechanism", "RMSE per query", "worst query", "total squared error over the certified bound"]
     columns += ["optimising"] if efforts else []
     table = Table(*columns, box=None, pad_edge=False)
     for row in certificate["mechanism"]["compared"]:
-        gap = "not certified" if row["gap"] is None else report.over_bound(row["gap"])
+        gap = "not certified" if row["gap"] is None else over_bound(row["gap"])
         chosen = "bold" if row["mechanism"] == certificate["mechanism"]["name"] else ""
         worst = "-" if row.get("worst") is None else f"{row['worst']:.4g}"
         rmse = "depends on the data" if row["rmse"] is None else f"{row['rmse']:.4g}"

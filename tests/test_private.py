@@ -13,6 +13,7 @@ import pytest
 
 from dpdist.errors import StoreError
 from dpdist.page import report
+from dpdist.page.content import Content
 from dpdist.privacy import keys
 from dpdist.private import private_folder
 from dpdist.records import persons
@@ -52,7 +53,7 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         amid.extend(open_to_others(home))
         return original(*arguments)
 
-    def writing(content: report.Content, draft: Path) -> None:
+    def writing(content: Content, draft: Path) -> None:
         assert mode(draft) == 0o700
         written(content, draft)
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import dpdist as dp
-from dpdist.page.report import versions
+from dpdist.page.content import versions
 from dpdist.version import BUILT, commit
 from tests import HANGS
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpdist import drafts
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.page import charts, report
+from dpdist.page import charts, document, report
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Budget
 
@@ -105,7 +105,7 @@ def index(dataset: str, found: Sequence[Published], budgets: Sequence[Budget]) -
     for one in found:
         seen[one.period] = seen.get(one.period, 0) + 1
         rows.append({"facts": one.certificate, "period": one.period, "revision": seen[one.period]})
-    return report.template("site.html").render(
+    return document.template("site.html").render(
         dataset=dataset,
         rows=rows[::-1],
         trends=_trends(found),
@@ -153,5 +153,5 @@ def _burndown(budget: Budget) -> dict[str, Any]:
         "cap": str(budget.cap),
         "releases": budget.releases,
         "left": float(budget.left / budget.cap.left(Loss(), budget.rule)),
-        "chart": report.burndown(course),
+        "chart": document.burndown(course),
     }

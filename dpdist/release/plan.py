@@ -14,7 +14,8 @@ from dpdist.grids.estimate import JOINT_CELLS
 from dpdist.mechanisms.base import DENSE_CELLS
 from dpdist.mechanisms.planner import Candidate, best, candidates, considered, planned_effort
 from dpdist.mechanisms.registry import REGISTRY, mechanism_of
-from dpdist.page import report
+from dpdist.page import notebook
+from dpdist.page.content import versions
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Budget
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
@@ -78,11 +79,11 @@ class Plan:
             "stream": None if stream is None else {"name": stream.name, "steps": spec.steps, "of": spec.queries.shape[1]},
             "post_processing": certificate.post_processing(spec),
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
-            "versions": report.versions(),
+            "versions": versions(),
         }
 
     def _repr_html_(self) -> str:
-        return report.notebook(self.certificate(), None)
+        return notebook.notebook(self.certificate(), None)
 
     @property
     def noise_multiplier(self) -> float:

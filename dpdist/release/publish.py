@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dpdist.grids.base import Answers
 from dpdist.page import report
+from dpdist.page.content import Content
 from dpdist.privacy.ledger import Budget
 from dpdist.release.context import Context
 from dpdist.release.plan import Plan
@@ -19,7 +20,7 @@ def publish(context: Context, planned: Plan, answers: Answers, budget: Budget, m
         measurements: digest of the noisy integers of this release and of those that join its estimate, by release.
     """
     spec = planned.spec
-    content = report.Content(
+    content = Content(
         release=spec.release,
         title=spec.title or spec.release,
         workload=planned.workload,

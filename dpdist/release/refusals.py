@@ -10,6 +10,7 @@ from pathlib import Path
 from dpdist import drafts, store
 from dpdist.errors import DpdistError, InvalidInput, StoreError
 from dpdist.page import report
+from dpdist.page.content import PARQUET_ROWS, Format
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Receipt
 from dpdist.release.charge import charge_of
@@ -118,11 +119,11 @@ def _check_holds(content: bytes | None, output: Path | str, release: str, receip
     report.check_same_release(certificate, {"release": release, "measurements": {release: measured}}, output)
 
 
-def check_formats(formats: tuple[report.Format, ...] | None, answers: int) -> None:
+def check_formats(formats: tuple[Format, ...] | None, answers: int) -> None:
     """Refuse tables of more answers than have names. Raises: InvalidInput."""
     tables = [name for name in formats or () if name != "zarr"]
-    if tables and answers > report.PARQUET_ROWS:
+    if tables and answers > PARQUET_ROWS:
         raise InvalidInput(
-            f"{answers:,} answers are not written as {' and '.join(tables)} (up to {report.PARQUET_ROWS:,} are); set "
+            f"{answers:,} answers are not written as {' and '.join(tables)} (up to {PARQUET_ROWS:,} are); set "
             "'output.formats' to [zarr]"
         )

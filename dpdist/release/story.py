@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from dpdist import leases
 from dpdist.documents import Documents
 from dpdist.grids.base import Answers
-from dpdist.page import report
+from dpdist.page import notebook, report
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Budget
 from dpdist.private import private_files
@@ -76,13 +76,13 @@ class Release:
         return self.plan.certificate(self.budget)
 
     @cached_property
-    def answers(self) -> report.Table:
+    def answers(self) -> notebook.Table:
         """The published answers, as Arrow, pandas, Polars or xarray. Raises: StoreError when a file was altered."""
         with report.local_copy(self.folder) as folder:
-            return report.Table(report.load(folder)[0], self.plan.workload)
+            return notebook.Table(report.load(folder)[0], self.plan.workload)
 
     def _repr_html_(self) -> str:
-        return report.notebook(self.certificate, self.answers.arrow)
+        return notebook.notebook(self.certificate, self.answers.arrow)
 
 
 def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) -> Release:

@@ -11,7 +11,7 @@ import pyarrow.csv
 import pytest
 
 from dpdist.errors import EngineError, InvalidInput
-from dpdist.page import report
+from dpdist.page import report, tables
 from dpdist.privacy.ledger import opened
 from flows import cli
 from tests import small
@@ -34,12 +34,12 @@ def test_markup_and_formulas_in_categories_are_printed_as_they_are(home: Path, c
     labels = report.load(Path(done.folder))[0].column("query").to_pylist()
     written = pyarrow.csv.read_csv(Path(done.folder) / "answers.csv").column("query").to_pylist()
     assert not [text for text in written if re.match(r"[=+\-@\t\r]", text)]
-    assert [text[1:] if re.match(r"'" + report.FORMULA[1:], text) else text for text in written] == labels
+    assert [text[1:] if re.match(r"'" + tables.FORMULA[1:], text) else text for text in written] == labels
 
 
 def test_texts_for_spreadsheets_lose_nothing() -> None:
     texts = ["=1", "'=1", "''-1", "'a", "a=1", "", "@", "\tx", "\rx", "+", "é"]
-    found = report._without_formulas(pa.table({"query": texts, "answer": [1.0] * len(texts)})).column("query").to_pylist()
+    found = tables.without_formulas(pa.table({"query": texts, "answer": [1.0] * len(texts)})).column("query").to_pylist()
     assert found == ["'=1", "''=1", "'''-1", "'a", "a=1", "", "'@", "'\tx", "'\rx", "'+", "é"]
 
 

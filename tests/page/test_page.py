@@ -17,7 +17,8 @@ from dpdist import workloads
 from dpdist.arrays import Constant, Held
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.page import report
+from dpdist.page import document, report
+from dpdist.page.content import Content
 from flows import pictures
 from tests import small
 from tests.small import run
@@ -165,7 +166,7 @@ def test_a_hundred_thousand_answers(page: Any, tmp_path: Path) -> None:
     workload = workloads.marginals(domain, ways=(2,))
     state = np.random.default_rng(0)
     certificate = report_certificate(100_000)
-    content = report.Content(
+    content = Content(
         "big",
         "Big",
         workload,
@@ -175,7 +176,7 @@ def test_a_hundred_thousand_answers(page: Any, tmp_path: Path) -> None:
         certificate,
     )
     file = tmp_path / "index.html"
-    file.write_text(report.page(content, 2))
+    file.write_text(document.page(content, 2))
     begun = time.monotonic()
     page.goto(file.as_uri())
     page.wait_for_function("document.getElementById('count').textContent.startsWith('100,000 of')")

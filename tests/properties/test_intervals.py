@@ -15,6 +15,7 @@ from scipy.stats import norm
 from dpdist import engine
 from dpdist.grids.base import Answers
 from dpdist.page import report
+from dpdist.page.content import decimals_of
 from dpdist.release import story
 from dpdist.release.answers import answer as answers_of
 from dpdist.release.context import Context, silent
@@ -96,7 +97,7 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
     answer, error, half = columns(done.columns)
     table = report.load(done.folder)[0]
     low, high = (table[name].to_numpy(zero_copy_only=False) for name in ("low_95", "high_95"))
-    digit = 10.0 ** -report.decimals_of(done.columns.error)
+    digit = 10.0 ** -decimals_of(done.columns.error)
     if mechanism == "dawa":
         assert np.isnan(half).all()
         assert np.isnan(low.astype(float)).all()

@@ -14,6 +14,7 @@ import pytest
 from dpdist import engine
 from dpdist.arrays import Constant, Held
 from dpdist.page import report
+from dpdist.page.content import Content
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
@@ -62,7 +63,7 @@ def published(home: Path) -> Path:
     first, *others = planned.workload.blocks
     workload = Workload(planned.workload.domain, (replace(first, name=GROUP), *others))
     size = workload.shape[0]
-    content = report.Content(
+    content = Content(
         release=RELEASE,
         title=TITLE,
         workload=workload,

@@ -16,7 +16,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.grids.dense import DenseGrid, l1_sensitivity, sensitivity_squared
 from dpdist.operators import Identity, Prefix, Total
-from dpdist.page.report import decimals_of
+from dpdist.page.content import decimals_of
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
 from dpdist.sizes import Sizes

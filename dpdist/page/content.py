@@ -1,0 +1,69 @@
+"""What is published of a release: its answers, their errors, its certificate; and how it is written down."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dpdist.arrays.vector import Vector, least_positive
+from dpdist.operators import Matrix
+from dpdist.sizes import SIZES, Sizes
+from dpdist.version import version
+from dpdist.workloads import Workload
+
+Format = Literal["parquet", "csv", "zarr"]
+CSV_ROWS = 5_000_000
+"""Up to so many answers are written as CSV, too, if the spec does not say."""
+PARQUET_ROWS = 2**28
+"""Up to so many have names and a table; beyond, the Zarr arrays are what is published."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """Everything that is published. Answers, standard errors and half widths of 95 % intervals have one row a query.
+
+    Half widths are NaN where no interval can be given.
+
+    Attributes:
+        formats: the tables that are written; None: those that the number of answers allows.
+    """
+
+    release: str
+    title: str
+    workload: Workload
+    answer: Vector
+    error: Vector
+    half_width: Vector
+    certificate: dict[str, Any]
+    formats: tuple[Format, ...] | None = None
+    sizes: Sizes = SIZES
+
+    def rounded(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:
+        """Answers, standard errors and half widths of some rows, to as many digits as are published."""
+        answer = np.round(self.answer.read(start, stop), digits) + 0.0  # no negative zero
+        error, half = (np.round(column.read(start, stop), digits + 2) for column in (self.error, self.half_width))
+        return answer, error, half
+
+
+def formats_of(content: Content) -> tuple[Format, ...]:
+    """The tables that are written."""
+    if content.formats is not None:
+        return content.formats
+    size = content.answer.size
+    return ("parquet", "csv", "zarr") if size <= CSV_ROWS else ("parquet", "zarr") if size <= PARQUET_ROWS else ("zarr",)
+
+
+def decimals_of(errors: Vector) -> int:
+    """Decimals to publish: a thousandth of the smallest standard error; finer digits are noise and differ by machine."""
+    return int(max(0, 3 - np.floor(np.log10(least_positive(errors)))))
+
+
+def versions() -> dict[str, str]:
+    """Versions that may decide the bytes of what is published."""
+    packages = ("numpy", "scipy", "numba", "zarr", "pyarrow")
+    others = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": platform.python_version(), "dpdist": version(), **others}
