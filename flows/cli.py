@@ -32,13 +32,13 @@ from flows.terminal import (
     print_answers,
     print_mechanisms,
     print_memory,
+    print_noises,
     print_privacy,
     progress,
     shown,
 )
 
 if TYPE_CHECKING:
-    from dpdist.grids.base import Norm
     from dpdist.privacy.accounting import Loss
     from dpdist.release.story import Release
     from dpdist.spec import ReleaseSpec
@@ -110,7 +110,7 @@ def plan(
     Neither records nor budget are touched. If 'dpdist run' would be refused now, each reason is printed and the exit code is 1.
     """
     from dpdist import engine
-    from dpdist.mechanisms.planner import considered, planned_effort, why_not
+    from dpdist.mechanisms.planner import considered_with, planned_effort, why_not
     from dpdist.release.context import Context
     from dpdist.release.plan import plan, stage_memory
     from dpdist.release.refusals import refused_by
@@ -118,9 +118,8 @@ def plan(
 
     checked = load(spec, period=_day(period))
     home = state_folder()
-    norm: Norm = "l1" if checked.budget.pure else "l2"
     limits = checked.limits.limits
-    needs = planned_effort(checked.queries, considered(checked.chosen, norm, checked.queries, limits))
+    needs = planned_effort(checked.queries, considered_with(checked.chosen, checked.norms, checked.queries, limits))
     if not (as_json or quiet):
         out.print(
             Text.assemble(
@@ -147,8 +146,9 @@ def plan(
         return
     print_mechanisms(certificate, {row.mechanism: effort_text(checked.queries, row.mechanism) for row in planned.table})
     if checked.mechanism == "auto":
-        for name, reason in why_not(norm, checked.queries, limits).items():
+        for name, reason in why_not(planned.grid.norm, checked.queries, limits).items():
             out.print(f"{name}: {reason}", style="dim")
+    print_noises(certificate)
     print_memory(takes)
     print_privacy(certificate)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
@@ -183,6 +183,7 @@ def run(
     if as_json or quiet:
         return
     print_mechanisms(certificate)
+    print_noises(certificate)
     print_privacy(certificate)
     tally = done.tally
     err.print(

@@ -82,6 +82,21 @@ def print_mechanisms(certificate: dict[str, Any], efforts: dict[str, str] | None
     out.print(table)
 
 
+def print_noises(certificate: dict[str, Any]) -> None:
+    """The kinds of noise compared, where the spec leaves it open: what each gives and what it takes."""
+    from rich.table import Table
+
+    if "noises" not in certificate:
+        return
+    table = Table("noise", "mechanism", "RMSE per query", "worst query", "rho", "of the whole cap", box=None, pad_edge=False)
+    for row in certificate["noises"]:
+        rmse = "depends on the data" if row["rmse"] is None else f"{row['rmse']:.4g}"
+        worst = "-" if row["worst"] is None else f"{row['worst']:.4g}"
+        name = Text(row["noise"], "bold" if row["chosen"] else "")
+        table.add_row(name, row["mechanism"], rmse, worst, f"{row['rho_decimal']:.4g}", f"{row['share_of_cap']:.3%}")
+    out.print(table)
+
+
 def print_memory(takes: list[StageMemory]) -> None:
     """The memory that each stage takes and may take."""
     shown = [

@@ -34,6 +34,16 @@ def measured(store: Store, engine: Engine, grid: Grid, counts: StoredArray, layo
     return held(exact_measurement(work, store, grid, counts, layout or Layout(counts.plan.shape)))
 
 
+def errors_of(planned: Any, draws: int) -> Matrix:
+    """What the noise of so many releases makes of their answers, (draws, queries): measured on the grid, read as answers are."""
+    reader, rows = planned.grid.reader(planned.workload), planned.grid.rows
+    wanted, out = Wanted("answers", False), []
+    for number in range(draws):
+        z = planned.noise.draw(number.to_bytes(32, "big"), start=0, count=rows)
+        out.append(held(reader.answers(Held(z), planned.noise, wanted, Remembering()).answer))
+    return np.array(out)
+
+
 class Direct:
     """Answers of a direct grid, query by query."""
 

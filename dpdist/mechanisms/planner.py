@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,6 +42,13 @@ def considered(mechanism: str, norm: Norm, workload: Workload, limits: Limits = 
         return (mechanism,)
     question = _question(norm, workload, limits)
     return tuple(name for name, each in REGISTRY.items() if _reason(each, question) is None)
+
+
+def considered_with(
+    mechanism: str, norms: Sequence[Norm], workload: Workload, limits: Limits = NO_LIMITS
+) -> tuple[str, ...]:
+    """The mechanisms that are compared for several kinds of noise, each once."""
+    return tuple(dict.fromkeys(name for norm in norms for name in considered(mechanism, norm, workload, limits)))
 
 
 def why_not(norm: Norm, workload: Workload, limits: Limits = NO_LIMITS) -> dict[str, str]:

@@ -198,6 +198,18 @@ class Cap:
             return loss.pure
         return loss.zcdp if self.rho is not None or rule == "zcdp" else loss.rho + loss.as_gaussian
 
+    def share(self, loss: Loss) -> Fraction:
+        """The part of the whole cap that a loss takes, by the rule that the account would have if it were the first charge.
+
+        >>> Cap(epsilon=Fraction(2), delta=Fraction(1, 10**6)).share(Loss.laplace(Fraction(1)))
+        Fraction(1, 2)
+        """
+        rule = self.rule_for(loss)
+        shares = [self.amount(loss, rule) / self.limit_by(rule)]
+        if self.epsilon is not None and loss.rho == 0:
+            shares.append(loss.pure / self.epsilon)
+        return min(shares)
+
     def left(self, spent: Loss, rule: Rule = "gaussian") -> Fraction:
         """What further releases may still spend, in the cap's unit: under an (epsilon, delta) cap, of Gaussian releases."""
         if not self._keeps_slack(spent, rule):

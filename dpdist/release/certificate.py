@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 from dpdist.grids.base import Grid
 from dpdist.mechanisms.planner import Candidate
@@ -18,10 +19,10 @@ from dpdist.strategies import Strategy
 def privacy(spec: ReleaseSpec, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
     """What is guaranteed, to whom, and by how much noise."""
     protection = spec.protection
-    delta = 0.0 if spec.budget.pure else float(spec.budget.delta if spec.budget.delta is not None else 1e-9)
+    delta = 0.0 if grid.norm == "l1" else float(spec.budget.delta if spec.budget.delta is not None else 1e-9)
     zcdp = "zero-concentrated differential privacy (zCDP)"
     return {
-        "definition": "pure differential privacy (epsilon-DP)" if spec.budget.pure else zcdp,
+        "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
         "noise": "Laplace" if noise.kind == "laplace" else "Gaussian",
         "unit": protection.unit,
         "neighbours": protection.neighbours,
@@ -63,6 +64,42 @@ def mechanism(spec: ReleaseSpec, strategy: Strategy, table: Sequence[Candidate],
         "rmse": chosen.rmse(queries, multiplier),
         "compared": [_compared(row, queries, multiplier) for row in table],
     }
+
+
+class Compared(Protocol):
+    """A kind of noise with what it gives (``dpdist.release.plan.NoiseOption``)."""
+
+    @property
+    def strategy(self) -> Strategy: ...
+
+    @property
+    def noise(self) -> Noise: ...
+
+    @property
+    def loss(self) -> Loss: ...
+
+    @property
+    def variance(self) -> float: ...
+
+    @property
+    def worst(self) -> float | None: ...
+
+
+def noises(spec: ReleaseSpec, options: Sequence[Compared], chosen: str) -> list[dict[str, Any]]:
+    """The kinds of noise that the spec left open: predicted errors, rho, and the part of the data set's whole cap that each takes."""
+    return [
+        {
+            "noise": "Laplace" if option.noise.kind == "laplace" else "Gaussian",
+            "mechanism": option.strategy.name,
+            "rmse": math.sqrt(option.variance / spec.queries.shape[0]) if math.isfinite(option.variance) else None,
+            "worst": None if option.worst is None else float(f"{option.worst:.9g}"),
+            "rho": str(option.loss.zcdp),
+            "rho_decimal": float(option.loss.zcdp),
+            "share_of_cap": float(spec.ledger.cap.cap.share(option.loss)),
+            "chosen": option.noise.kind == chosen,
+        }
+        for option in options
+    ]
 
 
 def _compared(row: Candidate, queries: int, multiplier: float) -> dict[str, Any]:

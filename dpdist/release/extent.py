@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from dpdist.grids.base import Norm
-from dpdist.mechanisms.planner import considered, planned_effort
+from dpdist.mechanisms.planner import considered_with, planned_effort
 from dpdist.spec import ReleaseSpec
 
 CELLS = 2**18
@@ -21,8 +20,7 @@ OPERATIONS = 2.0**36
 def plans_in_one_process(spec: ReleaseSpec) -> bool:
     """Whether planning takes one process a few seconds at most."""
     rows, cells = spec.queries.shape
-    norm: Norm = "l1" if spec.budget.pure else "l2"
-    effort = planned_effort(spec.queries, considered(spec.chosen, norm, spec.queries, spec.limits.limits))
+    effort = planned_effort(spec.queries, considered_with(spec.chosen, spec.norms, spec.queries, spec.limits.limits))
     operations = 2.0 * effort.products * effort.rank**2 * effort.cells
     return cells <= CELLS and rows <= ANSWERS and operations <= OPERATIONS
 

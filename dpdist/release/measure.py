@@ -59,7 +59,7 @@ def drawn(
         kept = {} if receipt.part is None else {"private_counts": counts.name}
         noise = {"noise": planned.noise.kind, "scale": planned.noise.scale}
         facts = {**noise, "grid": planned.grid.digest, **drawn_for(receipt), **kept}
-        draw(context.store, name, planned.grid.measured(exact, key, planned.noise, planned.spec.budget.loss), facts)
+        draw(context.store, name, planned.grid.measured(exact, key, planned.noise, planned.bought), facts)
     stored = context.store.open(name)
     check_drawn_for(stored, receipt)
     make_safe(context.store, stored, *([] if receipt.part is None else [counts]))

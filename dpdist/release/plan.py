@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +14,8 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Norm
 from dpdist.grids.estimate import JOINT_CELLS
 from dpdist.mechanisms.base import DENSE_CELLS
-from dpdist.mechanisms.planner import Candidate, best, candidates, considered, planned_effort
-from dpdist.mechanisms.registry import REGISTRY, mechanism_of
+from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, planned_effort
+from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.page import notebook
 from dpdist.page.content import versions
 from dpdist.privacy.accounting import Loss
@@ -40,6 +42,39 @@ MUCH_NOISE = 100_000
 
 
 @dataclass(frozen=True)
+class NoiseOption:
+    """One kind of noise, with the mechanism that makes the most of it.
+
+    Attributes:
+        strategy, table, grid, noise, loss: as in ``Plan``.
+    """
+
+    strategy: Strategy
+    table: list[Candidate]
+    effort: Effort
+    grid: Grid
+    noise: Noise
+    loss: Loss
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Scale of the noise over the strategy's sensitivity to one record."""
+        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity
+
+    @property
+    def variance(self) -> float:
+        """Predicted total squared error of all (weighted) answers, infinite where it depends on the data."""
+        cost = self.strategy.workload_cost
+        return math.inf if cost is None else cost * self.noise_multiplier**2
+
+    @property
+    def worst(self) -> float | None:
+        """Predicted standard error of the worst query, None where it was not computed."""
+        own = next(row for row in self.table if row.mechanism == self.strategy.name)
+        return None if own.worst is None else own.worst * self.noise_multiplier
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a release would do, before any data or budget is touched.
 
@@ -48,6 +83,7 @@ class Plan:
         table: the mechanisms compared.
         noise: what is added to the grid's integers.
         loss: what the release will be charged.
+        options: every kind of noise that was compared.
     """
 
     spec: ReleaseSpec
@@ -57,6 +93,7 @@ class Plan:
     grid: Grid
     noise: Noise
     loss: Loss
+    options: tuple[NoiseOption, ...] = ()
 
     def certificate(self, budget: Budget | None = None) -> dict[str, Any]:
         """What is guaranteed, to whom, and at what cost: public facts only.
@@ -65,6 +102,7 @@ class Plan:
             budget: what the data set had been charged when the release was, unless it is only planned.
         """
         spec, stream = self.spec, self.spec.stream
+        compared = certificate.noises(spec, self.options, self.noise.kind) if spec.noise == AUTO else None
         return {
             "release": spec.release,
             "period": spec.period.isoformat() if spec.period else None,
@@ -73,6 +111,7 @@ class Plan:
             "strategy_digest": self.grid.digest,
             "privacy": certificate.privacy(spec, self.grid, self.noise, self.loss),
             "mechanism": certificate.mechanism(spec, self.strategy, self.table, self.noise_multiplier),
+            **({} if compared is None else {"noises": compared}),
             "budget": None if budget is None else {"cap": str(budget.cap), "period": budget.period, "course": budget.course},
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],
@@ -92,6 +131,11 @@ class Plan:
         A person's several records, and neighbours that replace one, ask for more noise: they raise it.
         """
         return self.noise.scale * self.grid.spacing / self.strategy.sensitivity
+
+    @property
+    def bought(self) -> Loss:
+        """What the budget buys with this kind of noise."""
+        return self.spec.budget.loss_with(self.grid.norm)
 
     @property
     def warnings(self) -> list[str]:
@@ -124,30 +168,43 @@ class Plan:
 @private_files()
 def plan(context: Context, spec: ReleaseSpec) -> Plan:
     """Strategy, grid, noise scale and predicted errors; touches no record and no budget."""
-    workload = spec.queries
-    norm: Norm = "l1" if spec.budget.pure else "l2"
-    cells = workload.shape[1]
+    options = tuple(_option(context, spec, norm) for norm in spec.norms)
+    chosen = _least_error(options)
+    if chosen.noise.scale > SCALE_LIMIT:
+        raise InvalidInput("the budget is so small that it asks for noise beyond 2^20 counts; raise it")
+    _check_fit(spec, chosen.strategy, chosen.grid)
+    largest = max(option.effort.memory_bytes for option in options)
+    effort = replace(chosen.effort, memory_bytes=largest)
+    planned = Plan(spec, chosen.strategy, chosen.table, effort, chosen.grid, chosen.noise, chosen.loss, options)
+    memory.check(stage_memory(planned, context.engine), FEWER)
+    return planned
+
+
+def _least_error(options: Sequence[NoiseOption]) -> NoiseOption:
+    """The option of least predicted error; of two that tie, the first, which is Gaussian noise and takes less of the cap."""
+    least = min(option.variance for option in options)
+    return next(option for option in options if option.variance <= least * (1 + TIE))
+
+
+def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
+    """What one kind of noise gives: the best mechanism that knows it, and what it is charged."""
+    workload, cells = spec.queries, spec.queries.shape[1]
     names = considered(spec.chosen, norm, workload, spec.limits.limits)
     long = spec.attributes.sizes.long_steps
     if is_long(workload) and not (names and all(mechanism_of(name).long for name in names)):
         able = " or ".join(repr(name) for name, each in REGISTRY.items() if each.long)
         raise InvalidInput(
             f"filters and formulas over more than {long:,} steps or cells are answered by mechanism {able} with Gaussian noise, found "
-            f"{repr(names[0]) if names else 'a pure budget'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
+            f"{repr(names[0]) if names else 'Laplace noise'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
-    needs = planned_effort(workload, names)
     compared = [strategy_of(context, spec, name, norm) for name in names]
     lower = laplace_bound(gram(context, workload)) if norm == "l1" and cells <= DENSE_CELLS else None
     strategy = compared[0] if spec.objective == "worst" else best(compared)
     grid = _grid(spec, strategy)
-    noise = grid.noise(spec.budget.loss)
-    if noise.scale > SCALE_LIMIT:
-        raise InvalidInput("the budget is so small that it asks for noise beyond 2^20 counts; raise it")
-    loss = grid.loss(spec.budget.loss, noise)
-    _check_fit(spec, strategy, grid)
-    planned = Plan(spec, strategy, candidates(compared, workload, lower), needs, grid, noise, loss)
-    memory.check(stage_memory(planned, context.engine), FEWER)
-    return planned
+    bought = spec.budget.loss_with(norm)
+    noise = grid.noise(bought)
+    table = candidates(compared, workload, lower)
+    return NoiseOption(strategy, table, planned_effort(workload, names), grid, noise, grid.loss(bought, noise))
 
 
 def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:

@@ -24,6 +24,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     for i, entry in enumerate(spec.workload):
         located(partial(workload_of, entry, spec.attributes, folder), ("workload", i), lines, name)
     located(lambda: spec.known, ("postprocess", "known"), lines, name)
+    located(lambda: _check_noise(spec), ("noise",), lines, name)
     located(lambda: _check_companions(spec), ("postprocess", "consistent_with"), lines, name)
     located(lambda: _check_mechanism(spec), ("mechanism",), lines, name)
     located(lambda: _check_around(spec), ("workload",), lines, name)
@@ -50,8 +51,12 @@ def _check_companions(spec: ReleaseSpec) -> None:
     for other in spec.companions:
         if other.release == spec.release or [each.release for each in spec.companions].count(other.release) > 1:
             raise InvalidInput(f"release {other.release!r} is named twice; name other, earlier releases")
-        same = (other.attributes, other.ledger.dataset, other.budget.pure, other.around)
-        if same != (spec.attributes, spec.ledger.dataset, spec.budget.pure, spec.around):
+        if len(spec.norms) > 1 or len(other.norms) > 1:
+            raise InvalidInput(
+                "releases are combined when their kind of noise is known: set 'noise' to 'gaussian' or 'laplace'"
+            )
+        same = (other.attributes, other.ledger.dataset, other.norms, other.around)
+        if same != (spec.attributes, spec.ledger.dataset, spec.norms, spec.around):
             raise InvalidInput(
                 f"release {other.release!r} cannot be combined: it needs the same domain, data set and kind of noise, and counts"
             )
@@ -99,16 +104,23 @@ def _check_stream(spec: ReleaseSpec) -> None:
             f"'through' is a value of {entry.of!r}, {edges[0]:g} to below {edges[-1]:g}, found {spec.stream.through}"
         )
     options = spec.postprocess
-    if spec.budget.pure or entry.around is not None or options.known or options.non_negative or options.consistent_with:
+    pure = "l1" in spec.norms
+    if pure or entry.around is not None or options.known or options.non_negative or options.consistent_with:
         raise InvalidInput(
             "a stream uses Gaussian noise (give the budget a 'delta' or 'rho') and goes without 'around', 'known', 'non_negative' "
             "and 'consistent_with'"
         )
 
 
+def _check_noise(spec: ReleaseSpec) -> None:
+    """A kind of noise that the budget does not buy."""
+    if "noise" in spec.model_fields_set and spec.noise != AUTO:
+        spec.budget.loss_with("l1" if spec.noise == "laplace" else "l2")
+
+
 def _check_mechanism(spec: ReleaseSpec) -> None:
     """A mechanism that needs the other kind of noise than the budget allows, cannot have the objective, or cannot answer."""
-    pure, chosen = spec.budget.pure, None if spec.mechanism == AUTO else mechanism_of(spec.mechanism)
+    pure, chosen = spec.norms == ("l1",), None if spec.mechanism == AUTO else mechanism_of(spec.mechanism)
     if spec.objective == "worst" and (pure or (chosen is not None and not chosen.worst) or not is_marginals(spec.queries)):
         raise InvalidInput(
             "'objective: worst' is for workloads of marginals under Gaussian noise, with 'mechanism: auto' or 'marginals'"
@@ -116,17 +128,17 @@ def _check_mechanism(spec: ReleaseSpec) -> None:
     if chosen is None:
         return
     if pure and "l1" not in chosen.noises:
-        raise InvalidInput(f"mechanism {chosen.name!r} uses Gaussian noise: give the budget a 'delta', or choose another")
-    if not pure and "l2" not in chosen.noises:
-        raise InvalidInput(
-            f"mechanism {chosen.name!r} uses Laplace noise: give the budget an 'epsilon' alone, or choose another"
-        )
+        cure = "give the budget a 'delta'" if spec.budget.pure else "set 'noise: gaussian'"
+        raise InvalidInput(f"mechanism {chosen.name!r} uses Gaussian noise: {cure}, or choose another")
+    if spec.norms == ("l2",) and "l2" not in chosen.noises:
+        cure = "give the budget an 'epsilon' alone" if spec.budget.rho is not None else "set 'noise: laplace'"
+        raise InvalidInput(f"mechanism {chosen.name!r} uses Laplace noise: {cure}, or choose another")
     chosen.check(spec.queries)
 
 
 def _check_budget(spec: ReleaseSpec) -> None:
-    loss, cap = spec.budget.loss, spec.ledger.cap.cap
-    if cap.pure and not spec.budget.pure:
+    loss, cap = spec.budget.loss_with(spec.norms[0]), spec.ledger.cap.cap
+    if cap.pure and loss.rho:
         raise InvalidInput(
             "the data set's cap is a pure epsilon, which Gaussian noise can never keep: give the release an 'epsilon' without "
             "'delta', or the cap a 'delta'"

@@ -11,8 +11,9 @@ import numpy as np
 from pydantic import Field, PrivateAttr
 
 from dpdist.domain import Attribute, Domain
+from dpdist.grids.base import Norm
 from dpdist.identities import canonical, digest_of
-from dpdist.mechanisms.registry import REGISTRY
+from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.protection import Protection
 from dpdist.records.sources import Source, source_of
 from dpdist.sizes import SIZES, Sizes
@@ -32,6 +33,7 @@ from dpdist.spec.queries import QuerySpec, workload_of
 from dpdist.spec.values import SpecPart
 from dpdist.stability import Neighbours
 from dpdist.workloads import Block, Workload, filtered, predicates, relative, union
+from dpdist.workloads.kinds import is_long
 from dpdist.workloads.marginals import listed_marginals
 
 
@@ -96,6 +98,12 @@ class ReleaseSpec(SpecPart):
         examples=[1e-4],
     )
     budget: ReleaseBudgetSpec = Field(description="the privacy budget that this release spends")
+    noise: Literal["gaussian", "laplace", "auto"] = Field(
+        "gaussian",
+        description="the noise that epsilon and delta together buy; 'laplace' leaves the delta unspent and takes more of the cap, 'auto' "
+        "takes the kind with the least predicted error that the cap allows. Epsilon alone always buys Laplace noise",
+        examples=["auto"],
+    )
     ledger: LedgerSpec = Field(description="the data set that is charged, and the cap on all its releases")
     postprocess: PostprocessSpec = Field(
         default_factory=lambda: PostprocessSpec.model_validate({}),
@@ -137,6 +145,26 @@ class ReleaseSpec(SpecPart):
     def chosen(self) -> Mechanism:
         """The mechanism asked for; streams have one: each step must be measured from earlier ones only."""
         return self.mechanism if self.stream is None else next(name for name, each in REGISTRY.items() if each.streams)
+
+    @cached_property
+    def norms(self) -> tuple[Norm, ...]:
+        """The kinds of noise that are compared, Gaussian first: decided by the spec alone.
+
+        'auto' compares what the mechanism, the objective and the data set's cap allow. A budget in rho always buys less error as
+        Gaussian noise: at the same rho, Laplace noise has at least twice its variance for every strategy (L1 >= L2).
+        """
+        if self.budget.pure or self.noise == "laplace":
+            return ("l1",)
+        only_gaussian = (
+            self.budget.rho is not None or self.stream is not None or self.objective == "worst" or is_long(self.queries)
+        )
+        if self.noise == "gaussian" or only_gaussian:
+            return ("l2",)
+        every: tuple[Norm, ...] = ("l2", "l1")
+        if self.mechanism != AUTO:
+            every = tuple(norm for norm in every if norm in mechanism_of(self.mechanism).noises)
+        cap = self.ledger.cap.cap
+        return tuple(norm for norm in every if cap.allows(self.budget.loss_with(norm))) or every[:1]
 
     @property
     def steps(self) -> int:

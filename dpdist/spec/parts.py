@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from dpdist.domain import Attribute, even_edges
+from dpdist.errors import InvalidInput
+from dpdist.grids.base import Norm
 from dpdist.mechanisms.registry import AUTO, REGISTRY
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.records.sources import PersonType
@@ -185,12 +187,28 @@ class ReleaseBudgetSpec(BudgetSpec):
 
     @cached_property
     def loss(self) -> Loss:
-        """The exact amount that is charged."""
+        """The exact amount that is charged, unless the spec asks for the other kind of noise."""
+        return self.loss_with("l1" if self.pure else "l2")
+
+    def loss_with(self, norm: Norm) -> Loss:
+        """The exact amount that is charged with Gaussian ("l2") or with Laplace noise ("l1"), which leaves the delta unspent.
+
+        Raises: InvalidInput when the budget does not buy that noise.
+        """
+        if norm == "l1":
+            if self.epsilon is None:
+                raise InvalidInput("Laplace noise needs an 'epsilon': replace 'rho', or set 'noise: gaussian'")
+            return Loss.laplace(self.epsilon)
         if self.rho is not None:
             return Loss.gaussian(self.rho)
+        if self.pure:
+            raise InvalidInput("Gaussian noise needs a 'delta' or 'rho': add one, or leave 'noise' out")
+        return self._gaussian
+
+    @cached_property
+    def _gaussian(self) -> Loss:
         assert self.epsilon is not None
-        if self.delta is None:
-            return Loss.laplace(self.epsilon)
+        assert self.delta is not None
         return Loss.gaussian(rho_for(float(self.epsilon), float(self.delta), self.calibration))
 
 
