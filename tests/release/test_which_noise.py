@@ -27,6 +27,8 @@ TABLE = [{"marginals": {"ways": [1]}}]
 SUMS = [{"cdf": {"of": "age"}}]
 CAP = {"dataset": "noise", "cap": {"epsilon": 4, "delta": 1e-6}}
 TIGHT = {"dataset": "noise", "cap": {"rho": 0.05}}
+KEYS = set("noise mechanism rmse worst rho rho_decimal share_of_cap chosen".split())
+"""What a certificate tells of a kind of noise: all of it follows from the spec."""
 PURE = {"dataset": "noise", "cap": {"epsilon": 1}}
 
 
@@ -53,6 +55,7 @@ def test_a_histogram_is_better_off_with_laplace_noise(tmp_path: Path, delta: flo
     assert (privacy["noise"], privacy["delta"], privacy["epsilon"]) == ("Laplace", 0.0, 1.0)
     assert privacy["definition"] == "pure differential privacy (epsilon-DP)"
     assert found["mechanism"]["rmse"] == rows["Laplace"]["rmse"]
+    assert all(set(row) == KEYS for row in found["noises"])
 
 
 def test_running_sums_are_better_off_with_gaussian_noise(tmp_path: Path) -> None:
