@@ -27,7 +27,7 @@ TABLE = [{"marginals": {"ways": [1]}}]
 SUMS = [{"cdf": {"of": "age"}}]
 CAP = {"dataset": "noise", "cap": {"epsilon": 4, "delta": 1e-6}}
 TIGHT = {"dataset": "noise", "cap": {"rho": 0.05}}
-KEYS = set("noise mechanism rmse worst rho rho_decimal share_of_cap chosen".split())
+KEYS = {"noise", "mechanism", "rmse", "worst", "rho", "rho_decimal", "share_of_cap", "chosen"}
 """What a certificate tells of a kind of noise: all of it follows from the spec."""
 PURE = {"dataset": "noise", "cap": {"epsilon": 1}}
 
