@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -26,8 +26,8 @@ import pytest
 from tests.mutants.faults import ROOT
 
 OURS = ("dpdist", "flows", "tests")
-HANGS = 1800
-"""Seconds after which a run that takes no CPU time is taken to hang, on a busy machine, too."""
+HANGS = 600
+"""Seconds without any CPU time after which a run is taken to hang."""
 SPARE = 10.0
 """CPU seconds that a test may take beyond three times what it takes without a fault."""
 
@@ -46,7 +46,7 @@ class Watch:
 
     def __init__(self, told: Path, expected: dict[str, float], spare: float, calls: bool) -> None:
         self.told, self.expected, self.spare, self.record = told, expected, spare, calls
-        self.called: set[tuple[str, int]] = set()
+        self.called: set[CodeType] = set()
         self.failed: set[str] = set()
 
     @pytest.hookimpl(hookwrapper=True)
@@ -63,7 +63,7 @@ class Watch:
         sys.settrace(None)
         threading.settrace(None)
         if self.record and item.nodeid not in self.failed:
-            self._tell(test=item.nodeid, cpu=round(spent() - before, 3), calls=sorted(self.called))
+            self._tell(test=item.nodeid, cpu=round(spent() - before, 3), calls=self._calls())
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed or (self.record and report.skipped):
@@ -77,9 +77,12 @@ class Watch:
 
     def _trace(self, frame: FrameType, event: str, value: Any) -> None:
         del event, value
-        code = frame.f_code
-        if code.co_filename.startswith(_HERE):
-            self.called.add((code.co_filename.removeprefix(_HERE), code.co_firstlineno))
+        self.called.add(frame.f_code)
+
+    def _calls(self) -> list[tuple[str, int]]:
+        """The project's own functions among those that were called: file and first line."""
+        own = (code for code in self.called if code.co_filename.startswith(_HERE))
+        return sorted({(code.co_filename.removeprefix(_HERE), code.co_firstlineno) for code in own})
 
     def _tell(self, **facts: Any) -> None:
         with self.told.open("a", encoding="utf-8") as file:
@@ -180,11 +183,15 @@ def _in_child(work: Callable[[], int], tree: Path) -> None:
 
 def _ended(child: int) -> int:
     """How a process ends: its code, or the negative signal; what it leaves behind is ended with it."""
-    until = time.monotonic() + HANGS
+    until, before = time.monotonic() + HANGS, ""
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             break
+        with suppress(OSError):
+            taken = "".join(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:15])
+            if taken != before:
+                until, before = time.monotonic() + HANGS, taken
         if time.monotonic() > until:
             os.kill(child, signal.SIGKILL)
         time.sleep(0.05)
