@@ -34,6 +34,7 @@ from flows.terminal import (
     print_memory,
     print_noises,
     print_privacy,
+    print_targets,
     progress,
     shown,
 )
@@ -149,6 +150,7 @@ def plan(
         for name, reason in why_not(planned.grid.norm, checked.queries, limits).items():
             out.print(f"{name}: {reason}", style="dim")
     print_noises(certificate)
+    print_targets(certificate)
     print_memory(takes)
     print_privacy(certificate)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
@@ -184,6 +186,7 @@ def run(
         return
     print_mechanisms(certificate)
     print_noises(certificate)
+    print_targets(certificate)
     print_privacy(certificate)
     tally = done.tally
     err.print(

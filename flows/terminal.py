@@ -97,6 +97,16 @@ def print_noises(certificate: dict[str, Any]) -> None:
     out.print(table)
 
 
+def print_targets(certificate: dict[str, Any]) -> None:
+    """Whether the targets of the spec are reached, and the least budget that reaches them."""
+    if "targets" not in certificate:
+        return
+    found = certificate["targets"]
+    reached = "every target is reached" if found["reached"] else "targets are missed"
+    line = f"{reached}: the worst standard error is {found['worst_error_over_target']:.4g} times its target; the least budget that "
+    out.print(f"{line}reaches all targets is rho={found['least_rho']:g}", soft_wrap=True)
+
+
 def print_memory(takes: list[StageMemory]) -> None:
     """The memory that each stage takes and may take."""
     shown = [

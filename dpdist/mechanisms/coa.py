@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
-from dpdist.mechanisms.kept import kept_dense, name_of
+from dpdist.mechanisms.kept import WORST_TOLERANCE, kept_dense, kept_worst, name_of
 from dpdist.operators import Matrix
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.needs import Effort, effort, worst_row_bytes
 from dpdist.strategies.optimum import coa
+from dpdist.strategies.worst import least_worst
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.kinds import is_dyadic, is_filters
 
@@ -19,6 +20,7 @@ class Coa(Mechanism):
 
     name = "coa"
     summary = "the certified optimum: no matrix mechanism with Gaussian noise has less error"
+    worst = True
 
     def certifies(self, question: Question) -> bool:
         workload = question.workload
@@ -40,6 +42,8 @@ class Coa(Mechanism):
         return max(super().planning_bytes(workload), worst_row_bytes(workload))
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        if request.worst:
+            return self._least_worst(request, work)
         workload = request.workload
         needed = self.effort(workload).memory_bytes
         work.check_memory("optimising strategy 'coa'", needed, workload)
@@ -53,5 +57,20 @@ class Coa(Mechanism):
             return work.largest(resuming, given, needed_bytes=needed)
 
         found = kept_dense(work, name, self.name, solve, over=basis.operator)
+        work.forget(f"{name}-checkpoint.json")
+        return found
+
+    def _least_worst(self, request: Request, work: PlanWorkspace) -> Strategy:
+        workload = request.workload
+        needed = effort(workload, "worst").memory_bytes
+        work.check_memory("optimising the worst query of strategy 'coa'", needed)
+        tolerance = max(request.tolerance, WORST_TOLERANCE)
+        name = name_of(workload, f"coa-worst-{tolerance:g}")
+
+        def solve() -> Strategy:
+            resuming = work.resuming(f"{name}-checkpoint.json", partial(least_worst, tolerance=tolerance))
+            return work.largest(resuming, workload, needed_bytes=needed)
+
+        found = kept_worst(work, name, self.name, solve, over=integer_basis(workload).operator)
         work.forget(f"{name}-checkpoint.json")
         return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
-from dpdist.mechanisms.kept import kept_terms, name_of
+from dpdist.mechanisms.kept import WORST_TOLERANCE, kept_terms, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.needs import Effort, effort, kept_bytes, worst_factor_bytes
-from dpdist.strategies.products import kronecker
+from dpdist.strategies.products import kronecker, kronecker_worst
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import filters_of, is_dyadic, is_filters, is_product
 
@@ -19,6 +19,7 @@ class Kronecker(Mechanism):
     name = "kronecker"
     summary = "the certified optimum of a product of queries of single attributes, one optimum a factor"
     answers = "one product of queries of single attributes"
+    worst = True
 
     def refuses(self, workload: Workload) -> str | None:
         return None if is_product(workload) else "the workload is not one product of queries of single attributes"
@@ -48,5 +49,9 @@ class Kronecker(Mechanism):
         workload = request.workload
         work.check_memory("optimising strategy 'kronecker'", self.effort(workload).memory_bytes, workload)
         work.tell("optimising kronecker")
+        if request.worst:
+            tolerance = max(request.tolerance, WORST_TOLERANCE)
+            least = partial(kronecker_worst, tolerance=tolerance, on_step=work.watcher())
+            return kept_terms(work, name_of(workload, f"kronecker-worst-{tolerance:g}"), workload, least, worst=True)
         solve = partial(kronecker, tolerance=request.tolerance, on_step=work.watcher())
         return kept_terms(work, name_of(workload, f"kronecker-{request.tolerance:g}"), workload, solve)

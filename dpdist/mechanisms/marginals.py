@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
@@ -41,6 +42,11 @@ class Marginals(Mechanism):
             return marginal_optimum(request.workload)
         work.tell("optimising marginals")
         found = kept_terms(work, name_of(request.workload, "marginals-worst"), request.workload, partial(marginal_minimax))
-        return ResidualStrategy(
+        whole = ResidualStrategy(
             found.name, found.operator, found.workload_cost, found.lower_bound, found.solve, terms=found.terms
         )
+        assert whole.solve is not None
+        sizes = request.workload.domain.shape
+        largest = max((block.weight * whole.deviation(sizes, block)) ** 2 for block in request.workload.blocks)
+        steps = tuple(replace(step, objective=largest) for step in whole.solve.history)
+        return replace(whole, solve=replace(whole.solve, history=steps))

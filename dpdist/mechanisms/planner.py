@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
 from dpdist.mechanisms.base import Mechanism, Question, beyond_long, not_long
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
@@ -78,6 +79,18 @@ def _reason(mechanism: Mechanism, question: Question) -> str | None:
     """Why ``auto`` does not compare a mechanism."""
     cannot = _cannot(mechanism, question)
     return mechanism.passed_over(question) if cannot is None else cannot
+
+
+def of_worst(names: Sequence[str]) -> str:
+    """The first mechanism that can make the largest error least. Raises: InvalidInput when none can."""
+    found = next((name for name in names if mechanism_of(name).worst), None)
+    if found is None:
+        able = ", ".join(repr(name) for name, each in REGISTRY.items() if each.worst)
+        raise InvalidInput(
+            f"'objective: worst' is for Gaussian noise and one of {able}, found {', '.join(map(repr, names)) or 'no mechanism'}; set "
+            "'mechanism: auto', raise 'limits', or ask for fewer cells"
+        )
+    return found
 
 
 def planned_effort(workload: Workload, names: tuple[str, ...]) -> Effort:

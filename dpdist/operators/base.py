@@ -82,6 +82,11 @@ class Operator(ABC):
             out += block.T @ (weights[start:stop, None] * block)
         return out
 
+    def row_quadratics(self, form: Matrix) -> Matrix:
+        """a form a' of every row a, (rows,) float64, for a symmetric form, (columns, columns)."""
+        blocks = (self.rows(start, stop) for start, stop in self.row_blocks())
+        return np.concatenate([np.einsum("ij,ij->i", block @ form, block) for block in blocks])
+
     def row_norms_squared(self) -> Matrix:
         """Squared L2 norm of every row, (rows,) float64."""
         blocks = (self.rows(start, stop) for start, stop in self.row_blocks())

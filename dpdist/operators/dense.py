@@ -68,6 +68,9 @@ class Sparse(Operator):
     def weighted_gram(self, weights: Matrix) -> Matrix:
         return np.asarray((self.matrix.T @ self.matrix.multiply(weights[:, None])).toarray(), dtype=np.float64)
 
+    def row_quadratics(self, form: Matrix) -> Matrix:
+        return np.asarray(self.matrix.multiply(self.matrix @ form).sum(axis=1), dtype=np.float64).ravel()
+
     def row_norms_squared(self) -> Matrix:
         return np.asarray(self.matrix.multiply(self.matrix).sum(axis=1), dtype=np.float64).ravel()
 

@@ -80,6 +80,9 @@ class Kronecker(Operator):
     def weighted_gram(self, weights: Matrix) -> Matrix:
         return self.factors[0].weighted_gram(weights) if len(self.factors) == 1 else super().weighted_gram(weights)
 
+    def row_quadratics(self, form: Matrix) -> Matrix:
+        return self.factors[0].row_quadratics(form) if len(self.factors) == 1 else super().row_quadratics(form)
+
     def column_norms_squared(self) -> Matrix:
         out = np.ones(1)
         for factor in self.factors:

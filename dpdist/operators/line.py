@@ -62,6 +62,9 @@ class Identity(Counting):
     def weighted_gram(self, weights: Matrix) -> Matrix:
         return np.diag(np.asarray(weights, dtype=np.float64))
 
+    def row_quadratics(self, form: Matrix) -> Matrix:
+        return np.diag(form).copy()
+
     def row_norms_squared(self) -> Matrix:
         return np.ones(self.n)
 
@@ -151,6 +154,9 @@ class Prefix(Counting):
         index = np.arange(self.n)
         return np.asarray(np.cumsum(weights[::-1])[::-1][np.maximum(index[:, None], index)], dtype=np.float64)
 
+    def row_quadratics(self, form: Matrix) -> Matrix:
+        return np.diag(np.cumsum(np.cumsum(form, axis=0), axis=1)).copy()
+
     def row_norms_squared(self) -> Matrix:
         return np.arange(1.0, self.n + 1)
 
@@ -210,6 +216,14 @@ class AllRanges(Counting):
         covering = np.cumsum(np.cumsum(by_ends, axis=0)[:, ::-1], axis=1)[:, ::-1]
         upper = np.triu(covering)
         return np.asarray(upper + np.triu(upper, 1).T)
+
+    def row_quadratics(self, form: Matrix) -> Matrix:
+        # entry (i, j) of the sums is that of the block before row i and column j
+        sums = np.zeros((self.n + 1, self.n + 1))
+        np.cumsum(np.cumsum(form, axis=0), axis=1, out=sums[1:, 1:])
+        corner = np.diag(sums)
+        first, last = np.triu_indices(self.n)
+        return np.asarray(corner[last + 1] + corner[first] - sums[first, last + 1] - sums[last + 1, first])
 
     def row_norms_squared(self) -> Matrix:
         i, j = np.triu_indices(self.n)

@@ -98,6 +98,9 @@ class RowScaled(Operator):
     def weighted_gram(self, weights: Matrix) -> Matrix:
         return self.operator.weighted_gram(weights * self.scales**2)
 
+    def row_quadratics(self, form: Matrix) -> Matrix:
+        return np.asarray(self.scales**2 * self.operator.row_quadratics(form))
+
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         return self.operator.weighted_gram(self.scales**2)[rows, columns]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from fractions import Fraction
 from typing import Any, Protocol
 
 from dpdist.grids.base import Grid
@@ -14,6 +15,9 @@ from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
 from dpdist.spec import ReleaseSpec
 from dpdist.strategies import Strategy
+
+TARGET_DIGITS = 6
+"""Digits of the least rho that reaches the targets, rounded up."""
 
 
 def privacy(spec: ReleaseSpec, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
@@ -63,6 +67,23 @@ def mechanism(spec: ReleaseSpec, strategy: Strategy, table: Sequence[Candidate],
         "certified_gap": chosen.gap,
         "rmse": chosen.rmse(queries, multiplier),
         "compared": [_compared(row, queries, multiplier) for row in table],
+    }
+
+
+def targets(strategy: Strategy, multiplier: float, rho: Fraction) -> dict[str, Any]:
+    """How the worst errors stand to the targets of the spec, and the least rho whose noise reaches all of them.
+
+    Args:
+        multiplier: what the errors of the strategy are multiplied with to be in counts.
+        rho: of the release, whose noise has that multiplier.
+    """
+    assert strategy.solve is not None
+    factor = multiplier * math.sqrt(strategy.solve.history[-1].objective)
+    digits = 10 ** (TARGET_DIGITS - 1 - math.floor(math.log10(float(rho) * factor**2)))
+    return {
+        "worst_error_over_target": factor,
+        "reached": factor <= 1.0,
+        "least_rho": math.ceil(float(rho) * factor**2 * (1 + 1e-9) * digits) / digits,
     }
 
 

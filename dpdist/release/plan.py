@@ -14,7 +14,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Norm
 from dpdist.grids.estimate import JOINT_CELLS
 from dpdist.mechanisms.base import DENSE_CELLS
-from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, planned_effort
+from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.page import notebook
 from dpdist.page.content import versions
@@ -112,6 +112,7 @@ class Plan:
             "privacy": certificate.privacy(spec, self.grid, self.noise, self.loss),
             "mechanism": certificate.mechanism(spec, self.strategy, self.table, self.noise_multiplier),
             **({} if compared is None else {"noises": compared}),
+            **({} if self.targets is None else {"targets": self.targets}),
             "budget": None if budget is None else {"cap": str(budget.cap), "period": budget.period, "course": budget.course},
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],
@@ -131,6 +132,13 @@ class Plan:
         A person's several records, and neighbours that replace one, ask for more noise: they raise it.
         """
         return self.noise.scale * self.grid.spacing / self.strategy.sensitivity
+
+    @property
+    def targets(self) -> dict[str, Any] | None:
+        """How the predicted errors stand to the targets of the spec, None where it has none."""
+        if all(entry.target is None for entry in self.spec.workload):
+            return None
+        return certificate.targets(self.strategy, self.noise_multiplier, self.loss.zcdp)
 
     @property
     def bought(self) -> Loss:
@@ -199,7 +207,7 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
         )
     compared = [strategy_of(context, spec, name, norm) for name in names]
     lower = laplace_bound(gram(context, workload)) if norm == "l1" and cells <= DENSE_CELLS else None
-    strategy = compared[0] if spec.objective == "worst" else best(compared)
+    strategy = compared[names.index(of_worst(names))] if spec.objective == "worst" else best(compared)
     grid = _grid(spec, strategy)
     bought = spec.budget.loss_with(norm)
     noise = grid.noise(bought)

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from dpdist.errors import InvalidInput
+from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, mechanism_of
 from dpdist.spec.explained import located
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.queries import workload_of
 from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root
-from dpdist.workloads.kinds import is_marginals
 
 
 def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
@@ -121,10 +121,9 @@ def _check_noise(spec: ReleaseSpec) -> None:
 def _check_mechanism(spec: ReleaseSpec) -> None:
     """A mechanism that needs the other kind of noise than the budget allows, cannot have the objective, or cannot answer."""
     pure, chosen = spec.norms == ("l1",), None if spec.mechanism == AUTO else mechanism_of(spec.mechanism)
-    if spec.objective == "worst" and (pure or (chosen is not None and not chosen.worst) or not is_marginals(spec.queries)):
-        raise InvalidInput(
-            "'objective: worst' is for workloads of marginals under Gaussian noise, with 'mechanism: auto' or 'marginals'"
-        )
+    _check_targets(spec)
+    if spec.objective == "worst":
+        of_worst(() if pure else considered(spec.chosen, "l2", spec.queries, spec.limits.limits))
     if chosen is None:
         return
     if pure and "l1" not in chosen.noises:
@@ -134,6 +133,17 @@ def _check_mechanism(spec: ReleaseSpec) -> None:
         cure = "give the budget an 'epsilon' alone" if spec.budget.rho is not None else "set 'noise: laplace'"
         raise InvalidInput(f"mechanism {chosen.name!r} uses Laplace noise: {cure}, or choose another")
     chosen.check(spec.queries)
+
+
+def _check_targets(spec: ReleaseSpec) -> None:
+    """Targets are errors of all queries, and stand in the place of weights."""
+    given = [entry.target is not None for entry in spec.workload]
+    if not any(given):
+        return
+    if not all(given) or spec.objective != "worst":
+        raise InvalidInput("a 'target' needs 'objective: worst' and a target in every other group of the workload; add them")
+    if any(entry.relative or entry.weight != 1.0 for entry in spec.workload):
+        raise InvalidInput("a group has a 'target', or 'weight' and 'relative'; leave one out")
 
 
 def _check_budget(spec: ReleaseSpec) -> None:

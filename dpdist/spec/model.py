@@ -79,8 +79,8 @@ class ReleaseSpec(SpecPart):
     stream: StreamSpec | None = Field(None, description="makes this release the next part of a growing series")
     objective: Literal["total", "worst"] = Field(
         "total",
-        description="what is minimised: the sum of the squared errors of all answers, or (for marginals only) the largest error of "
-        "any answer",
+        description="what is minimised: the sum of the squared errors of all answers, or the largest error of any answer (Gaussian "
+        "noise, on workloads that mechanism 'marginals', 'kronecker' or 'coa' fits)",
         examples=["worst"],
     )
     eigen: SeparationSpec = Field(
@@ -126,7 +126,7 @@ class ReleaseSpec(SpecPart):
         """The workload."""
         parts = (workload_of(entry, self.attributes, self._folder) for entry in self.workload)
         weighed = (relative(part) if entry.relative else part for part, entry in zip(parts, self.workload, strict=True))
-        return union(*weighed, weights=tuple(entry.weight for entry in self.workload))
+        return union(*weighed, weights=tuple(entry.importance for entry in self.workload))
 
     @cached_property
     def known(self) -> tuple[Block, ...]:
@@ -184,7 +184,7 @@ class ReleaseSpec(SpecPart):
         begun = Attribute(entry.filters.of, edges=whole[place].edges[: steps + 1], labels=whole[place].labels[:steps])
         domain = Domain((*whole[:place], begun, *whole[place + 1 :]), self._sizes)
         (each,) = (each.made(whole[place].size, self._folder, self._sizes) for each in entry.filters.apply)
-        return union(filtered(domain, begun.name, [each], entry.filters.by), weights=(entry.weight,))
+        return union(filtered(domain, begun.name, [each], entry.filters.by), weights=(entry.importance,))
 
     @property
     def around(self) -> int | None:

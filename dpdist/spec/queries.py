@@ -241,12 +241,26 @@ class QuerySpec(SpecPart):
         examples=[True],
     )
 
+    target: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="with 'objective: worst': the standard error that no answer of this group should exceed. The errors of all groups are "
+        "made small in proportion to their targets, and 'dpdist plan' tells the least budget that reaches them",
+        examples=[25],
+    )
+
     @model_validator(mode="after")
     def _one_kind(self) -> QuerySpec:
         kinds = ("marginals", "cdf", "ranges", "predicates", "filters", "dnf", "rows")
         if sum(getattr(self, kind) is not None for kind in kinds) != 1:
             raise ValueError(f"give exactly one of {', '.join(kinds)}")
         return self
+
+    @property
+    def importance(self) -> float:
+        """What the group's rows are weighted by: its weight, or one over its target."""
+        return self.weight if self.target is None else 1.0 / self.target
 
 
 def workload_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:

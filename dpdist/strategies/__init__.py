@@ -16,6 +16,7 @@ from dpdist.strategies.partition import dawa
 from dpdist.strategies.products import kronecker
 from dpdist.strategies.residual import residual_products
 from dpdist.strategies.spectrum import laplace_spectrum, spectral_lower_bound
+from dpdist.strategies.worst import least_worst
 
 __all__ = [
     "Effort",
@@ -39,6 +40,7 @@ __all__ = [
     "laplace",
     "laplace_bound",
     "laplace_spectrum",
+    "least_worst",
     "lemma_4",
     "low_rank",
     "low_rank_bounds",

@@ -19,7 +19,7 @@ from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_W
 from dpdist.strategies.residual import optima_kept
 from dpdist.workloads import Workload, integer_basis
 
-Optimiser = Literal["coa", "newton", "eigen", "low_rank", "smoothing", "kronecker", "marginals"]
+Optimiser = Literal["coa", "worst", "newton", "eigen", "low_rank", "smoothing", "kronecker", "marginals"]
 EIGENDECOMPOSITION_PRODUCTS = 5.0
 ROUNDING_COPIES = 4
 """Copies of a factor while it is rounded and its columns are told apart."""
@@ -27,6 +27,10 @@ TERM_COPIES = 6
 """Copies of a term over tables while it is written down, read back and made whole."""
 SOLVE_COPIES = 12
 """Arrays over pairs of values while an attribute's optimum is solved and completed."""
+WORST_SQUARES, WORST_VECTORS = 14, 40
+"""Arrays over pairs of coordinates, and over queries and cells, that minimising the worst query holds at once."""
+WORST_STEPS = 40
+"""Iterations to a certified 1e-4 on most workloads (benchmarks/worst.py)."""
 TYPICAL_STEPS = 12
 """Iterations to a certified 1e-6 on most workloads (benchmarks/optimisers.py)."""
 
@@ -103,6 +107,15 @@ def _of_coa(workload: Workload | Matrix) -> Effort:
     return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products)
 
 
+def _of_worst(workload: Workload | Matrix) -> Effort:
+    """Grams, roots and eigenvectors over the coordinates, factors over the cells, and weights of all queries with those of before."""
+    assert isinstance(workload, Workload)
+    cells, rank, factored = _size(workload)
+    doubles = WORST_SQUARES * rank**2 + 4 * rank * cells * factored + WORST_VECTORS * (workload.shape[0] + cells)
+    products = WORST_STEPS * (5.0 + EIGENDECOMPOSITION_PRODUCTS)
+    return Effort(cells, rank, 8 * doubles + 3 * ROW_BLOCK_BYTES + 2**20, products)
+
+
 def _of_arrays(arrays: int, products: float, workload: Workload | Matrix) -> Effort:
     """So many arrays over pairs of cells, and so many products of them."""
     cells, rank, factored = _size(workload)
@@ -171,6 +184,7 @@ def worst_factor_bytes(workload: Workload, terms: int = 1) -> int:
 
 _EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
     "coa": _of_coa,
+    "worst": _of_worst,
     "newton": partial(_of_arrays, 14, 100 * (2 * 5 + 3.0)),
     "eigen": partial(_of_arrays, 11, 2 * EIGENDECOMPOSITION_PRODUCTS + 2),
     "low_rank": partial(_of_arrays, 22, 100 * 22.0),

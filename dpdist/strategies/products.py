@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.grids.dense import completed
 from dpdist.grids.terms import Term
 from dpdist.operators import Identity, Matrix, Operator, Total
-from dpdist.strategies.base import OnStep, Solve, Stop, ignore
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, ignore
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.representations import TermStrategy
-from dpdist.workloads import Workload
+from dpdist.strategies.worst import least_worst
+from dpdist.workloads import Block, Workload
 from dpdist.workloads.basis import column_codes
 from dpdist.workloads.kinds import is_product
 
@@ -47,6 +49,52 @@ def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = 
     term = Term(tuple(axes), tuple(factors))
     operator = term.operator(workload.domain.shape)
     return TermStrategy("kronecker", operator, cost, lower, Solve("kronecker", stop, ()), terms=(term,))
+
+
+def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnStep = ignore) -> TermStrategy:
+    """The strategy of a product workload whose largest error (standard error times the weight) is least, one optimum a factor.
+
+    gamma_2(A kron B) = gamma_2(A) gamma_2(B), so the least largest variance and its lower bound multiply, too.
+
+    Returns: a strategy with ``terms``; ``solve`` records the largest variance at sensitivity 1 and its certified gap.
+    Raises: InvalidInput when the workload is not a single product.
+    Source: Lee, Shraibman, Spalek 2008 (a direct product theorem for gamma_2).
+    """
+    if not is_product(workload):
+        raise InvalidInput(
+            f"a Kronecker strategy answers one product of queries of single attributes, found {len(workload.blocks)} groups; "
+            "choose 'coa', 'marginals' or 'auto'"
+        )
+    block = workload.blocks[0]
+    upper = lower = cost = block.weight**2
+    axes: list[int] = []
+    factors: list[Matrix] = []
+    stop: Stop = "converged"
+    scales = block.scales or (None,) * len(block.factors)
+    by_axis = {a: (f, s) for a, f, s in zip(block.axes, block.factors, scales, strict=True)}
+    for axis, attribute in enumerate(workload.domain.attributes):
+        factor, scale = by_axis.get(axis, (Total(attribute.size), None))
+        if isinstance(factor, Total):
+            continue
+        axes.append(axis)
+        if isinstance(factor, Identity) and scale is None:
+            factors.append(np.eye(factor.n))
+            cost *= factor.n
+            continue
+        rows = tuple(str(row) for row in range(factor.shape[0]))
+        alone = Workload(
+            Domain((attribute,)), (Block(block.name, (0,), (factor,), (rows,), scales=() if scale is None else (scale,)),)
+        )
+        solved = least_worst(alone, tolerance=tolerance / len(block.axes), on_step=on_step)
+        assert solved.solve is not None
+        assert solved.workload_cost is not None
+        last = solved.solve.history[-1]
+        upper, lower, cost = upper * last.objective, lower * last.objective / (1.0 + last.gap), cost * solved.workload_cost
+        stop = solved.solve.stop if solved.solve.stop != "converged" else stop
+        factors.append(full_column_rank(solved.matrix()))
+    term = Term(tuple(axes), tuple(factors))
+    record = Solve("kronecker, least worst query", stop, (Step(1, upper, upper / lower - 1.0),))
+    return TermStrategy("kronecker", term.operator(workload.domain.shape), cost, None, record, terms=(term,))
 
 
 def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tuple[Matrix | None, float, float, Stop]:

@@ -24,6 +24,7 @@ BY_SEX = [{"ranges": {"of": ["age"], "by": ["sex"]}}]
 ROWS = [{"rows": {"file": "rows.npy"}}]
 """Six real queries of twelve cells."""
 REFINED = [{"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}, {"marginals": {"of": [["work"]]}}]
+TARGETS = [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"of": [["work"]]}}]
 FORMULA = [{"dnf": {"terms": [["p"], ["q", "r"]]}}]
 
 
@@ -97,6 +98,10 @@ CASES: dict[str, Case] = {
     "coa, persons": case(
         "coa", AGES, CDF, records={"path": "records.parquet", "person": {"column": "person", "most_records": 3}}
     ),
+    "coa, least largest error": case("coa", AGES, CDF, objective="worst"),
+    "coa, least largest error over targets": case(
+        "coa", None, [{**entry, "target": 3 + place} for place, entry in enumerate(TARGETS)], objective="worst"
+    ),
     "eigen": case("eigen", AGES, CDF),
     "eigen, groups": case("eigen", AGES, CDF, eigen={"group_size": 3}, neighbours=["add-remove"]),
     "eigen, principal": case("eigen", AGES, CDF, eigen={"principal": 2}),
@@ -120,6 +125,7 @@ CASES: dict[str, Case] = {
     "marginals, least largest error": case("marginals", None, TABLES, objective="worst"),
     "residual": case("residual", None, REFINED),
     "kronecker": case("kronecker", AGES | SEXES, BY_SEX),
+    "kronecker, least largest error": case("kronecker", AGES | SEXES, BY_SEX, objective="worst"),
     "kronecker in two passes": case("kronecker", AGES | SEXES, BY_SEX, sizes=TWO_PASSES),
     "convolution": case("convolution", AGES | SEXES, filtered({"running_sum": True}, {"mean": 3}, by=["sex"])),
     "convolution around a circle": case("convolution", AGES, filtered({"cycle": 4.0}, {"window": 2}, circular=True)),

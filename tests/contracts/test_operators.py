@@ -117,6 +117,8 @@ def test_contract(operator: Operator) -> None:
     np.testing.assert_allclose(operator.row_norms_squared(), (dense**2).sum(axis=1), atol=1e-10)
     weights = STATE.uniform(0.5, 2.0, m)
     np.testing.assert_allclose(operator.weighted_gram(weights), dense.T @ (weights[:, None] * dense), atol=1e-10)
+    form = dense.T @ dense + np.eye(n)
+    np.testing.assert_allclose(operator.row_quadratics(form), np.einsum("ij,ij->i", dense @ form, dense), rtol=1e-10)
     for rows in (1, 2, 3):
         pieces = list(operator.row_blocks(block_bytes=8 * n * rows))
         assert [start for start, _ in pieces] == [0, *(stop for _, stop in pieces[:-1])]
