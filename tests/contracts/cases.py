@@ -24,7 +24,7 @@ BY_SEX = [{"ranges": {"of": ["age"], "by": ["sex"]}}]
 ROWS = [{"rows": {"file": "rows.npy"}}]
 """Six real queries of twelve cells."""
 REFINED = [{"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}, {"marginals": {"of": [["work"]]}}]
-TARGETS = [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"of": [["work"]]}}]
+TARGETS: list[dict[str, Any]] = [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"of": [["work"]]}}]
 FORMULA = [{"dnf": {"terms": [["p"], ["q", "r"]]}}]
 
 
