@@ -1,12 +1,16 @@
-"""Every code block of the tutorial and the guides runs as it stands; the site builds without a broken link."""
+"""Every code block of the tutorial, the guides and the explanations runs as it stands; the site builds without a broken link."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -14,13 +18,14 @@ import pytest
 import typer
 from pydantic import BaseModel, TypeAdapter
 
-from docs import generate
+from docs import figures, generate
 from dpdist.spec import ReleaseSpec
 from flows import cli
 from tests import HANGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "guides").glob("*.md")])
+EXPLANATIONS = [page for page in sorted((ROOT / "docs" / "explanation").glob("*.md")) if "```python" in page.read_text()]
 
 
 BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -30,11 +35,33 @@ ALWAYS = ("tutorial",)
 """The page whose blocks run in every test run; those of the others are for ``make slow``: each publishes several releases."""
 
 
+@pytest.fixture
+def run_block() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Run a command in a process group of its own. What it leaves running ends with the test."""
+    groups: list[int] = []
+
+    def run(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            process = subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=out, stderr=err, text=True, start_new_session=True
+            )
+            groups.append(process.pid)
+            code = process.wait(timeout=HANGS)
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(command, code, out.read(), err.read())
+
+    yield run
+    for group in groups:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+
+
 @pytest.mark.parametrize(
     "page",
     [pytest.param(page, id=page.stem, marks=[] if page.stem in ALWAYS else [pytest.mark.slow]) for page in PAGES],
 )
-def test_blocks_run(page: Path, tmp_path: Path) -> None:
+def test_blocks_run(page: Path, tmp_path: Path, run_block: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     """In order, in an empty folder with a state folder of its own."""
     bin_folder = Path(sys.executable).parent
     environment = {
@@ -57,14 +84,43 @@ def test_blocks_run(page: Path, tmp_path: Path) -> None:
             (work / title.group(1)).write_text(text)
         elif kind in ("sh", "python"):
             command = ["bash", "-euc", text] if kind == "sh" else [sys.executable, "-c", text]
-            done = subprocess.run(
-                command, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=HANGS
-            )
+            done = run_block(command, work, environment)
             assert (done.returncode != 0) == (options == "fails"), f"{text}\n{done.stdout}\n{done.stderr}"
             if options == "fails":
                 assert "was refused" in done.stderr
         else:
             assert kind == "text", kind
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.stem) for page in EXPLANATIONS])
+def test_explanations_print_what_they_show(page: Path) -> None:
+    """A block titled "output" is what the Python block before it prints."""
+    program = ""
+    shown = 0
+    for kind, options, text in BLOCK.findall(page.read_text()):
+        if kind == "python":
+            program = text
+        elif options == 'title="output"':
+            printed = io.StringIO()
+            with redirect_stdout(printed):
+                exec(program, {})
+            assert printed.getvalue() == text
+            shown += 1
+    assert shown == page.read_text().count("```python")
+
+
+def test_figures_are_current() -> None:
+    """After a change of what they show: .venv/bin/python docs/figures.py. The last digits of a place may differ by machine."""
+    kept = {path.stem.removeprefix("explain-") for path in (ROOT / "docs" / "images").glob("explain-*.svg")}
+    assert kept == set(figures.FIGURES)
+    named = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
+    number = re.compile(r"-?\d+(?:\.\d+)?")
+    for name, figure in figures.FIGURES.items():
+        assert f"explain-{name}.svg" in named, name
+        drawn, stored = figure(), (ROOT / "docs" / "images" / f"explain-{name}.svg").read_text()
+        assert number.sub("0", drawn) == number.sub("0", stored), f"{name}: run .venv/bin/python docs/figures.py"
+        pairs = zip(number.findall(drawn), number.findall(stored), strict=True)
+        assert all(abs(float(a) - float(b)) < 0.35 for a, b in pairs), f"{name}: run .venv/bin/python docs/figures.py"
 
 
 def built(folder: Path, site: Path) -> subprocess.CompletedProcess[str]:
