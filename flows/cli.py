@@ -23,6 +23,7 @@ from dpdist.state import OUTPUT, published_at, state_folder, store_of
 from flows import children, ledger_commands, settings
 from flows.periods import Every, periods
 from flows.signals import guarded
+from flows.starting import without_collecting
 from flows.terminal import (
     Progress,
     effort_text,
@@ -169,9 +170,10 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Publish a release. Run it again, and the same bytes are published and nothing more is charged."""
-    from dpdist.page import report
-    from dpdist.privacy import keys
-    from dpdist.spec import load
+    with without_collecting():
+        from dpdist.page import report
+        from dpdist.privacy import keys
+        from dpdist.spec import load
 
     home = state_folder()
     checked = load(spec, period=_day(period))
@@ -212,14 +214,16 @@ def _settled_or_run(
     tell: Progress,
 ) -> Release:
     """The release: read again if it is finished, else as a flow. Raises: what refuses it, before a server or a cluster starts."""
-    from flows.ahead import engine_for, settled
+    with without_collecting():
+        from flows.ahead import engine_for, settled
 
     done = settled(checked, home, tell)
     if done is not None:
         return done
     tell("start", "starting the embedded flow server")
     children.end_with_this_process()
-    from flows.release import watched
+    with without_collecting():
+        from flows.release import watched
 
     return watched(tell, str(spec), period, engine_for(checked, engine_address), home)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from flows.signals import guarded
+from flows.starting import without_collecting
 
 
 def main() -> None:
     """The command line. Exit codes: 130 after an interrupt, 143 after SIGTERM; both say how to go on."""
 
     def run() -> None:
-        from flows import cli
+        with without_collecting():
+            from flows import cli
 
         cli.main()
 

@@ -32,6 +32,7 @@ from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
 from dpdist.release.story import Release
 from flows import notifications, settings
 from flows.periods import Every, due, periods
+from flows.starting import without_collecting
 
 _T = TypeVar("_T")
 
@@ -246,7 +247,8 @@ def watched(
 
     A flow server that goes away neither hides a published release nor the reason why one was refused.
     """
-    from flows.server import embedded
+    with without_collecting():
+        from flows.server import embedded
 
     done: list[Release] = []
 

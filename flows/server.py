@@ -1,13 +1,17 @@
 """The flow server of a run that names no other: in this process, in memory, and for this process only.
 
 Prefect would start a program of its own on a port from 8000 to 8999 and take whatever answers there for its server: with two runs at
-once that may be the other run's. It would bring a database file up to date, revision by revision, and leave it behind.
+once that may be the other run's. It would bring a database file up to date, revision by revision, and leave it behind. Here the same
+code answers the requests of a run; deployments, work pools, automations, background services and the user interface are left out, for
+they take longer to import than a small release takes (benchmarks/start.py).
 """
 
 from __future__ import annotations
 
+import base64
 import contextvars
 import functools
+import hmac
 import secrets
 import socket
 import threading
@@ -15,11 +19,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import prefect.server.api.server  # every change of a state asks it which errors pass: better now than amid the run
 import prefect.settings
 import sqlalchemy as sa
 import uvicorn
-from prefect.server.api.server import create_app
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from prefect.server.api import admin, concurrency_limits_v2, events, flow_runs, flows, task_runs
 from prefect.server.database import provide_database_interface
+from prefect.server.exceptions import ObjectNotFoundError
 
 SECONDS = 120.0
 """How long the server may take to start or to end: more means that it hangs."""
@@ -40,15 +48,14 @@ def embedded() -> Iterator[None]:
             prefect.settings.PREFECT_API_AUTH_STRING: password,
             prefect.settings.PREFECT_SERVER_API_AUTH_STRING: password,
         }
-        with prefect.settings.temporary_settings(known), _serving(listening):
+        with prefect.settings.temporary_settings(known), _serving(listening, password):
             yield
 
 
 @contextmanager
-def _serving(listening: socket.socket) -> Iterator[None]:
+def _serving(listening: socket.socket, password: str) -> Iterator[None]:
     """A server of its own thread for the block. It ends without waiting for clients that have not hung up."""
-    app = create_app(ephemeral=True, final=True, ignore_cache=True)
-    server = _Server(uvicorn.Config(app, log_level="critical", lifespan="on"))
+    server = _Server(uvicorn.Config(_application(password), log_level="critical", lifespan="off"))
     run = functools.partial(server.run, sockets=[listening])
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="flow server", daemon=True)
     thread.start()
@@ -59,6 +66,37 @@ def _serving(listening: socket.socket) -> Iterator[None]:
     finally:
         server.should_exit = server.force_exit = True
         thread.join(SECONDS)
+
+
+ROUTERS = (flows.router, flow_runs.router, task_runs.router, concurrency_limits_v2.router, events.router, admin.router)
+"""What the client of one run asks for."""
+
+
+def _application(password: str) -> FastAPI:
+    """Prefect's own answers to the requests of one run, for whoever knows the password."""
+    application = FastAPI(openapi_url=None)
+    for router in ROUTERS:
+        application.include_router(router, prefix="/api")
+    expected = b"Basic " + base64.b64encode(password.encode())
+
+    @application.middleware("http")
+    async def known_only(request: Request, answer: Any) -> Any:  # Prefect checks the web sockets of events itself
+        if not hmac.compare_digest(request.headers.get("Authorization", "").encode(), expected):
+            return JSONResponse({"exception_message": "Unauthorized"}, status_code=401)
+        return await answer(request)
+
+    @application.exception_handler(ObjectNotFoundError)
+    async def not_found(request: Request, error: ObjectNotFoundError) -> JSONResponse:
+        del request
+        return JSONResponse({"exception_message": str(error)}, status_code=404)
+
+    @application.exception_handler(sa.exc.OperationalError)
+    async def locked(request: Request, error: sa.exc.OperationalError) -> JSONResponse:
+        """Two requests that write at once: the client asks again."""
+        del request, error
+        return JSONResponse({"exception_message": "Service Unavailable"}, status_code=503)
+
+    return application
 
 
 class _Server(uvicorn.Server):

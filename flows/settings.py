@@ -28,6 +28,8 @@ ALONE = {
     "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
     "PREFECT_LOGGING_TO_API_ENABLED": "false",
     "PREFECT_CLIENT_MAX_RETRIES": "2",
+    "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "false",
+    "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
 }
 """The server of one run (``server``): in memory, without what only later runs, schedules and people at a browser would need."""
 

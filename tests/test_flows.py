@@ -159,3 +159,42 @@ def test_runs_at_once_are_told_to_their_own_listeners(tmp_path: Path) -> None:
     assert (usual, tiny) == ("usual", "tiny")
     assert heard_usual
     assert heard_tiny == sorted([*heard_usual, "warning"])
+
+
+STRANGER = """
+import json, sys, uuid
+from pathlib import Path
+from flows import settings
+settings.configure(Path(sys.argv[1]))
+import httpx, prefect.settings, websockets.sync.client
+from websockets.exceptions import ConnectionClosed
+from flows.server import embedded
+
+def said(url, token):
+    with websockets.sync.client.connect(url.replace("http", "ws") + "/events/in", subprotocols=["prefect"]) as socket:
+        socket.send(json.dumps({"type": "auth", "token": token}))
+        try:
+            return json.loads(socket.recv(timeout=60))["type"]
+        except ConnectionClosed as error:
+            return error.rcvd.code
+
+with embedded():
+    url = prefect.settings.PREFECT_API_URL.value()
+    password = prefect.settings.PREFECT_API_AUTH_STRING.value().get_secret_value()
+    known = tuple(password.split(":", 1))
+    codes = [
+        httpx.get(f"{url}/{path}", auth=auth).status_code
+        for path in ("admin/version", f"flows/{uuid.uuid4()}", "deployments/x")
+        for auth in (None, ("dpdist", "guessed"), known)
+    ]
+    print(json.dumps([codes, said(url, "guessed"), said(url, password)]))
+"""
+
+
+def test_the_embedded_server_answers_its_own_run_only(home: Path) -> None:
+    """By the password that its process made; what a run does not ask for is not there."""
+    done = subprocess.run(
+        [sys.executable, "-c", STRANGER, str(home)], capture_output=True, text=True, check=False, timeout=HANGS
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[401, 401, 200, 401, 401, 404, 401, 401, 404], 1008, "auth_success"]

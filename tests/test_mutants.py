@@ -20,7 +20,7 @@ BESIDE = {
     "dpdist/__init__.py": "names, and nothing that acts",
 }
 """Modules that touch privacy and are left out, and why."""
-TOUCHING = {"charges", "keys", "ledger", "noise", "sampler"}
+TOUCHING = {"charges", "kernels", "keys", "ledger", "noise", "sampler", "thresholds"}
 """Modules of dpdist.privacy whose users charge, draw or know what is secret."""
 
 

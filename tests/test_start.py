@@ -18,6 +18,7 @@ from tests import HANGS, small
 SLOW = (
     "numba",
     "scipy.linalg",
+    "scipy.optimize",
     "scipy.signal",
     "scipy.stats",
     "pandas",
@@ -119,6 +120,21 @@ def test_a_finished_release_and_a_refusal_start_neither_prefect_nor_dask(publish
         code, modules = imported(run + COMMAND.format(arguments=refused), home, DPDIST_ENGINE="")
         assert code == 1
         assert loaded(modules, never) == set()
+
+
+def test_a_small_release_leaves_out_what_it_does_not_need(tmp_path: Path) -> None:
+    """No cluster, no compiled kernels, no optimisers; of Prefect's server what answers one run, without workers in the background."""
+    from dpdist.privacy import keys
+
+    home = tmp_path / "home"
+    spec = small.write(tmp_path / "data")
+    keys.initialise(home)
+    run = f"import os; os.chdir({str(tmp_path)!r}); " + COMMAND.format(arguments=["run", str(spec)])
+    code, modules = imported(run, home, DPDIST_ENGINE="")
+    assert code == 0
+    assert "prefect.server.api.flow_runs" in modules
+    never = ("numba", "llvmlite", "distributed", "scipy.optimize", "scipy.stats", "matplotlib")
+    assert loaded(modules, never) == set()
 
 
 def test_a_release_whose_files_are_gone_is_not_taken_for_finished(

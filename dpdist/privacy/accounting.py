@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpdist.errors import InvalidInput
+from dpdist.privacy.roots import brentq, least_value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -298,7 +299,6 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     """
     if rho == 0:
         return 0.0
-    from scipy.optimize import minimize_scalar
 
     def log_delta(log_order: float) -> float:
         order = math.exp(log_order)  # alpha - 1
@@ -306,8 +306,8 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         return order * (alpha * rho - epsilon) + alpha * math.log1p(-1.0 / alpha) - math.log(order)
 
     centre = math.log(max((epsilon - rho) / (2 * rho), 1e-3) + 1.0 / math.sqrt(2 * rho) * 0.1 + 1e-6)
-    found = minimize_scalar(log_delta, bounds=(centre - 12.0, centre + 12.0), method="bounded", options={"xatol": 1e-10})
-    return min(1.0, math.exp(min(0.0, float(found.fun))))
+    least = least_value(log_delta, centre - 12.0, centre + 12.0, xtol=1e-10)
+    return min(1.0, math.exp(min(0.0, least)))
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -316,8 +316,6 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta)) + 1e-9
     if zcdp_delta(rho, 0.0) <= delta:
         return 0.0
-    from scipy.optimize import brentq
-
     root = brentq(lambda e: math.log(max(zcdp_delta(rho, e), 1e-300)) - math.log(delta), 0.0, high, xtol=1e-13, rtol=1e-13)
     return float(root) * (1 + 1e-12)
 
@@ -343,8 +341,6 @@ def _zcdp_rho(epsilon: float, delta: float) -> Fraction:
     """The largest rho (a multiple of 1e-12) whose tight conversion stays within (epsilon, delta)."""
     _positive("epsilon", Fraction(epsilon))
     _probability(delta)
-    from scipy.optimize import brentq
-
     high = epsilon + 1.0
     while zcdp_delta(high, epsilon) < delta:
         high *= 2
@@ -382,8 +378,6 @@ def analytic_gaussian(epsilon: float, delta: float) -> float:
     """The least noise multiplier of the continuous Gaussian mechanism. Source: Balle & Wang 2018, Algorithm 1."""
     _positive("epsilon", Fraction(epsilon))
     _probability(delta)
-    from scipy.optimize import brentq
-
     low, high = 1e-6, 1.0
     while gaussian_delta(high, epsilon) > delta:
         high *= 2
@@ -397,8 +391,6 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     _probability(delta)
     if gaussian_delta(noise_multiplier, 0.0) <= delta:
         return 0.0
-    from scipy.optimize import brentq
-
     rho = 0.5 / noise_multiplier**2
     high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta)) + 1e-9
     root = brentq(

@@ -1,0 +1,78 @@
+"""Roots and minima by Brent's methods against SciPy's, to the last bit: ledgers keep what budgets were converted to."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from scipy import optimize
+
+from dpdist.errors import InvalidInput
+from dpdist.privacy import accounting, roots
+
+
+def scipys_least(function: Callable[[float], float], low: float, high: float, xtol: float) -> float:
+    found = optimize.minimize_scalar(function, bounds=(low, high), method="bounded", options={"xatol": xtol})
+    return float(found.fun)
+
+
+def test_budgets_are_converted_as_by_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every search of the accounting, over budgets from useless to absurd."""
+    compared = 0
+
+    def both(function: Callable[[float], float], low: float, high: float, **options: Any) -> float:
+        nonlocal compared
+        found = roots.brentq(function, low, high, **options)
+        assert found == optimize.brentq(function, low, high, **options)
+        compared += 1
+        return found
+
+    def least(function: Callable[[float], float], low: float, high: float, *, xtol: float) -> float:
+        nonlocal compared
+        found = roots.least_value(function, low, high, xtol=xtol)
+        assert found == scipys_least(function, low, high, xtol)
+        compared += 1
+        return found
+
+    monkeypatch.setattr(accounting, "brentq", both)
+    monkeypatch.setattr(accounting, "least_value", least)
+    chosen = random.Random(24)
+    for turn in range(200):
+        epsilon, delta = 10 ** chosen.uniform(-3, 2), 10 ** chosen.uniform(-15, -1)
+        accounting.gaussian_epsilon(10 ** chosen.uniform(-1, 3), delta)
+        calibrations: list[accounting.Calibration] = ["analytic", "zcdp"] if turn % 20 == 0 else ["analytic"]
+        for calibration in calibrations:
+            try:
+                accounting.rho_for(epsilon, delta, calibration)
+            except InvalidInput:
+                assert epsilon < 0.01
+    assert compared > 300
+
+
+def test_other_functions_and_what_has_no_root() -> None:
+    """Steps, flat and steep ones: every branch of the method, and as many steps as SciPy takes before it gives up."""
+    chosen = random.Random(25)
+    for _ in range(400):
+        at, power, waves = chosen.uniform(-3, 3), chosen.choice([0.2, 1, 3, 5]), chosen.uniform(0, 0.9)
+
+        def bent(x: float, at: float = at, power: float = power, waves: float = waves) -> float:
+            return math.copysign(abs(x - at) ** power, x - at) * (1 + waves * math.sin(9 * x))
+
+        low, high = -4.0, 4.0 + chosen.random()
+        try:
+            found = roots.brentq(bent, low, high)
+        except ArithmeticError:
+            with pytest.raises(RuntimeError):
+                optimize.brentq(bent, low, high)
+        else:
+            assert found == optimize.brentq(bent, low, high)
+        for wavy in (bent, lambda x, at=at, waves=waves: abs(x - at) ** 1.5 + waves * math.cos(5 * x), abs):
+            xtol = chosen.choice([1e-10, 1e-5, 0.1])
+            assert roots.least_value(wavy, low, high, xtol=xtol) == scipys_least(wavy, low, high, xtol)
+    assert roots.brentq(lambda x: x, 0.0, 1.0) == 0.0
+    assert roots.brentq(lambda x: x - 1, 0.0, 1.0) == 1.0
+    with pytest.raises(ArithmeticError, match="no change of sign between 1 and 2"):
+        roots.brentq(lambda x: x, 1.0, 2.0)
