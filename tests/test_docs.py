@@ -193,6 +193,14 @@ def _in_annotation(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _in_annotation(each)
 
 
+def test_the_reference_names_every_environment_variable() -> None:
+    text = (ROOT / "docs" / "reference" / "environment.md").read_text()
+    sources = [path for folder in ("dpdist", "flows") for path in (ROOT / folder).rglob("*.py")]
+    used = {name for path in sources for name in re.findall(r"\bDPDIST_[A-Z_]+\b", path.read_text())}
+    private = {"DPDIST_RUN"}  # marks a run's own processes
+    assert set(re.findall(r"`(DPDIST_[A-Z_]+)`", text)) == used - private
+
+
 @pytest.mark.filterwarnings("ignore:The 'alias' attribute")
 def test_the_reference_names_every_key_with_an_example_that_is_valid() -> None:
     """A key without keys of its own has an example, and the model accepts it."""

@@ -87,6 +87,14 @@ def test_no_registry_host_or_personal_path(path: str) -> None:
     assert "pypi.org" not in text
 
 
+def test_the_spec_is_the_one_that_the_tutorial_runs() -> None:
+    """The README's spec, and the columns of its output, are checked where the tutorial is executed."""
+    readme, tutorial = ((ROOT / page).read_text() for page in ("README.md", "docs/tutorial.md"))
+    (shown,) = re.findall(r"```yaml\n(.*?)```", readme, flags=re.DOTALL)
+    assert f'```yaml title="release.yaml"\n{shown}```' in tutorial
+    assert "dpdist show visitors-2026-11 --group branch" in tutorial
+
+
 def test_the_python_example_runs_as_written() -> None:
     example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert len(example) == 1

@@ -147,7 +147,9 @@ class BudgetSpec(SpecPart):
         None, description="an amount of zero-concentrated differential privacy (zCDP), in place of epsilon", examples=[0.05]
     )
     epsilon: Exact | None = Field(
-        None, description="with delta, the noise is Gaussian; without delta (pure epsilon) it is Laplace noise", examples=[1]
+        None,
+        description="with delta, the noise is Gaussian unless 'noise' says otherwise; without delta (pure epsilon) it is Laplace noise",
+        examples=[1],
     )
     delta: Exact | None = Field(
         None,

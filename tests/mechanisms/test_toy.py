@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +114,10 @@ def test_without_its_line_nobody_knows_it(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_documents_are_those_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table of mechanisms, the list in README.md and the schema's names."""
+    """The table of mechanisms, the reference of spec keys and the schema's names."""
     monkeypatch.delitem(REGISTRY, "rotation")
     root = Path(__file__).parents[2]
     assert table() in (root / "docs/mechanisms.md").read_text()
-    listed = next(line for line in (root / "README.md").read_text().splitlines() if line.startswith("| `mechanism` |"))
+    (listed,) = re.findall(r"^### `mechanism`.*\n\n(.*)$", (root / "docs/reference/spec.md").read_text(), re.MULTILINE)
     assert all(f"`{name}`" in listed for name in REGISTRY)
     assert json_schema()["properties"]["mechanism"]["enum"] == ["auto", *REGISTRY]
