@@ -55,6 +55,16 @@ def test_noise(tmp_path: Path) -> None:
     assert "first sample, s" in table
 
 
+def test_streams(tmp_path: Path) -> None:
+    """The benchmark itself stops when a strategy beats the certified bound."""
+    command = [sys.executable, ROOT / "benchmarks" / "streams.py", "--sizes", "64", "--out", tmp_path / "table.md"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
+    assert done.returncode == 0, done.stderr
+    table = (tmp_path / "table.md").read_text()
+    for name in ("running sum", "window of n / 8", "exponential 0.99"):
+        assert f"| {name} | 64 | 1.000000" in table
+
+
 def test_worst(tmp_path: Path) -> None:
     """The benchmark itself stops when the strategy of least total error beats the lower bound of the worst query."""
     command = [sys.executable, ROOT / "benchmarks" / "worst.py", "--sizes", "64", "--out", tmp_path / "table.md"]

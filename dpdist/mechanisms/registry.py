@@ -19,6 +19,7 @@ from dpdist.mechanisms.low_rank import LowRank
 from dpdist.mechanisms.marginals import Marginals
 from dpdist.mechanisms.residual import Residual
 from dpdist.mechanisms.square_root import SquareRoot
+from dpdist.mechanisms.triangular import Triangular
 from dpdist.mechanisms.wavelet import Wavelet
 
 AUTO = "auto"
@@ -33,6 +34,7 @@ REGISTRY: dict[str, Mechanism] = {
         Residual(),
         Convolution(),
         SquareRoot(),
+        Triangular(),
         LowRank(),
         Fourier(),
         DataCube(),

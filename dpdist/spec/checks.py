@@ -7,12 +7,13 @@ from pathlib import Path
 
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.planner import considered, of_worst
-from dpdist.mechanisms.registry import AUTO, mechanism_of
+from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.spec.explained import located
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.queries import workload_of
 from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root
+from dpdist.workloads.kinds import is_long
 
 
 def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
@@ -91,12 +92,14 @@ def _check_stream(spec: ReleaseSpec) -> None:
     if (
         len(spec.workload) > 1
         or entry is None
-        or not has_square_root(spec.queries)
-        or not (spec.mechanism == AUTO or mechanism_of(spec.mechanism).streams)
+        or not mechanism_of(spec.chosen).streams
+        or mechanism_of(spec.chosen).refuses(spec.queries) is not None
+        or (is_long(spec.queries) and not has_square_root(spec.queries))
     ):
+        able = " or ".join(repr(name) for name, each in REGISTRY.items() if each.streams)
         raise InvalidInput(
             "a stream publishes one filter of the past (running_sum, window, mean, exponential, polynomial or a file), with "
-            "'mechanism: auto' or 'square-root'"
+            f"'mechanism: auto', {able}"
         )
     edges = spec.attributes.attribute(entry.of).edges
     if not edges[0] <= spec.stream.through < edges[-1]:

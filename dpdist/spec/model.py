@@ -143,8 +143,10 @@ class ReleaseSpec(SpecPart):
 
     @property
     def chosen(self) -> Mechanism:
-        """The mechanism asked for; streams have one: each step must be measured from earlier ones only."""
-        return self.mechanism if self.stream is None else next(name for name, each in REGISTRY.items() if each.streams)
+        """The mechanism asked for; ``auto`` of a stream is always the first that measures steps one after the other."""
+        if self.stream is None or self.mechanism != AUTO:
+            return self.mechanism
+        return next(name for name, each in REGISTRY.items() if each.streams)
 
     @cached_property
     def norms(self) -> tuple[Norm, ...]:

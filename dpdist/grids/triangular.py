@@ -1,0 +1,154 @@
+"""A lower triangular strategy on the integer grid: every step is measured from itself and earlier ones, so a series can grow."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import scipy
+
+from dpdist.arrays.vector import Held, Strided, Vector, held
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.domain import Layout
+from dpdist.grids.base import HELD_COPIES, Counts, Grid, Reader, StageBytes, answer_bytes, few_enough
+from dpdist.grids.coefficients import UNIT, Form
+from dpdist.grids.dense import sensitivity_squared
+from dpdist.grids.transformed import Transformed, TransformReader
+from dpdist.operators import Identity, Matrix
+from dpdist.sizes import Sizes
+from dpdist.stability import Neighbours
+from dpdist.workloads import Workload
+from dpdist.workloads.kinds import filters_of
+
+MEASURE_SQUARES, ANSWER_SQUARES = 3, 6
+"""Arrays over pairs of steps that measuring and answering hold at once."""
+
+
+@dataclass(frozen=True)
+class TriangularGrid(Grid):
+    """A lower triangular matrix of whole numbers along one axis of a counted table.
+
+    Attributes:
+        factor: (steps, steps) int64.
+        shape: of the counted table; ``place`` is the axis of the steps in it.
+        axes: the table's attributes.
+        spacing: grid unit: the strategy's own entries are spacing times these.
+        sensitivity_squared: exact for add-remove; for replace-one exact up to ``Sizes.pair_cells`` steps, beyond them a bound.
+    """
+
+    factor: Matrix = field(repr=False)
+    shape: tuple[int, ...]
+    place: int
+    axes: tuple[int, ...]
+    sensitivity_squared: int
+    spacing: float = UNIT
+    norm: Literal["l2"] = "l2"
+    form: Form = Form.HELD
+
+    @property
+    def tables(self) -> tuple[tuple[int, ...], ...]:
+        """The attribute set whose table is counted."""
+        return (self.axes,)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the series."""
+        return self.shape[self.place]
+
+    @property
+    def series(self) -> int:
+        """How many series there are."""
+        return math.prod(self.shape) // self.steps
+
+    @property
+    def rows(self) -> int:
+        """Number of measured values."""
+        return self.steps * self.series
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the whole numbers and of how they are applied."""
+        applied = ("triangular", self.shape, self.place, self.axes, self.spacing, self.sensitivity_squared)
+        return hashlib.sha256(repr(applied).encode() + np.ascontiguousarray(self.factor).tobytes()).hexdigest()
+
+    def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
+        square, values = 8 * self.steps**2, HELD_COPIES * 8 * (layout.size + 2 * self.rows)
+        return StageBytes(values + MEASURE_SQUARES * square, values + ANSWER_SQUARES * square + answer_bytes(workload))
+
+    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+        """z, all values of a step side by side; sums of up to 2^32 records times 2^30 fit into int64."""
+        table = counts.table(self.axes)
+        few_enough(int(table.sum()))
+        return Held((self.factor @ self._by_step(table.reshape(self.shape))).ravel())
+
+    def _by_step(self, table: Matrix) -> Matrix:
+        return np.moveaxis(table, self.place, 0).reshape(self.steps, self.series)
+
+    def reader(self, workload: Workload) -> Reader:
+        return TriangularReader(workload, self)
+
+    @property
+    def stream(self) -> TriangularGrid:
+        return self
+
+    def steps_of(self, exact: Vector, start: int, stop: int) -> Vector:
+        """The measured values of some steps."""
+        return Strided(exact, start * self.series, 1, (stop - start) * self.series)
+
+    def counted(self, table: Matrix, stop: int) -> Matrix:
+        """The counts of the first steps."""
+        return np.take(table.reshape(self.shape), range(stop), axis=self.place)
+
+    def begun(self, steps: int) -> TriangularGrid:
+        """The grid of the first steps."""
+        shape = tuple(steps if i == self.place else size for i, size in enumerate(self.shape))
+        return replace(self, factor=self.factor[:steps, :steps], shape=shape)
+
+
+@dataclass(frozen=True)
+class TriangularReader(TransformReader):
+    """Counts by forward substitution, and their filter."""
+
+    grid: TriangularGrid
+
+    def transformed(self, work: Workspace, measured: Vector, on_done: OnDone | None = None) -> Transformed:
+        """Answers of all steps, and the error of each."""
+        del work, on_done
+        grid, (each,) = self.grid, filters_of(self.workload)
+        factor = grid.factor.astype(np.float64)
+        z = held(measured).reshape(grid.steps, grid.series).astype(np.float64)
+        read = each.matvec(scipy.linalg.solve_triangular(factor, z, lower=True, check_finite=False))
+        inverse = scipy.linalg.solve_triangular(factor, np.eye(grid.steps), lower=True, overwrite_b=True, check_finite=False)
+        spread = np.tril(each.matvec(inverse))
+        errors = np.sqrt(np.einsum("ij,ij->i", spread, spread))
+        both = (read, np.repeat(errors[:, None], grid.series, axis=1))
+        answers, deviations = (Held(self._in_order(values)) for values in both)
+        return Transformed(answers, spread=deviations)
+
+    def _in_order(self, values: Matrix) -> Matrix:
+        """Values of steps and series in the order of the queries."""
+        grid = self.grid
+        others = tuple(size for i, size in enumerate(grid.shape) if i != grid.place)
+        return np.ascontiguousarray(np.moveaxis(values.reshape(grid.steps, *others), 0, grid.place)).ravel()
+
+
+def triangular_grid(
+    factor: Matrix,
+    shape: tuple[int, ...],
+    place: int,
+    axes: tuple[int, ...],
+    *,
+    neighbours: Neighbours,
+    most_records: int,
+    sizes: Sizes,
+) -> TriangularGrid:
+    """The integer grid of a lower triangular strategy of unit sensitivity."""
+    whole = np.rint(np.tril(factor) / UNIT).astype(np.int64)
+    distance = sensitivity_squared(whole, Identity(whole.shape[0]), neighbours, sizes)
+    if neighbours == "replace-one" and math.prod(shape) > whole.shape[0]:  # a record may change into one of another series
+        column = sensitivity_squared(whole, Identity(whole.shape[0]), "add-remove", sizes)
+        distance = max(distance, 2 * column)
+    return TriangularGrid(whole, shape, place, axes, distance * most_records**2)
