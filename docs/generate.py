@@ -135,6 +135,7 @@ WORDS = {
     "number": "a number",
     "boolean": "`true` or `false`",
     "date": "a date",
+    "date-time": "a time",
 }
 
 

@@ -302,14 +302,17 @@ def site(
     target: Annotated[Path, typer.Option("--out", help="the folder to write; an older site there is replaced")] = Path(
         "site"
     ),
+    address: Annotated[
+        str | None, typer.Option(help="the address that the site will have; with it an RSS feed is written, too")
+    ] = None,
 ) -> None:
-    """Write a static site over all releases of a data set: its periods, revisions and budget."""
+    """Write a static site over all releases of a data set: periods, revisions, comparison, budget, methodology and feed."""
     from dpdist.page import site as pages
     from dpdist.privacy.ledger import opened
 
     found = pages.releases_in(releases, dataset)
     with opened(state_folder()) as book:
-        folder = pages.write(dataset, found, book.budgets(dataset, charges=True), target)
+        folder = pages.write(dataset, found, book.budgets(dataset, charges=True), target, address=address)
     out.print(f"{len(found)} releases of {dataset}: {shown(folder)}/index.html")
 
 

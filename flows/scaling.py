@@ -82,9 +82,11 @@ def scaling(
         some = [row for row in results if row["experiment"] == name]
         height = np.array([row["seconds"] for row in some])
         labels = [f"{row['size']:,}" for row in some]
-        draw_chart = charts.lines if len(labels) > 1 else charts.bars
-        plot = draw_chart(labels, {"seconds": (height, np.zeros(height.size))}, _MEANING[name])
-        (target / f"{name}.svg").write_text(plot, encoding="utf-8")
+        values = height[:, None]
+        figure = charts.Figure(
+            "bars", _MEANING[name], charts.Axis("", labels), ("",), values, 0 * values, f"seconds, {_MEANING[name]}"
+        )
+        (target / f"{name}.svg").write_text(charts.standalone(charts.draw(figure, charts.WIDE)), encoding="utf-8")
     (target / "scaling.md").write_text(table(results), encoding="utf-8")
     return str(target / "scaling.md")
 

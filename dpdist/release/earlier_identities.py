@@ -47,8 +47,9 @@ def stream(spec: ReleaseSpec, grid_digest: str, noise: Noise) -> str:
 
 def _spec(spec: ReleaseSpec) -> str:
     left_out = {"title", "output", "records", "ledger", "postprocess"}
+    measured = spec.model_copy(update={"domain": {name: part.measured for name, part in spec.domain.items()}})
     facts = {
-        "spec": spec.model_dump(mode="json", by_alias=True, exclude=left_out, exclude_defaults=True),
+        "spec": measured.model_dump(mode="json", by_alias=True, exclude=left_out, exclude_defaults=True),
         "person": spec.records.person.model_dump(include=_PERSON),
         "columns": spec.records.columns,
         "queries": spec.queries.fingerprint,

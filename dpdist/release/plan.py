@@ -25,6 +25,7 @@ from dpdist.private import private_files
 from dpdist.release import certificate, memory
 from dpdist.release.context import Context
 from dpdist.release.count import distance_of
+from dpdist.release.method import method
 from dpdist.release.planning import FEWER, gram, strategy_of
 from dpdist.spec import ReleaseSpec
 from dpdist.strategies import (
@@ -114,6 +115,7 @@ class Plan:
             **({} if compared is None else {"noises": compared}),
             **({} if self.targets is None else {"targets": self.targets}),
             "budget": None if budget is None else {"cap": str(budget.cap), "period": budget.period, "course": budget.course},
+            "method": method(spec),
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],
             "stream": None if stream is None else {"name": stream.name, "steps": spec.steps, "of": spec.queries.shape[1]},

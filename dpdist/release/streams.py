@@ -73,7 +73,7 @@ def stream_digest(planned: Plan, known: Sequence[Receipt]) -> str:
         return first
     facts = {
         "stream": spec.stream.name,
-        "domain": list(spec.domain.items()),
+        "domain": [(name, part.measured) for name, part in spec.domain.items()],
         "person": spec.records.person,
         "queries": spec.queries.fingerprint,
         "budget": spec.budget,

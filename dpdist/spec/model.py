@@ -229,7 +229,7 @@ class ReleaseSpec(SpecPart):
         left_out = {"title", "output", "records", "ledger", "postprocess", "domain"}
         facts = {
             "spec": {name: part for name, part in canonical(self).items() if name not in left_out},
-            "domain": list(self.domain.items()),  # in order: it numbers the cells
+            "domain": [(name, part.measured) for name, part in self.domain.items()],  # in order: it numbers the cells
             "person": self.records.person,
             "columns": self.records.columns,
             "queries": self.queries.fingerprint,

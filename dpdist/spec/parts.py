@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -73,6 +74,9 @@ class Records(SpecPart):
     header: tuple[str, ...] = Field(
         (), description="the column names of CSV files that have no header row", examples=[["age", "branch"]]
     )
+    called: Text = Field(
+        "records", description="what the page calls the records, in the plural", examples=["people", "rentals"]
+    )
     empty: Literal["refuse", "allow"] = Field(
         "refuse",
         description="what happens when there is no record at all. 'allow' publishes noisy zeros, and suits schedules in which a "
@@ -87,6 +91,17 @@ class Records(SpecPart):
 
 WHOLE = 2**53
 """Whole numbers beyond are not exact as floating-point numbers."""
+
+
+class TimeSpec(SpecPart):
+    """The times that the whole numbers of an attribute stand for."""
+
+    start: datetime.datetime = Field(
+        description="the time that the attribute's smallest number stands for", examples=["2011-01-01T00:00"]
+    )
+    step: Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"] = Field(
+        description="how much time one unit of the attribute is", examples=["hour"]
+    )
 
 
 class AttributeSpec(SpecPart):
@@ -112,6 +127,17 @@ class AttributeSpec(SpecPart):
     labels: tuple[Text, ...] = Field(
         (), description="the names of the values or bins on the page, in their order", examples=[["young", "old"]]
     )
+    title: Text | None = Field(
+        None, description="what the page calls the attribute; by default its name", examples=["Age last birthday"]
+    )
+    unit: Text | None = Field(
+        None, description="the unit of the attribute's numbers on the page, in the plural", examples=["years"]
+    )
+    time: TimeSpec | None = Field(
+        None,
+        description="the times that the attribute's numbers stand for: the page shows these times",
+        examples=[{"start": "2011-01-01T00:00", "step": "hour"}],
+    )
 
     @model_validator(mode="after")
     def _one_form(self) -> AttributeSpec:
@@ -120,11 +146,18 @@ class AttributeSpec(SpecPart):
             raise ValueError("give exactly one of 'categories', 'edges', or 'from' with 'to'")
         if forms[2] and (self.first is None or self.last is None or self.last < self.first):
             raise ValueError("'from' and 'to' must both be given, with from <= to")
+        if self.categories is not None and (self.unit is not None or self.time is not None):
+            raise ValueError("categories have neither 'unit' nor 'time', which belong to numbers; leave them out")
         if any(abs(value) > WHOLE for value in (self.first or 0, self.last or 0, self.width)):
             raise ValueError(
                 f"whole numbers lie between -{WHOLE:,} and {WHOLE:,}: beyond, neighbours look alike to a computer"
             )
         return self
+
+    @property
+    def measured(self) -> AttributeSpec:
+        """The same attribute without the words that only the page shows: they change no digest."""
+        return self.model_copy(update={"title": None, "unit": None, "time": None})
 
     def attribute(self, name: str, sizes: Sizes = SIZES) -> Attribute:
         """The domain's attribute."""

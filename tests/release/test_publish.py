@@ -20,7 +20,7 @@ import zarr
 
 from dpdist import engine, state, store
 from dpdist.errors import InvalidSpec, LedgerError, OutOfMemory, StoreError
-from dpdist.page import report
+from dpdist.page import document, report
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from dpdist.release.context import Context, silent
@@ -281,9 +281,9 @@ def test_a_release_holds_no_links(tmp_path: Path) -> None:
 def test_a_page_draws_the_first_groups_only(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A release of many thousand groups would otherwise be a page of hundreds of megabytes."""
     path = small.write(home.parent / "data")
-    monkeypatch.setattr(report, "MOST_CHARTS", 3)
+    monkeypatch.setattr(document, "MOST_CHARTS", 3)
     text = (Path(run(path, home).folder) / "index.html").read_text()
-    assert text.count("<svg") == 3 + 1  # and the budget
+    assert text.count('<svg class="wide"') == 3 + 1  # and the budget
     assert text.count("<section") == 7  # every group is named
 
 

@@ -65,7 +65,7 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     rmse = done.certificate["mechanism"]["rmse"]
     assert rmse == pytest.approx(float(np.sqrt((table["standard_error"] ** 2).mean())), rel=1e-3)
     page = (Path(done.folder) / "index.html").read_text()
-    assert page.count("<svg") == 3
+    assert page.count('<svg class="wide"') == 3
     first = small.tree(Path(done.folder))
     again = small.run(path, home, sizes=SMALL)
     assert not again.charged

@@ -35,6 +35,12 @@ def test_numbers_are_exact(tmp_path: Path) -> None:
 def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None:
     base = load(small.spec())
     assert load(small.spec(title="x", output={"folder": "y"})).digest == base.digest
+    shown = {"title": "Age", "unit": "years", "time": {"start": "2011-01-01", "step": "year"}}
+    domain = small.spec()["domain"]
+    told = small.spec(
+        domain={**domain, "age": {**domain["age"], **shown}}, records={"path": "records.parquet", "called": "people"}
+    )
+    assert load(told).digest == base.digest
     for change in (
         {"release": "small-2"},
         {"budget": {"rho": 0.05}},
@@ -48,27 +54,27 @@ def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("found", "replacement", "line", "message"),
     [
-        ("mechanism: auto", "mechanizm: auto", 42, "unknown key 'mechanizm'; allowed here are budget"),
-        ("mechanism: auto", "mechanism: magic", 42, "'hierarchical' or 'dawa'"),
-        ("  epsilon: 1\n", "  epsilon: 0\n", 44, "epsilon must be positive"),
+        ("mechanism: auto", "mechanizm: auto", 43, "unknown key 'mechanizm'; allowed here are budget"),
+        ("mechanism: auto", "mechanism: magic", 43, "'hierarchical' or 'dawa'"),
+        ("  epsilon: 1\n", "  epsilon: 0\n", 45, "epsilon must be positive"),
         (
             "  epsilon: 1\n",
             "  epsilonn: 1\n",
-            45,
+            46,
             "unknown key 'budget.epsilonn'; allowed here are calibration, delta, epsilon, rho",
         ),
-        ("  epsilon: 1\n", "  rho: 1\n", 44, "either 'rho', or 'epsilon' and 'delta'"),
-        ("delta: 1e-9\n\nledger", "delta: 2\n\nledger", 44, "delta lies in"),
-        ("of: age", "of: agee", 40, "'agee' does not exist; declared are age, occupation, income, sex"),
-        ("of: age,", "of: sex,", 40, "have no order"),
-        ("ways: [1, 2]", "ways: [9]", 39, "not possible among 4"),
-        ("{from: 0, to: 90, outside: clip}", "{from: 9, to: 1}", 16, "from <= to"),
-        ("{from: 0, to: 90, outside: clip}", "{edges: [3, 1]}", 16, "strictly increasing"),
-        ("[below 50k, above 50k]", "[a, a]", 35, "'a' twice"),
-        ("[below 50k, above 50k]}", "[a, b], outside: clip}", 35, "no order to clip"),
-        ("most_records: 1 ", "most_records: 0 ", 11, "greater than or equal to 1"),
+        ("  epsilon: 1\n", "  rho: 1\n", 45, "either 'rho', or 'epsilon' and 'delta'"),
+        ("delta: 1e-9\n\nledger", "delta: 2\n\nledger", 45, "delta lies in"),
+        ("of: age", "of: agee", 41, "'agee' does not exist; declared are age, occupation, income, sex"),
+        ("of: age,", "of: sex,", 41, "have no order"),
+        ("ways: [1, 2]", "ways: [9]", 40, "not possible among 4"),
+        ("{from: 0, to: 90, outside: clip, title: Age, unit: years}", "{from: 9, to: 1}", 17, "from <= to"),
+        ("{from: 0, to: 90, outside: clip, title: Age, unit: years}", "{edges: [3, 1]}", 17, "strictly increasing"),
+        ("[below 50k, above 50k]", "[a, a]", 36, "'a' twice"),
+        ("[below 50k, above 50k]}", "[a, b], outside: clip}", 36, "no order to clip"),
+        ("most_records: 1 ", "most_records: 0 ", 12, "greater than or equal to 1"),
         ("release: census-2026-11", "release: ../escape", 4, "pattern"),
-        ("period: 2026-11-01", "", 41, ""),
+        ("period: 2026-11-01", "", 42, ""),
     ],
 )
 def test_errors_name_line_and_cure(tmp_path: Path, found: str, replacement: str, line: int, message: str) -> None:

@@ -1,6 +1,6 @@
-"use strict";
 // Search, sort and download over all answers of the page: no network, 50 rows in the document at a time.
 (() => {
+  if (!document.getElementById("data")) return;
   const data = JSON.parse(document.getElementById("data").textContent);
   const rows = data.query.length, size = 50;
   const $ = (id) => document.getElementById(id);
@@ -29,9 +29,11 @@
     const body = document.querySelector("#answers tbody");
     body.replaceChildren(...shown.slice(page * size, (page + 1) * size).map((i) => {
       const row = document.createElement("tr");
-      for (const text of [data.query[i], number(data.answer[i], 1), number(data.error[i], 2), interval(i)]) {
-        row.appendChild(document.createElement("td")).textContent = text;
-      }
+      [data.query[i], number(data.answer[i], 1), number(data.error[i], 2), interval(i)].forEach((text, k) => {
+        const cell = row.appendChild(document.createElement("td"));
+        cell.textContent = text;
+        cell.dataset.label = data.columns[k];
+      });
       return row;
     }));
     const pages = Math.max(1, Math.ceil(shown.length / size));

@@ -1,0 +1,76 @@
+"""What every page holds in itself: templates, style, scripts, and the policy that forbids everything else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.resources
+import json
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from typing import Any
+
+import jinja2
+
+from dpdist.page.charts.drawing import DARK, LIGHT, STYLE, variables
+from dpdist.page.notebook import over_bound
+
+
+@dataclass(frozen=True)
+class Assets:
+    """Style and script of a page.
+
+    Attributes:
+        look: colours and rules of charts, for files that the script saves.
+        policy: allows this style and this script, by their digests, and images that the script makes; nothing else.
+    """
+
+    style: str
+    script: str
+    look: str
+    policy: str
+
+
+@cache
+def assets() -> Assets:
+    """Those of all pages."""
+    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{variables(DARK)}}}}}"
+    colours = f":root{{color-scheme:light dark;{variables(LIGHT)}}}{dark}"
+    style = colours + STYLE.replace("text{", "svg text{", 1) + _file("page.css")
+    script = '"use strict";\n' + _file("charts.js") + _file("table.js") + _file("compare.js")
+    allowed = {"default-src": "'none'", "style-src": _hash(style), "script-src": _hash(script)}
+    allowed |= {"img-src": "data:", "base-uri": "'none'", "form-action": "'none'"}
+    policy = "; ".join(f"{name} {value}" for name, value in allowed.items())
+    return Assets(style, script, embedded({"colours": variables(LIGHT), "rules": STYLE}), policy)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _file(name: str) -> str:
+    return importlib.resources.files("dpdist.page").joinpath(f"templates/{name}").read_text(encoding="utf-8")
+
+
+def embedded(content: Any) -> str:
+    """JSON that no text in it can end early inside a page."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def template(name: str) -> jinja2.Template:
+    """A page's template; it escapes the values that it is given."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("dpdist.page"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"over_bound": over_bound, "day": day, "capitalised": lambda text: text[:1].upper() + text[1:]}
+    return environment.get_template(name)
+
+
+def day(text: str) -> str:
+    """A date as readers write it; other texts as they are."""
+    try:
+        return date.fromisoformat(text).strftime("%-d %B %Y")
+    except ValueError:
+        return text

@@ -1,0 +1,110 @@
+"""Horizontal bars with intervals, for values without an order; on phones each name stands above its bars."""
+
+from __future__ import annotations
+
+import math
+
+from dpdist.page.charts.drawing import NARROW, SERIES, Drawn, framed, group, legend
+from dpdist.page.charts.figure import Figure
+from dpdist.page.charts.scales import Scale, scale
+from dpdist.page.charts.text import LINE, at, lines, width
+from dpdist.page.numbers import with_interval
+
+NAME_ROOM = 250
+"""Most pixels of the names beside the bars."""
+GAP = 9
+
+
+def bars(figure: Figure, across: int) -> Drawn:
+    """The chart, and where its bars are: ``tops`` of the values, ``thick`` of a bar, ``x`` of the scale's ends."""
+    narrow, count = across == NARROW, len(figure.series)
+    thick = 20 if count == 1 else 17
+    texts = [
+        [with_interval(v, h) for v, h in zip(*rows, strict=True)] for rows in zip(figure.values, figure.half, strict=True)
+    ]
+    value_room = max(width(text) for row in texts for text in row) + 10
+    names = figure.axis.labels
+    room = across - 4.0 if narrow else min(float(NAME_ROOM), max(map(width, names)) + 2)
+    left, right = (2.0 if narrow else room + 12), across - value_room - 2
+    held = _scale_of(figure, most=4 if narrow else 6)
+    head, start = _head(figure, across)
+    y, tops, labels = start, [], []
+    for name in names:
+        rows = len(lines(name, room)[0])
+        if narrow:
+            labels.append(at(2, y + 12, name, room=room))
+            y += rows * LINE + 1
+            tops.append(y)
+            y += count * thick + GAP
+        else:
+            tall = max(rows * LINE, count * thick)
+            labels.append(at(left - 10, y + tall / 2 - (rows - 1) * LINE / 2 + 4.5, name, anchor="end", room=room))
+            tops.append(y + (tall - count * thick) / 2)
+            y += tall + GAP
+    bottom = y - GAP + 4
+    marks, values = _marks(figure, texts, tops, thick, held, (left, right))
+    parts = [
+        *head,
+        group("scale", _grid(held, left, right, start - 4, bottom)),
+        group("marks", marks),
+        group("values", values),
+        *labels,
+    ]
+    places = {"x": [left, right], "y": [start - 4, bottom], "tops": tops, "thick": thick, "scale": [held.low, held.high]}
+    return Drawn(framed(figure, across, bottom + 24, parts), places)
+
+
+def _scale_of(figure: Figure, most: int) -> Scale:
+    return scale(float((figure.heights - figure.spreads).min()), float((figure.heights + figure.spreads).max()), most)
+
+
+def _head(figure: Figure, across: int) -> tuple[list[str], float]:
+    """What is measured, and the names of the series; where the bars begin."""
+    measured, _ = lines(figure.measure, across)
+    parts = [at(0, 13, figure.measure, kind="soft", room=across)]
+    y = 13.0 + len(measured) * LINE - 4
+    if len(figure.series) > 1:
+        swatches, tall = legend(figure.series, across, y)
+        parts += swatches
+        y += tall
+    return parts, y + 4
+
+
+def _grid(held: Scale, left: float, right: float, top: float, bottom: float) -> list[str]:
+    parts, free = [], -math.inf
+    for tick in held.ticks:
+        x = left + held.part(tick) * (right - left)
+        kind = "axis" if tick == 0 else "grid"
+        parts.append(f'<path d="M{x:.1f} {top:.1f}V{bottom:.1f}" class="{kind}"/>')
+        text = held.text(tick)
+        half = width(text) / 2
+        if x - half > free:
+            shift = max(0.0, half - x)
+            parts.append(at(x + shift, bottom + 16, text, anchor="middle", kind="soft"))
+            free = x + half + 8
+    return parts
+
+
+def _marks(
+    figure: Figure, texts: list[list[str]], tops: list[float], thick: int, held: Scale, ends: tuple[float, float]
+) -> tuple[list[str], list[str]]:
+    def x(value: float) -> float:
+        return ends[0] + held.part(value) * (ends[1] - ends[0])
+
+    marks, values = [], []
+    for s in range(len(figure.series)):
+        boxes, whiskers = [], []
+        for i, top in enumerate(tops):
+            value, half = float(figure.heights[i, s]), float(figure.spreads[i, s])
+            y, middle = top + s * thick, top + s * thick + (thick - 2) / 2
+            boxes.append(f"M{x(0):.1f} {y:.1f}H{x(value):.1f}v{thick - 2}H{x(0):.1f}z")
+            if half > 0:
+                low, high = x(value - half), x(value + half)
+                whiskers.append(
+                    f"M{low:.1f} {middle:.1f}H{high:.1f}M{low:.1f} {middle - 4:.1f}v8M{high:.1f} {middle - 4:.1f}v8"
+                )
+            values.append(f'<text x="{max(x(value + half), x(0)) + 6:.1f}" y="{middle + 4.5:.1f}">{texts[i][s]}</text>')
+        marks.append(f'<path class="f{s % SERIES}" d="{"".join(boxes)}"/>')
+        if whiskers:
+            marks.append(f'<path class="whisker" d="{"".join(whiskers)}"/>')
+    return marks, values

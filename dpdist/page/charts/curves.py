@@ -1,0 +1,219 @@
+"""Steps over bins and curves over time, each with its band of 95 % intervals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpdist.operators import Matrix
+from dpdist.page.charts.drawing import NARROW, SERIES, Drawn, framed, group, legend
+from dpdist.page.charts.figure import Axis, Figure
+from dpdist.page.charts.scales import Scale, round_numbers, round_times, scale
+from dpdist.page.charts.text import LINE, at, lines, width
+from dpdist.page.numbers import number_text
+
+TALL, SHORT = 320, 290
+"""Height of the plot itself: of a wide and of a narrow chart."""
+NAMES = 170
+"""Most pixels for the names of series beside the ends of their curves."""
+MOST_DOTS = 60
+"""Points of a curve that are marked one by one."""
+MOST_EDGES = 14
+"""Bins of which each may have its own tick."""
+
+
+def curves(figure: Figure, across: int) -> Drawn:
+    """The chart, and where it is: ``x`` and ``y`` of the plot's sides, ``domain`` and ``scale`` of its numbers."""
+    assert figure.axis.edges is not None
+    narrow, several = across == NARROW, len(figure.series) > 1
+    held = scale(
+        float((figure.heights - figure.spreads).min()),
+        float((figure.heights + figure.spreads).max()),
+        most=5,
+    )
+    beside = several and not narrow and len(figure.series) <= 4
+    left = max(width(held.text(tick)) for tick in held.ticks) + 10
+    right = across - (min(float(NAMES), max(map(width, figure.series))) + 16 if beside else 18.0)
+    measure = f"{figure.measure} ({held.word})" if held.word else figure.measure
+    head = [at(0, 13, measure, kind="soft", room=across)]
+    top = 13.0 + len(lines(measure, across)[0]) * LINE - 6
+    if several and not beside:
+        swatches, tall = legend(figure.series, across, top)
+        head += swatches
+        top += tall
+    top += 10
+    bottom = top + (SHORT if narrow else TALL) - 60
+    domain = _domain(figure)
+    plot = _Plot(figure, held, (left, right), (top, bottom), domain)
+    parts = [
+        *head,
+        group("scale", _levels(held, plot)),
+        *_ticks(figure.axis, plot, across),
+        group("marks", plot.marks()),
+        *(_names(figure, plot) if beside else []),
+    ]
+    places = {"x": [left, right], "y": [top, bottom], "domain": list(domain), "scale": [held.low, held.high]}
+    return Drawn(framed(figure, across, bottom + 46, parts), places)
+
+
+def _domain(figure: Figure) -> tuple[float, float]:
+    edges = figure.axis.edges
+    assert edges is not None
+    if figure.kind == "steps":
+        return float(edges[0]), float(edges[-1])
+    last = float(edges[-2])
+    return float(edges[0]), last if last > edges[0] else last + 1
+
+
+class _Plot:
+    """Numbers to pixels, and the marks of a figure."""
+
+    def __init__(
+        self, figure: Figure, held: Scale, sides: tuple[float, float], ends: tuple[float, float], domain: tuple[float, float]
+    ) -> None:
+        self.figure, self.held, self.sides, self.ends, self.domain = figure, held, sides, ends, domain
+
+    def x(self, number: float | Matrix) -> Matrix:
+        low, high = self.domain
+        return np.asarray(self.sides[0] + (np.asarray(number) - low) / (high - low) * (self.sides[1] - self.sides[0]))
+
+    def y(self, value: float | Matrix) -> Matrix:
+        part = (np.asarray(value) - self.held.low) / (self.held.high - self.held.low)
+        return np.asarray(self.ends[1] - part * (self.ends[1] - self.ends[0]))
+
+    def marks(self) -> list[str]:
+        """A band and an outline for each series; what is filled stands on zero."""
+        edges = self.figure.axis.edges
+        assert edges is not None
+        steps = self.figure.kind == "steps"
+        places = self.x(edges) if steps else self.x(edges[:-1])
+        parts = []
+        for s in range(len(self.figure.series)):
+            value, half = self.figure.heights[:, s], self.figure.spreads[:, s]
+            colour = s % SERIES
+            middle = _outline(places, self.y(value), steps)
+            if self.figure.filled:
+                zero = f"V{self.y(0.0):.1f}H{places[0]:.1f}z"
+                parts.append(f'<path class="area f{colour}" d="{middle}{zero}"/>')
+            if (half > 0).any():
+                upper = _outline(places, self.y(value + half), steps)
+                lower = _outline(places[::-1], self.y(value - half)[::-1], steps)
+                parts.append(f'<path class="band f{colour}" d="{upper}L{lower[1:]}z"/>')
+            parts.append(f'<path class="outline s{colour}" d="{middle}"/>')
+            if not steps and len(places) <= MOST_DOTS:
+                dots = "".join(f"M{x:.1f} {y:.1f}h.1" for x, y in zip(places, self.y(value), strict=True))
+                parts.append(f'<path class="dots s{colour}" d="{dots}"/>')
+        return parts
+
+
+def _outline(places: Matrix, levels: Matrix, steps: bool) -> str:
+    if steps:
+        return f"M{places[0]:.1f} {levels[0]:.1f}" + "".join(
+            (f"V{level:.1f}" if i else "") + f"H{place:.1f}"
+            for i, (place, level) in enumerate(zip(places[1:], levels, strict=True))
+        )
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(places, levels, strict=True))
+
+
+def _levels(held: Scale, plot: _Plot) -> list[str]:
+    parts = []
+    for tick in held.ticks:
+        y = float(plot.y(tick))
+        kind = "axis" if tick == 0 else "grid"
+        parts.append(f'<path d="M{plot.sides[0]:.1f} {y:.1f}H{plot.sides[1]:.1f}" class="{kind}"/>')
+        parts.append(at(plot.sides[0] - 6, y + 4.5, held.text(tick), anchor="end", kind="soft"))
+    return parts
+
+
+def _ticks(axis: Axis, plot: _Plot, across: int) -> list[str]:
+    """Labels below the plot that do not touch each other, marks of open ends, and the axis' title."""
+    parts, free = [], -math.inf
+    bottom, last = plot.ends[1], None
+    shown = _places(axis, plot)
+    low_text, high_text = _open_texts(axis)
+    if high_text:
+        last = (plot.sides[1], high_text, "end")
+    if low_text:
+        shown = [(axis.edges[0] if axis.edges is not None else 0.0, low_text), *(t for t in shown if t[0] > plot.domain[0])]
+    stop = across - 1.0 if last is None else plot.sides[1] - width(last[1]) - 10
+    for number, text in shown:
+        x, half = float(plot.x(number)), width(text) / 2
+        begin = max(0.0, min(x - half, across - 2 * half))
+        if begin <= free or begin + 2 * half > stop:
+            continue
+        parts.append(f'<path d="M{x:.1f} {bottom:.1f}v5" class="axis"/>')
+        parts.append(at(begin + half, bottom + 18, text, anchor="middle", kind="soft"))
+        free = begin + 2 * half + 8
+    if last is not None:
+        parts.append(at(last[0], bottom + 18, last[1], anchor="end", kind="soft"))
+    parts += _arrows(axis, plot)
+    parts.append(
+        at((plot.sides[0] + plot.sides[1]) / 2, bottom + 38, axis.title, anchor="middle", room=plot.sides[1], most=1)
+    )
+    return parts
+
+
+def _places(axis: Axis, plot: _Plot) -> list[tuple[float, str]]:
+    """Numbers of the axis that may have a tick, and their texts."""
+    assert axis.edges is not None
+    edges, steps = axis.edges[:-1] if plot.figure.cumulative else axis.edges, plot.figure.kind == "steps"
+    shift = 0.5 if steps and axis.unit_steps else 0.0
+    low, high = plot.domain
+    room = int((plot.sides[1] - plot.sides[0]) / 70)
+    if axis.clock is not None:
+        return round_times(axis.clock, low, high, max(2, room))
+    if axis.named:
+        every = max(1, math.ceil(len(axis.labels) / 40))
+        middle = (axis.edges[:-1] + axis.edges[1:]) / 2 if steps else axis.edges[:-1]
+        return [(float(middle[i]), str(axis.labels[i])) for i in range(0, len(axis.labels), every)]
+    if not axis.unit_steps and edges.size <= MOST_EDGES:
+        return [(float(edge), number_text(float(edge))) for edge in edges]
+    step = max(1.0, (high - low) / max(2, min(room, 10)))
+    whole = axis.unit_steps and step < 1.5
+    numbers = list(map(float, edges[:-1])) if whole else round_numbers(low, high - shift, max(2, min(room, 10)))
+    return [(number + shift, number_text(number)) for number in numbers if low <= number + shift <= high]
+
+
+def _open_texts(axis: Axis) -> tuple[str, str]:
+    """How the first and the last value are called that hold all that lies beyond."""
+    if axis.edges is None or axis.named or axis.clock is not None:
+        return "", ""
+    return str(axis.labels[0]) if axis.open_low else "", str(axis.labels[-1]) if axis.open_high else ""
+
+
+def _arrows(axis: Axis, plot: _Plot) -> list[str]:
+    (left, right), y = plot.sides, plot.ends[1]
+    parts = []
+    if axis.open_low:
+        parts.append(
+            f'<path class="open" d="M{left - 7:.1f} {y:.1f}l7 -5v10z"><title>holds all lower values, too</title></path>'
+        )
+    if axis.open_high:
+        parts.append(
+            f'<path class="open" d="M{right + 7:.1f} {y:.1f}l-7 -5v10z"><title>holds all higher values, too</title></path>'
+        )
+    return parts
+
+
+def _names(figure: Figure, plot: _Plot) -> list[str]:
+    """Names beside the ends of the curves, moved apart where these meet, within the plot."""
+    levels = [(float(plot.y(float(figure.heights[-1, s]))), s) for s in range(len(figure.series))]
+    texts = [lines(name, NAMES, 2)[0] for name in figure.series]
+    tall = [LINE * len(text) for text in texts]
+    order = [s for _, s in sorted(levels)]
+    at_level = {s: level - tall[s] / 2 for level, s in levels}
+    floor = plot.ends[0] - 12
+    for s in order:
+        at_level[s] = floor = max(at_level[s], floor)
+        floor += tall[s]
+    ceiling = plot.ends[1] + 4
+    for s in reversed(order):
+        at_level[s] = min(at_level[s], ceiling - tall[s])
+        ceiling = at_level[s]
+    x, parts = plot.sides[1] + 8, []
+    for level, s in levels:
+        y = at_level[s]
+        parts.append(f'<path class="outline s{s % SERIES}" d="M{x - 6:.1f} {level:.1f}L{x:.1f} {y + tall[s] / 2:.1f}"/>')
+        parts.append(at(x + 4, y + 13, figure.series[s], room=NAMES, most=2))
+    return parts

@@ -1,0 +1,95 @@
+"""The frame of every chart: its size, its colours for light and dark screens, and where its marks are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from dpdist.page.charts.figure import Figure
+from dpdist.page.charts.text import LINE, width
+
+WIDE, NARROW = 720, 350
+"""Pixels for which a chart is laid out: for a column of text, and for a phone."""
+SERIES = 6
+"""Colours of series; later ones begin again."""
+
+LIGHT = {
+    "ink": "#1b2430", "soft": "#4a5666", "line": "#d5dbe3", "axis": "#7b8794", "paper": "#ffffff", "raised": "#f4f6f9",
+    "accent": "#1d5c9e", "none": "#dfe3e8",
+    "c0": "#2166ac", "c1": "#c2510c", "c2": "#1a7f4b", "c3": "#7b3fc4", "c4": "#8a6100", "c5": "#0b7285",
+    "h0": "#eaf2fb", "h1": "#cfe1f3", "h2": "#a6cae8", "h3": "#73aed9", "h4": "#4189c4", "h5": "#2163a4", "h6": "#0c3c78",
+    "t0": "#1b2430", "t1": "#1b2430", "t2": "#1b2430", "t3": "#111820", "t4": "#ffffff", "t5": "#ffffff", "t6": "#ffffff",
+}  # fmt: skip
+DARK = {
+    "ink": "#e8ecf1", "soft": "#b3bdc9", "line": "#36414f", "axis": "#8592a1", "paper": "#12181f", "raised": "#1b232d",
+    "accent": "#86bdf5", "none": "#2c343e",
+    "c0": "#6cb0f0", "c1": "#f39a5c", "c2": "#5fcb91", "c3": "#bd9bf5", "c4": "#dcb44a", "c5": "#55c7d9",
+    "h0": "#16283d", "h1": "#173a5e", "h2": "#1c5080", "h3": "#2a6aa6", "h4": "#4f8fcb", "h5": "#8dbce8", "h6": "#d3e7fb",
+    "t0": "#e8ecf1", "t1": "#e8ecf1", "t2": "#f2f5f8", "t3": "#ffffff", "t4": "#0b1118", "t5": "#0b1118", "t6": "#0b1118",
+}  # fmt: skip
+
+STYLE = (
+    f"text{{font:{13}px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;fill:var(--ink)}}"
+    ".soft{fill:var(--soft)}.name{font-weight:600}.grid{stroke:var(--line);fill:none}.axis{stroke:var(--axis);fill:none}"
+    ".whisker{stroke:var(--ink);stroke-width:1.4;fill:none}.outline{fill:none;stroke-width:1.8;stroke-linejoin:round}"
+    ".dots{fill:none;stroke-width:6;stroke-linecap:round}.band{fill-opacity:.32;stroke:none}.area{fill-opacity:.16;stroke:none}.open{fill:var(--soft)}"
+    ".hn{fill:var(--none)}.tn{fill:var(--ink)}.small{font-size:12px}"
+    + "".join(f".f{k}{{fill:var(--c{k})}}.s{k}{{stroke:var(--c{k})}}" for k in range(SERIES))
+    + "".join(f".h{k}{{fill:var(--h{k})}}.t{k}{{fill:var(--t{k})}}" for k in range(7))
+)
+"""How the parts of a chart look, by the colours that the page sets for light and dark screens."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An SVG.
+
+    Attributes:
+        places: where the marks are, for a script that shows their values or draws them on another scale.
+    """
+
+    svg: str
+    places: dict[str, Any] = field(default_factory=dict)
+
+
+def variables(colours: dict[str, str]) -> str:
+    """Colours as CSS."""
+    return "".join(f"--{name}:{colour};" for name, colour in colours.items())
+
+
+def framed(figure: Figure, width: int, height: float, parts: Sequence[str]) -> str:
+    """The SVG of these parts."""
+    known = ", with 95 % intervals" if (figure.spreads > 0).any() else ""
+    label = escape(f"{figure.title}. {figure.measure}{known}.")
+    box = f'viewBox="0 0 {width} {height:.0f}" width="{width}" height="{height:.0f}"'
+    kind = "wide" if width == WIDE else "narrow"
+    return f'<svg class="{kind}" {box} role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+
+
+def standalone(drawn: Drawn) -> str:
+    """The SVG with its style in it, on white, for files of its own."""
+    style = f"<style>svg{{{variables(LIGHT)}background:var(--paper)}}{STYLE}</style>"
+    begin = drawn.svg.index(">") + 1
+    return drawn.svg[:begin] + style + drawn.svg[begin:]
+
+
+def legend(names: Sequence[str], room: float, top: float) -> tuple[list[str], float]:
+    """Swatches with names in rows of at most ``room`` pixels, and the height that they take."""
+    parts, x, y = [], 0.0, top
+    for k, name in enumerate(names):
+        short = name if width(name) <= room - 20 else name[: max(4, int((room - 30) / 8))] + "…"
+        needs = 18 + width(short) + 14
+        if x and x + needs > room:
+            x, y = 0.0, y + LINE + 3
+        tip = f"<title>{escape(name)}</title>" if short != name else ""
+        parts.append(f'<rect x="{x:.1f}" y="{y + 2:.1f}" width="12" height="12" class="f{k % SERIES}"/>')
+        parts.append(f'<text x="{x + 17:.1f}" y="{y + 12:.1f}">{tip}{escape(short)}</text>')
+        x += needs
+    return parts, y + LINE + 8 - top
+
+
+def group(kind: str, parts: Sequence[str]) -> str:
+    """Parts that belong together, by a class."""
+    return f'<g class="{kind}">{"".join(parts)}</g>'

@@ -1,0 +1,128 @@
+"""What a chart shows: numbers with intervals over the values of an attribute, before anything is laid out."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from dpdist.operators import Matrix
+
+Kind = Literal["bars", "steps", "curve", "heat"]
+Step = Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
+SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+MONTHS = {"month": 1, "quarter": 3, "year": 12}
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The times that the numbers of an attribute stand for.
+
+    Attributes:
+        start: the time of the number ``first``.
+        step: how long one unit lasts.
+    """
+
+    first: float
+    start: datetime.datetime
+    step: Step
+
+    def time(self, number: float) -> datetime.datetime:
+        """The time of a number; parts of months are rounded down to whole ones. Years beyond 9999 are the year 9999."""
+        steps = number - self.first
+        try:
+            if self.step in SECONDS:
+                return self.start + datetime.timedelta(seconds=steps * SECONDS[self.step])
+            months = self.start.year * 12 + self.start.month - 1 + int(steps * MONTHS[self.step])
+            return self.start.replace(year=months // 12, month=months % 12 + 1, day=min(self.start.day, 28))
+        except (OverflowError, ValueError):
+            return datetime.datetime.max.replace(microsecond=0)
+
+    def text(self, number: float) -> str:
+        """The time as readers know it, no finer than the step."""
+        time = self.time(number)
+        if self.step in ("second", "minute", "hour"):
+            return time.strftime("%-d %b %Y, %H:%M" + (":%S" if self.step == "second" else ""))
+        return time.strftime({"year": "%Y", "month": "%b %Y", "quarter": "%b %Y"}.get(self.step, "%-d %b %Y"))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The values of an attribute.
+
+    Attributes:
+        labels: one a value.
+        edges: of an ordered attribute: value k lies in [edges[k], edges[k + 1]).
+        open_low, open_high: whether the first and last value hold all that lies beyond, too.
+        named: whether the labels are words of the publisher's, not the edges.
+    """
+
+    title: str
+    labels: Sequence[str]
+    edges: Matrix | None = None
+    open_low: bool = False
+    open_high: bool = False
+    named: bool = False
+    clock: Clock | None = None
+
+    @property
+    def unit_steps(self) -> bool:
+        """Whether the values are whole numbers that follow each other."""
+        return self.edges is not None and bool((np.diff(self.edges) == 1).all()) and float(self.edges[0]).is_integer()
+
+    @property
+    def even(self) -> bool:
+        """Whether all bins are equally wide."""
+        assert self.edges is not None
+        widths = np.diff(self.edges)
+        return bool(np.allclose(widths, widths[0], rtol=1e-9))
+
+    def some(self, picked: Matrix) -> Axis:
+        """Only the picked values; of an ordered attribute they need not be neighbours."""
+        labels = [self.labels[int(i)] for i in picked]
+        edges = None if self.edges is None else np.append(self.edges[picked], self.edges[int(picked[-1]) + 1])
+        return replace(self, labels=labels, edges=edges)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart to be.
+
+    Attributes:
+        axis: the values along which the numbers lie (rows of a heat map).
+        series: a name for each column of the numbers.
+        values, half: (values of the axis, series); half widths of 95 % intervals, NaN where none is known.
+        measure: what the numbers are.
+        across: the columns' axis of a heat map.
+        widths: of bins, by which counts are divided for the chart; None: counts are drawn.
+        note: what a reader must know of the drawing.
+        filled: whether the area below stands for counts.
+        cumulative: whether the numbers are counts at or below each value; ``axis.edges`` begin where each count is reached.
+    """
+
+    kind: Kind
+    title: str
+    axis: Axis
+    series: tuple[str, ...]
+    values: Matrix
+    half: Matrix
+    measure: str
+    across: Axis | None = None
+    widths: Matrix | None = None
+    note: str = ""
+    filled: bool = False
+    cumulative: bool = False
+
+    @property
+    def heights(self) -> Matrix:
+        """What is drawn: counts, or densities."""
+        return self.values if self.widths is None else self.values / self.widths[:, None]
+
+    @property
+    def spreads(self) -> Matrix:
+        """Half widths of what is drawn; 0 where none is known."""
+        half = np.nan_to_num(self.half)
+        return half if self.widths is None else half / self.widths[:, None]

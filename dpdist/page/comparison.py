@@ -1,0 +1,145 @@
+"""Two releases side by side: every difference with the interval that both noises leave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpdist.page.assets import assets, embedded, template
+from dpdist.page.charts import Axis, Figure
+from dpdist.page.figures import Words
+from dpdist.page.findings import jointly
+from dpdist.page.numbers import plain, with_interval
+from dpdist.page.plots import plot
+from dpdist.page.trends import Answers, Published
+
+MOST_SHOWN = 20
+"""Differences in the page itself; its script shows the others."""
+MOST_DRAWN = 10
+MOST_NUMBERS = 120_000
+"""Answers that the page holds for its script: those of the newest releases."""
+
+
+def share_noise(first: Published, second: Published) -> bool:
+    """Whether two releases may hold the same draws: parts of one stream, or estimates from common measurements."""
+    one, other = first.certificate, second.certificate
+    if one.get("stream") and other.get("stream") and one["stream"]["name"] == other["stream"]["name"]:
+        return True
+    drawn = [set((each.get("measurements") or {}).values()) for each in (one, other)]
+    return bool(drawn[0] & drawn[1])
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much more the second release counts.
+
+    Attributes:
+        half: half width of the difference's 95 % interval.
+        sure: whether it stays on one side of zero when the intervals hold for all differences at once.
+    """
+
+    group: str
+    query: str
+    before: float
+    after: float
+    half: float
+    sure: bool
+
+    @property
+    def change(self) -> float:
+        """The difference."""
+        return self.after - self.before
+
+
+def differences(first: Answers, second: Answers, *, shared: bool) -> list[Difference]:
+    """Every common query's difference; the ones that stand out of the noise most come first.
+
+    The noises of two measurements are independent: half widths add as squares. For the same share of 95 % that is exact for Gaussian
+    noise and wider than needed for Laplace noise. Noise that both hold may also add up: then half widths add.
+
+    Args:
+        shared: whether both may hold the same noise.
+    """
+    keys = [(group, query) for group, queries in second.items() for query in queries if query in first.get(group, {})]
+    if not keys:
+        return []
+    pairs = np.array([[first[group][query], second[group][query]] for group, query in keys])
+    halves = pairs[:, :, 1]
+    half = halves.sum(axis=1) if shared else np.hypot(halves[:, 0], halves[:, 1])
+    change = pairs[:, 1, 0] - pairs[:, 0, 0]
+    sure = np.abs(change) > jointly(half)
+    order = np.argsort(-np.abs(change) / np.maximum(np.nan_to_num(half, nan=np.inf), 1e-9), kind="stable")
+    return [
+        Difference(keys[i][0], keys[i][1], float(pairs[i, 0, 0]), float(pairs[i, 1, 0]), float(half[i]), bool(sure[i]))
+        for i in order
+    ]
+
+
+def page(dataset: str, found: Sequence[Published], answers: Mapping[str, Answers]) -> str:
+    """The page that compares the newest release with the one before it, and with its script any two."""
+    first, second = found[-2:]
+    both = [answers[one.release] for one in (first, second)]
+    shared = share_noise(first, second)
+    listed = differences(*both, shared=shared)
+    held: list[Published] = []
+    numbers = 0
+    for one in reversed(found):
+        numbers += sum(map(len, answers[one.release].values()))
+        if numbers > MOST_NUMBERS and len(held) >= 2:
+            break
+        held.append(one)
+    rows = [
+        (f"{one.query}", plain(one.before, 1), plain(one.after, 1), _signed(one), "yes" if one.sure else "no")
+        for one in listed[:MOST_SHOWN]
+    ]
+    return template("compare.html").render(
+        dataset=dataset,
+        assets=assets(),
+        first=first,
+        second=second,
+        counted=Words.of(second.certificate).counted,
+        shared=shared,
+        total=len(listed),
+        sure=sum(one.sure for one in listed),
+        rows=rows,
+        figure=_figure(listed, second, dataset, Words.of(second.certificate).counted),
+        held=held,
+        data=embedded(_data(held, answers)),
+    )
+
+
+def _figure(listed: Sequence[Difference], second: Published, dataset: str, counted: str) -> dict[str, Any] | None:
+    """The first differences as bars; None where some have no interval."""
+    some = listed[:MOST_DRAWN]
+    if not some or any(math.isnan(one.half) for one in some):
+        return None
+    change, half = (np.array([[getattr(one, name)] for one in some]) for name in ("change", "half"))
+    axis = Axis("", [one.query for one in some])
+    figure = Figure("bars", f"Differences of {dataset}", axis, ("",), change, half, f"Difference, {counted}")
+    return plot(figure, "", second.release, dataset, counted)
+
+
+def _signed(one: Difference) -> str:
+    text = with_interval(one.change, one.half)
+    return text if one.change < 0 else f"+{text}"
+
+
+def _data(held: Sequence[Published], answers: Mapping[str, Answers]) -> dict[str, Any]:
+    """Answers of the releases by common keys, and which pairs may share noise."""
+    keys = list(
+        dict.fromkeys((group, query) for one in held for group, part in answers[one.release].items() for query in part)
+    )
+    columns = {}
+    for one in held:
+        part = answers[one.release]
+        pairs = [part.get(group, {}).get(query) for group, query in keys]
+        columns[one.release] = [
+            [None if pair is None else pair[0] for pair in pairs],
+            [None if pair is None or pair[1] != pair[1] else round(pair[1], 6) for pair in pairs],
+        ]
+    shared = [[a.release, b.release] for a in held for b in held if a is not b and share_noise(a, b)]
+    return {"keys": keys, "releases": columns, "shared": shared}

@@ -1,0 +1,284 @@
+"""Which charts a group of queries gets: bars, steps, curves or a map, from the kinds of its attributes."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dpdist.domain import Domain
+from dpdist.operators import Circulant, Identity, Matrix, Prefix, Toeplitz
+from dpdist.page.charts import Axis, Clock, Figure
+from dpdist.page.numbers import number_text, plain
+from dpdist.workloads import Block
+
+MOST_SERIES = 4
+"""More values of the smaller attribute make a map."""
+MOST_POINTS = 1000
+"""Points of a curve on the page; of longer ones the highest and the lowest of every few steps are drawn."""
+MOST_TILES = 2500
+"""Cells of a map; larger tables are in the files."""
+MOST_BARS = 60
+LARGEST = 30
+"""Of more than ``MOST_BARS`` values the largest ones are drawn."""
+MOST_LABELS = 100_000
+"""Bins that are named for readers."""
+MOST_MAPS = 12
+"""Charts of one group of queries over three attributes or more."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a release calls its records and attributes: the part of its certificate that charts need.
+
+    Attributes:
+        counted: the records, in the plural.
+        attributes: title, unit, time and what happens to values outside, by attribute.
+    """
+
+    counted: str
+    attributes: dict[str, dict[str, Any]]
+
+    @staticmethod
+    def of(certificate: dict[str, Any]) -> Words:
+        """Those of a certificate; of older ones the plain names."""
+        method = certificate.get("method") or {}
+        return Words(method.get("counted", "records"), method.get("attributes", {}))
+
+    def title(self, name: str) -> str:
+        """An attribute's title."""
+        return str(self.attributes.get(name, {}).get("title") or name)
+
+    def axis(self, domain: Domain, place: int) -> Axis:
+        """The values of an attribute of the domain."""
+        attribute = domain.attributes[place]
+        facts = self.attributes.get(attribute.name, {})
+        unit, title = facts.get("unit"), self.title(attribute.name)
+        shown = title if not unit or unit in title else f"{title} ({unit})"
+        if attribute.categories:
+            return Axis(shown, attribute.labels)
+        edges = np.asarray(attribute.edges, dtype=np.float64)
+        open_ends = attribute.outside == "clip"
+        named = not str(attribute.labels[0]).startswith(f"{edges[0]:g}")
+        time = facts.get("time")
+        clock = (
+            None if time is None else Clock(float(edges[0]), datetime.datetime.fromisoformat(time["start"]), time["step"])
+        )
+        labels = attribute.labels if named or attribute.size > MOST_LABELS else bin_names(edges, open_ends=open_ends)
+        return Axis(shown, labels, edges, open_ends, open_ends, named, clock)
+
+    def per(self, name: str) -> str:
+        """What a density is per: one unit of an attribute."""
+        unit = self.attributes.get(name, {}).get("unit")
+        if not unit:
+            return f"unit of {self.title(name)}"
+        return str(unit[:-1] if unit.endswith("s") and not unit.endswith("ss") else unit)
+
+
+def bin_names(edges: Matrix, *, open_ends: bool) -> tuple[str, ...]:
+    """What readers call bins: whole numbers by themselves, others from edge to edge; what lies beyond counts in open ends."""
+    texts = [number_text(float(edge)) for edge in edges]
+    whole = bool((np.diff(edges) == 1).all()) and float(edges[0]).is_integer()
+    names = texts[:-1] if whole else [f"{low} to under {high}" for low, high in pairwise(texts)]
+    if open_ends and len(names) > 1:
+        names[0] = f"{texts[0]} or less" if whole else f"under {texts[1]}"
+        names[-1] = f"{texts[-2]} or more"
+    return tuple(names)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> list[tuple[str, Figure]]:
+    """Charts with their subtitles, for blocks of plain attributes, CDFs, filters and short lists; none for others.
+
+    Of three attributes or more, the smallest ones are taken value by value.
+    """
+    if not block.separable or not all(isinstance(f, Identity | Prefix | Toeplitz | Circulant) for f in block.factors):
+        return _of_list(block, words, values, half)
+    shape = tuple(len(labels) for labels in block.labels)
+    if len(block.axes) > 2:
+        return _maps(block, domain, words, values.reshape(shape), half.reshape(shape))
+    found = _plain(block, domain, words, values.reshape(shape), half.reshape(shape))
+    return [] if found is None else [("", found)]
+
+
+def _of_list(block: Block, words: Words, values: Matrix, half: Matrix) -> list[tuple[str, Figure]]:
+    """Bars for a list of named queries: predicates, ranges, totals."""
+    if block.queries > MOST_BARS or len(block.labels) != 1:
+        return []
+    axis = Axis("", [str(label) for label in block.labels[0]])
+    return [("", Figure("bars", block.name, axis, ("",), values[:, None], half[:, None], _capital(words.counted)))]
+
+
+def _plain(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> Figure | None:
+    axes = [words.axis(domain, place) for place in block.axes]
+    names = [domain.names[place] for place in block.axes]
+    kinds = ["plain" if isinstance(f, Identity) else "up to" if isinstance(f, Prefix) else "filter" for f in block.factors]
+    if len(axes) == 1:
+        return _along(block.name, axes[0], names[0], kinds[0], words, ("",), values[:, None], half[:, None])
+    special = [k for k, kind in enumerate(kinds) if kind != "plain"]
+    if not special and min(values.shape) > MOST_SERIES:
+        if values.size > MOST_TILES:
+            return None
+        return _map(block.name, axes, words, values, half)
+    ordered = [k for k in (0, 1) if axes[k].edges is not None and values.shape[k] > 2]
+    long = int(np.argmax(values.shape))
+    along = (
+        special[0] if special else ordered[0] if len(ordered) == 1 and values.shape[1 - ordered[0]] <= MOST_SERIES else long
+    )
+    if along == 1:
+        values, half = values.T, half.T
+    series = tuple(
+        f"{names[1 - along]} {label}" if axes[1 - along].edges is not None else str(label)
+        for label in axes[1 - along].labels
+    )
+    if len(series) > 2 * MOST_SERIES:
+        return _map(block.name, [axes[along], axes[1 - along]], words, values, half) if values.size <= MOST_TILES else None
+    return _along(block.name, axes[along], names[along], kinds[along], words, series, values, half)
+
+
+def _map(title: str, axes: Sequence[Axis], words: Words, values: Matrix, half: Matrix) -> Figure:
+    rows, columns = axes
+    if len(rows.labels) < len(columns.labels):
+        rows, columns, values, half = columns, rows, values.T, half.T
+    series = tuple(str(label) for label in columns.labels)
+    return Figure("heat", title, rows, series, values, half, _capital(words.counted), columns)
+
+
+def _along(
+    title: str, axis: Axis, name: str, kind: str, words: Words, series: tuple[str, ...], values: Matrix, half: Matrix
+) -> Figure:
+    """One chart along an axis: bars for categories, steps for bins, a curve for filters and for many bins."""
+    counted = _capital(words.counted)
+    if axis.edges is None:
+        return _bars(title, axis, counted, series, values, half)
+    if kind == "filter":
+        return thinned(
+            Figure("curve", title, axis, series, values, half, f"{counted}: {title.split(' by ', maxsplit=1)[0]}")
+        )
+    if kind == "up to":
+        return thinned(_cumulative(title, axis, f"{counted} {{}} each value of {words.title(name)}", series, values, half))
+    notes, widths, measure = [], None, counted
+    if not axis.even:
+        widths = np.diff(axis.edges)
+        measure = f"{counted} per {words.per(name)}"
+        notes.append(
+            "Bins differ in width: a step's height is the count divided by the width, so that its area stands for the count."
+        )
+    if axis.open_low or axis.open_high:
+        notes.append(
+            f"The arrows mark open ends: the first and the last step also hold the {words.counted} with lower and higher values."
+        )
+    figure = Figure(
+        "steps", title, axis, series, values, half, measure, widths=widths, note=" ".join(notes), filled=len(series) == 1
+    )
+    return thinned(figure)
+
+
+def _cumulative(title: str, axis: Axis, measure: str, series: tuple[str, ...], values: Matrix, half: Matrix) -> Figure:
+    """Steps that rise where a count is reached: at whole numbers, or at the upper edges of bins."""
+    assert axis.edges is not None
+    edges, labels = axis.edges, axis.labels
+    where = "at or below" if axis.unit_steps or axis.named else "below"
+    if where == "below":
+        labels = [f"below {number_text(float(edge))}" for edge in edges[1:]] if axis.clock is None else labels
+        edges = np.append(edges[1:], edges[-1] + 0.03 * (edges[-1] - edges[0]))
+    closed = replace(axis, edges=edges, labels=labels, open_low=False, open_high=False)
+    return Figure("steps", title, closed, series, values, half, measure.format(where), cumulative=True)
+
+
+def _bars(title: str, axis: Axis, counted: str, series: tuple[str, ...], values: Matrix, half: Matrix) -> Figure:
+    figure = Figure("bars", title, axis, series, values, half, counted)
+    if len(values) * len(series) <= MOST_BARS:
+        return figure
+    most = max(4, LARGEST // len(series))
+    picked = np.argsort(-values.sum(axis=1), kind="stable")[:most]
+    note = f"Drawn are the {most} largest of {plain(len(values))}, in the order of their answers; the table has all."
+    return replace(figure, axis=axis.some(picked), values=values[picked], half=half[picked], note=note)
+
+
+def thinned(figure: Figure) -> Figure:
+    """The figure with at most about ``MOST_POINTS`` points, the highest and the lowest of every few steps: no peak is lost."""
+    count, series = figure.values.shape
+    if count <= MOST_POINTS:
+        return figure
+    buckets = max(2, MOST_POINTS // (2 * series))
+    every = math.ceil(count / buckets)
+    picked = extremes(figure.heights, every)
+    note = f"Drawn are the highest and the lowest of every {plain(every)} values; the table has all."
+    return replace(
+        figure,
+        kind="curve",
+        axis=figure.axis.some(picked),
+        values=figure.values[picked],
+        half=figure.half[picked],
+        widths=None if figure.widths is None else figure.widths[picked],
+        note=f"{figure.note} {note}".strip(),
+        filled=False,
+    )
+
+
+def extremes(heights: Matrix, every: int) -> Matrix:
+    """Rows that hold the highest or the lowest value of some series among ``every`` rows; the first and the last, too."""
+    count = heights.shape[0]
+    picked = {0, count - 1}
+    for start in range(0, count, every):
+        part = heights[start : start + every]
+        picked |= {start + int(row) for row in (*part.argmax(axis=0), *part.argmin(axis=0))}
+    return np.array(sorted(picked))
+
+
+def _maps(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> list[tuple[str, Figure]]:
+    """A chart for each value of the smallest attribute but the last two; none when there are too many."""
+    place = int(np.argmin(values.shape))
+    if math.prod(sorted(values.shape)[:-2]) > MOST_MAPS:
+        return []
+    rest = [i for i in range(values.ndim) if i != place]
+    out: list[tuple[str, Figure]] = []
+    for i, label in enumerate(block.labels[place]):
+        title = f"{domain.names[block.axes[place]]} {label}"
+        part = replace(
+            block,
+            name=f"{block.name}, {title}",
+            axes=tuple(block.axes[j] for j in rest),
+            factors=tuple(block.factors[j] for j in rest),
+            labels=tuple(block.labels[j] for j in rest),
+            scales=(),
+        )
+        some = [np.take(each, i, axis=place).ravel() for each in (values, half)]
+        inner = figures_of(part, domain, words, some[0], some[1])
+        if not inner:
+            return []
+        out += [(title if not subtitle else f"{title}, {subtitle}", figure) for subtitle, figure in inner]
+    return out
+
+
+def long_figure(block: Block, domain: Domain, words: Words, parts: Callable[[], Any]) -> Figure | None:
+    """Some points of a long series, read batch by batch; None for other blocks.
+
+    Args:
+        parts: yields (first row, answers, half widths) of the block's rows, in order.
+    """
+    attribute = domain.attributes[block.axes[0]]
+    if len(block.factors) != 1 or not isinstance(block.factors[0], Toeplitz) or not attribute.edges:
+        return None
+    every = math.ceil(2 * block.queries / MOST_POINTS)
+    rows, values, half = [], [], []
+    for first, answer, spread in parts():
+        picked = extremes(answer[:, None], every)
+        rows.append(first + picked)
+        values.append(answer[picked])
+        half.append(spread[picked])
+    where = np.concatenate(rows)
+    axis = words.axis(domain, block.axes[0]).some(where)
+    note = f"Drawn are the highest and the lowest of every {plain(every)} steps; the files have all."
+    counted = _capital(words.counted)
+    columns = (np.concatenate(values)[:, None], np.concatenate(half)[:, None])
+    return Figure("curve", block.name, axis, ("",), *columns, f"{counted}: {block.name}", note=note)

@@ -1,0 +1,49 @@
+"""Numbers and times as texts: as many digits as the noise leaves, thousands apart, an interval beside each."""
+
+from __future__ import annotations
+
+import math
+
+MINUS = "−"
+
+
+def plain(value: float, digits: int = 0) -> str:
+    """A number with its thousands apart and a true minus; never minus zero."""
+    text = f"{abs(value):,.{digits}f}"
+    return text if value >= 0 or not any(c in "123456789" for c in text) else MINUS + text
+
+
+def number_text(number: float) -> str:
+    """A value of an attribute: years keep together, larger ones have their thousands apart."""
+    if not float(number).is_integer():
+        return f"{number:g}"
+    return str(int(number)) if abs(number) < 10_000 else plain(number)
+
+
+def digits_for(half: float, value: float = 0.0) -> int:
+    """Decimals that a value with this half interval deserves: the interval has about two digits of its own."""
+    if not math.isfinite(half) or half <= 0:
+        return 0 if float(value).is_integer() or abs(value) >= 1000 else 2
+    return max(0, 1 - math.floor(math.log10(half))) if half < 10 else 0
+
+
+def with_interval(value: float, half: float) -> str:
+    """``4,829 ± 27``; the number alone where no interval is known or it is exact."""
+    digits = digits_for(half, value)
+    if not math.isfinite(half) or half <= 0:
+        return plain(value, digits)
+    digits = min(digits, 1) if abs(value) >= 100 else digits
+    return f"{plain(value, digits)} ± {plain(half, digits)}"
+
+
+def ends(value: float, half: float) -> str:
+    """``4,802 to 4,856``, or that it is not known."""
+    if not math.isfinite(half):
+        return "not known"
+    digits = digits_for(half, value)
+    return f"{plain(value - half, digits)} to {plain(value + half, digits)}"
+
+
+def listed(texts: list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"

@@ -1,0 +1,296 @@
+// Charts: values on hover and by keyboard, one series, logarithms, intervals as band or bars, downloads, links to views.
+// The static SVGs stay as they are until a reader asks for another view; no network, no library (docs/decisions/0013-page.md).
+(() => {
+  const look = document.getElementById("look");
+  if (!look) return;
+  const style = JSON.parse(look.textContent), svgNS = "http://www.w3.org/2000/svg", colours = 6;
+  const make = (name, attributes = {}, text = "") => {
+    const found = document.createElementNS(svgNS, name);
+    for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, value);
+    if (text) found.textContent = text;
+    return found;
+  };
+  const element = (name, properties = {}, text = "") => Object.assign(document.createElement(name), properties, text ? { textContent: text } : {});
+  const number = (value, digits) => (value < 0 && Number(value.toFixed(digits)) !== 0 ? "−" : "") +
+    Math.abs(value).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  const digitsOf = (half, value) => half > 0 && half < 10 ? Math.max(0, 1 - Math.floor(Math.log10(half))) : half > 0 || Number.isInteger(value) ? 0 : 2;
+  const save = (name, blob) => {
+    const link = element("a", { href: URL.createObjectURL(blob), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+
+  function chart(figure, place) {
+    const data = JSON.parse(figure.querySelector("script").textContent);
+    const plot = figure.querySelector(".plot"), svgs = [...plot.querySelectorAll("svg")];
+    const rows = data.x.length, several = data.s.length, heat = data.kind === "heat", bars = data.kind === "bars";
+    const plain = svgs.map((svg) => Object.fromEntries(["scale", "marks", "values"].map((name) => [name, [...(svg.querySelector("g." + name)?.childNodes ?? [])]])));
+    const state = { log: false, form: bars ? "bars" : "band", only: -1 };
+    const usual = state.form;
+    let at = -1, series = 0;
+    const height = (i, s) => data.v[s][i] / (data.w ? data.w[i] : 1);
+    const spread = (i, s) => (data.h[s][i] ?? 0) / (data.w ? data.w[i] : 1);
+    const shown = () => data.s.map((_, s) => s).filter((s) => state.only < 0 || s === state.only);
+
+    // ---- where values are
+    function logEnds() {
+      let high = 0, low = Infinity;
+      for (const s of shown()) for (let i = 0; i < rows; i++) {
+        high = Math.max(high, height(i, s) + spread(i, s));
+        if (height(i, s) > 0) low = Math.min(low, height(i, s));
+      }
+      high = 10 ** Math.ceil(Math.log10(Math.max(high, 1e-9)) - 1e-9);
+      return [Math.max(10 ** Math.floor(Math.log10(Math.min(low, high / 10)) + 1e-9), high / 1e6), high];
+    }
+    function mapper(k) {
+      const p = data.p[k], [a, b] = bars ? p.x : [p.y[1], p.y[0]];
+      if (!state.log) return (v) => a + (v - p.scale[0]) / (p.scale[1] - p.scale[0]) * (b - a);
+      const [low, high] = logEnds();
+      return (v) => a + Math.log10(Math.max(v, low) / low) / Math.log10(high / low) * (b - a);
+    }
+    const along = (k) => {
+      const { x, domain } = data.p[k];
+      return (v) => x[0] + (v - domain[0]) / (domain[1] - domain[0]) * (x[1] - x[0]);
+    };
+
+    // ---- marks of another view than the printed one
+    function ticks(k) {
+      const p = data.p[k], out = [], map = mapper(k), [low, high] = logEnds();
+      const digits = (v) => v < 1 ? Math.ceil(-Math.log10(v)) : 0;
+      for (let v = low; v <= high * 1.0001; v *= 10) {
+        const at = map(v), text = number(v, digits(v));
+        out.push(make("path", { class: "grid", d: bars ? `M${at} ${p.y[0]}V${p.y[1]}` : `M${p.x[0]} ${at}H${p.x[1]}` }));
+        out.push(bars ? make("text", { x: at, y: p.y[1] + 16, class: "soft", "text-anchor": "middle" }, text)
+          : make("text", { x: p.x[0] - 6, y: at + 4.5, class: "soft", "text-anchor": "end" }, text));
+      }
+      return out;
+    }
+    function barMarks(k) {
+      const p = data.p[k], x = mapper(k), marks = [], values = [];
+      for (const s of shown()) for (let i = 0; i < rows; i++) {
+        const v = height(i, s), h = spread(i, s), y = p.tops[i] + s * p.thick, middle = y + (p.thick - 2) / 2, colour = s % colours;
+        if (state.log) marks.push(make("circle", { class: "f" + colour, cx: x(v), cy: middle, r: 5 }));
+        else marks.push(make("path", { class: "f" + colour, d: `M${x(0)} ${y}H${x(v)}v${p.thick - 2}H${x(0)}z` }));
+        if (h > 0) marks.push(state.form === "bars"
+          ? make("path", { class: "whisker", d: `M${x(v - h)} ${middle}H${x(v + h)}M${x(v - h)} ${middle - 4}v8M${x(v + h)} ${middle - 4}v8` })
+          : make("path", { class: "band ink", d: `M${x(v - h)} ${y}H${x(v + h)}v${p.thick - 2}H${x(v - h)}z` }));
+        const digits = digitsOf(h, v);
+        values.push(make("text", { x: Math.max(x(v + h), x(state.log ? v : 0)) + 6, y: middle + 4.5 }, number(v, digits) + (h > 0 ? " ± " + number(h, digits) : "")));
+      }
+      return [marks, values];
+    }
+    function outline(xs, ys, steps, back = false) {
+      const points = [];
+      for (let i = 0; i < ys.length; i++) points.push(...(steps ? [[xs[i], ys[i]], [xs[i + 1], ys[i]]] : [[xs[i], ys[i]]]));
+      return (back ? points.reverse() : points).map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L");
+    }
+    function curveMarks(k) {
+      const y = mapper(k), xs = data.e.map(along(k)), steps = data.kind === "steps", marks = [];
+      for (const s of shown()) {
+        const colour = s % colours, all = [...Array(rows).keys()], line = (sign) => all.map((i) => y(height(i, s) + sign * spread(i, s)));
+        if (data.filled && !state.log) marks.push(make("path", { class: "area f" + colour, d: `M${outline(xs, line(0), steps)}V${y(0)}H${xs[0]}z` }));
+        if (all.some((i) => spread(i, s) > 0)) {
+          if (state.form === "band") marks.push(make("path", { class: "band f" + colour, d: `M${outline(xs, line(1), steps)}L${outline(xs, line(-1), steps, true)}z` }));
+          else marks.push(make("path", { class: "whisker", d: all.map((i) => {
+            const x = steps ? (xs[i] + xs[i + 1]) / 2 : xs[i], top = y(height(i, s) + spread(i, s)), low = y(height(i, s) - spread(i, s));
+            return `M${x.toFixed(1)} ${top.toFixed(1)}V${low.toFixed(1)}M${(x - 2).toFixed(1)} ${top.toFixed(1)}h4M${(x - 2).toFixed(1)} ${low.toFixed(1)}h4`;
+          }).join("") }));
+        }
+        marks.push(make("path", { class: "outline s" + colour, d: "M" + outline(xs, line(0), steps) }));
+        if (!steps && rows <= 60) marks.push(make("path", { class: "dots s" + colour, d: line(0).map((v, i) => `M${xs[i].toFixed(1)} ${v.toFixed(1)}h.1`).join("") }));
+      }
+      return [marks, []];
+    }
+    function draw() {
+      const printed = !state.log && state.form === usual && state.only < 0;
+      svgs.forEach((svg, k) => {
+        const [marks, values] = printed ? [plain[k].marks, plain[k].values] : heat ? [plain[k].marks, plain[k].values] : bars ? barMarks(k) : curveMarks(k);
+        svg.querySelector("g.scale")?.replaceChildren(...(state.log ? ticks(k) : plain[k].scale));
+        svg.querySelector("g.marks").replaceChildren(...marks);
+        svg.querySelector("g.values")?.replaceChildren(...values);
+      });
+      mark();
+      if (tools.link) tools.link.href = "#" + new URLSearchParams({ chart: place, ...(state.log && { log: 1 }), ...(state.form !== usual && { interval: state.form }), ...(state.only >= 0 && { only: state.only }) });
+    }
+
+    // ---- values on hover and by keyboard
+    const tip = element("div", { className: "tip", hidden: true }), told = element("p", { className: "told" });
+    told.setAttribute("role", "status");
+    plot.append(tip);
+    figure.append(told);
+    plot.tabIndex = 0;
+    plot.setAttribute("role", "group");
+    plot.setAttribute("aria-label", data.title + ": arrow keys read the values");
+    const visible = () => svgs.findIndex((svg) => svg.getBoundingClientRect().width > 0);
+    function texts() {
+      const v = data.v[series][at], h = data.h[series][at], digits = digitsOf(h, v);
+      const name = [data.x[at], several > 1 ? data.s[series] : ""].filter(Boolean).join(", ");
+      const range = h === null ? "no interval is known" : h > 0 ? `95 % interval ${number(v - h, digits)} to ${number(v + h, digits)}` : "exact";
+      return [name, number(v, digits) + (data.counted ? " " + data.counted : ""), range];
+    }
+    function mark(speak = false) {
+      for (const svg of svgs) svg.querySelector("g.here")?.remove();
+      tip.hidden = at < 0;
+      if (at < 0) return;
+      const k = visible();
+      if (k < 0) return;
+      const p = data.p[k], here = make("g", { class: "here" });
+      let x, y;
+      if (heat) {
+        [x, y] = [p.x[0] + series * p.cell[0], p.y[0] + at * p.cell[1]];
+        here.append(make("rect", { x, y, width: p.cell[0], height: p.cell[1] }));
+        x += p.cell[0] / 2;
+      } else if (bars) {
+        [x, y] = [mapper(k)(height(at, series)), p.tops[at] + series * p.thick];
+        here.append(make("rect", { x: p.x[0], y: y - 1, width: Math.max(2, x - p.x[0]), height: p.thick }));
+      } else {
+        const xs = data.e.map(along(k));
+        [x, y] = [data.kind === "steps" ? (xs[at] + xs[at + 1]) / 2 : xs[at], mapper(k)(height(at, series))];
+        here.append(make("path", { d: `M${x} ${p.y[0]}V${p.y[1]}` }), make("circle", { cx: x, cy: y, r: 4.5 }));
+      }
+      svgs[k].append(here);
+      const [name, value, range] = texts(), box = svgs[k].getBoundingClientRect(), scale = box.width / svgs[k].viewBox.baseVal.width;
+      tip.replaceChildren(element("strong", {}, name), element("span", {}, value), element("span", {}, range));
+      const offset = box.left - plot.getBoundingClientRect().left;
+      tip.style.left = Math.max(0, Math.min(plot.clientWidth - tip.offsetWidth, offset + x * scale - tip.offsetWidth / 2)) + "px";
+      const above = y * scale - tip.offsetHeight - 12;
+      tip.style.top = (above > -30 ? above : y * scale + 24) + "px";
+      if (speak) told.textContent = `${name}: ${value}, ${range}`;
+    }
+    function pointed(event) {
+      const k = visible();
+      if (k < 0) return;
+      const p = data.p[k], box = svgs[k].getBoundingClientRect(), scale = box.width / svgs[k].viewBox.baseVal.width;
+      const x = (event.clientX - box.left) / scale, y = (event.clientY - box.top) / scale, among = shown();
+      if (heat) {
+        const [j, i] = [Math.floor((x - p.x[0]) / p.cell[0]), Math.floor((y - p.y[0]) / p.cell[1])];
+        [at, series] = j >= 0 && j < several && i >= 0 && i < rows ? [i, j] : [-1, 0];
+      } else if (bars) {
+        at = p.tops.findIndex((top) => y >= top - 18 && y < top + p.thick * several + 4);
+        series = at < 0 ? 0 : Math.max(0, Math.min(several - 1, Math.floor((y - p.tops[at]) / p.thick)));
+        if (!among.includes(series)) series = among[0];
+      } else {
+        const value = p.domain[0] + (x - p.x[0]) / (p.x[1] - p.x[0]) * (p.domain[1] - p.domain[0]);
+        let low = 0, high = rows - 1;
+        while (low < high) { const middle = (low + high + 1) >> 1; if (data.e[middle] <= value) low = middle; else high = middle - 1; }
+        if (data.kind === "curve" && low + 1 < rows && data.e[low + 1] - value < value - data.e[low]) low++;
+        at = low;
+        const map = mapper(k);
+        series = among.reduce((best, s) => Math.abs(map(height(at, s)) - y) < Math.abs(map(height(at, best)) - y) ? s : best, among[0]);
+      }
+      mark();
+    }
+    plot.addEventListener("pointermove", pointed);
+    plot.addEventListener("pointerdown", pointed);
+    plot.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") { at = -1; mark(); } });
+    plot.addEventListener("blur", () => { at = -1; mark(); });
+    plot.addEventListener("keydown", (event) => {
+      const among = shown(), turn = (s, by) => among[(Math.max(0, among.indexOf(s)) + by + among.length) % among.length];
+      const [next, previous, more, less] = bars || heat ? ["ArrowDown", "ArrowUp", "ArrowRight", "ArrowLeft"] : ["ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp"];
+      if (event.key === "Escape") at = -1;
+      else if (event.key === next) at = Math.min(rows - 1, at + 1);
+      else if (event.key === previous) at = Math.max(0, at - 1);
+      else if (event.key === "Home") at = 0;
+      else if (event.key === "End") at = rows - 1;
+      else if (event.key === more || event.key === less) { at = Math.max(0, at); series = turn(series, event.key === more ? 1 : -1); }
+      else return;
+      if (!among.includes(series)) series = among[0];
+      event.preventDefault();
+      mark(true);
+    });
+
+    // ---- files
+    const name = () => data.release + "-" + data.group.replace(/[^\w]+/g, "-").replace(/^-|-$/g, "").slice(0, 60);
+    function drawn() {
+      const svg = svgs[Math.max(0, visible())].cloneNode(true), box = svg.viewBox.baseVal, head = 30;
+      svg.querySelector("g.here")?.remove();
+      const inner = make("g", { transform: `translate(16 ${head + 16})` });
+      inner.append(...svg.childNodes);
+      const [width, height] = [box.width + 32, box.height + head + 56];
+      svg.append(make("style", {}, `svg{${style.colours}}${style.rules}`), make("rect", { width, height, fill: "var(--paper)" }), make("text", { x: 16, y: 28, class: "name" }, data.title), inner,
+        make("text", { x: 16, y: height - 12, class: "soft small" }, data.source));
+      for (const [key, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width, height })) svg.setAttribute(key, value);
+      return [new XMLSerializer().serializeToString(svg), width, height];
+    }
+    function csv() {
+      const safe = (text) => /^'*[=+\-@\t\r]/.test(text) ? "'" + text : text;  // no spreadsheet runs it
+      const quote = (text) => /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+      const round = (value) => Number(value.toFixed(6)), lines = ["value,series,answer,low_95,high_95"];
+      for (const s of shown()) for (let i = 0; i < rows; i++) {
+        const v = data.v[s][i], h = data.h[s][i];
+        lines.push([quote(safe(data.x[i])), quote(safe(data.s[s])), v, h === null ? "" : round(v - h), h === null ? "" : round(v + h)].join(","));
+      }
+      return lines.join("\n") + "\n";
+    }
+    function picture() {
+      const [text, width, height] = drawn(), image = new Image();
+      image.onload = () => {
+        const canvas = element("canvas", { width: 2 * width, height: 2 * height });
+        canvas.getContext("2d").drawImage(image, 0, 0, 2 * width, 2 * height);
+        canvas.toBlob((blob) => save(name() + ".png", blob), "image/png");
+      };
+      image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(text);
+    }
+
+    // ---- tools
+    const tools = {}, bar = element("div", { className: "tools" });
+    const button = (text, act) => {
+      const found = element("button", { type: "button" }, text);
+      found.addEventListener("click", act);
+      bar.append(found);
+      return found;
+    };
+    const toggle = (text, act) => {
+      const found = button(text, () => { act(); show(); });
+      found.setAttribute("aria-pressed", "false");
+      return found;
+    };
+    if (several > 1 && !heat) {
+      const label = element("label", {}, "Show "), select = element("select");
+      select.append(element("option", { value: -1 }, "all"), ...data.s.map((text, s) => element("option", { value: s }, text)));
+      select.addEventListener("change", () => { state.only = Number(select.value); at = -1; show(); });
+      label.append(select);
+      bar.append(label);
+      tools.only = select;
+    }
+    if (!heat) {
+      tools.log = toggle("Log scale", () => { state.log = !state.log; });
+      if (data.h.some((part) => part.some((half) => half > 0))) {
+        tools.form = toggle(bars ? "Interval as band" : "Interval as bars", () => { state.form = state.form === "band" ? "bars" : "band"; });
+      }
+    }
+    const files = element("span", { className: "files" }, "Download ");
+    bar.append(files);
+    for (const [text, act] of [["SVG", () => save(name() + ".svg", new Blob([drawn()[0]], { type: "image/svg+xml" }))], ["PNG", picture], ["CSV", () => save(name() + ".csv", new Blob([csv()], { type: "text/csv" }))]]) {
+      const found = button(text, act);
+      found.setAttribute("aria-label", `Download ${data.title} as ${text}`);
+      files.append(found);
+    }
+    tools.link = element("a", {}, "Link to this view");
+    bar.append(tools.link);
+    figure.append(bar);
+    function show() {
+      tools.log?.setAttribute("aria-pressed", state.log);
+      tools.form?.setAttribute("aria-pressed", state.form !== usual);
+      if (tools.only) tools.only.value = state.only;
+      draw();
+    }
+    show();
+    return (view) => {
+      state.log = !heat && view.get("log") === "1";
+      state.form = ["band", "bars"].includes(view.get("interval")) && tools.form ? view.get("interval") : usual;
+      const only = Number(view.get("only") ?? -1);
+      state.only = tools.only && Number.isInteger(only) && only < several ? only : -1;
+      show();
+      figure.scrollIntoView();
+    };
+  }
+
+  const views = [...document.querySelectorAll("figure.chart")].map(chart);
+  const follow = () => {
+    const view = new URLSearchParams(location.hash.slice(1));
+    if (view.has("chart")) views[Number(view.get("chart"))]?.(view);
+  };
+  addEventListener("hashchange", follow);
+  follow();
+})();

@@ -1,0 +1,47 @@
+// Any two releases of a site compared; the same rules as dpdist/page/comparison.py.
+(() => {
+  const held = document.getElementById("pairs");
+  if (!held) return;
+  const data = JSON.parse(held.textContent), $ = (id) => document.getElementById(id), most = 20;
+  const number = (value, digits) => (value < 0 && Number(value.toFixed(digits)) !== 0 ? "−" : "") +
+    Math.abs(value).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  const names = ["query", "first", "second", "difference ± 95 %", "stands out"];
+  const printed = [$("first").value, $("second").value];
+  function show() {
+    const [first, second] = [$("first").value, $("second").value], [a, b] = [data.releases[first], data.releases[second]];
+    const shared = first === second || data.shared.some(([x, y]) => x === first && y === second);
+    const found = [], words = $("words").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+    let total = 0;
+    data.keys.forEach(([group, query], i) => {
+      if (a[0][i] === null || b[0][i] === null) return;
+      total++;
+      const known = a[1][i] !== null && b[1][i] !== null;
+      const half = !known ? NaN : shared ? a[1][i] + b[1][i] : Math.hypot(a[1][i], b[1][i]), change = b[0][i] - a[0][i];
+      found.push({ group, query, before: a[0][i], after: b[0][i], change, half });
+    });
+    const wider = 1 + Math.log(Math.max(1, total)) / Math.log(20);
+    for (const one of found) one.sure = Math.abs(one.change) > one.half * wider;
+    const sure = found.filter((one) => one.sure).length, size = (one) => Number.isNaN(one.half) ? 0 : Math.abs(one.change) / Math.max(one.half, 1e-9);
+    const shown = found.filter((one) => words.every((word) => (one.group + " " + one.query).toLowerCase().includes(word))).sort((x, y) => size(y) - size(x)).slice(0, most);
+    $("differences").tBodies[0].replaceChildren(...shown.map((one) => {
+      const row = document.createElement("tr"), digits = one.half > 0 && one.half < 10 ? 1 : 0;
+      const change = (one.change > 0 ? "+" : "") + number(one.change, digits) + (one.half > 0 ? " ± " + number(one.half, digits) : "");
+      [one.query, number(one.before, 1), number(one.after, 1), change, one.sure ? "yes" : "no"].forEach((text, k) => {
+        const cell = row.appendChild(document.createElement("td"));
+        cell.textContent = text;
+        cell.dataset.label = names[k];
+      });
+      return row;
+    }));
+    $("told").textContent = `${second} against ${first}: ${number(sure, 0)} of ${number(total, 0)} differences stand out of the noise.`;
+    $("shared").hidden = !shared;
+    if ($("drawn")) $("drawn").hidden = first !== printed[0] || second !== printed[1];
+    $("view").href = "#" + new URLSearchParams({ first, second });
+  }
+  const view = new URLSearchParams(location.hash.slice(1));
+  for (const id of ["first", "second"]) if (view.get(id) in data.releases) $(id).value = view.get(id);
+  $("compare").hidden = false;
+  $("compare").addEventListener("submit", (event) => event.preventDefault());
+  for (const id of ["first", "second", "words"]) $(id).addEventListener("input", show);
+  show();
+})();

@@ -1,0 +1,119 @@
+"""What the releases of a data set say over its periods: a series for each query, with the revisions that replaced others."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpdist.page import report
+from dpdist.page.charts import Axis, Clock, Figure
+from dpdist.page.figures import Words
+from dpdist.page.findings import jointly
+from dpdist.page.numbers import plain, with_interval
+
+MOST_LINES = 4
+"""Queries of a group that are drawn over the periods."""
+MOST_QUERIES = 5000
+"""Groups of more queries are not drawn over the periods."""
+MOST_ROWS = 200_000
+"""Releases of more answers are neither drawn over the periods nor compared."""
+
+Answers = dict[str, dict[str, tuple[float, float]]]
+"""Group, query, answer and half width of its 95 % interval (NaN where none is known)."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published release: its folder and its certificate."""
+
+    folder: Path
+    certificate: dict[str, Any]
+
+    @property
+    def release(self) -> str:
+        """Its id."""
+        return str(self.certificate["release"])
+
+    @property
+    def period(self) -> str:
+        """Its period, or its id where it has none."""
+        return str(self.certificate["period"] or self.certificate["release"])
+
+
+def latest(found: Sequence[Published]) -> list[Published]:
+    """Every period's last release: it replaces the earlier ones of that period."""
+    return list({one.period: one for one in found}.values())
+
+
+def answers_of(one: Published) -> Answers:
+    """A release's answers; none where it has no table or too many rows."""
+    if not (one.folder / "answers.parquet").exists() or one.certificate["queries"] > MOST_ROWS:
+        return {}
+    out: Answers = {}
+    columns = report.load(one.folder)[0].select(["group", "query", "answer", "low_95", "high_95"]).to_pydict()
+    for group, query, answer, low, high in zip(*columns.values(), strict=True):
+        out.setdefault(group, {})[query] = (answer, float("nan") if low is None else (high - low) / 2)
+    return {group: queries for group, queries in out.items() if len(queries) <= MOST_QUERIES}
+
+
+def trends(found: Sequence[Published], answers: Mapping[str, Answers]) -> list[tuple[Figure, str]]:
+    """Charts over the periods with a sentence each, for groups that every period's last release answers.
+
+    Args:
+        answers: by release.
+    """
+    ones = latest(found)
+    if len(ones) < 2:
+        return []
+    counted = Words.of(ones[-1].certificate).counted
+    axis = periods([one.period for one in ones])
+    out = []
+    for group, queries in answers[ones[-1].release].items():
+        parts = [answers[one.release].get(group, {}) for one in ones]
+        common = [query for query in queries if all(query in part for part in parts)]
+        if common:
+            out.append(_trend(group, common, parts, axis, counted))
+    return out
+
+
+def periods(names: Sequence[str]) -> Axis:
+    """Periods along an axis: days at their distance in time, other names one after the other."""
+    try:
+        days = [datetime.date.fromisoformat(name).toordinal() for name in names]
+    except ValueError:
+        return Axis("", list(names), np.arange(len(names) + 1.0), named=True)
+    start = datetime.datetime.fromordinal(days[0])
+    return Axis("period", list(names), np.array([*days, days[-1] + 1.0]) - days[0], clock=Clock(0.0, start, "day"))
+
+
+def _trend(
+    group: str, queries: list[str], parts: list[dict[str, tuple[float, float]]], axis: Axis, counted: str
+) -> tuple[Figure, str]:
+    both = np.array([[part[query] for query in queries] for part in parts])
+    values, half = both[:, :, 0], both[:, :, 1]
+    picked, note = np.arange(len(queries)), ""
+    if len(queries) > MOST_LINES:
+        moved = np.ptp(values, axis=0) / np.maximum(np.nan_to_num(half).mean(axis=0), 1e-9)
+        picked = np.sort(np.argsort(-moved, kind="stable")[:MOST_LINES])
+        note = f"Drawn are the {MOST_LINES} of {plain(len(queries))} answers that moved most compared with their noise."
+    names = tuple(queries[i] for i in picked) if len(queries) > 1 else ("",)
+    measure = counted[:1].upper() + counted[1:]
+    figure = Figure("curve", group, axis, names, values[:, picked], half[:, picked], measure, note=note)
+    return figure, _change(queries, values[-2:], half[-2:], axis.labels[-2], counted)
+
+
+def _change(queries: list[str], values: np.ndarray[Any, Any], half: np.ndarray[Any, Any], before: str, counted: str) -> str:
+    """The largest change since the period before, if it stands out of the noise of all answers of the group."""
+    if np.isnan(half).any():
+        return ""
+    change, spread = values[1] - values[0], np.hypot(half[0], half[1])
+    top = int(np.argmax(np.abs(change) / np.maximum(spread, 1e-9)))
+    if abs(change[top]) <= jointly(spread)[top]:
+        return f"No change since {before} stands out of the noise."
+    word = "more" if change[top] > 0 else "fewer"
+    return f"{queries[top]}: {with_interval(abs(change[top]), spread[top])} {word} {counted} than in the period of {before}."

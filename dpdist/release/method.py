@@ -1,0 +1,93 @@
+"""What a certificate says of a release's method: what was counted, over which declared values, and which questions were asked.
+
+It is written from the spec and holds what the publisher declared for the public. Paths, columns and files of records do not enter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpdist.spec import ReleaseSpec
+from dpdist.spec.parts import AttributeSpec
+from dpdist.spec.queries import FILTER_KINDS, FilterSpec, MarginalsSpec, QuerySpec
+
+LISTED = 12
+"""Values that a sentence lists."""
+
+
+def method(spec: ReleaseSpec) -> dict[str, Any]:
+    """Names for readers, attributes, and the questions in words."""
+    return {
+        "counted": spec.records.called,
+        "attributes": {name: _attribute(part) for name, part in spec.domain.items()},
+        "asked": [_asked(entry) for entry in spec.workload],
+        "calibration": spec.budget.calibration,
+        "cap": str(spec.ledger.cap.cap),
+    }
+
+
+def _attribute(part: AttributeSpec) -> dict[str, Any]:
+    facts: dict[str, Any] = {"title": part.title, "unit": part.unit, "values": _values(part), "outside": part.outside}
+    if part.time is not None:
+        facts["time"] = {"start": part.time.start.isoformat(), "step": part.time.step}
+    return facts
+
+
+def _values(part: AttributeSpec) -> str:
+    if part.categories is not None:
+        shown = ", ".join((part.labels or part.categories)[:LISTED])
+        count = len(part.categories)
+        return f"{count:,} categories: {shown}" + (f" and {count - LISTED:,} more" if count > LISTED else "")
+    if part.edges is not None:
+        shown = ", ".join(f"{edge:g}" for edge in part.edges[: LISTED + 1])
+        more = f" and {len(part.edges) - LISTED - 1:,} more" if len(part.edges) > LISTED + 1 else ""
+        return f"{len(part.edges) - 1:,} bins with edges {shown}{more}; a bin holds its lower edge and not its upper one"
+    span = f"whole numbers from {part.first} to {part.last}"
+    return span if part.width == 1 else f"{span}, {part.width} in each bin"
+
+
+def _asked(entry: QuerySpec) -> str:
+    weighed = [f"weight {entry.weight:g}"] if entry.weight != 1.0 else []
+    weighed += ["each as precise as its own size asks"] if entry.relative else []
+    return _question(entry) + (f" ({', '.join(weighed)})" if weighed else "")
+
+
+def _question(entry: QuerySpec) -> str:
+    if entry.marginals is not None:
+        return _marginals(entry.marginals)
+    if entry.cdf is not None:
+        return f"counts at or below each value of {entry.cdf.of}{_by(entry.cdf.by)}"
+    if entry.ranges is not None:
+        given = entry.ranges.listed is not None or bool(entry.ranges.lists)
+        return f"counts of {'listed' if given else 'all'} intervals of {' and '.join(entry.ranges.of)}{_by(entry.ranges.by)}"
+    if entry.filters is not None:
+        kinds = ", ".join(map(_filter, entry.filters.apply))
+        return f"the series of counts over {entry.filters.of}, filtered{_by(entry.filters.by)}: {kinds}"
+    if entry.predicates is not None:
+        count = len(entry.predicates)
+        return f"counts of records that satisfy {'an expression' if count == 1 else f'each of {count:,} expressions'}"
+    formula = "counts of a formula over binary attributes, for every way to negate them"
+    return formula if entry.dnf is not None else "weighted counts by the publisher's own matrix"
+
+
+def _marginals(asked: MarginalsSpec) -> str:
+    what = "all intervals of values" if asked.ranges else "every combination of values"
+    if asked.of is not None:
+        tables = "; ".join(" by ".join(names) or "all records" for names in asked.of[:LISTED])
+        return f"counts of {what} of {tables}" + (" and more" if len(asked.of) > LISTED else "")
+    ways = " and ".join(map(str, asked.ways or ()))
+    among = f" among {', '.join(asked.among)}" if asked.among else ""
+    return f"counts of {what} of any {ways} attributes{among}"
+
+
+def _by(names: tuple[str, ...]) -> str:
+    return f", for each {' and '.join(names)}" if names else ""
+
+
+def _filter(each: FilterSpec) -> str:
+    kind = next(kind for kind in FILTER_KINDS if getattr(each, kind) is not None)
+    given = getattr(each, kind)
+    if kind in ("running_sum", "file"):
+        return "running sum" if kind == "running_sum" else "the publisher's own coefficients"
+    shown = " to ".join(f"{end:g}" for end in given) if isinstance(given, tuple) else f"{given:g}"
+    return f"{kind} {shown}"
