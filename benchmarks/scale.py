@@ -80,7 +80,7 @@ def workers(gib: float) -> Iterator[engine.Engine]:
     limit = int(gib * GIB)
     os.environ[engine.WITHOUT_TLS] = "1"  # the records are made up
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=limit, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=limit, dashboard_address="127.0.0.1:0") as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
         yield started

@@ -153,7 +153,7 @@ def test_large_things_pass_by_the_scheduler(tmp_path: Path, monkeypatch: pytest.
     array = np.arange(2**19, dtype=np.float64)
     sizes: list[int] = []
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
         started.exchange = Store(tmp_path / "store")
@@ -193,7 +193,7 @@ def test_a_cluster_hands_out_some_tasks_at_a_time(monkeypatch: pytest.MonkeyPatc
     """10^4 tasks never stand in the scheduler together, and come back in order."""
     most = 0
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
 

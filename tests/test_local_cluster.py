@@ -163,7 +163,7 @@ def test_another_user_cannot_run_code(tmp_path: Path) -> None:
 
 def test_the_intruder_would_read_through_a_cluster_in_the_clear(tmp_path: Path) -> None:
     """What dpdist started before it had certificates."""
-    with LocalCluster(n_workers=0, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster:
         assert not speaks_tls(int(cluster.scheduler_address.rsplit(":", 1)[1]))
         found = intrusion(cluster.scheduler_address, tmp_path)
     assert found["in the clear"] == READ + "the key"

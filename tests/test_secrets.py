@@ -162,7 +162,7 @@ def test_no_task_and_no_repr_holds_a_secret(home: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Ledger, "reserve", reserve)
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
         context = Context(home, Store(home / "store"), started, silent)
@@ -257,7 +257,7 @@ def test_dask_is_told_nothing_of_the_records(
     monkeypatch.setattr(engine, "_result", result)
     with (
         caplog.at_level("DEBUG"),
-        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
         context = Context(home, Store(home / "store"), started, silent)

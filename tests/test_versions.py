@@ -13,7 +13,7 @@ from dpdist.errors import EngineError
 
 def test_versions_of_a_real_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scheduler and worker of this process agree; as soon as one of their packages is another one, it is named with both versions."""
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as client:
         found = client.get_versions(packages=["dpdist"])
         assert versions.differences(found) == []
         (worker,) = found["workers"]

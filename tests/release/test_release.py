@@ -668,7 +668,7 @@ def engines() -> Iterator[dict[str, engine.Engine]]:
     with ExitStack() as stack:
         found = {"our own": stack.enter_context(engine.started(workers=2))}
         for name, options in clusters.items():
-            cluster = stack.enter_context(LocalCluster(dashboard_address=None, **options))
+            cluster = stack.enter_context(LocalCluster(dashboard_address="127.0.0.1:0", **options))
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv(engine.WITHOUT_TLS, "1")
                 found[name] = stack.enter_context(engine.started(cluster.scheduler_address))
