@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -199,6 +199,18 @@ class Attribute:
         return float(np.abs(self._edges - even).max()) * self.size < 0.25 * (self.edges[-1] - self.edges[0])
 
 
+def sizes_of(shape: int | Iterable[int]) -> tuple[int, ...]:
+    """Sizes of attributes; one number is the size of a single one. Raises: InvalidInput for anything else.
+
+    >>> sizes_of(8), sizes_of([2, 3])
+    ((8,), (2, 3))
+    """
+    given = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    if not given or not all(isinstance(size, int | np.integer) and size >= 1 for size in given):
+        raise InvalidInput(f"a shape needs positive whole sizes, found {given}; give a Domain for attributes with names")
+    return tuple(int(size) for size in given)
+
+
 @dataclass(frozen=True)
 class Domain:
     """A tuple of attributes; cells are numbered in C order.
@@ -219,10 +231,9 @@ class Domain:
             raise InvalidInput(f"a domain needs at least one attribute and distinct names, found {names}")
 
     @staticmethod
-    def of_shape(shape: tuple[int, ...], sizes: Sizes = SIZES) -> Domain:
+    def of_shape(shape: int | Iterable[int], sizes: Sizes = SIZES) -> Domain:
         """An anonymous domain x0, x1, ... of the given sizes, for workloads without records."""
-        if not shape or any(int(size) != size or size < 1 for size in shape):
-            raise InvalidInput(f"a shape needs positive whole sizes, found {shape}")
+        shape = sizes_of(shape)
         return Domain(tuple(Attribute(f"x{i}", edges=even_edges(0, 1, int(n), sizes)) for i, n in enumerate(shape)), sizes)
 
     @property

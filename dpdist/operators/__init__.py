@@ -40,3 +40,8 @@ __all__ = [
     "Total",
     "Tree",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

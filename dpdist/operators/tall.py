@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import scipy
@@ -46,6 +46,36 @@ class Generated:
 
     def read(self, start: int, stop: int) -> Any:
         return self.make(start, stop)
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """Rows of an array that gives them by ``array[start:stop]``: NumPy's, a memory map, Zarr's, SciPy's sparse rows."""
+
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = self.array.shape
+        return int(rows), int(columns)
+
+    def read(self, start: int, stop: int) -> Any:
+        return self.array[start:stop]
+
+
+def rows_of(source: Any) -> RowSource:
+    """A source of rows, or the rows of an array. Raises: InvalidInput for anything else."""
+    if hasattr(source, "read") and hasattr(source, "shape"):
+        return cast(RowSource, source)
+    if scipy.sparse.issparse(source):
+        return Sliced(scipy.sparse.csr_array(source))
+    if hasattr(source, "__getitem__") and len(getattr(source, "shape", ())) == 2:
+        return Sliced(source)
+    raise InvalidInput(
+        f"rows are an array of two dimensions, or a source with 'shape' and 'read(start, stop)'; found {type(source).__name__}"
+        f"{' of shape ' + str(source.shape) if hasattr(source, 'shape') else ''}; give numpy.load(path, mmap_mode='r'), "
+        "dpdist.store.zarr_rows(location) or dp.operators.Generated(shape, function)"
+    )
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dpdist.errors import InvalidInput
 from dpdist.workloads import Workload
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """Published answers in the reader's favourite form.
 
@@ -36,6 +38,9 @@ class Table:
     def xarray(self) -> Any:
         """An xarray Dataset a group of products of attributes: answer, standard_error and the interval over labelled axes.
 
+        Labels that are whole numbers, numbers or days become numbers and dates, so that ``sel(age=slice(18, 30))`` works. Bins
+        ("18 to <25") keep their names and get two more coordinates, where each begins and ends: ``age_from`` and ``age_to``.
+
         Returns: name of the group -> Dataset. Raises: InvalidInput when xarray is not installed.
         """
         xarray = _installed("xarray")
@@ -46,11 +51,41 @@ class Table:
             shape = tuple(len(part) for part in block.labels)
             columns = ("answer", "standard_error", "low_95", "high_95")
             values = {name: (axes, rows[name].to_numpy().reshape(shape)) for name in columns}
-            out[block.name] = xarray.Dataset(values, coords={a: list(p) for a, p in zip(axes, block.labels, strict=True)})
+            coordinates: dict[str, Any] = {}
+            for axis, labels in zip(axes, block.labels, strict=True):
+                coordinates |= _coordinates(axis, list(labels))
+            out[block.name] = xarray.Dataset(values, coords=coordinates)
         return out
+
+    def __repr__(self) -> str:
+        return f"<{self.arrow.num_rows:,} answers: {', '.join(self.arrow.column_names)}; .arrow, .pandas(), .polars(), .xarray()>"
 
     def _repr_html_(self) -> str:
         return _html_rows(self.arrow)
+
+
+DAY = re.compile(r"\d{4}-\d\d-\d\d")
+WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
+BIN = re.compile(r"(-?[\d.]+) to <(-?[\d.]+)")
+
+
+def _coordinates(axis: str, labels: list[str]) -> dict[str, Any]:
+    """An axis's labels as whole numbers, numbers, days or texts, whichever all of them are; for bins also their ends."""
+    if all(WHOLE.fullmatch(label) for label in labels):
+        return {axis: np.array(labels, dtype=np.int64)}
+    if all(DAY.fullmatch(label) for label in labels):
+        try:
+            return {axis: np.array(labels, dtype="datetime64[D]").astype("datetime64[ns]")}
+        except ValueError:  # 2026-02-30 is a text
+            return {axis: labels}
+    if all(NUMBER.fullmatch(label) and str(float(label)) == label for label in labels):
+        return {axis: np.array(labels, dtype=np.float64)}
+    ends = [BIN.fullmatch(label) for label in labels]
+    if labels and all(ends):
+        low, high = (np.array([float(found[side]) for found in ends if found]) for side in (1, 2))
+        return {axis: labels, f"{axis}_from": (axis, low), f"{axis}_to": (axis, high)}
+    return {axis: labels}
 
 
 def _installed(package: str) -> Any:
@@ -63,14 +98,25 @@ def _installed(package: str) -> Any:
 NOTEBOOK_ROWS = 10
 
 
+def summary(certificate: dict[str, Any]) -> str:
+    """A release in one line: how much it answers, by what, how well, and at what cost."""
+    facts, privacy = certificate["mechanism"], certificate["privacy"]
+    rmse = "" if facts["rmse"] is None else f" with RMSE {facts['rmse']:.4g}"
+    delta = f" at delta={privacy['delta']:.1e}" if privacy["delta"] else ""
+    return (
+        f"{certificate['release']}: {certificate['queries']:,} answers over {certificate['cells']:,} cells by {facts['name']}{rmse}, "
+        f"{_certified(facts['certified_gap'])}; epsilon={privacy['epsilon']:.4g}{delta}"
+    )
+
+
+def _certified(gap: float | None) -> str:
+    return "not certified" if gap is None else f"certified within {over_bound(gap)} of the optimum"
+
+
 def notebook(certificate: dict[str, Any], table: pa.Table | None) -> str:
     """What a notebook shows of a plan, or of a release with its first answers."""
     facts, privacy = certificate["mechanism"], certificate["privacy"]
-    gap = (
-        "not certified"
-        if facts["certified_gap"] is None
-        else f"certified within {over_bound(facts['certified_gap'])} of the optimum"
-    )
+    gap = _certified(facts["certified_gap"])
     rmse = "" if facts["rmse"] is None else f", RMSE {facts['rmse']:.4g}"
     head = (
         f"<p><b>{escape(certificate['release'])}</b>: {certificate['queries']:,} answers over {certificate['cells']:,} cells; "

@@ -75,7 +75,7 @@ class NoiseOption:
         return None if own.worst is None else own.worst * self.noise_multiplier
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What a release would do, before any data or budget is touched.
 
@@ -123,6 +123,9 @@ class Plan:
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
             "versions": versions(),
         }
+
+    def __repr__(self) -> str:
+        return f"<plan of {notebook.summary(self.certificate())}>"
 
     def _repr_html_(self) -> str:
         return notebook.notebook(self.certificate(), None)

@@ -51,7 +51,7 @@ def plainly(name: str, work: Callable[[], _T]) -> _T:
     return work()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Release:
     """A published release.
 
@@ -80,6 +80,10 @@ class Release:
         """The published answers, as Arrow, pandas, Polars or xarray. Raises: StoreError when a file was altered."""
         with report.local_copy(self.folder) as folder:
             return notebook.Table(report.load(folder)[0], self.plan.workload)
+
+    def __repr__(self) -> str:  # without the tally, which a notebook would publish
+        charged = "charged by this run" if self.charged else "charged before"
+        return f"<release of {notebook.summary(self.certificate)}; {charged}; in {self.folder}>"
 
     def _repr_html_(self) -> str:
         return notebook.notebook(self.certificate, self.answers.arrow)

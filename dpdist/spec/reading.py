@@ -38,6 +38,8 @@ def load(
         return source
     if isinstance(source, dict):
         return _checked(_dated(source, period, "spec"), {}, "spec", Path.cwd(), follow=follow, sizes=sizes)
+    if not isinstance(source, str | Path):
+        raise InvalidSpec(f"a spec is a path, a dictionary or a ReleaseSpec, found {type(source).__name__}")
     path = Path(source)
     content, lines = _mapping(path)
     return _checked(_dated(content, period, str(path)), lines, str(path), path.resolve().parent, follow=follow, sizes=sizes)

@@ -54,3 +54,8 @@ __all__ = [
     "square_root",
     "wavelet",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

@@ -13,9 +13,11 @@ import scipy
 
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.grids.base import Grid, Norm
+from dpdist.notebooks import html_table
 from dpdist.operators import Matrix, Operator
 from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
+from dpdist.workloads.base import counted
 
 Stop = Literal["converged", "iteration limit", "stalled", "closed form"]
 
@@ -76,7 +78,7 @@ UNIT_VARIANCE: dict[Norm, float] = {"l2": 1.0, "l1": 2.0}
 """Variance of a Gaussian and of a Laplace draw of scale 1: costs are counted in it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Strategy(ABC):
     """Linear queries A that are answered with noise, from which every answer is derived. One subclass a representation of A.
 
@@ -103,6 +105,30 @@ class Strategy(ABC):
     @property
     def norm(self) -> Norm:
         return "l2"
+
+    def __repr__(self) -> str:
+        return f"<strategy {', '.join(text for _, text in self._facts())}>"
+
+    def _repr_html_(self) -> str:
+        """A notebook's view: what the strategy costs and what is proven about it."""
+        return html_table(f"strategy {self.name}", ("", ""), [(label, text) for label, text in self._facts()[1:]])
+
+    def _facts(self) -> list[tuple[str, str]]:
+        rows, cells = self.operator.shape
+        facts = [
+            (
+                "mechanism",
+                f"{self.name}: {counted(rows, 'measured query', 'measured queries')} over {counted(cells, 'cell', 'cells')}",
+            )
+        ]
+        if self.workload_cost is not None:
+            facts.append(("cost", f"cost {self.workload_cost:.6g}"))
+        if self.workload_cost is not None and self.lower_bound is not None:
+            over = f"1 + {max(self.gap, 0.0):.1e}" if self.gap < 1e-3 else f"{1 + self.gap:.4g}"
+            facts.append(("certificate", f"certified at most {over} times the least"))
+        if self.solve is not None and self.solve.stop not in ("converged", "closed form"):
+            facts.append(("solve", f"not converged ({self.solve.stop})"))
+        return facts
 
     @abstractmethod
     def worst(self, workload: Workload) -> float | None:
@@ -199,6 +225,16 @@ def proven_root_trace(values: Matrix) -> float:
     return float(np.sqrt(np.maximum(kept - rounding, 0.0)).sum())
 
 
+EXPLICIT = "dp.workloads.explicit(array)"
+
+
+def queries_of(workload: Workload) -> Workload:
+    """The workload itself. Raises: InvalidInput for anything else, such as an array of queries."""
+    if not isinstance(workload, Workload):
+        raise InvalidInput(f"a workload is needed, found {type(workload).__name__}; make one of an array by {EXPLICIT}")
+    return workload
+
+
 def gram_of(workload: Workload | Matrix) -> Matrix:
     """The gram of a workload, or a checked copy of a gram given as an array.
 
@@ -210,7 +246,7 @@ def gram_of(workload: Workload | Matrix) -> Matrix:
     gram = np.asarray(workload)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.shape[0] == 0:
         raise InvalidInput(
-            f"a gram W'W is a non-empty square matrix, found shape {gram.shape}; pass a Workload for W itself"
+            f"a gram W'W is a non-empty square matrix, found shape {gram.shape}; for the queries W themselves pass {EXPLICIT}"
         )
     if gram.dtype.kind not in "fiu":
         raise InvalidInput(f"a gram holds real numbers, found dtype {gram.dtype}")
@@ -219,7 +255,10 @@ def gram_of(workload: Workload | Matrix) -> Matrix:
         raise InvalidInput("the gram holds NaN or infinite entries")
     scale = float(np.abs(gram).max())
     if float(np.abs(gram - gram.T).max()) > 1e-10 * scale:
-        raise InvalidInput("the gram is not symmetric; pass W'W, or (V + V') / 2 if rounding made it so")
+        raise InvalidInput(
+            f"an array is taken for a gram W'W, which is symmetric, and this one is not; for the queries W themselves pass {EXPLICIT}; "
+            "if rounding made a gram so, pass (V + V') / 2"
+        )
     if float(np.diag(gram).min()) < -1e-10 * scale:
         raise NotPositiveDefinite("the gram has a negative diagonal entry; it must be W'W of a real workload")
     gram += gram.T.copy()

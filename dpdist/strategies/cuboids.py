@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from dpdist.grids.terms import subsets
+from dpdist.strategies.base import queries_of
 from dpdist.strategies.marginals import Subset, marginal_weights, over_residuals
 from dpdist.strategies.representations import ResidualStrategy
 from dpdist.workloads import Workload
@@ -18,6 +19,7 @@ def datacube(workload: Workload) -> ResidualStrategy:
 
     Least squares makes it better than as published: measuring just the asked marginals then ties with ``fourier``.
     """
+    queries_of(workload)
     sizes = workload.domain.shape
     precision: dict[Subset, float] = {}
     for measured in bmax(workload):

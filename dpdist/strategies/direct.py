@@ -6,7 +6,7 @@ Answers are the noisy measurements themselves: they are not consistent with each
 from __future__ import annotations
 
 from dpdist.grids.base import Norm
-from dpdist.strategies.base import CLOSED_FORM, UNIT_VARIANCE
+from dpdist.strategies.base import CLOSED_FORM, UNIT_VARIANCE, queries_of
 from dpdist.strategies.representations import DirectStrategy
 from dpdist.workloads import Workload
 
@@ -22,7 +22,7 @@ def laplace(workload: Workload) -> DirectStrategy:
 
 
 def _direct(name: str, workload: Workload, norm: Norm) -> DirectStrategy:
-    operator = workload.operator
+    operator = queries_of(workload).operator
     sensitivity = operator.l1_sensitivity if norm == "l1" else operator.l2_sensitivity
     cost = workload.shape[0] * sensitivity**2 * UNIT_VARIANCE[norm]
     return DirectStrategy(name, operator, cost, None, CLOSED_FORM, norm)

@@ -23,7 +23,7 @@ from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.errors import InvalidInput
 from dpdist.grids.coefficients import FilterCoefficients, Form, StoredRows, as_kept
 from dpdist.operators import Identity, Kronecker, Matrix, Operator, Ring, Toeplitz, Total
-from dpdist.strategies.base import CLOSED_FORM
+from dpdist.strategies.base import CLOSED_FORM, queries_of
 from dpdist.strategies.characters import over_characters
 from dpdist.strategies.representations import CharacterStrategy, FilterStrategy
 from dpdist.workloads import Workload
@@ -46,6 +46,7 @@ def convolution(
         bound is that of the singular values, as far as they are known.
     Raises: InvalidInput when the workload asks for anything but filters.
     """
+    queries_of(workload)
     if is_dyadic(workload):
         return over_characters(workload, work, name, on_done)
     filters = line_of(workload)[2]
@@ -74,6 +75,7 @@ def square_root(
     Returns: a strategy with ``coefficients``; every step is measured from itself and earlier ones.
     Raises: InvalidInput when the workload is not one filter of the past whose present counts.
     """
+    queries_of(workload)
     del on_done
     each = _of_the_past(workload)
     values, facts = work.kept(name) or (None, {}) if name else (None, {})

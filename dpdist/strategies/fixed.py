@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from dpdist.domain import sizes_of
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
 from dpdist.operators import Haar, Identity, Kronecker, Operator, Tree
@@ -22,12 +23,13 @@ BRANCHINGS = (2, 4, 8, 16)
 
 def identity(n: int, workload: Workload | None = None, *, norm: Norm = "l2") -> DenseStrategy:
     """A = I: cost ||W||_F^2 under Gaussian noise, twice that under Laplace noise."""
+    (n,) = sizes_of(n)
     cost = None if workload is None else workload.operator.frobenius_squared * UNIT_VARIANCE[norm]
     return DenseStrategy("identity", Identity(n), cost, None, CLOSED_FORM, norm=norm)
 
 
 def wavelet(
-    shape: Sequence[int], workload: Workload | None = None, *, ordered: Sequence[bool] | None = None, norm: Norm = "l2"
+    shape: int | Sequence[int], workload: Workload | None = None, *, ordered: Sequence[bool] | None = None, norm: Norm = "l2"
 ) -> DenseStrategy:
     """Haar coefficients along each ordered attribute, their products over several.
 
@@ -45,7 +47,7 @@ def nodes(workload: Workload) -> int:
 
 
 def hierarchical(
-    shape: Sequence[int],
+    shape: int | Sequence[int],
     workload: Workload | None = None,
     *,
     branching: int | None = 2,
@@ -72,14 +74,15 @@ def hierarchical(
 def attribute_by_attribute(
     name: str,
     along: Callable[[int], Operator],
-    shape: Sequence[int],
+    shape: int | Sequence[int],
     workload: Workload | None,
     ordered: Sequence[bool] | None,
     norm: Norm,
 ) -> DenseStrategy:
     """``along(size)`` for each ordered attribute, the identity for each other one; cost when a workload is given."""
-    if workload is not None and tuple(shape) != workload.domain.shape:
-        raise InvalidInput(f"a strategy over {tuple(shape)} does not fit a workload over {workload.domain.shape}")
+    shape = sizes_of(shape)
+    if workload is not None and shape != workload.domain.shape:
+        raise InvalidInput(f"a strategy over {shape} does not fit a workload over {workload.domain.shape}")
     if ordered is None:
         ordered = [not a.categories for a in workload.domain.attributes] if workload is not None else [True] * len(shape)
     if len(ordered) != len(shape):

@@ -15,7 +15,7 @@ import numpy as np
 from dpdist.errors import InvalidInput
 from dpdist.grids.terms import Term, contrasts, subsets
 from dpdist.operators import Identity, Stack, Total
-from dpdist.strategies.base import CLOSED_FORM, Solve, Step, Stop
+from dpdist.strategies.base import CLOSED_FORM, Solve, Step, Stop, queries_of
 from dpdist.strategies.representations import ResidualStrategy
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_marginals
@@ -28,6 +28,7 @@ def marginal_weights(workload: Workload) -> dict[Subset, float]:
 
     Raises: InvalidInput when the workload asks for anything but marginals.
     """
+    queries_of(workload)
     if not is_marginals(workload):
         strange = next(b.name for b in workload.blocks if not all(isinstance(f, Identity | Total) for f in b.factors))
         raise InvalidInput(f"a marginal strategy answers marginals only, {strange!r} is none; choose 'coa' or 'auto'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpdist.errors import InvalidInput
 from dpdist.grids.adaptive import MOST_CELLS
 from dpdist.operators import Identity
+from dpdist.strategies.base import queries_of
 from dpdist.strategies.representations import AdaptiveStrategy
 from dpdist.workloads import Workload
 
@@ -14,6 +15,7 @@ def dawa(workload: Workload) -> AdaptiveStrategy:
 
     Raises: InvalidInput unless the domain is one ordered attribute of up to ``MOST_CELLS`` values.
     """
+    queries_of(workload)
     attributes = workload.domain.attributes
     if len(attributes) != 1 or attributes[0].categories:
         raise InvalidInput(

@@ -13,7 +13,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.dense import completed
 from dpdist.grids.terms import Term
 from dpdist.operators import Identity, Matrix, Operator, Total
-from dpdist.strategies.base import OnStep, Solve, Step, Stop, ignore
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, ignore, queries_of
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.representations import TermStrategy
 from dpdist.strategies.worst import least_worst
@@ -28,6 +28,7 @@ def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = 
     Returns: a strategy with ``terms``; its gap is at most the sum of the factors' gaps.
     Raises: InvalidInput when the workload is not a single product.
     """
+    queries_of(workload)
     if not is_product(workload):
         raise InvalidInput(
             f"a Kronecker strategy answers one product of queries of single attributes, found {len(workload.blocks)} groups; "
@@ -60,6 +61,7 @@ def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnS
     Raises: InvalidInput when the workload is not a single product.
     Source: Lee, Shraibman, Spalek 2008 (a direct product theorem for gamma_2).
     """
+    queries_of(workload)
     if not is_product(workload):
         raise InvalidInput(
             f"a Kronecker strategy answers one product of queries of single attributes, found {len(workload.blocks)} groups; "

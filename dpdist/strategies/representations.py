@@ -43,7 +43,7 @@ def _inverse(matrix: Matrix) -> Matrix:
     return np.asarray(np.linalg.pinv(matrix))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DenseStrategy(Strategy):
     """Rows over the cells, or over the rows of a basis: an operator that is applied as it is."""
 
@@ -79,7 +79,7 @@ class DenseStrategy(Strategy):
         return dense_grid(base, real, unit, self.norm, neighbours=neighbours, most_records=most_records, sizes=sizes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DirectStrategy(Strategy):
     """The workload's own queries, each with noise: answers are the measurements themselves, without least squares."""
 
@@ -100,7 +100,7 @@ class DirectStrategy(Strategy):
         return DirectGrid(found.mixing, found.base, found.spacing, found.sensitivity_squared, found.norm)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TermStrategy(Strategy):
     """Kronecker rows over marginal tables, where A is too large to be written down."""
 
@@ -130,7 +130,7 @@ class TermStrategy(Strategy):
         return term_grid(self.terms, domain.shape, neighbours=neighbours, most_records=most_records, sizes=domain.sizes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ResidualStrategy(TermStrategy):
     """Orthonormal rows of the residual spaces of marginals: every cell of a marginal has the same error, in closed form."""
 
@@ -151,7 +151,7 @@ class ResidualStrategy(TermStrategy):
         return self.l2_sensitivity * math.sqrt(variance)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CoefficientStrategy(Strategy):
     """One vector of coefficients, in memory or in the store: every query of a block has about the same error."""
 
@@ -165,7 +165,7 @@ class CoefficientStrategy(Strategy):
         return self.unit_error * max(self.coefficients.deviations)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FilterStrategy(CoefficientStrategy):
     """A filter along one attribute."""
 
@@ -175,7 +175,7 @@ class FilterStrategy(CoefficientStrategy):
         return filter_grid(self.coefficients, neighbours=neighbours, most_records=most_records)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CharacterStrategy(CoefficientStrategy):
     """Rows of the Hadamard matrix of some binary attributes, each times its scale."""
 
@@ -183,7 +183,7 @@ class CharacterStrategy(CoefficientStrategy):
         return character_grid(self.coefficients, neighbours=neighbours, most_records=most_records)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AdaptiveStrategy(Strategy):
     """Cells that are measured together where their counts are similar: what is measured depends on the data."""
 

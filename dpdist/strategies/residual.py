@@ -21,7 +21,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.dense import completed
 from dpdist.grids.terms import Term, contrasts, subsets
 from dpdist.operators import Matrix, Stack
-from dpdist.strategies.base import Solve, Step, Strategy
+from dpdist.strategies.base import Solve, Step, Strategy, queries_of
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.representations import TermStrategy
 from dpdist.workloads import Block, Workload
@@ -37,6 +37,7 @@ def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> TermStr
         sum of the optima, and each block's optimum is the product of its factors'.
     Raises: InvalidInput for queries that are no product over attributes.
     """
+    queries_of(workload)
     strange = [block.name for block in workload.blocks if not block.separable]
     if strange:
         raise InvalidInput(f"queries {strange[0]!r} are no product over attributes; choose mechanism 'coa' or 'identity'")

@@ -48,3 +48,8 @@ __all__ = [
     "uniform_predicates",
     "union",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

@@ -12,6 +12,7 @@ import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
+from dpdist.notebooks import html_table
 from dpdist.operators import Kronecker, Marginal, Matrix, Operator, Product, RowScaled, Scaled, Stack, Tall, Toeplitz, Total
 
 
@@ -82,6 +83,20 @@ class Block:
         return [tuple(self.labels[k][i] for k, i in enumerate(row)) for row in zip(*index, strict=True)]
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "query", "queries"), counted(2000, "query", "queries")
+    ('1 query', '2,000 queries')
+    """
+    return f"{number:,} {one if number == 1 else many}"
+
+
+SHOWN_GROUPS = 3
+SHOWN_BLOCKS = 20
+"""Groups of queries that a notebook lists."""
+
+
 class Workload:
     """Linear counting queries W over the cells of a domain, m x n.
 
@@ -146,8 +161,23 @@ class Workload:
         """SHA-256 over the weighted rows: strategies are cached under it. Names and records do not enter."""
         return hashlib.sha256(f"{self.domain.shape}:{self.operator.fingerprint}".encode()).hexdigest()
 
+    @property
+    def _size(self) -> str:
+        queries, cells = self.shape
+        asked, over = counted(queries, "query", "queries"), counted(cells, "cell", "cells")
+        return f"{asked} over {over} of {' x '.join(self.domain.names)}"
+
     def __repr__(self) -> str:
-        return f"Workload{self.shape} of {len(self.blocks)} blocks over {self.domain.names}"
+        groups = ", ".join(block.name for block in self.blocks[:SHOWN_GROUPS])
+        more = f", {len(self.blocks) - SHOWN_GROUPS} more" if len(self.blocks) > SHOWN_GROUPS else ""
+        return f"<workload: {self._size}: {groups}{more}>"
+
+    def _repr_html_(self) -> str:
+        """A notebook's view: the groups of queries."""
+        rows = [(block.name, f"{block.queries:,}", f"{block.weight:g}") for block in self.blocks[:SHOWN_BLOCKS]]
+        if len(self.blocks) > SHOWN_BLOCKS:
+            rows.append((f"{len(self.blocks) - SHOWN_BLOCKS:,} more groups", "", ""))
+        return html_table(self._size, ("group", "queries", "weight"), rows)
 
 
 def union(*workloads: Workload, weights: tuple[float, ...] | None = None) -> Workload:
@@ -156,8 +186,9 @@ def union(*workloads: Workload, weights: tuple[float, ...] | None = None) -> Wor
     Args:
         weights: one positive factor a workload; default 1 each.
     """
-    if not workloads:
-        raise InvalidInput("a union needs at least one workload")
+    strange = next((type(each).__name__ for each in workloads if not isinstance(each, Workload)), None)
+    if not workloads or strange:
+        raise InvalidInput(f"a union is of one or more workloads, found {strange or 'none'}; write union(first, second)")
     factors = weights if weights is not None else (1.0,) * len(workloads)
     if len(factors) != len(workloads):
         raise InvalidInput(f"{len(workloads)} workloads need {len(workloads)} weights, found {len(factors)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import scipy
@@ -12,6 +12,7 @@ import scipy
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix, Operator, RowSource, Sparse, Tall
+from dpdist.operators.tall import rows_of
 from dpdist.workloads.base import Block, Workload
 
 
@@ -55,18 +56,19 @@ def explicit(
 
 
 def tall(
-    source: RowSource, domain: Domain | None = None, *, names: tuple[str, ...] | None = None, title: str = "queries"
+    source: RowSource | Any, domain: Domain | None = None, *, names: tuple[str, ...] | None = None, title: str = "queries"
 ) -> Workload:
     """The rows of a matrix that is read or made when it is needed, as queries: it may be larger than memory.
 
     Args:
-        source: says its ``shape`` (m, n) and gives rows by ``read(start, stop)``: ``dpdist.store.zarr_rows(location)``, or
+        source: an array that gives rows by ``array[start:stop]`` (NumPy, a memory map, Zarr, SciPy sparse), or what says its
+            ``shape`` (m, n) and gives rows by ``read(start, stop)``: ``dpdist.store.zarr_rows(location)``, or
             ``dpdist.operators.Generated(shape, function)`` for rows that are never stored.
         domain: as in ``explicit``.
         names: as in ``explicit``.
     Raises: InvalidInput for entries that are no finite numbers.
     """
-    return _workload(Tall(source), domain, names, title)
+    return _workload(Tall(rows_of(source)), domain, names, title)
 
 
 def _workload(operator: Operator, domain: Domain | None, names: tuple[str, ...] | None, title: str) -> Workload:

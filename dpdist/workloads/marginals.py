@@ -21,7 +21,7 @@ def marginals(
         ways: k, or several; 0 is the total count.
         among: the attributes to combine; default all.
     """
-    whole = domain if isinstance(domain, Domain) else Domain.of_shape(tuple(domain))
+    whole = domain if isinstance(domain, Domain) else Domain.of_shape(domain)
     names = among or whole.names
     wanted = sorted({ways} if isinstance(ways, int) else set(ways))
     if not wanted or wanted[0] < 0 or wanted[-1] > len(names):

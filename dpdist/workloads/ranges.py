@@ -25,9 +25,9 @@ def all_ranges(n: int) -> Workload:
     return ranges((n,))
 
 
-def ranges(shape: tuple[int, ...]) -> Workload:
+def ranges(shape: int | tuple[int, ...]) -> Workload:
     """All axis-aligned boxes of a domain of the given sizes."""
-    domain = Domain.of_shape(tuple(shape))
+    domain = Domain.of_shape(shape)
     return ranges_of(domain, domain.names)
 
 
@@ -41,7 +41,7 @@ def range_marginals(domain: Domain | tuple[int, ...], ways: int, *, among: tuple
 
     Source: Li & Miklau 2012, section 5 (range marginals).
     """
-    whole = domain if isinstance(domain, Domain) else Domain.of_shape(tuple(domain))
+    whole = domain if isinstance(domain, Domain) else Domain.of_shape(domain)
     attributes = [whole.attribute(name) for name in among or whole.names]
     if not 1 <= ways <= len(attributes):
         raise InvalidInput(f"range marginals of {ways} attributes are not possible among {len(attributes)}")
