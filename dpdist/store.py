@@ -408,6 +408,16 @@ def download(url: str, folder: Path) -> None:
         raise _unusable(url, "copied", error) from None
 
 
+def size_of(place: str | Path) -> int:
+    """Bytes of all files below a folder or URL. Raises: StoreError when they cannot be listed."""
+    if isinstance(place, Path):
+        return sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    try:
+        return sum(int(entry["size"]) for page in obstore.list(reached(place)) for entry in page)
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _unusable(place, "listed", error) from None
+
+
 def first_at(url: str) -> str | None:
     """The name of some object below a URL, None where there is none. Raises: StoreError when it cannot be listed."""
     place = reached(url)

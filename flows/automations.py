@@ -26,13 +26,14 @@ def zombies(prefix: str, *, silent: float = SILENT_SECONDS, starting: float = ST
     named = f"{prefix} dpdist" if prefix else "dpdist"
     out = []
     for name, after, expected, within in (
-        ("runs that went silent", "heartbeat", "heartbeat", silent),
-        ("runs that never began", "Pending", "Running", starting),
+        # a run that is killed as soon as it runs never sent a heartbeat: its state alone has to start the clock
+        ("runs that went silent", {"Running", "heartbeat"}, "heartbeat", silent),
+        ("runs that never began", {"Pending"}, "Running", starting),
     ):
         trigger = EventTrigger(
             match=runs,
             match_related=tagged,
-            after={f"prefect.flow-run.{after}"},
+            after={f"prefect.flow-run.{event}" for event in after},
             expect={f"prefect.flow-run.{expected}", *ended},
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,

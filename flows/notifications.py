@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import traceback
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from dpdist.page import report
 from dpdist.page.notebook import over_bound
 from dpdist.privacy.ledger import opened
 from dpdist.release.story import Release
+from flows.observed.aside import aside
 
 NOTIFY_URL = "DPDIST_NOTIFY_URL"
 """A webhook that gets a JSON document for every release that was published or failed."""
@@ -90,15 +90,14 @@ def notify(facts: dict[str, Any]) -> None:
     url = os.environ.get(NOTIFY_URL)
     if not url:
         return
-    posting = threading.Thread(target=_post, args=(url, json.dumps(facts).encode()), daemon=True)
-    posting.start()
-    posting.join(NOTIFY_SECONDS)  # a server that answers a byte a second is left alone
+    aside(
+        lambda: _post(url, json.dumps(facts).encode()), NOTIFY_SECONDS
+    )  # a server that answers a byte a second is left alone
 
 
 def _post(url: str, data: bytes) -> None:
-    with suppress(Exception):  # a wrong URL, a server that talks nonsense: nothing of it concerns the release
-        request = urllib.request.Request(url, data=data, headers={"content-type": "application/json"})
-        urllib.request.urlopen(request, timeout=NOTIFY_SECONDS).close()
+    request = urllib.request.Request(url, data=data, headers={"content-type": "application/json"})
+    urllib.request.urlopen(request, timeout=NOTIFY_SECONDS).close()
 
 
 def failed(flow: Any, flow_run: Any, state: Any) -> None:

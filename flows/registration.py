@@ -170,8 +170,10 @@ def _flow(entrypoint: str) -> Any:
     path, _, function = entrypoint.partition(":")
     try:
         return getattr(importlib.import_module(path.removesuffix(".py").replace("/", ".")), function)
-    except (ImportError, AttributeError):
-        raise InvalidInput(f"there is no flow at {entrypoint!r}; give file:name, such as flows/release.py:release") from None
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(
+            f"there is no flow at {entrypoint!r} ({error}); give file:name, such as flows/release.py:release"
+        ) from None
 
 
 def _fields(given: Mapping[str, Any], what: Registration, pull: Any, flow: Any) -> dict[str, Any]:

@@ -31,6 +31,9 @@ from dpdist.release import story
 from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
 from dpdist.release.story import Release
 from flows import notifications, settings
+from flows.observed import metrics
+from flows.observed.aside import aside
+from flows.observed.watch import watching
 from flows.periods import Every, due, periods
 from flows.starting import without_collecting
 
@@ -130,7 +133,7 @@ def release(
     Returns: where the releases are.
     """
     days = _days(period, every, catch_up, timezone)
-    return [str(done.folder) for done in _released(spec_path, days, engine_address, home, needed=days[-1:])]
+    return [str(done.folder) for done in _released(spec_path, days, engine_address, home, needed=days[-1:], every=every)]
 
 
 @flow(
@@ -162,7 +165,7 @@ def backfill(
     days = list(periods(first, last, every))
     if len(days) > 1:
         spec.check_many_periods(Path(spec_path))
-    return [str(done.folder) for done in _released(spec_path, days, engine_address, home, needed=days)]
+    return [str(done.folder) for done in _released(spec_path, days, engine_address, home, needed=days, every=every)]
 
 
 def _days(period: datetime.date | None, every: Every | None, catch_up: int, timezone: str) -> list[datetime.date | None]:
@@ -184,6 +187,7 @@ def _released(
     home: str | None,
     *,
     needed: Sequence[datetime.date | None],
+    every: Every | None,
 ) -> Iterator[Release]:
     """One release a period. A period whose records are not there is passed over, unless it was needed, and the log says so.
 
@@ -191,11 +195,18 @@ def _released(
     """
     failing: list[str] = []
     for day in days:
+        checked = None
         try:
-            yield published(spec.load(spec_path, period=day), engine_address, home)
+            checked = spec.load(spec_path, period=day)
+            yield published(checked, engine_address, home, every=every)
         except InvalidSpec as error:
             if day in needed or not isinstance(error, NoRecords):
                 failing.append(str(error))
+                if checked is None:  # otherwise its observers have heard of it
+                    aside(
+                        partial(metrics.failed, state.state_folder(Path(home) if home else None), "", type(error).__name__),
+                        10,
+                    )
                 continue
             get_run_logger().warning("period %s is skipped: %s", day, error)
             notifications.notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
@@ -204,17 +215,26 @@ def _released(
 
 
 def published(
-    checked: spec.ReleaseSpec, engine_address: str | None, home: str | None, progress: Progress = silent
+    checked: spec.ReleaseSpec,
+    engine_address: str | None,
+    home: str | None,
+    progress: Progress = silent,
+    *,
+    every: Every | None = None,
 ) -> Release:
-    """The release of a checked spec, one task a stage; call it inside a flow."""
+    """The release of a checked spec, one task a stage, watched by observers; call it inside a flow."""
+    folder = state.state_folder(Path(home) if home else None)
     with (
+        watching(checked, folder, progress, every=every) as watch,
         notifications.without_data(),
         tags(f"dataset:{checked.ledger.dataset}"),
         _alone(checked.ledger.dataset),
         running(engine_address, home, progress) as context,
     ):
-        done = story.release(context, checked, step=partial(as_task, release=checked.release))
+        step = watch.stepping(partial(as_task, release=checked.release), context.engine)
+        done = story.release(context, checked, step=step)
         notifications.artifacts(done, context.home)
+    watch.published(done)
     notifications.notify(
         {"release": checked.release, "state": "published", "where": str(done.folder), "charged": done.charged}
     )

@@ -278,6 +278,12 @@ class Ledger:
 
         return self._database.transaction(work)
 
+    def states(self) -> dict[tuple[str, str], int]:
+        """How many releases of each data set are in each state."""
+        columns = db.releases.c.dataset, db.releases.c.state
+        query = sa.select(*columns, sa.func.count()).group_by(*columns).order_by(*columns)
+        return self._database.transaction(lambda connection: {(row[0], row[1]): row[2] for row in connection.execute(query)})
+
     def budget_after(self, release: str) -> Budget:
         """The budget that a release was charged to, as it was then, with the charges up to its own.
 

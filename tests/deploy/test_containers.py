@@ -1,11 +1,16 @@
 """The image and deploy/compose.yaml in real containers: make containers.
 
+The installation comes up over a ledger and a store in which version 0.1.0 has published a release; its schedule releases two weeks, and
+while the first is released the containers of the worker and of the Dask scheduler are killed.
+
 Needs podman and podman-compose as root, and the images python:3.11-slim and postgres:16, or tests/deploy/images/make.sh, which makes
 stand-ins from Debian's packages where no registry is reached.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
 import os
 import shutil
 import subprocess
@@ -13,9 +18,12 @@ import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from tests import small
 from tests.ports import HeldPort
 
 pytestmark = pytest.mark.slow
@@ -25,6 +33,9 @@ REQUIRED = "DPDIST_TEST_CONTAINERS"
 """Set to 'required' where missing containers must fail the tests instead of skipping them (make containers does)."""
 IMAGE = "localhost/dpdist-test"
 MINUTES = 30
+WEEKS = ("2026-11-02", "2026-11-09")
+EARLIER = "54afbb9"
+"""The commit of version 0.1.0 from which the tests take what it left behind (tests/earlier)."""
 PLANTED = b"planted-secret-5c5c5c5c"
 PLACES = (
     "root.key", "deploy/secrets/root.key", "deploy/secrets/postgres-password", "deploy/own.key", "examples/own/root.key",
@@ -116,12 +127,12 @@ class Compose:
     """deploy/compose.yaml as its header says, from a fresh copy of the checkout."""
 
     def __init__(self, checkout: Path, image: str) -> None:
-        self.folder, self.secrets, self.port = checkout, checkout.parent / "secrets", HeldPort()
+        self.folder, self.secrets, self.ports = checkout, checkout.parent / "secrets", (HeldPort(), HeldPort())
         run("deploy/secrets.sh", str(self.secrets), cwd=checkout)
-        data = checkout / "data"
-        for place in (data, *data.rglob("*")):
-            os.chown(place, 10001, 10001)
-        self.environment = {**os.environ, "DPDIST_IMAGE": image, "PREFECT_PORT": str(self.port.number)}
+        self.data = checkout / "data"
+        deployments = {"DPDIST_DEPLOYMENTS": "/data/prefect.yaml"}
+        ports = dict(zip(("PREFECT_PORT", "METRICS_PORT"), (str(port.number) for port in self.ports), strict=True))
+        self.environment = {**os.environ, "DPDIST_IMAGE": image, **ports, **deployments}
         self.project = f"dpdist-test-{os.getpid()}"
 
     def __call__(self, *arguments: str) -> str:
@@ -132,21 +143,81 @@ class Compose:
     def inside(self, service: str, *command: str) -> str:
         return run("podman", "exec", f"{self.project}_{service}_1", *command)
 
+    def python(self, service: str, script: str) -> str:
+        return self.inside(service, "python", "-c", script)
+
     def until(self, service: str, script: str, what: str) -> str:
         """What a Python script prints in a container, as soon as it succeeds."""
         deadline = time.monotonic() + MINUTES * 60
         while True:
             try:
-                return self.inside(service, "python", "-c", script)
+                return self.python(service, script)
             except AssertionError as error:
                 if time.monotonic() > deadline:
                     raise AssertionError(f"{what} did not come") from error
                 time.sleep(5)
 
+    def owned(self) -> None:
+        """The data folder as the header says: of the containers' user."""
+        for place in (self.data, *self.data.rglob("*")):
+            os.chown(place, 10001, 10001)
+
+    def kill(self, service: str) -> None:
+        """End a container's first process, as a crash or the kernel does; its restart policy is not told."""
+        found = run("podman", "inspect", "--format", "{{.State.Pid}}", f"{self.project}_{service}_1")
+        os.kill(int(found), 9)
+
+    def ask(self, what: str, content: dict[str, Any] | None = None) -> Any:
+        """What Prefect's server answers to its operator."""
+        login = (self.secrets / "prefect-login").read_text().strip()
+        script = (
+            "import base64, sys, urllib.request as u;"
+            f"r = u.Request('http://127.0.0.1:4200/api/{what}', {json.dumps(content).encode() if content is not None else None!r},"
+            " {'content-type': 'application/json', 'authorization': 'Basic ' + base64.b64encode(sys.argv[1].encode()).decode()});"
+            "print(u.urlopen(r).read().decode())"
+        )
+        return json.loads(self.inside("prefect", "python", "-c", script, login))
+
+
+def published(folder: Path) -> dict[str, bytes]:
+    """The files of a published release."""
+    return small.tree(folder)
+
+
+def write_release(compose: Compose, name: str, **changes: Any) -> None:
+    """Records of the weeks and a spec of all of them below the data folder."""
+    for seed, week in enumerate(WEEKS):
+        small.write(compose.data / name / week, table=small.records(seed=seed))
+    content = small.spec(
+        release=f"{name}-{{period}}",
+        period="{period}",
+        records={"path": "{period}/records.parquet"},
+        ledger={"dataset": name, "cap": {"rho": 0.1, "per": "week"}},
+        **changes,
+    )
+    (compose.data / name / "release.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+
 
 @pytest.fixture(scope="session")
-def installed(checkout: Path, image: str) -> Iterator[Compose]:
-    """Everything of the compose file, up."""
+def earlier(image: str, tmp_path_factory: pytest.TempPathFactory) -> str | None:
+    """An image of version 0.1.0: its code over the packages of this one; None without the history."""
+    folder = tmp_path_factory.mktemp("earlier")
+    archive = subprocess.run(
+        ["git", "archive", "--output", str(folder / "code.tar"), EARLIER, "dpdist", "flows"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if archive.returncode != 0:
+        return None
+    (folder / "Dockerfile").write_text(f"FROM {image}\nADD code.tar /earlier/\nENV PYTHONPATH=/earlier\n")
+    run("podman", "build", "--tag", f"{IMAGE}-earlier", ".", cwd=folder)
+    return f"{IMAGE}-earlier"
+
+
+@pytest.fixture(scope="session")
+def installed(checkout: Path, image: str, earlier: str | None) -> Iterator[Compose]:
+    """Everything of the compose file, up, over what version 0.1.0 left in ledger and store where the history is there."""
     needed(shutil.which("podman-compose") is not None, "needs podman-compose: pip install podman-compose")
     database = subprocess.run(["podman", "image", "exists", "postgres:16"], capture_output=True, check=False).returncode == 0
     needed(database, "needs the image postgres:16: podman pull it, or run tests/deploy/images/make.sh")
@@ -160,27 +231,62 @@ def installed(checkout: Path, image: str) -> Iterator[Compose]:
     ]
     run("podman", "build", "--network", "host", *store, "tests/deploy/images", cwd=checkout)
     compose = Compose(checkout, image)
+    shutil.copy2(checkout / "deploy" / "prefect.yaml", compose.data / "prefect.yaml")
+    for name in ("earlier", "weekly"):
+        write_release(compose, name)
+    compose.owned()
     try:
+        compose("up", "--detach", "--no-build", "postgres", "store", "bucket")
+        if earlier is not None:
+            publish_with(compose, earlier)
         compose("up", "--detach", "--no-build")
         yield compose
     finally:
-        compose("down", "--volumes")
-        compose.port.release()
+        if os.environ.get("DPDIST_TEST_KEEP") is None:
+            compose("down", "--volumes")
+        for port in compose.ports:
+            port.release()
+
+
+def publish_with(compose: Compose, image: str) -> None:
+    """A release by an earlier image, with the ledger, the store and the key of this installation."""
+    secrets = dict(line.split("=", 1) for line in (compose.secrets / "env").read_text().splitlines())
+    variables = {
+        "DPDIST_STORE": "s3://dpdist/store",
+        "AWS_ENDPOINT": "http://store:9000",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": secrets["STORE_USER"],
+        "AWS_SECRET_ACCESS_KEY": secrets["STORE_PASSWORD"],
+        "DPDIST_ENGINE": "inline",
+        "DPDIST_ROOT_KEY_FILE": "/run/secrets/root.key",
+        "DPDIST_LEDGER_FILE": "/run/secrets/dpdist_owner-url",
+    }
+    options = [f"--env={name}={value}" for name, value in variables.items()]
+    volumes = [f"--volume={compose.data}:/data", f"--volume={compose.secrets}:/run/secrets:ro"]
+    network = ["--network", f"{compose.project}_default"]
+    script = (
+        f"mkdir -p /data/releases && cd /data && for i in $(seq 60); do "
+        f"python -c 'from flows.cli import main; main()' run earlier/release.yaml --period {WEEKS[0]} && exit 0; sleep 2; done; exit 1"
+    )
+    run("podman", "run", "--rm", "--read-only", "--tmpfs", "/tmp", *network, *volumes, *options, image, "sh", "-c", script)
 
 
 def test_compose_runs_as_its_header_says(installed: Compose) -> None:
     """UI and API ask for the login, the deployments are registered, the roles are apart, and the worker publishes."""
-    port = "http://127.0.0.1:4200"
-    ask = f"import urllib.request as u; print(u.urlopen('{port}/').status)"
-    assert installed.until("prefect", ask, "Prefect's UI").strip() in ("200", "")
-    login = (installed.secrets / "prefect-login").read_text().strip()
-    registered = (
-        "import base64, json, urllib.request as u;"
-        f"r = u.Request('{port}/api/deployments/filter', b'{{}}', {{'content-type': 'application/json',"
-        f" 'authorization': 'Basic ' + base64.b64encode(b'{login}').decode()}});"
-        "names = sorted(d['name'] for d in json.load(u.urlopen(r))); assert len(names) == 6; print(*names)"
+    ask = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:4200/').status)"
+    assert installed.until("prefect", ask, "Prefect's UI").strip() == "200"
+    refused = (
+        "import urllib.request as u, urllib.error\n"
+        "try:\n    u.urlopen(u.Request('http://127.0.0.1:4200/api/flows/filter', b'{}', {'content-type': 'application/json'}))\n"
+        "except urllib.error.HTTPError as error:\n    print(error.code)"
     )
-    assert "weekly" in installed.until("prefect", registered, "the deployments")
+    assert installed.python("prefect", refused).strip() == "401"
+    deadline = time.monotonic() + MINUTES * 60
+    while len(found := installed.ask("deployments/filter", {})) < 6:
+        assert time.monotonic() < deadline, f"registered were {[deployment['name'] for deployment in found]}"
+        time.sleep(5)
+    assert "weekly" in [deployment["name"] for deployment in found]
     check = "import subprocess, sys; sys.exit(subprocess.run(['python', 'deploy/check.py']).returncode)"
     assert "a second run charged nothing" in installed.until("worker", check, "a release")
     refused = (
@@ -190,4 +296,66 @@ def test_compose_runs_as_its_header_says(installed: Compose) -> None:
         "    try:\n        engine.connect().execute(sa.text(statement)); print('done')\n"
         "    except sa.exc.ProgrammingError as error:\n        print(error.orig.sqlstate)\n"
     )
-    assert installed.inside("worker", "python", "-c", refused).split() == ["42501", "42501"]
+    assert installed.python("worker", refused).split() == ["42501", "42501"]
+
+
+def test_what_the_earlier_version_published_stays(installed: Compose, earlier: str | None) -> None:
+    """The ledger was migrated in place; the release is found finished: the same answers, nothing charged."""
+    needed(earlier is not None, f"needs the commit {EARLIER} of version 0.1.0: a clone with its history")
+    folder = installed.data / "releases" / f"earlier-{WEEKS[0]}"
+    before = (folder / "answers.csv").read_bytes()
+    said = json.loads(
+        installed.inside("worker", "dpdist", "run", "/data/earlier/release.yaml", "--period", WEEKS[0], "--json", "--quiet")
+    )
+    assert said["charged"] is False
+    assert (folder / "answers.csv").read_bytes() == before
+    assert "earlier" in installed.inside("worker", "dpdist", "ledger", "explain", f"earlier-{WEEKS[0]}")
+
+
+def test_scheduled_weeks_come_though_containers_are_killed(installed: Compose) -> None:
+    """The first week's run is killed with its worker and the Dask scheduler; both weeks are published, and charged once each."""
+    declare = ["run", "--rm", "ledger", "dpdist", "ledger", "declare", "/data/weekly/release.yaml", "--period", WEEKS[0]]
+    installed(*declare)
+    (weekly,) = [found for found in installed.ask("deployments/filter", {}) if found["name"] == "weekly"]
+    runs = []
+    for week in WEEKS:
+        monday = datetime.date.fromisoformat(week) + datetime.timedelta(days=7)
+        scheduled = {"type": "SCHEDULED", "state_details": {"scheduled_time": f"{monday}T03:30:00Z"}}
+        content = {"state": scheduled, "parameters": {**weekly["parameters"], "spec_path": "/data/weekly/release.yaml"}}
+        runs.append(installed.ask(f"deployments/{weekly['id']}/create_flow_run", content)["id"])
+        if len(runs) == 1:
+            state(installed, runs[0], {"RUNNING"})
+            for service in ("worker", "scheduler"):
+                installed.kill(service)
+    assert state(installed, runs[1], {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}) == "COMPLETED"
+    assert state(installed, runs[0], {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}) == "CRASHED"
+    before = {week: published(installed.data / "releases" / f"weekly-{week}") for week in WEEKS}
+    for week, files in before.items():
+        assert {"answers.csv", "index.html"} <= files.keys()
+        again = ["dpdist", "run", "/data/weekly/release.yaml", "--period", week, "--json", "--quiet"]
+        assert json.loads(installed.inside("worker", *again))["charged"] is False
+        assert published(installed.data / "releases" / f"weekly-{week}") == files
+    budgets = (
+        "from dpdist import state; from dpdist.privacy.ledger import opened\n"
+        "with opened(state.state_folder()) as ledger:\n"
+        "    print(*[charge for b in ledger.budgets('weekly', charges=True) for charge in b.charges])"
+    )
+    assert installed.python("worker", budgets).split() == [f"weekly-{week}" for week in WEEKS]
+    assert installed.inside("worker", "dpdist", "ledger", "verify")
+    scrape = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9464/metrics').read().decode())"
+    metrics = installed.python("metrics", scrape)
+    for line in (
+        'dpdist_releases{dataset="weekly",state="committed"} 2.0',
+        'dpdist_period_seconds{dataset="weekly"} 604800.0',
+    ):
+        assert line in metrics
+    assert '"event": "published"' in run("podman", "logs", f"{installed.project}_worker_1")
+
+
+def state(installed: Compose, run_id: str, wanted: set[str]) -> str:
+    """The state of a run, as soon as it is one of these."""
+    deadline = time.monotonic() + MINUTES * 60
+    while (found := str(installed.ask(f"flow_runs/{run_id}")["state_type"])) not in wanted:
+        assert time.monotonic() < deadline, f"the run stayed {found}"
+        time.sleep(1)
+    return found

@@ -6,18 +6,6 @@ released, too. However often the schedules fire, the ledger holds two charges.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,154 +14,10 @@ import yaml
 
 from dpdist.page import report
 from dpdist.privacy.ledger import Ledger
-from flows import settings
-from tests import HANGS, small
-from tests.ports import HeldPort
-from tests.postgres import Server
-from tests.test_engine import Processes
+from tests import small
+from tests.deploy.installation import ROOT, Installation, wait_until
 
-ROOT = Path(__file__).parents[2]
 WEEKS = ("2026-11-09", "2026-11-16")
-
-
-class Installation:
-    """Everything that runs, as processes of its own."""
-
-    def __init__(self, folder: Path, server_url: str, ledger_url: str, s3: str, hook: str) -> None:
-        self.folder, self.s3 = folder, s3
-        self.port = HeldPort()
-        self.api = f"http://127.0.0.1:{self.port.number}/api"
-        self.dask = Processes(folder)
-        for _ in range(2):
-            self.dask.worker(1, "--memory-limit", "1GB")
-        home = folder / "home"
-        home.mkdir()
-        (home / "root.key").write_text("5c" * 32 + "\n")
-        (home / "root.key").chmod(0o600)
-        (folder / "ledger-url").write_text(ledger_url + "\n")
-        self.environment = {
-            **os.environ,
-            **settings.SILENT,
-            "PREFECT_HOME": str(folder / "prefect"),
-            "PREFECT_API_URL": self.api,
-            "PREFECT_API_DATABASE_CONNECTION_URL": server_url,
-            "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "5",
-            "PREFECT_WORKER_QUERY_SECONDS": "2",
-            "DPDIST_HOME": str(home),
-            "DPDIST_STORE": f"{s3}/store",
-            "DPDIST_ENGINE": self.dask.address,
-            **self.dask.environment,
-            "DPDIST_LEDGER_FILE": str(folder / "ledger-url"),
-            "DPDIST_NOTIFY_URL": hook,
-            "DPDIST_DIRECTORY": str(ROOT),
-        }
-        self.running: list[subprocess.Popen[bytes]] = []
-        self.log = (folder / "log").open("wb")
-        self.server = self.start_server()
-
-    def start(self, *command: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command],
-            cwd=ROOT,
-            env=self.environment,
-            stdout=self.log,
-            stderr=self.log,
-            start_new_session=True,
-        )
-        self.running.append(process)
-        return process
-
-    def start_server(self) -> subprocess.Popen[bytes]:
-        process = self.start("prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self.port.number))
-        wait_until(lambda: _answers(f"{self.api}/health"), "the Prefect server")
-        return process
-
-    def restart_server(self) -> None:
-        kill(self.server)
-        self.server = self.start_server()
-
-    def register(self, file: Path) -> None:
-        done = subprocess.run(
-            [sys.executable, "deploy/register.py", "--file", str(file), "--dataset", "small", "--wait", "60"],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=HANGS,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    def ask(self, what: str, content: dict[str, Any] | None = None) -> Any:
-        data = None if content is None else json.dumps(content).encode()
-        request = urllib.request.Request(f"{self.api}/{what}", data, {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=HANGS) as answer:
-            return json.load(answer)
-
-    def states(self) -> list[str]:
-        """Of all runs that were due."""
-        runs = self.ask("flow_runs/filter", {"limit": 200})
-        return [run["state_name"] for run in runs if run["state_type"] != "SCHEDULED"]
-
-    def stop(self) -> None:
-        for process in self.running:
-            kill(process)
-        self.dask.stop()
-        self.log.close()
-        self.port.release()
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """A process with everything that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def wait_until(condition: Any, what: str) -> None:
-    deadline = time.monotonic() + HANGS
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: nothing after {HANGS} s"
-        time.sleep(1)
-
-
-def _answers(url: str) -> bool:
-    try:
-        urllib.request.urlopen(url, timeout=HANGS).close()
-    except OSError:
-        return False
-    return True
-
-
-@pytest.fixture
-def hook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A webhook on loopback, and what it was told."""
-    heard: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            heard.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", heard
-    server.shutdown()
-
-
-@pytest.fixture
-def installation(
-    tmp_path: Path, postgres: Server, s3: str, hook: tuple[str, list[dict[str, Any]]]
-) -> Iterator[Installation]:
-    ledger_url, server_url = postgres.database(), postgres.database()
-    found = Installation(tmp_path, server_url.replace("+psycopg", "+asyncpg"), ledger_url, f"{s3}/{tmp_path.name}", hook[0])
-    found.ledger_url = ledger_url
-    yield found
-    found.stop()
 
 
 def schedules(spec: Path, weeks: tuple[str, ...], *, cron: str = "* * * * *") -> dict[str, Any]:

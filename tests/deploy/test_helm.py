@@ -68,7 +68,11 @@ MATRIX = {
                 "poolLimit": 3,
                 "datasets": ["visits", "rentals"],
                 "auth": {"existingSecret": "prefect-login", "key": "login"},
-                "worker": {"nodeSelector": {"pool": "keys"}, "priorityClassName": "high"},
+                "worker": {
+                    "nodeSelector": {"pool": "keys"},
+                    "priorityClassName": "high",
+                    "terminationGracePeriodSeconds": 600,
+                },
             },
             "ledger": {"ownerSecret": "dpdist-owner", "roles": {"application": "dpdist", "noise": "dpdist_noise"}},
             "output": {"url": "s3://public/releases"},
@@ -77,6 +81,13 @@ MATRIX = {
                 "optimiser": {"tolerations": [{"key": "memory", "operator": "Exists"}]},
             },
             "commonLabels": {"team": "statistics"},
+            "commonAnnotations": {"contact": "statistics@example.org"},
+            "runAsUser": None,
+            "hostAliases": [{"ip": "10.1.2.3", "hostnames": ["warehouse"]}],
+            "dnsConfig": {"searches": ["example.org"]},
+            "runtimeClassName": "gvisor",
+            "extraEnvFrom": [{"configMapRef": {"name": "proxies"}}],
+            "monitoring": {"enabled": True, "podMonitor": {"labels": {"team": "statistics"}}},
             "podLabels": {"team": "statistics"},
             "fullnameOverride": "publisher",
             "extraEnv": [{"name": "TZ", "value": "UTC"}],
@@ -130,7 +141,7 @@ def test_manifests_are_valid(case: str, version: str) -> None:
     found = rendered(MATRIX[case])
     assert len(found) >= 4
     for document in found:
-        if not document["apiVersion"].startswith(("kubernetes.dask.org", "cert-manager.io")):
+        if not document["apiVersion"].startswith(("kubernetes.dask.org", "cert-manager.io", "monitoring.coreos.com")):
             kubernetes_validate.validate(document, version, strict=True)
 
 
@@ -292,6 +303,41 @@ def test_dask_listens_to_certificates_only() -> None:
                 assert container["args"][2:4] == ["--protocol", "tcp" if switched else "tls"]
 
 
+def test_what_other_charts_let_people_set() -> None:
+    """The rows of docs/operations.md's comparison that ours lacked: annotations, users, DNS, runtime, environment from objects."""
+    documents = rendered(MATRIX["everything"])
+    assert all(d["metadata"]["annotations"]["contact"] == "statistics@example.org" for d in documents)
+    found = dict(pods(documents))
+    for name, pod in found.items():
+        assert "runAsUser" not in pod["securityContext"], name
+        assert pod["hostAliases"][0]["ip"] == "10.1.2.3"
+        assert pod["dnsConfig"] == {"searches": ["example.org"]}
+        assert pod["runtimeClassName"] == "gvisor"
+        assert pod["containers"][0]["envFrom"] == [{"configMapRef": {"name": "proxies"}}]
+    assert found["publisher-worker"]["terminationGracePeriodSeconds"] == 600
+
+
+def test_metrics_are_served_beside_the_worker() -> None:
+    """The exporter sees the ledger, no key and no store; Prometheus selects its pod, and the policy lets it in."""
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    documents = rendered(merged(BASE, {"monitoring": {"enabled": True, "from": peers}}))
+    worker = next(d for d in documents if d["kind"] == "Deployment" and d["metadata"]["name"] == "weekly-dpdist-worker")
+    _, exporter = worker["spec"]["template"]["spec"]["containers"]
+    assert exporter["args"] == ["dpdist", "metrics", "--listen", "0.0.0.0:9464"]
+    assert {mount["name"] for mount in exporter["volumeMounts"]} == {"tmp", "ledger", "shared"}
+    assert not any("AWS" in variable["name"] or "KEY" in variable["name"] for variable in exporter["env"])
+    (monitor,) = [d for d in documents if d["kind"] == "PodMonitor"]
+    labels = worker["spec"]["template"]["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == exporter["ports"][0]["name"]
+    (policy,) = [d for d in documents if d["kind"] == "NetworkPolicy"]
+    assert policy["spec"]["ingress"][1] == {"from": peers, "ports": [{"protocol": "TCP", "port": 9464}]}
+    (rules,) = [d for d in documents if d["kind"] == "PrometheusRule"]
+    assert rules["spec"] == yaml.safe_load((CHART / "monitoring" / "alerts.yaml").read_text())
+    (dashboard,) = [d for d in documents if d["kind"] == "ConfigMap"]
+    assert json.loads(dashboard["data"]["dpdist.json"]) == json.loads((CHART / "monitoring" / "dashboard.json").read_text())
+
+
 def test_names_fit_together() -> None:
     """Services select their pods, workers call the scheduler's service, the optimiser's group has its resource."""
     documents = rendered(BASE)
@@ -343,6 +389,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"dask": {"workers": {"replicas": 9, "autoscaling": {"enabled": True}}}},
         "maxReplicas .8. is below dask.workers.replicas .9.",
     ),
+    "metrics that nobody reaches": ({"monitoring": {"enabled": True}}, "monitoring.from is empty: the network policy"),
     "a typo": ({"dask": {"worker": {"replicas": 3}}}, "worker"),
     "a wrong type": ({"dask": {"workers": {"replicas": "three"}}}, "replicas"),
     "no API": ({"prefect": {"apiUrl": "prefect-server"}}, "apiUrl"),

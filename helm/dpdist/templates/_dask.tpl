@@ -23,6 +23,7 @@ containers:
       httpGet: {path: /health, port: http-dashboard}
       periodSeconds: 30
       initialDelaySeconds: 15
+    {{- include "dpdist.envFrom" . | nindent 4 }}
     securityContext: {{ include "dpdist.containerSecurity" . | nindent 6 }}
     resources: {{ toYaml .Values.dask.scheduler.resources | nindent 6 }}
     volumeMounts:
@@ -78,6 +79,7 @@ containers:
       httpGet: {path: /health, port: http-dashboard}
       periodSeconds: 30
       initialDelaySeconds: 30
+    {{- include "dpdist.envFrom" .root | nindent 4 }}
     securityContext: {{ include "dpdist.containerSecurity" .root | nindent 6 }}
     resources: {{ toYaml .group.resources | nindent 6 }}
     volumeMounts:

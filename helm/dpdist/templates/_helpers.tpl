@@ -18,6 +18,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end -}}
 
+{{/* Annotations of an object that has none of its own. */}}
+{{- define "dpdist.annotations" -}}
+{{- with .Values.commonAnnotations }}
+annotations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{/* Labels of a pod: (dict "root" . "component" name). */}}
 {{- define "dpdist.podLabels" -}}
 {{ include "dpdist.selector" . }}
@@ -65,9 +72,11 @@ app.kubernetes.io/component: {{ .component }}
 
 {{- define "dpdist.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
+{{- with .Values.runAsUser }}
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
+fsGroup: {{ . }}
+{{- end }}
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
@@ -84,6 +93,13 @@ capabilities: {drop: [ALL]}
 - {name: PREFECT_SERVER_ANALYTICS_ENABLED, value: "false"}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Environment from ConfigMaps and Secrets of yours, for every container of dpdist. */}}
+{{- define "dpdist.envFrom" -}}
+{{- with .Values.extraEnvFrom }}
+envFrom: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
@@ -183,6 +199,9 @@ capabilities: {drop: [ALL]}
 - {name: DPDIST_LEDGER_FILE, value: /run/dpdist/ledger/{{ .Values.ledger.key }}}
 - {name: DPDIST_OUTPUT, value: {{ .Values.output.url | default (printf "%s/releases" .Values.shared.mountPath) | quote }}}
 {{ include "dpdist.prefectEnv" . }}
+{{- with .Values.logs }}
+- {name: DPDIST_LOG, value: {{ . | quote }}}
+{{- end }}
 {{- if .Values.dask.enabled }}
 - {name: DPDIST_ENGINE, value: {{ include "dpdist.scheduler" . | quote }}}
 {{ include "dpdist.daskEnv" . }}
@@ -231,6 +250,16 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- with (get .own "priorityClassName" | default .root.Values.priorityClassName) }}
 priorityClassName: {{ . }}
+{{- end }}
+{{- range $field := list "hostAliases" "dnsConfig" }}
+{{- with (get $.root.Values $field) }}
+{{ $field }}: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- range $field := list "dnsPolicy" "runtimeClassName" }}
+{{- with (get $.root.Values $field) }}
+{{ $field }}: {{ . }}
+{{- end }}
 {{- end }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}

@@ -45,6 +45,9 @@
 {{- if and .Values.dask.tls.existingSecret .Values.dask.tls.disabled -}}
 {{- fail "dask.tls.existingSecret and dask.tls.disabled exclude each other: leave one out" -}}
 {{- end -}}
+{{- if and .Values.monitoring.enabled .Values.networkPolicy.enabled (not .Values.monitoring.from) -}}
+{{- fail "monitoring.from is empty: the network policy would keep Prometheus out; name the peers that may ask for metrics, such as {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}" -}}
+{{- end -}}
 {{- if and .Values.dask.operator .Values.dask.workers.autoscaling.enabled -}}
 {{- fail "dask.operator and dask.workers.autoscaling exclude each other: the operator scales its own workers; disable one" -}}
 {{- end -}}

@@ -1,0 +1,72 @@
+"""What is told of one run of a release, and to whom: observers hear the same public facts."""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Run:
+    """One run of a release: public facts, as its certificate or Prefect's server has them. No records, counts, tallies or paths of records.
+
+    Attributes:
+        every: how long its periods are: day, week, month, or None where nobody said.
+        began: when the run started.
+        charge: what the release reveals, in the units of the certificate; known once it is planned.
+        memory: bytes that each stage promises to take at most; known once it is planned.
+    """
+
+    release: str
+    dataset: str
+    period: datetime.date | None
+    every: str | None
+    spec_digest: str
+    began: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
+    id: uuid.UUID = field(default_factory=uuid.uuid4)
+    charge: Mapping[str, float | str] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """As plain values."""
+        period = None if self.period is None else self.period.isoformat()
+        return {"release": self.release, "dataset": self.dataset, "period": period, "run": str(self.id)}
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a run published.
+
+    Attributes:
+        where: a folder or the URL of one.
+        bytes: of all files there.
+        answers: how many.
+        charged: whether this run charged the budget.
+    """
+
+    where: str
+    bytes: int
+    answers: int
+    charged: bool
+
+
+class Observer:
+    """Somebody who hears of a run. Whatever a method raises is passed over."""
+
+    def started(self, run: Run) -> None:
+        """The run began."""
+
+    def planned(self, run: Run) -> None:
+        """Its charge and memory are known."""
+
+    def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
+        """A stage ended. Stages whose time tells of the records are not told of."""
+
+    def published(self, run: Run, what: Published) -> None:
+        """The release is published."""
+
+    def failed(self, run: Run, reason: str) -> None:
+        """The run ended otherwise; the reason is the name of the error."""

@@ -1,0 +1,93 @@
+"""Observers of a run, as the environment asks for them, and the block that tells them."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from dpdist.engine import Engine
+from dpdist.release.context import PRIVATE_STAGES, Progress
+from dpdist.release.plan import Plan, stage_memory
+from dpdist.release.story import Release, StepRunner
+from dpdist.spec import ReleaseSpec
+from dpdist.store import size_of
+from flows.observed import lineage, logs, metrics, traces
+from flows.observed.aside import aside
+from flows.observed.run import Observer, Published, Run
+
+_T = TypeVar("_T")
+SECONDS = 10.0
+"""How long an observer may take over one message: a server that does not answer does not hold up a release for longer."""
+
+
+class Watch:
+    """Tells observers how a run goes."""
+
+    def __init__(self, run: Run, observers: list[Observer]) -> None:
+        self.run, self.observers = run, observers
+
+    def tell(self, what: Callable[[Observer], None]) -> None:
+        """Let every observer hear of something, each for its time."""
+        for observer in self.observers:
+            aside(lambda observer=observer: what(observer), SECONDS)  # type: ignore[misc]
+
+    def stepping(self, step: StepRunner, engine: Engine) -> StepRunner:
+        """The step runner, with every stage told of."""
+
+        def watched(name: str, work: Callable[[], _T]) -> _T:
+            began, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+            result = step(name, work)
+            seconds = time.monotonic() - clock
+            if name not in PRIVATE_STAGES:
+                self.tell(lambda observer: observer.stage(self.run, name, began, seconds))
+            if isinstance(result, Plan):
+                self._planned(result, engine)
+            return result
+
+        return watched
+
+    def published(self, done: Release) -> None:
+        """The release is there."""
+        with suppress(Exception):  # the release is published, whatever is told of it
+            what = Published(str(done.folder), size_of(done.folder), done.plan.workload.shape[0], done.charged)
+            self.tell(lambda observer: observer.published(self.run, what))
+
+    def _planned(self, planned: Plan, engine: Engine) -> None:
+        privacy = planned.certificate()["privacy"]
+        self.run.charge = {name: privacy[name] for name in ("definition", "unit", "rho_decimal", "epsilon", "delta")}
+        with suppress(Exception):  # told to whoever looks on; the release itself checks its memory
+            self.run.memory = {stage.stage: stage.bytes for stage in stage_memory(planned, engine)}
+        self.tell(lambda observer: observer.planned(self.run))
+
+
+@contextmanager
+def watching(checked: ReleaseSpec, home: Path, progress: Progress, *, every: str | None = None) -> Iterator[Watch]:
+    """Tell observers of the run that the block is: that it starts, its stages, and how it ends."""
+    run = Run(checked.release, checked.ledger.dataset, checked.period, every or _cap_period(checked), checked.digest)
+    watch = Watch(run, observers(home, progress))
+    watch.tell(lambda observer: observer.started(run))
+    try:
+        yield watch
+    except BaseException as error:
+        reason = type(error).__name__
+        watch.tell(lambda observer: observer.failed(run, reason))
+        raise
+
+
+def observers(home: Path, progress: Progress) -> list[Observer]:
+    """Metrics always; JSON lines, traces and lineage where the environment asks for them."""
+    made: list[Observer] = [metrics.Recorder(home)]
+    for module in (logs, traces, lineage):
+        observer = module.observer(progress)
+        if observer is not None:
+            made.append(observer)
+    return made
+
+
+def _cap_period(checked: ReleaseSpec) -> str | None:
+    per = checked.ledger.cap.cap.per
+    return None if per == "total" else per
