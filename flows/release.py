@@ -31,7 +31,7 @@ from dpdist.release import story
 from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
 from dpdist.release.story import Release
 from flows import notifications, settings
-from flows.observed import metrics
+from flows.observed import recorder
 from flows.observed.aside import aside
 from flows.observed.watch import watching
 from flows.periods import Every, due, periods
@@ -204,7 +204,7 @@ def _released(
                 failing.append(str(error))
                 if checked is None:  # otherwise its observers have heard of it
                     aside(
-                        partial(metrics.failed, state.state_folder(Path(home) if home else None), "", type(error).__name__),
+                        partial(recorder.failed, state.state_folder(Path(home) if home else None), "", type(error).__name__),
                         10,
                     )
                 continue

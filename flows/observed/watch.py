@@ -15,7 +15,7 @@ from dpdist.release.plan import Plan, stage_memory
 from dpdist.release.story import Release, StepRunner
 from dpdist.spec import ReleaseSpec
 from dpdist.store import size_of
-from flows.observed import lineage, logs, metrics, traces
+from flows.observed import lineage, logs, recorder, traces
 from flows.observed.aside import aside
 from flows.observed.run import Observer, Published, Run
 
@@ -80,7 +80,7 @@ def watching(checked: ReleaseSpec, home: Path, progress: Progress, *, every: str
 
 def observers(home: Path, progress: Progress) -> list[Observer]:
     """Metrics always; JSON lines, traces and lineage where the environment asks for them."""
-    made: list[Observer] = [metrics.Recorder(home)]
+    made: list[Observer] = [recorder.Recorder(home)]
     for module in (logs, traces, lineage):
         observer = module.observer(progress)
         if observer is not None:

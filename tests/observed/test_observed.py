@@ -25,7 +25,7 @@ from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
-from flows.observed import metrics, watch
+from flows.observed import metrics, recorder, watch
 from tests import HANGS, small
 
 ROWS = 3217
@@ -167,7 +167,7 @@ def test_listeners_neither_fail_nor_hold_up_a_release(
 
 
 def test_runs_at_once_lose_no_count(home: Path) -> None:
-    threads = [threading.Thread(target=metrics.failed, args=(home, "small", "OutOfMemory")) for _ in range(20)]
+    threads = [threading.Thread(target=recorder.failed, args=(home, "small", "OutOfMemory")) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -219,7 +219,7 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
 
 def test_rules_and_dashboard_ask_for_metrics_that_exist(home: Path, tmp_path: Path) -> None:
     observed(tmp_path, home, period="2026-11-09")
-    metrics.failed(home, "small", "OutOfMemory")
+    recorder.failed(home, "small", "OutOfMemory")
     there = {line.split("{")[0].split(" ")[0] for line in told(home).splitlines() if not line.startswith("#")}
     rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text())
     asked = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]

@@ -1,0 +1,110 @@
+"""What runs write down for ``dpdist metrics``: the newest period, seconds of stages, failures.
+
+The process of a run is gone when Prometheus comes by, so each run adds to one document of the state folder. Nothing in it depends on the
+records: how long counting takes would, and is left out.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import json
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dpdist.private import private_file, private_folder
+from flows.observed.run import Observer, Published, Run
+
+FOLDER = "observed"
+BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
+"""Seconds."""
+
+
+class Recorder(Observer):
+    """Writes what runs know into the state folder."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def planned(self, run: Run) -> None:
+        """The memory that stages promise."""
+
+        def change(facts: dict[str, Any]) -> None:
+            facts.setdefault("memory", {})[run.dataset] = dict(run.memory)
+
+        change_facts(self.home, change)
+
+    def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
+        """One more time of a stage."""
+        del began
+
+        def change(facts: dict[str, Any]) -> None:
+            known = facts.setdefault("stages", {}).setdefault(run.dataset, {})
+            entry = known.setdefault(name, {"sum": 0.0, "counts": [0] * (len(BUCKETS) + 1)})
+            entry["sum"] += seconds
+            entry["counts"][bisect_left(BUCKETS, seconds)] += 1
+
+        change_facts(self.home, change)
+
+    def published(self, run: Run, what: Published) -> None:
+        """The newest period of the data set, when it came, and its size. A period that is published late is not the newest."""
+
+        def change(facts: dict[str, Any]) -> None:
+            known = facts.setdefault("published", {}).setdefault(run.dataset, {"releases": 0, "bytes": 0, "period": None})
+            known["at"] = time.time()
+            known["releases"] += 1
+            known["bytes"] += what.bytes
+            known["every"] = run.every
+            if run.period is not None:
+                known["period"] = max(run.period.isoformat(), known["period"] or "")
+
+        change_facts(self.home, change)
+
+    def failed(self, run: Run, reason: str) -> None:
+        """One more failure of a data set."""
+        failed(self.home, run.dataset, reason)
+
+
+def failed(home: Path, dataset: str, reason: str) -> None:
+    """Count a run that failed, by the name of its error; a run whose spec could not be read has no data set."""
+
+    def change(facts: dict[str, Any]) -> None:
+        known = facts.setdefault("failed", {}).setdefault(dataset, {})
+        known[reason] = known.get(reason, 0) + 1
+
+    change_facts(home, change)
+
+
+def change_facts(home: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Read the document, let a function change it, write it, while nobody else does."""
+    with _locked(home) as folder:
+        facts = read(folder)
+        change(facts)
+        draft = folder / f".facts-{os.getpid()}"
+        private_file(draft)
+        draft.write_text(json.dumps(facts, sort_keys=True), encoding="utf-8")
+        draft.replace(folder / "facts.json")
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[Path]:
+    folder = home / FOLDER
+    private_folder(folder)
+    private_file(folder / "lock")
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What runs wrote down; nothing where there is no document."""
+    try:
+        found = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # a document that a power loss broke is begun anew: the ledger knows what counts
+        return {}
+    return found if isinstance(found, dict) else {}
