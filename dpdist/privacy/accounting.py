@@ -74,7 +74,8 @@ class Loss:
         return Loss(pure=epsilon, squares=epsilon * epsilon, as_gaussian=gaussian_equivalent(epsilon))
 
     def __add__(self, other: Loss) -> Loss:
-        return Loss(*(mine + theirs for mine, theirs in zip(self._sums, other._sums, strict=True)))
+        both = zip(self._sums, other._sums, strict=True)
+        return Loss(*(mine + theirs if mine and theirs else mine or theirs for mine, theirs in both))
 
     def __sub__(self, other: Loss) -> Loss:
         return Loss(*(mine - theirs for mine, theirs in zip(self._sums, other._sums, strict=True)))
@@ -91,6 +92,8 @@ class Loss:
         """
         if self.rho and self.pure:
             raise InvalidInput("the group rule is for one release: of Gaussian or of Laplace noise, not both")
+        if size == 1 and not self.squares and not self.as_gaussian:
+            return self
         if self.pure:
             return Loss.laplace(size * self.pure)
         return Loss(rho=size * size * self.rho, slack=size * self.slack)
@@ -98,7 +101,7 @@ class Loss:
     @property
     def zcdp(self) -> Fraction:
         """Rho of everything together. Source: Bun & Steinke 2016, Propositions 1.4 (pure) and 1.7 (composition)."""
-        return self.rho + self.squares / 2
+        return self.rho + self.squares / 2 if self.squares else self.rho
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon that is proven for this delta; delta = 0 needs losses without Gaussian noise.

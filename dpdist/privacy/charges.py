@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from dpdist.errors import InvalidInput
@@ -202,9 +203,14 @@ def loss_facts(loss: Loss) -> dict[str, str]:
 
 def loss_of(facts: Mapping[str, str]) -> Loss:
     """A release's loss. Version 1 kept no slack: 1 stands for unknown and leaves only the zCDP conversion."""
-    rho, pure = Fraction(facts["rho"]), Fraction(facts["pure"])
-    noisy = Loss.laplace(pure) if pure else Loss()
-    return noisy + Loss(rho=rho, slack=Fraction(facts.get("slack", 1 if rho else 0)))
+    return _loss(facts["rho"], facts["pure"], facts.get("slack"))
+
+
+@lru_cache(maxsize=1024)  # releases of a data set mostly reveal the same; half of ``verify`` was this without it
+def _loss(rho: str, pure: str, slack: str | None) -> Loss:
+    known, epsilon = Fraction(rho), Fraction(pure)
+    noisy = Loss.laplace(epsilon) if epsilon else Loss()
+    return noisy + Loss(rho=known, slack=Fraction(slack) if slack is not None else Fraction(1 if known else 0))
 
 
 def cap_facts(cap: Cap) -> dict[str, Any]:

@@ -198,7 +198,10 @@ def newest(connection: Connection) -> sa.Row[Any] | None:
 def row_digest(row: dict[str, Any]) -> str:
     """SHA-256 of a row's content, which holds the digest of the row before."""
     content = {key: value for key, value in row.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_ENCODER.encode(content).encode()).hexdigest()
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True)
 
 
 def reason(error: sa.exc.DBAPIError) -> str:

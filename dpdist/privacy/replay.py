@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,6 +19,8 @@ from dpdist.privacy.derived import digest_of_seen, spent_of
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.protection import Protection
 
+_NOTHING = Loss()
+_COLUMNS = tuple(column.name for column in db.entries.columns)
 _BEFORE = {"reserved": (None, "aborted"), "drawing": ("reserved",), "committed": ("drawing",), "aborted": ("reserved",)}
 
 
@@ -45,7 +48,11 @@ class Replay:
 
     def take(self, row: Any) -> None:
         """The next row. Raises: LedgerError when it does not continue the chain or breaks a rule."""
-        if row.sequence != self.rows + 1 or row.previous != self.last or row.digest != db.row_digest(row._asdict()):
+        if (
+            row.sequence != self.rows + 1
+            or row.previous != self.last
+            or row.digest != db.row_digest(dict(zip(_COLUMNS, row, strict=True)))
+        ):
             raise LedgerError(f"ledger row {row.sequence} does not continue the chain: rows were altered; restore a backup")
         self.rows, self.last = row.sequence, row.digest
         if row.digest == self.sought:
@@ -158,17 +165,18 @@ class Replay:
             "seen": (facts.get("records") or {}).get("digest"),
         }
         paid = False if part is None else self._continues(row, facts["period"], part)
-        if paid is None or (loss == Loss()) != paid:
+        if paid is None or (loss == _NOTHING) != paid:
             return False
         old = row.sequence < self.old_until
         if not old and not paid and not self._converted(facts, loss, protection):
             return False
-        self.spent[account] = self.spent.get(account, Loss()) + loss
+        self.spent[account] = self.spent.get(account, _NOTHING) + loss
         self.counts[account] = self.counts.get(account, 0) + 1
-        self.rules.setdefault(account, cap.rule_for(loss))
+        if account not in self.rules:
+            self.rules[account] = cap.rule_for(loss)
         if old and cap.rule_for(self.spent[account]) == "zcdp":
             self.rules[account] = "zcdp"
-        if loss == Loss():
+        if loss == _NOTHING:
             return True
         if old:
             return cap.allowed_before_schema_4(self.spent[account])
@@ -177,8 +185,10 @@ class Replay:
     @staticmethod
     def _converted(facts: dict[str, Any], loss: Loss, protection: Protection | None) -> bool:
         """Whether a charge is what its release reveals of the change that the cap protects."""
-        own = protection_of(facts["protection"])
-        steps = None if own is None or protection is None else own.steps_to(protection)
+        own = facts["protection"]
+        if own is None or protection is None:
+            return False
+        steps = _steps(own["neighbours"], own["most_records"], own["person"], protection)
         return steps is not None and loss_of(facts["own"]).for_group(steps) == loss
 
     def _continues(self, row: Any, period: str, part: Part) -> bool | None:
@@ -232,6 +242,12 @@ class Replay:
             expected = None if known is None else known["seen"]
             if (digest_of_seen(seen.get(release, ())) if expected or release in seen else None) != expected:
                 raise _differs("dpdist_records", f"the records of {release!r}")
+
+
+@lru_cache(maxsize=64, typed=True)
+def _steps(neighbours: Any, most_records: Any, person: Any, protection: Protection) -> int | None:
+    own = Protection.from_facts({"neighbours": neighbours, "most_records": most_records, "person": person})
+    return own.steps_to(protection)
 
 
 def _differs(table: str, what: str) -> LedgerError:
