@@ -24,7 +24,7 @@ import threadpoolctl
 
 from dpdist import versions
 from dpdist.errors import DpdistError, EngineError, OutOfMemory, TaskFailed
-from dpdist.limits import cores, memory_bytes
+from dpdist.limits import MIB, WORKER_BYTES, check_program, cores, left_bytes
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -54,7 +54,7 @@ class Engine:
 
     Attributes:
         workers: how many tasks run at once.
-        memory_bytes: what one task may use.
+        memory_bytes: what one task may use, beyond what the program itself takes.
         threads: BLAS threads of a on_largest_worker task that runs in this process.
         exchange: takes results, and functions and arguments beyond ``LARGE_BYTES``, past the scheduler; None: they go through it.
     """
@@ -75,13 +75,18 @@ class Engine:
     def largest_worker_bytes(self) -> int:
         """What ``on_largest_worker`` may use: all memory here, the largest worker's on a cluster."""
         if self._local:
-            return self.memory_bytes * max(1, self.workers)
+            return self.own_bytes
         return max((limit for _, limit in _optimisers(self.client)), default=self.memory_bytes)
 
     @property
     def own_bytes(self) -> int:
-        """What the process that runs the flow may use."""
-        return self.memory_bytes * max(1, self.workers) if self._local else memory_bytes()
+        """What the stages of the process that runs the flow may use now, while workers that it started are idle."""
+        return min(self.memory_bytes * max(1, self.workers), left_bytes()) if self._local else left_bytes()
+
+    @property
+    def task_bytes(self) -> int:
+        """What one task may use now: no more than this process has left where tasks run in it."""
+        return min(self.memory_bytes, self.own_bytes) if self._connect is None else self.memory_bytes
 
     def map(self, function: Callable[[_Item], _T], items: Sequence[_Item], *, on_done: OnDone | None = None) -> list[_T]:
         """function of every item, in order. Finished tasks are released as they complete."""
@@ -286,16 +291,29 @@ def _optimisers(client: Any) -> list[tuple[str, int]]:
     """Workers for the largest computations with their memory: those with the resource ``optimiser``, else all."""
     found = client.scheduler_info(n_workers=-1)["workers"]
     chosen = {address: w for address, w in found.items() if w["resources"].get("optimiser")} or found
-    return [(address, w["memory_limit"] or memory_bytes()) for address, w in chosen.items()]
+    return [(address, _task_bytes(w, 1)) for address, w in chosen.items()]
 
 
 def _has_optimisers(client: Any) -> bool:
     return any(w["resources"].get("optimiser") for w in client.scheduler_info(n_workers=-1)["workers"].values())
 
 
+TERMINATED_SHARE = 0.95
+"""Dask ends a worker that takes more of its limit."""
+LEAST_SHARE = 256 * MIB
+"""With less for each task, fewer worker processes are started: stages that need more would be refused."""
+
+
+def _task_bytes(worker: dict[str, Any], tasks: int) -> int:
+    """What each of so many tasks of a worker may use, beyond what the worker itself takes."""
+    limit = worker["memory_limit"]
+    return max(0, int(TERMINATED_SHARE * limit) - WORKER_BYTES) // tasks if limit else left_bytes()
+
+
 def inline() -> Engine:
-    """Everything in this process, one task after the other."""
-    return Engine(workers=1, memory_bytes=memory_bytes(), threads=cores(), connect=None, local=True)
+    """Everything in this process, one task after the other. Raises: OutOfMemory where the program itself does not fit."""
+    check_program()
+    return Engine(workers=1, memory_bytes=left_bytes(), threads=cores(), connect=None, local=True)
 
 
 @contextmanager
@@ -305,8 +323,10 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
     Args:
         address: ``tls://host:port`` of a Dask scheduler, with certificates from Dask's configuration; None starts one process a
             core on this machine; ``inline`` starts nothing. Without one the environment variable DPDIST_ENGINE is asked first.
-        workers: number of local worker processes; each gets cores / workers BLAS threads.
+        workers: most local worker processes; each gets cores / workers BLAS threads. Fewer are started where memory is short.
+    Raises: OutOfMemory where the program itself does not fit.
     """
+    check_program()
     address = address or os.environ.get("DPDIST_ENGINE") or None
     if address == "inline":
         yield inline()
@@ -319,16 +339,21 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
                 versions.check(client)
             found = client.scheduler_info(n_workers=-1)["workers"].values()
             tasks = sum(w["nthreads"] for w in found)
-            memory = min(((w["memory_limit"] or memory_bytes()) // w["nthreads"] for w in found), default=memory_bytes())
+            memory = min((_task_bytes(w, w["nthreads"]) for w in found), default=left_bytes())
             yield Engine(workers=max(1, tasks), memory_bytes=memory, threads=1, connect=lambda: client, local=False)
             return
         processes = min(workers or cores(), cores())
-        limit = memory_bytes() // (processes + 1)
+        while processes > 0 and left_bytes(processes) < LEAST_SHARE:
+            processes -= 1
+        if processes == 0:
+            yield inline()
+            return
+        share = left_bytes(processes)
         yield Engine(
             workers=processes,
-            memory_bytes=limit,
+            memory_bytes=share,
             threads=cores(),
-            connect=lambda: stack.enter_context(_local(processes, limit)),
+            connect=lambda: stack.enter_context(_local(processes, int((share + WORKER_BYTES) / TERMINATED_SHARE))),
             local=True,
         )
 

@@ -8,8 +8,27 @@ from __future__ import annotations
 import math
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from dpdist.errors import OutOfMemory
+
+MIB = 2**20
+PROGRAM_BYTES = 352 * MIB
+"""What a process that runs a release takes in the end, without what its stages are planned at.
+
+Anonymous memory of 292 MiB with all imports, the embedded flow server, threads and compiled code, and 60 MiB of the 176 MiB of
+libraries that it maps (``tests/release/test_memory.py`` measures it).
+"""
+WORKER_BYTES = 208 * MIB
+"""The same of a worker process: 160 MiB and mapped libraries."""
+LATER_BYTES = 112 * MIB
+"""What a process that has planned a release still takes for itself: threads of Arrow, compiled noise, imports of later stages."""
+SERVER_BYTES = 112 * MIB
+"""What Prefect and its embedded server take, where they are not loaded yet."""
+ADDRESS_BYTES, ADDRESS_BYTES_A_CORE = 2816 * MIB, 128 * MIB
+"""Address space of such a process, which ``ulimit -v`` bounds: allocators and threads reserve much more than they use."""
 
 _MOUNTS = {"cpu": ("cpu", "cpu,cpuacct", "cpuacct,cpu"), "memory": ("memory",)}
 """Folders of version 1, one for each controller; distributions name them in different ways."""
@@ -33,13 +52,73 @@ def cores(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cg
 def memory_bytes(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
     """Memory of the machine, or what the control groups and the resource limits (``ulimit -v``) of this process leave of it."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if address_space != resource.RLIM_INFINITY:
-        found = min(found, address_space)
+    return min([found, *(limit for limit, _ in _group_limits(groups, own)), *_address_space()])
+
+
+def left_bytes(workers: int = 0, groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Memory that is left for what stages are planned at, for each of this process and its worker processes.
+
+    Subtracted are what this process takes now and will take for itself, what others in its control groups take, and what the
+    worker processes will take for themselves.
+
+    Args:
+        workers: worker processes that are still to be started.
+    """
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    here = status_bytes("RssAnon")
+    program = max(PROGRAM_BYTES, here + LATER_BYTES + (0 if "prefect" in sys.modules else SERVER_BYTES))
+    free = [machine, *(limit - max(0, taken - here) for limit, taken in _group_limits(groups, own))]
+    shared = (min(free) - program - workers * WORKER_BYTES) // (workers + 1)
+    reserved = max(ADDRESS_BYTES + ADDRESS_BYTES_A_CORE * cores(groups, own), status_bytes("VmSize") + LATER_BYTES)
+    return max(0, min([shared, *(limit - reserved for limit in _address_space())]))
+
+
+def check_program() -> None:
+    """Refuse to begin where the program itself does not fit. Raises: OutOfMemory."""
+    if left_bytes() == 0:
+        address = ADDRESS_BYTES + ADDRESS_BYTES_A_CORE * cores()
+        needed = address if min(_address_space(), default=address) < address else PROGRAM_BYTES
+        raise OutOfMemory("dpdist itself", needed, memory_bytes(), RAISE)
+
+
+def told_limits() -> str:
+    """A clause that says why stages may take less than the limits of this process."""
+    whole, left = memory_bytes() / 2**30, left_bytes() / 2**30
+    return (
+        f"of the {whole:.2f} GiB that this process and its workers may take, the programs themselves take {whole - left:.2f}"
+    )
+
+
+RAISE = "raise the memory limit of the container or service, or 'ulimit -v' where that is set"
+
+
+def _address_space() -> list[int]:
+    """The limit of this process's address space, if there is one."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return [] if limit == resource.RLIM_INFINITY else [limit]
+
+
+def _group_limits(groups: Path, own: Path) -> Iterator[tuple[int, int]]:
+    """The memory limit of each control group that has one, and what its processes take that cannot be reclaimed."""
     for folder in _folders("memory", groups, own):
-        limits = (_numbers(folder / name) for name in ("memory.max", "memory.limit_in_bytes"))
-        found = min([found, *(limit[0] for limit in limits if limit and limit[0] > 0)])
-    return found
+        for name, counted in (("memory.max", "anon"), ("memory.limit_in_bytes", "total_rss")):
+            limit = _numbers(folder / name)
+            if limit and limit[0] > 0:
+                yield limit[0], _listed(folder / "memory.stat", counted)
+
+
+def _listed(file: Path, name: str) -> int:
+    """The number behind a name in a file of lines; 0 where there is none."""
+    try:
+        lines = file.read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.split()[:1] in ([name], [f"{name}:"])), 0)
+
+
+def status_bytes(name: str) -> int:
+    """A size of this process by the name that the kernel gives it, in bytes."""
+    return 1024 * _listed(Path("/proc/self/status"), name)
 
 
 def _cpu_quota(folder: Path) -> tuple[int, int]:

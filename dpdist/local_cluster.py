@@ -47,6 +47,7 @@ def local_client(processes: int, memory_bytes: int) -> Iterator[Any]:
             "distributed.comm.require-encryption": True,
             "distributed.worker.memory.target": False,  # results are small: none is ever spilled to disk
             "distributed.worker.memory.spill": False,
+            "distributed.worker.memory.pause": False,  # nothing is spilled: waiting frees nothing
             "distributed.admin.tick.limit": "60s",
             "distributed.comm.timeouts.connect": "60s",
         }

@@ -18,6 +18,7 @@ import typer
 from rich.text import Text
 
 from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
+from dpdist.limits import check_program
 from dpdist.private import private_folder
 from dpdist.state import OUTPUT, published_at, state_folder, store_of
 from flows import children, ledger_commands, settings
@@ -111,6 +112,7 @@ def plan(
 
     Neither records nor budget are touched. If 'dpdist run' would be refused now, each reason is printed and the exit code is 1.
     """
+    check_program()
     from dpdist import engine
     from dpdist.mechanisms.planner import considered_with, planned_effort, why_not
     from dpdist.release.context import Context
@@ -170,6 +172,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Publish a release. Run it again, and the same bytes are published and nothing more is charged."""
+    check_program()
     with without_collecting():
         from dpdist.page import report
         from dpdist.privacy import keys

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from dpdist import engine, limits
 from dpdist.engine import Engine
+from dpdist.privacy.ledger import opened
+from dpdist.private import private_folder
 from dpdist.release import memory
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan, stage_memory
@@ -55,6 +62,24 @@ def test_control_groups(tmp_path: Path, case: str) -> None:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert limits.cores(groups, tmp_path / "own") == (cores or len(os.sched_getaffinity(0)))
     assert limits.memory_bytes(groups, tmp_path / "own") == (memory_bytes or total)
+    left = limits.left_bytes(0, groups, tmp_path / "own")
+    assert left <= max(0, (memory_bytes or total) - limits.PROGRAM_BYTES)
+    workers = limits.left_bytes(2, groups, tmp_path / "own")
+    assert workers == pytest.approx(max(0, left - 2 * limits.WORKER_BYTES) // 3, abs=2**24)  # this process grows meanwhile
+
+
+@pytest.mark.parametrize(("limit", "taken"), [("memory.max", "anon"), ("memory.limit_in_bytes", "total_rss")])
+def test_others_in_a_control_group_leave_less(tmp_path: Path, limit: str, taken: str) -> None:
+    """What other processes of the group hold is not there; pages that can be read again are."""
+    group = tmp_path / ("memory" if taken == "total_rss" else "")
+    group.mkdir(exist_ok=True)
+    (tmp_path / "own").write_text("3:memory:/\n0::/\n")
+    (group / limit).write_text(f"{16 * GIB}\n")
+    (group / "memory.stat").write_text(f"cache {9 * GIB}\nfile {9 * GIB}\n")
+    alone = limits.left_bytes(0, tmp_path, tmp_path / "own")
+    mine = limits.status_bytes("RssAnon")
+    (group / "memory.stat").write_text(f"cache {9 * GIB}\n{taken} {mine + GIB}\nfile {9 * GIB}\n")
+    assert alone - limits.left_bytes(0, tmp_path, tmp_path / "own") == pytest.approx(GIB, abs=2**26)
 
 
 def test_limits_are_never_above_what_dask_finds() -> None:
@@ -93,5 +118,93 @@ def test_a_plan_beyond_the_address_space_is_refused_in_one_line(home: Path) -> N
         timeout=HANGS,
     )
     assert done.returncode == 1, done.stdout
-    assert "GiB, 2.00 GiB allowed" in done.stderr
+    assert "needs 3.00 GiB, 2.00 GiB allowed: raise" in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
+
+
+def limited(command: str, path: Path, home: Path, limit: Limit) -> subprocess.CompletedProcess[str]:
+    """A command that may take so much memory."""
+    return subprocess.run(
+        [sys.executable, "-m", "flows.entry", command, str(path), "--quiet"],
+        env={**os.environ, "DPDIST_HOME": str(home), "DPDIST_OUTPUT": str(home / "releases")},
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANGS,
+    )
+
+
+Limit = Callable[[], object]
+
+
+def check_refused(done: subprocess.CompletedProcess[str], home: Path, *, said: str) -> None:
+    """Refused in one line that names need, limit and cure, and nothing is charged."""
+    assert done.returncode == 1, (done.returncode, done.stderr)
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert re.search(said, done.stderr), done.stderr
+    with opened(home) as book:
+        assert book.receipt("small-1") is None
+
+
+def test_a_run_that_would_not_fit_the_address_space_charges_nothing(home: Path, fixed_noise: None) -> None:
+    """It was charged and then failed: threads and allocators reserve more than 2 GB of addresses."""
+    path = small.write(home.parent / "data")
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (2 * 10**9, 2 * 10**9))
+    check_refused(limited("run", path, home, limit), home, said=r"needs 3\.\d\d GiB, 1\.86 GiB allowed: raise")
+
+
+@pytest.fixture
+def group() -> Iterator[Callable[[int], Limit]]:
+    """Makes limits of memory by a control group of the test's own."""
+    made = Path("/sys/fs/cgroup/memory") / f"dpdist-test-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    try:
+        made.mkdir()
+    except OSError as error:
+        pytest.skip(f"needs a memory control group of version 1 that it may write: {error.strerror}")
+
+    def limited_to(allowed: int) -> Limit:
+        (made / "memory.limit_in_bytes").write_text(str(allowed))
+        return lambda: (made / "cgroup.procs").write_text(str(os.getpid()))
+
+    yield limited_to
+    for _ in range(100):
+        try:
+            made.rmdir()
+            return
+        except OSError:  # the kernel counts the last process a moment longer
+            time.sleep(0.1)
+    raise AssertionError(f"{made} is still in use")
+
+
+def wide(home: Path) -> Path:
+    """A release of 1,125,750 ranges: its stages take 0.2 GiB."""
+    ranges = {"domain": {"age": {"from": 0, "to": 1499}}, "workload": [{"ranges": {"of": ["age"]}}]}
+    return small.write(home.parent / "wide", **ranges, mechanism="identity")
+
+
+def test_what_does_not_fit_a_control_group_is_refused(home: Path, fixed_noise: None, group: Callable[[int], Limit]) -> None:
+    """The kernel killed it: the plan before anything was said, the run after its charge."""
+    path = small.write(home.parent / "data")
+    check_refused(
+        limited("plan", path, home, group(150 * 10**6)), home, said=r"itself needs 0\.34 GiB, 0\.14 GiB allowed: raise"
+    )
+    check_refused(
+        limited("run", path, home, group(300 * 10**6)), home, said=r"itself needs 0\.34 GiB, 0\.28 GiB allowed: raise"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [400, 460, 560, 640, 720, 900])
+def test_a_release_under_a_control_group_is_refused_or_published(
+    home: Path, fixed_noise: None, group: Callable[[int], Limit], megabytes: int
+) -> None:
+    """Whatever the limit: a small and a wide release end published, or refused before their charge."""
+    for path in (small.write(home.parent / "data"), wide(home)):
+        state = home / path.parent.name
+        private_folder(state)
+        (state / "root.key").write_text("5c" * 32 + "\n")
+        (state / "root.key").chmod(0o600)
+        done = limited("run", path, state, group(megabytes * 10**6))
+        if done.returncode != 0:
+            check_refused(done, state, said=r"needs 0\.\d\d GiB, 0\.\d\d GiB allowed: ")

@@ -283,4 +283,5 @@ def answer_bytes(workload: Workload, inverse_bytes: int | None = None) -> int:
     """What a task of answering takes: the inverse of the strategy and some rows of queries."""
     inverse = HELD_COPIES * 8 * min(workload.shape[0], 2**22) if inverse_bytes is None else inverse_bytes
     tall = any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors)
-    return 3 * inverse + 3 * ROW_BLOCK_BYTES + (SIZES.row_block_bytes if tall else 0)
+    rows = min(ROW_BLOCK_BYTES, 8 * workload.shape[0] * workload.shape[1] + SMALL_BYTES)
+    return 3 * inverse + 3 * rows + (SIZES.row_block_bytes if tall else 0)

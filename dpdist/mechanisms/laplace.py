@@ -5,6 +5,8 @@ from __future__ import annotations
 from dpdist.mechanisms.base import LAPLACE, Mechanism, PlanWorkspace, Question, Request
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.direct import laplace
+from dpdist.strategies.needs import direct_bytes
+from dpdist.workloads import Workload
 
 
 class Laplace(Mechanism):
@@ -17,5 +19,9 @@ class Laplace(Mechanism):
     def passed_over(self, question: Question) -> str | None:
         return None
 
+    def planning_bytes(self, workload: Workload) -> int:
+        return direct_bytes(workload)
+
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        work.check_memory("the sensitivity of 'laplace'", self.planning_bytes(request.workload))
         return laplace(request.workload)

@@ -10,7 +10,7 @@ from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import OutOfMemory
 from dpdist.grids.base import Grid
-from dpdist.limits import cores
+from dpdist.limits import cores, told_limits
 from dpdist.operators import Tall
 from dpdist.records import counting
 from dpdist.release import gram
@@ -21,6 +21,9 @@ from dpdist.workloads import Workload
 TEXT_BYTES = 400
 """What a published row takes while its names are made."""
 
+FIT_COPIES = 4
+"""Of rows and inverse: decompositions and solves write their results beside what they are given."""
+
 
 @dataclass(frozen=True)
 class StageMemory:
@@ -28,7 +31,7 @@ class StageMemory:
 
     Attributes:
         bytes: what it takes beyond the program itself: a task on a worker, or the process that runs the flow.
-        limit: what there is.
+        limit: what there is, less what the program itself takes.
         on_workers: whether tasks of workers take it, each so much.
     """
 
@@ -38,10 +41,16 @@ class StageMemory:
     on_workers: bool
 
 
-def memory_plan(workload: Workload, grid: Grid, layout: Layout, optimising: Effort, engine: Engine) -> list[StageMemory]:
-    """Every stage with what it takes: an upper bound (tests compare it with the measured peak)."""
-    worker, here = engine.memory_bytes, engine.own_bytes
-    takes = grid.memory(workload, layout, worker)
+def memory_plan(
+    workload: Workload, grid: Grid, layout: Layout, optimising: Effort, engine: Engine, *, fitted: bool = False
+) -> list[StageMemory]:
+    """Every stage with what it takes: an upper bound (tests compare it with the measured peak).
+
+    Args:
+        fitted: whether one estimate of the cells is fitted to known counts, other releases, or to be non-negative.
+    """
+    worker, here = engine.task_bytes, engine.own_bytes
+    takes = grid.memory(workload, layout, engine.memory_bytes)
     out = [
         StageMemory("count", counting.task_bytes(layout, engine), worker, True),
         StageMemory("optimise", optimising.memory_bytes, engine.largest_worker_bytes, False),
@@ -49,8 +58,10 @@ def memory_plan(workload: Workload, grid: Grid, layout: Layout, optimising: Effo
         StageMemory("answer", takes.answer, worker, True),
         StageMemory("publish", publish_bytes(workload), here, False),
     ]
+    if fitted:
+        out.insert(3, StageMemory("fit", _fit_bytes(grid.rows, workload.shape[1]), engine.largest_worker_bytes, False))
     if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):
-        out.insert(1, StageMemory("gram", gram.task_bytes(workload.shape[1], worker), worker, True))
+        out.insert(1, StageMemory("gram", gram.task_bytes(workload.shape[1], engine.memory_bytes), worker, True))
     return out
 
 
@@ -58,7 +69,12 @@ def check(plan: list[StageMemory], cure: str) -> None:
     """Raises: OutOfMemory for the first stage that does not fit."""
     for stage in plan:
         if stage.bytes > stage.limit:
-            raise OutOfMemory(f"stage {stage.stage!r}", stage.bytes, stage.limit, cure)
+            raise OutOfMemory(f"stage {stage.stage!r}", stage.bytes, stage.limit, f"{told_limits()}; {cure}")
+
+
+def _fit_bytes(rows: int, cells: int) -> int:
+    """What fitting an estimate takes: rows over all cells, and the inverse of those that are independent, some copies of each."""
+    return FIT_COPIES * 8 * (rows * cells + min(rows, cells) ** 2)
 
 
 def publish_bytes(workload: Workload) -> int:

@@ -222,7 +222,9 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
 
 def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     """What every stage of a planned release takes."""
-    return memory.memory_plan(planned.workload, planned.grid, planned.layout, planned.effort, engine)
+    options = planned.spec.postprocess
+    fitted = bool(options.known or options.non_negative or options.consistent_with)
+    return memory.memory_plan(planned.workload, planned.grid, planned.layout, planned.effort, engine, fitted=fitted)
 
 
 def _grid(spec: ReleaseSpec, strategy: Strategy) -> Grid:
