@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -57,3 +58,19 @@ def test_every_command_that_the_pages_name_exists() -> None:
 def test_every_decision_is_on_the_site() -> None:
     listed = set(re.findall(r"decisions/\S+\.md", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {f"decisions/{page.name}" for page in (ROOT / "docs" / "decisions").glob("*.md")}
+
+
+def test_values_are_never_changed_in_place() -> None:
+    """Every dataclass is frozen, except those that are the state of a loop or of a run."""
+    changed = set()
+    for file in [*ROOT.glob("dpdist/**/*.py"), *ROOT.glob("flows/**/*.py")]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+                text = ast.unparse(decorator)
+                if text.partition("(")[0] == "dataclass" and "frozen=True" not in text:
+                    changed.add(f"{file.relative_to(ROOT)}: {node.name}")
+    assert changed == {
+        "dpdist/strategies/fixed_point.py: _Best",
+        "dpdist/arrays/convolution.py: Steps",
+        "flows/observed/run.py: Run",
+    }

@@ -128,8 +128,9 @@ def mutant_at(place: Place) -> Mutant | None:
 def differs(source: str, changed: str) -> bool:
     """Whether a changed module can do anything else, beside what it says of itself.
 
-    Left out are annotations, texts of errors and assertions, ``__repr__`` and ``__str__``, the sizes of caches, and what only
-    type checkers read. The guards before an error, and the numbers that they compare, are not.
+    Left out are annotations, texts of errors and assertions, ``__repr__`` and ``__str__``, the sizes of caches, what only
+    type checkers read, that dataclasses are frozen (tests/test_habits.py) and that arguments are given by name. The guards
+    before an error, and the numbers that they compare, are not.
     """
     try:
         return ast.dump(_Acting().visit(ast.parse(source))) != ast.dump(_Acting().visit(ast.parse(changed)))
@@ -144,6 +145,17 @@ class _Acting(ast.NodeTransformer):
         node.returns = None
         if node.name in ("__repr__", "__str__"):
             node.body = [ast.Pass()]
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        for decorator in (each for each in node.decorator_list if isinstance(each, ast.Call)):
+            decorator.keywords = [keyword for keyword in decorator.keywords if keyword.arg != "frozen"]
+        return self.generic_visit(node)
+
+    def visit_arguments(self, node: ast.arguments) -> ast.AST:
+        node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
+        node.defaults = [*node.defaults, *(default for default in node.kw_defaults if default is not None)]
+        node.posonlyargs, node.kwonlyargs, node.kw_defaults = [], [], []
         return self.generic_visit(node)
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
