@@ -1,7 +1,8 @@
 """Least privilege in PostgreSQL: who may do what with the ledger's tables.
 
 The owner of the tables makes and migrates them and declares and changes caps. The application charges releases and reads. Noise workers
-read the salts of releases in flight. Row-level security keeps caps and history out of the application's reach.
+read the salts of releases in flight. Row-level security keeps caps and history out of the application's reach, and triggers hold its
+running sums to the rows that it writes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from sqlalchemy.dialects import postgresql
 
 from dpdist.errors import LedgerError
 from dpdist.privacy import database as db
+from dpdist.privacy import triggers
 
 CHARGING = ("reserved", "drawing", "committed", "aborted")
 """Events that the application writes; those that change what may be spent are the owner's."""
@@ -27,6 +29,7 @@ def statements(application: str, noise: str | None = None) -> list[str]:
     tables = ", ".join(table.name for table in db.metadata.sorted_tables)
     events = ", ".join(f"'{event}'" for event in CHARGING)
     out = [
+        *triggers.STATEMENTS,
         f"REVOKE ALL ON {tables} FROM PUBLIC",
         f"GRANT USAGE, CREATE ON SCHEMA public TO {app}",
         f"ALTER TABLE dpdist_salts OWNER TO {app}",

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from dpdist.errors import LedgerError
-from dpdist.privacy.accounting import Cap
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.accounting import Cap, Loss, gaussian_equivalent
+from dpdist.privacy.ledger import Charge, Ledger, Receipt, Records
+from dpdist.privacy.protection import Protection
 from tests import small
 from tests.postgres import Server
 
@@ -98,6 +100,8 @@ FORBIDDEN = (
     "UPDATE dpdist_records SET commitment = ''",
     "UPDATE dpdist_schema SET version = 3",
     "CREATE TABLE mine (a int)",
+    "INSERT INTO dpdist_accounts VALUES ('small', 'total', 1, 'gaussian', 0, '0', '0', '0', '0', '0')",
+    "CREATE OR REPLACE FUNCTION dpdist_follow_rows() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
 )
 
 
@@ -121,6 +125,90 @@ def test_a_committed_release_is_out_of_the_application_s_reach(
     assert database.execute("noise", "SELECT state FROM dpdist_releases") == [("committed",)]
     owner.verify()
     owner.close()
+
+
+def charged(database: Database, loss: Loss, release: str = "r1") -> Receipt:
+    """A release that the application reserved, under a cap of the owner."""
+    cap, protection = Cap(epsilon=Fraction(10), delta=Fraction(1, 10**6)), Protection("add-remove", 1, None)
+    owner, application = Ledger(database.url("owner")), Ledger(database.url("application"))
+    owner.declare("people", cap, protection)
+    receipt = application.reserve(
+        Charge(
+            release=release,
+            dataset="people",
+            loss=loss,
+            cap=cap,
+            protection=protection,
+            spec_digest="spec",
+            histogram=lambda _: "counts",
+            records=Records(f"records of {release}"),
+        )
+    )
+    owner.verify()
+    owner.close()
+    application.close()
+    return receipt
+
+
+SUMS = (
+    "UPDATE dpdist_accounts SET rho = '0'",
+    "UPDATE dpdist_accounts SET releases = 0",
+    "UPDATE dpdist_accounts SET pure = '0', squares = '0', as_gaussian = '0'",
+    "UPDATE dpdist_accounts SET as_gaussian = '1/100'",
+    "UPDATE dpdist_accounts SET slack = '1'",
+    "UPDATE dpdist_accounts SET rho = rho",  # of a row that was counted before
+    "INSERT INTO dpdist_accounts VALUES ('people', '2026-01', 1, 'gaussian', 1, '0', '0', '0', '0', '0')",
+)
+
+
+@pytest.mark.parametrize("statement", SUMS)
+def test_the_application_cannot_write_false_sums(database: Database, statement: str) -> None:
+    """They stood until ``verify`` was run, and let it overdraw a cap."""
+    charged(
+        database,
+        Loss.gaussian(Fraction(1, 7), Fraction(1, 2**90)) if "pure" not in statement else Loss.laplace(Fraction(1, 3)),
+    )
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="follow the newest row"):
+        database.execute("application", statement)
+
+
+def test_sums_move_once_for_each_row(database: Database) -> None:
+    """A false row would stand in the chain; even with one, a charge is given back once, and not after a draw."""
+    receipt = charged(database, Loss.gaussian(Fraction(1, 7)))
+    charged(database, Loss.gaussian(Fraction(1, 7)), "r2")
+    said = "INSERT INTO dpdist_rows SELECT max(sequence) + 1, 'aborted', 'people', '{}', 1, '{{}}', '', {}, 'x' FROM dpdist_rows"
+    newest = "(SELECT digest FROM dpdist_rows ORDER BY sequence DESC LIMIT 1)"
+    half = "UPDATE dpdist_accounts SET rho = '1/7', releases = 1"
+    with pytest.raises(psycopg.errors.SerializationFailure, match="continues the chain"):
+        database.execute("application", said.format("r2", "'another'"))
+    application = Ledger(database.url("application"))
+    application.begin_drawing("r1", receipt.attempt, receipt.binding)
+    application.close()
+    database.execute("application", said.format("r1", newest))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="follow the newest row"):
+        database.execute("application", half)
+    database.execute("application", said.format("r2", newest).replace("'x'", "'y'"))
+    database.execute("application", half)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="by its loss and once"):
+        database.execute("application", "UPDATE dpdist_accounts SET rho = '0', releases = 0")
+
+
+@pytest.mark.parametrize("epsilon", ["1/1000", "1/10", "1", "3", "369/100", "5", "12", "60"])
+def test_pure_losses_are_followed_as_they_are_counted(database: Database, epsilon: str) -> None:
+    """The database's approximation of the dominating Gaussian agrees with the ledger's; charged, given back, charged again."""
+    statement = f"SELECT dpdist_as_gaussian({float(Fraction(epsilon))})"
+    (found,) = database.execute("owner", statement)
+    assert found[0] == pytest.approx(float(gaussian_equivalent(Fraction(epsilon))), rel=1e-7, abs=2e-12)
+
+
+def test_a_pure_charge_is_taken_and_given_back(database: Database) -> None:
+    charged(database, Loss.laplace(Fraction(1, 3)))
+    application = Ledger(database.url("application"))
+    application.abort("r1")
+    charged(database, Loss.laplace(Fraction(1, 2)))
+    assert application.budgets()[0].spent == Loss.laplace(Fraction(1, 2))
+    application.verify()
+    application.close()
 
 
 @pytest.mark.parametrize("table", ["dpdist_rows", "dpdist_caps", "dpdist_accounts", "dpdist_records"])
