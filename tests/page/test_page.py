@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,41 +18,11 @@ from dpdist.page import document, report
 from dpdist.page.content import Content
 from flows import pictures
 from tests import small
+from tests.page.browsing import browser, page
+from tests.page.gallery import certificate as report_certificate
 from tests.small import run
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs the PyPI package playwright")
-REQUIRED = "DPDIST_TEST_BROWSER"
-"""Set to 'required' where a missing Chromium must fail the tests instead of skipping them (.ci/run does)."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        if os.environ.get(REQUIRED) == "required":
-            pytest.fail("Chromium is required here and not installed: apt-get install chromium")
-        pytest.skip("needs Chromium: apt-get install chromium")
-    with sync_api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A page that fails the test when its console tells an error or when it asks the network for anything."""
-    context = browser.new_context(viewport={"width": 1000, "height": 800}, accept_downloads=True)
-    found = context.new_page()
-    told: list[str] = []
-    found.on("console", lambda message: told.append(message.text) if message.type in ("error", "warning") else None)
-    found.on("pageerror", lambda error: told.append(str(error)))
-    found.on(
-        "request",
-        lambda request: told.append(request.url) if not request.url.startswith(("file:", "blob:", "data:")) else None,
-    )
-    yield found
-    context.close()
-    assert told == []
+__all__ = ["browser", "page"]  # fixtures
 
 
 def cells(page: Any) -> list[list[str]]:
@@ -196,42 +163,6 @@ def test_the_page_as_a_document(published: Path, browser: Any, tmp_path: Path) -
         assert len(content) > 20_000
     with pytest.raises(InvalidInput, match="saved as .pdf or .png, found 'page.doc'"):
         pictures.save(published / "index.html", tmp_path / "page.doc")
-
-
-def report_certificate(queries: int) -> dict[str, Any]:
-    """The least that the page's template asks for."""
-    privacy = {
-        "delta": 0.0,
-        "epsilon": 1.0,
-        "rho_decimal": 0.5,
-        "unit": "records",
-        "neighbours": "add-remove",
-        "one_change": "One record is added or removed.",
-        "bound": "Nobody checked it.",
-        "bound_enforced_while_counting": False,
-        "meaning": {"headline": "Noise was added.", "guess": "Blind guessing finds 5."},
-        "noise": "Laplace",
-    }
-    mechanism = {
-        "name": "identity",
-        "rmse": 1.0,
-        "certified_gap": None,
-        "compared": [],
-        "consistent": True,
-        "biased": False,
-        "rounded": False,
-    }
-    return {
-        "queries": queries,
-        "cells": queries,
-        "period": None,
-        "privacy": privacy,
-        "mechanism": mechanism,
-        "stream": None,
-        "post_processing": [],
-        "spec_digest": "0" * 64,
-        "strategy_digest": "0" * 64,
-    }
 
 
 def test_marginals_of_three_attributes_are_drawn_value_by_value(home: Path, page: Any) -> None:

@@ -13,7 +13,8 @@ from dpdist.page.numbers import plain
 
 LITTLE = 0.06
 """Lows this small against the height get no tick of their own."""
-WORDS = ((1e12, "trillions"), (1e9, "billions"), (1e7, "millions"))
+WORDS = ((1e13, 1e12, "trillions"), (1e10, 1e9, "billions"), (1e7, 1e6, "millions"))
+"""From which height on ticks are divided, by what, and its name."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def scale(low: float, high: float, most: int = 6) -> Scale:
     bottom = low if low > -LITTLE * (high - low) else math.floor(low / step + 1e-9) * step
     first = math.ceil(bottom / step - 1e-9)
     ticks = tuple(k * step + 0.0 for k in range(first, round(top / step) + 1))
-    divisor, word = next(((size, name) for size, name in WORDS if max(top, -bottom) >= size), (1.0, ""))
+    divisor, word = next(((size, name) for least, size, name in WORDS if max(top, -bottom) >= least), (1.0, ""))
     return Scale(bottom, top, ticks, divisor, word)
 
 

@@ -1,0 +1,149 @@
+"""Pages of releases that were never measured: shapes that charts find hard, with noise of a fixed seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpdist.arrays import Constant, Held
+from dpdist.domain import Attribute, Domain
+from dpdist.page import document
+from dpdist.page.content import Content
+from dpdist.workloads import Workload, filtered, predicates, union
+from dpdist.workloads.filters import running_sum, window
+from dpdist.workloads.marginals import marginals
+from dpdist.workloads.ranges import cdf
+
+LONG_NAMES = (
+    "Not in universe", "Adm support including clerical", "Armed Forces", "Executive admin and managerial",
+    "Farming forestry and fishing", "Handlers equip cleaners etc", "Machine operators assmblrs & inspctrs", "Other service",
+    "Precision production craft & repair", "Private household services",
+)  # fmt: skip
+INCOME = (0, 5000, 10000, 15000, 20000, 30000, 40000, 60000, 100000, 250000)
+
+
+def certificate(queries: int, **changes: Any) -> dict[str, Any]:
+    """The least that the page's template asks for."""
+    privacy = {
+        "definition": "pure differential privacy (epsilon-DP)",
+        "delta": 0.0,
+        "epsilon": 1.0,
+        "rho_decimal": 0.5,
+        "unit": "records",
+        "neighbours": "add-remove",
+        "one_change": "One record is added or removed.",
+        "bound": "Nobody checked it.",
+        "bound_enforced_while_counting": False,
+        "meaning": {"headline": "Noise was added.", "guess": "Blind guessing finds 5."},
+        "noise": "Laplace",
+    }
+    compared = [
+        {"mechanism": name, "rmse": rmse, "worst": 2 * rmse, "gap": gap}
+        for name, rmse, gap in (("coa", 2.5, 5e-7), ("identity", 9.0, 3.0))
+    ]
+    mechanism = {"name": "coa", "rmse": 2.5, "certified_gap": 5e-7, "consistent": True, "biased": False, "rounded": False}
+    return {
+        "release": "made-up",
+        "dataset": "made-up",
+        "queries": queries,
+        "cells": queries,
+        "period": "2026-11-01",
+        "privacy": privacy,
+        "mechanism": {**mechanism, "compared": compared},
+        "stream": None,
+        "budget": {"cap": "epsilon=4 in total", "period": "total", "course": [["made-up-1", 0.8], ["made-up-2", 0.55]]},
+        "post_processing": [],
+        "spec_digest": "0" * 64,
+        "strategy_digest": "0" * 64,
+        **changes,
+    }
+
+
+def attribute(title: str, values: str, **facts: Any) -> dict[str, Any]:
+    """What a certificate says of an attribute."""
+    return {"title": title, "unit": None, "values": values, "outside": "error", **facts}
+
+
+def content(title: str, workload: Workload, cells: Any, error: float, method: dict[str, Any]) -> Content:
+    """The answers of the cells with noise."""
+    truth = workload.unweighted.matvec(np.asarray(cells, dtype=np.float64).ravel())
+    noisy = np.round(truth + np.random.default_rng(7).normal(0, error, truth.size), 1)
+    size = truth.size
+    facts = certificate(size, method=method)
+    return Content("made-up", title, workload, Held(noisy), Constant(error, size), Constant(1.96 * error, size), facts)
+
+
+def incomes() -> Content:
+    """Unequal bins with open ends, CDFs, grouped bars, a map with values: households by income, region and occupation."""
+    domain = Domain(
+        (
+            Attribute("income", edges=INCOME, outside="clip"),
+            Attribute("region", categories=("North", "South", "East", "West")),
+            Attribute("occupation", categories=LONG_NAMES),
+        )
+    )
+    shares = np.random.default_rng(3).dirichlet(np.full(10, 2.0))
+    cells = np.floor(
+        40000 * np.multiply.outer(np.multiply.outer([12, 13, 14, 13, 20, 12, 10, 5, 1], [30, 28, 22, 20]), shares) / 1e4
+    )
+    workload = union(marginals(domain, ways=(0, 1, 2)), cdf(domain, "income", ("region",)))
+    attributes = {
+        "income": attribute("Income", "9 bins", unit="euros", outside="clip"),
+        "region": attribute("Region", "4 categories"),
+        "occupation": attribute("Occupation", "10 categories", outside="drop"),
+    }
+    asked = ["counts of every combination of values of any 1 and 2 attributes"]
+    return content(
+        "Household incomes by region",
+        workload,
+        cells,
+        18.0,
+        {"counted": "households", "attributes": attributes, "asked": asked},
+    )
+
+
+def hours(steps: int = 3000) -> Content:
+    """Long series over time."""
+    domain = Domain((Attribute("hour", edges=tuple(range(steps + 1))),))
+    when = np.arange(steps)
+    cells = np.round(120 * (1 + 0.6 * np.sin(2 * np.pi * (when - 8) / 24)))
+    workload = filtered(domain, "hour", [running_sum(steps), window(24, mean=True)])
+    time = {"start": "2011-01-01T00:00:00", "step": "hour"}
+    method = {
+        "counted": "rentals",
+        "attributes": {"hour": attribute("Time", f"whole numbers from 0 to {steps - 1}", time=time)},
+        "asked": [],
+    }
+    return content("Bike rentals by the hour", workload, cells, 2.0, method)
+
+
+def towns() -> Content:
+    """Many categories with long names, ages with open ends, a map of many rows, single questions."""
+    domain = Domain(
+        (
+            Attribute("town", categories=tuple(f"Town number {i} on the river Long" for i in range(18))),
+            Attribute("age", edges=tuple(range(81)), outside="clip"),
+        )
+    )
+    sizes = np.random.default_rng(5).gamma(1.0, 40.0, 18)
+    cells = np.round(np.multiply.outer(sizes, np.exp(-np.arange(80) / 30.0)))
+    workload = union(marginals(domain, ways=(1, 2)), cdf(domain, "age"), predicates(domain, ["age >= 18", "age >= 65"]))
+    method = {
+        "counted": "people",
+        "attributes": {"age": attribute("Age", "81 whole numbers", unit="years", outside="clip")},
+        "asked": [],
+    }
+    return content("Towns on the river", workload, cells, 6.0, method)
+
+
+GALLERY: dict[str, Callable[[], Content]] = {"incomes": incomes, "hours": hours, "towns": towns}
+
+
+def write(folder: Path, name: str) -> Path:
+    """The page of one of the gallery in a folder."""
+    path = folder / f"{name}.html"
+    path.write_text(document.page(GALLERY[name](), 1), encoding="utf-8")
+    return path

@@ -1,0 +1,178 @@
+"""What charts draw: densities, open ends, steps, round ticks beyond every peak, times, classes of maps."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from dpdist.domain import Attribute, Domain
+from dpdist.page import charts
+from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Drawn, Figure
+from dpdist.page.charts.budget import Spending, timeline
+from dpdist.page.charts.scales import breaks, round_times, scale
+from dpdist.page.charts.text import lines, width
+from dpdist.page.figures import MOST_POINTS, Words, extremes, figures_of
+from dpdist.workloads import filtered
+from dpdist.workloads.filters import running_sum
+from dpdist.workloads.marginals import marginals
+from dpdist.workloads.ranges import cdf
+
+UNEVEN = Domain((Attribute("income", edges=(0, 10, 20, 60, 100), outside="clip"),))
+WORDS = Words("people", {"income": {"title": "Income", "unit": "euros"}})
+
+
+def only(domain: Domain, block, values: list[float], half: float = 1.0) -> Figure:
+    ((_, figure),) = figures_of(block, domain, WORDS, np.array(values), np.full(len(values), half))
+    return figure
+
+
+def texts(drawn: Drawn) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", drawn.svg)
+
+
+def path(drawn: Drawn, kind: str) -> str:
+    return re.search(rf'<path class="{kind}[^"]*" d="([^"]*)"', drawn.svg).group(1)
+
+
+def test_unequal_bins_are_densities_of_true_widths() -> None:
+    """Counts 100, 100, 400, 400 in bins of 10, 10, 40, 40 are level, and bins take the room that their widths ask."""
+    figure = only(UNEVEN, marginals(UNEVEN, ways=1).blocks[0], [100.0, 100.0, 400.0, 400.0])
+    np.testing.assert_array_equal(figure.heights[:, 0], [10.0] * 4)
+    np.testing.assert_allclose(figure.spreads[:, 0], [0.1, 0.1, 0.025, 0.025])
+    assert figure.measure == "People per euro"
+    assert "height is the count divided by the width" in figure.note
+    for screen in (WIDE, NARROW):
+        drawn = charts.draw(figure, screen)
+        ends = [float(x) for x in re.findall(r"H([\d.]+)", path(drawn, "outline"))]
+        begin = float(re.match(r"M([\d.]+)", path(drawn, "outline")).group(1))
+        widths = np.diff([begin, *ends])
+        np.testing.assert_allclose(widths / widths.sum(), [0.1, 0.1, 0.4, 0.4], atol=2e-3)
+        assert "Income (euros)" in texts(drawn)
+
+
+def test_open_ends_are_marked_where_values_are_clipped() -> None:
+    block = marginals(UNEVEN, ways=1).blocks[0]
+    drawn = charts.draw(only(UNEVEN, block, [1.0, 2.0, 3.0, 4.0]), WIDE)
+    assert drawn.svg.count('class="open"') == 2
+    assert {"under 10", "60 or more"} <= set(texts(drawn))
+    closed = Domain((Attribute("income", edges=(0, 10, 20, 60, 100)),))
+    drawn = charts.draw(only(closed, marginals(closed, ways=1).blocks[0], [1.0, 2.0, 3.0, 4.0]), WIDE)
+    assert 'class="open"' not in drawn.svg
+    assert "100" in texts(drawn)
+
+
+def test_cumulative_counts_are_steps_that_rise_at_upper_edges() -> None:
+    figure = only(UNEVEN, cdf(UNEVEN, "income").blocks[0], [100.0, 200.0, 600.0, 1000.0])
+    outline = path(charts.draw(figure, WIDE), "outline")
+    assert set(re.findall("[A-Z]", outline)) == {"M", "H", "V"}
+    np.testing.assert_array_equal(figure.axis.edges[:-1], [10, 20, 60, 100])
+    assert list(figure.axis.labels) == ["below 10", "below 20", "below 60", "below 100"]
+    assert figure.measure == "People below each value of Income"
+    ages = Domain((Attribute("age", edges=(0, 1, 2, 3)),))
+    whole = only(ages, cdf(ages, "age").blocks[0], [1.0, 2.0, 3.0])
+    assert whole.measure == "People at or below each value of age"
+    np.testing.assert_array_equal(whole.axis.edges, [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 4856.3), (-3.0, 97.0), (-250.0, 90.0), (0.0, 0.07), (5.0, 5.0), (0.0, 1.2e9)]
+)
+def test_no_peak_lies_beyond_the_last_tick(low: float, high: float) -> None:
+    found = scale(low, high)
+    assert found.low <= low
+    assert found.high == found.ticks[-1] >= high
+    assert 0.0 in found.ticks
+    steps = np.diff(found.ticks)
+    np.testing.assert_allclose(steps, steps[0])
+    labels = [found.text(tick) for tick in found.ticks]
+    assert len(set(labels)) == len(labels)
+    assert all(len(label) <= 9 for label in labels)
+
+
+def test_large_counts_are_told_in_words() -> None:
+    found = scale(0.0, 43e6)
+    assert (found.word, found.text(found.ticks[-1])) == ("millions", "50")
+    assert scale(0.0, 43e5).text(4e6) == "4,000,000"
+
+
+def test_times_are_times() -> None:
+    """An axis of hours shows months, of a day hours, of years years; texts of points are as fine as the step."""
+    hours = Clock(0.0, datetime.datetime(2011, 1, 1), "hour")
+    assert [text for _, text in round_times(hours, 0, 8759, 7)] == ["Jan 2011", "Mar", "May", "Jul", "Sep", "Nov"]
+    assert [place for place, _ in round_times(hours, 0, 8759, 7)][1] == pytest.approx(59 * 24, abs=1)
+    assert [text for _, text in round_times(hours, 0, 24, 5)] == ["1 Jan", "06:00", "12:00", "18:00", "2 Jan"]
+    assert hours.text(25.0) == "2 Jan 2011, 01:00"
+    years = Clock(1990.0, datetime.datetime(1990, 1, 1), "year")
+    assert [text for _, text in round_times(years, 1990, 2030, 5)] == ["1990", "2000", "2010", "2020", "2030"]
+    months = Clock(0.0, datetime.datetime(2011, 1, 31), "month")
+    assert months.text(13.0) == "Feb 2012"
+    assert Clock(0.0, datetime.datetime(9999, 1, 1), "year").text(5.0) == "9999"
+
+
+def test_a_long_series_keeps_its_peaks() -> None:
+    """Of 20,000 steps about a thousand points are drawn, among them the one high and the one low step."""
+    values = np.zeros((20_000, 1))
+    values[777], values[15_001] = 50.0, -50.0
+    picked = extremes(values, 40)
+    assert {0, 777, 15_001, 19_999} <= set(picked.tolist())
+    assert picked.size <= 2 * 500 + 2
+    domain = Domain((Attribute("hour", edges=tuple(range(20_001))),))
+    words = Words("rentals", {"hour": {"time": {"start": "2011-01-01T00:00:00", "step": "hour"}}})
+    block = filtered(domain, "hour", [running_sum(20_000)]).blocks[0]
+    ((_, figure),) = figures_of(block, domain, words, values[:, 0], np.ones(20_000))
+    assert figure.values.size <= MOST_POINTS + 2
+    assert (figure.values.max(), figure.values.min()) == (50.0, -50.0)
+    assert figure.axis.clock.text(float(figure.axis.edges[int(figure.values.argmax())])) == "2 Feb 2011, 09:00"
+
+
+def test_maps_have_a_legend_values_and_grey_cells_where_noise_may_be_all() -> None:
+    values = np.array([[5.0, 900.0, 40.0], [300.0, 120.0, 2.0], [60.0, 10.0, 700.0]])
+    axes = [Axis(name, [f"{name}{i}" for i in range(3)]) for name in "ab"]
+    figure = Figure("heat", "a x b", axes[0], ("b0", "b1", "b2"), values, np.full((3, 3), 6.0), "People", axes[1])
+    drawn = charts.draw(figure, WIDE)
+    assert {"900", "300", "5", "2"} <= set(texts(drawn))
+    assert "0" in texts(drawn)
+    assert "interval holds 0: the noise alone may have made it" in texts(drawn)
+    cells = re.search(r'<g class="marks">(.*?)</g>', drawn.svg).group(1)
+    assert re.search(r'class="hn" d="([^"]*)"', cells).group(1).count("M") == 2
+    limits = breaks(900.0, 7)
+    assert limits == sorted(limits)
+    assert limits[-1] == 900.0
+
+
+def test_bars_tell_value_and_interval_and_show_the_interval() -> None:
+    axis = Axis("", ["a", "b"])
+    figure = Figure("bars", "x", axis, ("",), np.array([[4829.2], [-3.0]]), np.array([[27.0], [9.0]]), "People")
+    for screen in (WIDE, NARROW):
+        drawn = charts.draw(figure, screen)
+        assert {"4,829 ± 27", "−3.0 ± 9.0"} <= set(texts(drawn))
+        whisker = [float(x) for x in re.findall(r"[MH]([\d.]+)", path(drawn, "whisker"))]
+        assert whisker[1] - whisker[0] > 1
+        assert min(whisker) >= 0
+
+
+def test_texts_are_broken_before_they_are_cut() -> None:
+    assert lines("Machine operators assemblers and inspectors", 160, 3)[1] is False
+    parts, cut = lines("word " * 40, 100, 2)
+    assert (len(parts), cut) == (2, True)
+    assert all(width(part) <= 100 for part in parts)
+    assert lines("x" * 50, 100, 20) == ([*lines("x" * 50, 100, 20)[0]], False)
+    assert "".join(lines("x" * 50, 100, 20)[0]) == "x" * 50
+
+
+def test_a_budget_is_a_timeline() -> None:
+    drawn = timeline([Spending("2026-W46", [("w1", 0.75)]), Spending("2026-W47", [("w2", 0.75), ("w2b", 0.5)])], WIDE)
+    assert {"2026-W46", "75 % left", "2026-W47", "50 % left", "w2", "w2b"} <= set(texts(drawn))
+    boxes = [
+        (float(x), float(wide))
+        for x, wide in re.findall(r'<rect x="([\d.]+)"[^>]*width="([\d.]+)"[^>]*class="h[23]"', drawn.svg)
+    ]
+    assert [round(x + wide - 1) for x, wide in boxes] == [178, 178, 357]
+    assert all(a[0] <= b[0] for a, b in pairwise(boxes[1:]))
+    assert "w2b: 25.0 per cent, 50.0 per cent left" in drawn.svg
+    json.dumps(drawn.places)

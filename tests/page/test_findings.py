@@ -1,0 +1,78 @@
+"""Sentences on charts: what they say of known numbers, and that they are right as often as they claim."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpdist.page.charts import Axis, Figure
+from dpdist.page.findings import finding, jointly
+
+MANY = "The highest answer is v1 with 400 ± 20 people; the noise does not tell which of 4 is the largest."
+
+
+def bars(values: list[float], half: float) -> Figure:
+    names = [f"v{i}" for i in range(len(values))]
+    shape = (len(values), 1)
+    return Figure("bars", "x", Axis("x", names), ("",), np.reshape(values, shape), np.full(shape, half), "Records")
+
+
+def steps(values: list[float], half: float, **changes: object) -> Figure:
+    edges = np.arange(len(values) + 1.0)
+    shape = (len(values), 1)
+    axis = Axis("Age (years)", [str(i) for i in range(len(values))], edges)
+    return Figure("steps", "age", axis, ("",), np.reshape(values, shape), np.full(shape, half), "People", **changes)
+
+
+@pytest.mark.parametrize(
+    ("values", "half", "said"),
+    [
+        ([50.0, 400.0, 100.0], 20.0, "v1 is the largest group: 400 ± 20 people, before v2 with 100 ± 20."),
+        ([380.0, 400.0, 100.0], 20.0, "v1 (400 ± 20) and v0 (380 ± 20) are the largest; the noise does not tell their order."),
+        ([3.0, 9.0, 1.0], 20.0, "No count stands out of the noise: the largest answer is 9 ± 20 (v1)."),
+        ([390.0, 400.0, 395.0, 399.0], 20.0, MANY),
+        ([1234.5], 20.0, "1,234 ± 20 people: v0."),
+        ([400.0, 300.0], float("nan"), ""),
+    ],
+)  # fmt: skip
+def test_the_largest_answer(values: list[float], half: float, said: str) -> None:
+    assert finding(bars(values, half), "people") == said
+
+
+def test_peaks_and_medians() -> None:
+    peak = [10.0] * 20 + [500.0] + [10.0] * 20
+    assert finding(steps(peak, 5.0), "people") == "The count is highest at Age 20: 500.0 ± 5.0 people."
+    flat = [100.0 + i % 2 for i in range(40)]
+    assert finding(steps(flat, 5.0), "people").startswith(
+        "No single peak stands out of the noise; the highest count is 101.0 ± 5.0"
+    )
+    rising = list(np.cumsum([10.0] * 10))
+    sure = finding(steps(rising, 0.5, cumulative=True), "people")
+    assert sure == "Half of the 100.00 ± 0.50 people lie at or below Age 4, between 4 and 5 for sure."
+    noisy = finding(steps(rising, 12.0, cumulative=True), "people")
+    assert noisy == "Half of the 100 ± 12 people lie at or below Age 4, between 2 and 6 for sure."
+
+
+@pytest.mark.parametrize("noise", ["normal", "laplace"])
+def test_the_largest_is_named_wrongly_in_at_most_five_of_a_hundred_releases(noise: str) -> None:
+    """Ten equal counts, one of them better by a record: 4,000 releases. Wrong names are seldom; with plain intervals they are not.
+
+    A correct rule fails here with probability below 1e-9: 200 wrong ones are expected at the very most, 260 are allowed.
+    """
+    state = np.random.default_rng(11)
+    repeats, count = 4000, 10
+    half = 1.96 if noise == "normal" else np.log(20.0)
+    drawn = state.normal(size=(repeats, count)) if noise == "normal" else state.laplace(size=(repeats, count))
+    truth = np.zeros(count)
+    truth[0] = 1e-3
+    values = 100.0 + truth + drawn
+    outside = {}
+    for name, width in (("jointly", jointly(np.full(count, half))), ("plain", np.full(count, half))):
+        outside[name] = int((np.abs(drawn) > width).any(axis=1).sum())
+    assert outside["jointly"] <= 260
+    assert outside["plain"] > 1000
+    wrong = 0
+    for row in values[:800]:
+        figure = bars(list(row), half)
+        wrong += finding(figure, "people").partition(" is the largest")[0] in {f"v{i}" for i in range(1, count)}
+    assert wrong <= 40

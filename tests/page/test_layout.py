@@ -1,0 +1,137 @@
+"""Pages on phones and desks, light and dark, printed and read aloud: nothing is cut, collides, or is too small to read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.page import gallery
+from tests.page.browsing import SCREENS, browser, shown, violations
+
+__all__ = ["browser"]  # fixtures
+
+TEXTS = """() => [...document.querySelectorAll('svg')].filter(svg => svg.getBoundingClientRect().width > 0).map(svg => {
+    const frame = svg.getBoundingClientRect(), scale = frame.width / svg.viewBox.baseVal.width;
+    return {frame: [frame.left, frame.top, frame.right, frame.bottom], texts: [...svg.querySelectorAll('text')].map(text => {
+        const box = text.getBoundingClientRect();
+        const matrix = text.getScreenCTM();
+        return {text: text.textContent, size: parseFloat(getComputedStyle(text).fontSize) * scale, turned: Math.abs(matrix.b) > 1e-6,
+                box: [box.left, box.top, box.right, box.bottom]};
+    })};
+})"""
+
+
+@pytest.fixture(scope="module", params=list(gallery.GALLERY))
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return gallery.write(tmp_path_factory.mktemp("gallery"), request.param)
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_charts_are_laid_out_for_the_screen(made: Path, browser: Any, screen: str) -> None:
+    """Letters of 12 pixels and more; no text leaves its chart or touches another; nothing sticks out sideways."""
+    page = shown(browser, made, screen, java_script_enabled=True)
+    charts = page.evaluate(TEXTS)
+    assert charts
+    for chart in charts:
+        left, top, right, bottom = chart["frame"]
+        for text in chart["texts"]:
+            assert text["size"] >= 12, text
+            x0, y0, x1, y1 = text["box"]
+            assert left - 2 <= x0, (text, chart["frame"])
+            assert x1 <= right + 2, (text, chart["frame"])
+            assert top - 2 <= y0, (text, chart["frame"])
+            assert y1 <= bottom + 2, (text, chart["frame"])
+        level = [text for text in chart["texts"] if not text["turned"] and text["text"]]
+        for i, one in enumerate(level):
+            for other in level[i + 1 :]:
+                wide = min(one["box"][2], other["box"][2]) - max(one["box"][0], other["box"][0])
+                tall = min(one["box"][3], other["box"][3]) - max(one["box"][1], other["box"][1])
+                assert wide < 1.5 or tall < 4, (one, other)
+    assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS[screen][0]
+    for table in page.locator(".scroll").all():
+        assert table.evaluate("one => one.scrollWidth <= one.clientWidth + 1")  # tables are not clipped
+    page.context.close()
+
+
+@pytest.mark.parametrize(
+    ("screen", "look"),
+    [
+        ("phone", "dark"),
+        ("desk", "light"),
+        pytest.param("phone", "light", marks=pytest.mark.slow),
+        pytest.param("desk", "dark", marks=pytest.mark.slow),
+    ],
+)
+def test_a_page_is_for_everybody(made: Path, browser: Any, screen: str, look: str) -> None:
+    """No violation of axe-core's rules: landmarks, contrast, names, focus."""
+    page = shown(browser, made, screen, look)
+    assert violations(page) == []
+    assert page.locator("main").count() == 1
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 24, 31)"
+    assert dark == (look == "dark")
+    page.context.close()
+
+
+def test_a_page_prints_light_and_whole(browser: Any, tmp_path: Path) -> None:
+    """On paper: the wide charts, no controls, black on white also for a dark screen."""
+    page = shown(browser, gallery.write(tmp_path, "incomes"), "phone", "dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--paper')") == "#ffffff"
+    assert page.locator("svg.wide:visible").count() >= 6
+    assert page.locator("svg.narrow:visible").count() == 0
+    for part in (".tools", "#controls", "nav"):
+        assert page.locator(f"{part}:visible").count() == 0, part
+    page.context.close()
+
+
+def test_a_page_without_scripts_has_its_charts_and_its_first_answers(browser: Any, tmp_path: Path) -> None:
+    page = shown(browser, gallery.write(tmp_path, "incomes"), "phone", java_script_enabled=False)
+    assert page.locator("svg.narrow:visible").count() >= 6
+    assert page.locator("#answers tbody tr").count() == 50
+    page.context.close()
+
+
+def test_answers_come_first(browser: Any, tmp_path: Path) -> None:
+    """In words, in pictures, then how to read them, guarantee, method, exclusions, budget."""
+    page = shown(browser, gallery.write(tmp_path, "incomes"), "desk")
+    order = [
+        "findings",
+        "answers-begin",
+        "group-1",
+        "table",
+        "reading",
+        "guarantee",
+        "method",
+        "exclusions",
+        "budget",
+        "files",
+    ]
+    tops = page.evaluate("names => names.map(name => document.getElementById(name).getBoundingClientRect().top)", order)
+    assert tops == sorted(tops)
+    assert "households" in page.locator(".findings").text_content()
+    page.context.close()
+
+
+def test_no_script_but_the_page_s_own_runs(browser: Any, tmp_path: Path) -> None:
+    """A script or a style that slips into the page past all escaping is refused by the policy, and so is any connection."""
+    path = gallery.write(tmp_path, "incomes")
+    text = path.read_text(encoding="utf-8")
+    strange = "<script>document.title = 'taken'</script><img src=x onerror=\"document.title = 'taken'\"><style>main{display:none}</style>"
+    path.write_text(text.replace('<h2 id="files">', strange + '<h2 id="files">', 1), encoding="utf-8")
+    assert strange in path.read_text(encoding="utf-8")
+    page = shown(browser, path, "desk")
+    assert page.title() == "Household incomes by region"
+    assert page.locator("main").is_visible()
+    assert page.evaluate("fetch('data:text/plain,x').then(() => 'sent', () => 'refused')") == "refused"
+    assert page.locator(".tools").count() > 0  # its own script ran
+    page.context.close()
+
+
+def test_a_page_of_two_thousand_answers_is_below_a_megabyte(tmp_path: Path) -> None:
+    path = gallery.write(tmp_path, "towns")
+    found = int(path.read_text(encoding="utf-8").count('"half":'))
+    assert found == 1
+    assert gallery.towns().workload.shape[0] > 1500
+    assert path.stat().st_size < 1_000_000 * gallery.towns().workload.shape[0] / 2000
