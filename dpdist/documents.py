@@ -92,7 +92,7 @@ class Documents:
         try:
             loaded = json.loads(bytes(obstore.get(self._objects, name).bytes()))
         except FileNotFoundError:
-            raise StoreError(f"{name!r} is not in the store {self.location}: missing or not whole") from None
+            raise StoreError(f"{name!r} is not in the store {self.location}: it is missing or incomplete") from None
         except (ValueError, RecursionError):
             raise StoreError(f"{name!r} in the store {self.location} is not readable JSON: it was altered") from None
         except (OSError, obstore.exceptions.BaseError) as error:
@@ -117,7 +117,7 @@ class Documents:
             return False
         except (OSError, obstore.exceptions.BaseError) as error:
             raise StoreError(
-                f"the store {self.location} could not be asked for {name!r}: {reason(error)}; {AGAIN}"
+                f"the store {self.location} could not be asked whether it holds {name!r}: {reason(error)}; {AGAIN}"
             ) from None
         return True
 
@@ -177,7 +177,7 @@ def reached(url: str, *, briefly: bool = False) -> Any:
         return obstore.store.from_url(url, **({"retry_config": _BRIEFLY} if briefly else {}))
     except Exception as error:  # noqa: BLE001 - obstore raises many types for a URL it does not know
         raise StoreError(
-            f"{url!r} is no object store URL ({type(error).__name__}); give s3://bucket/prefix or a folder"
+            f"{url!r} is not the URL of an object store ({type(error).__name__}); give s3://bucket/prefix or a folder"
         ) from None
 
 
@@ -223,7 +223,8 @@ def _rename_once(draft: Path, path: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError:
             raise StoreError(
-                f"the file system of {path.parent} has neither hard links nor locks, so of two writers none would be the first; "
+                f"the file system of {path.parent} has neither hard links nor locks, so two writers could not be "
+                "told which of them was first; "
                 "put the store on another file system or in an object store"
             ) from None
         if path.exists():

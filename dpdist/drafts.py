@@ -54,7 +54,7 @@ def move_into_place(target: Path, draft: Path) -> None:
     try:
         sync_folders(target.absolute())
     except OSError as error:
-        raise could_not_write(target, error, "it is whole, but a power loss may remove it") from None
+        raise could_not_write(target, error, "it is complete, but a power loss may remove it") from None
 
 
 def replace(target: Path, draft: Path) -> None:

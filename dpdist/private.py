@@ -53,7 +53,8 @@ def _closed(path: Path, mode: int) -> None:
     shown = f"{stat.S_IMODE(found.st_mode):04o}"
     if found.st_mode & stat.S_ISVTX or found.st_uid != os.geteuid() != 0:
         raise StoreError(
-            f"{path} has mode {shown}: other users reach what is private there, and it is not this user's to close; choose a folder "
+            f"{path} has mode {shown}, so other users can reach the private files in it, and this user may not "
+            "change that; choose a folder "
             f"of your own, or have its owner run: chmod {mode:04o} {path}"
         )
     path.chmod(mode)

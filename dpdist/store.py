@@ -208,7 +208,9 @@ class Store(Documents):
                 self.delete(f"{plan.name}/{plan.attempt}")
                 leases.unmark(self, plan.attempt)
             if winner.content_digest != stored.content_digest:
-                raise StoreError(f"array {plan.name!r} is already whole with other content; arrays are written once")
+                raise StoreError(
+                    f"array {plan.name!r} is already stored with other content; an array is written once and never changed"
+                )
             return winner
         if not _is_scratch(plan):
             self._confirm(plan)
@@ -219,7 +221,7 @@ class Store(Documents):
         if not leases.held(self, plan.attempt.partition("-")[0]):
             self.delete(plan.name)
             raise StoreError(
-                f"array {plan.name!r}: another run took this one for dead, since it stood still for {leases.STRETCH_SECONDS:g} seconds, "
+                f"array {plan.name!r}: this run stood still for {leases.STRETCH_SECONDS:g} seconds, so another run took it for dead "
                 "and deleted what it was writing; run again"
             )
         leases.unmark(self, plan.attempt)
@@ -230,7 +232,9 @@ class Store(Documents):
         if self.exists(name):
             stored = self.open(name)
             if stored.shard_digests != tuple(_sha256(array[slice(*plan.bounds(i))]) for i in range(plan.shards)):
-                raise StoreError(f"array {name!r} is already whole with other content; arrays are written once")
+                raise StoreError(
+                    f"array {name!r} is already stored with other content; an array is written once and never changed"
+                )
             return stored
         self.begin(plan)
         digests = [self.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(plan.shards)]
@@ -402,7 +406,7 @@ def download(url: str, folder: Path) -> None:
                     file.write(bytes(part))
     except obstore.exceptions.InvalidPathError:
         raise StoreError(
-            f"{url} holds an object whose name is no path below it; remove it: a release has none such"
+            f"{url} holds an object whose name is not a path below it, which no release has; remove it"
         ) from None
     except (OSError, obstore.exceptions.BaseError) as error:
         raise _unusable(url, "copied", error) from None

@@ -94,7 +94,7 @@ def test_a_run_that_was_taken_for_dead_finds_out_before_its_array_is_whole(store
     run.begin(plan)
     digest = run.write_shard(plan, 0, np.arange(5))
     leases.clear(store, run.lease)
-    with pytest.raises(StoreError, match="took this one for dead.*run again"):
+    with pytest.raises(StoreError, match="took it for dead.*run again"):
         run.finish(plan, [digest])
     assert not store.exists("measurements/a")
 

@@ -84,7 +84,7 @@ def test_what_is_not_ours_to_close_is_refused(tmp_path: Path) -> None:
     everybody.mkdir()
     everybody.chmod(0o1777)
     with pytest.raises(
-        StoreError, match=r"has mode 1777: other users reach .* choose a folder of your own, or .* chmod 0700"
+        StoreError, match=r"has mode 1777, so other users can reach .* choose a folder of your own, or .* chmod 0700"
     ):
         private_folder(everybody)
     assert everybody.stat().st_mode & 0o7777 == 0o1777

@@ -84,7 +84,7 @@ def test_half_written_is_never_whole(store: Store) -> None:
     plan = store.plan("a", (10,), np.int64, shard_rows=5)
     store.begin(plan)
     store.write_shard(plan, 0, np.arange(5))
-    with pytest.raises(StoreError, match="not whole"):
+    with pytest.raises(StoreError, match="incomplete"):
         store.open("a")
     with pytest.raises(StoreError, match="2 shards, digests of 1"):
         store.finish(plan, ["x"])
@@ -228,7 +228,7 @@ def test_a_record_under_its_earlier_name_is_the_record(store: Store) -> None:
     assert store.exists("a")
     assert store.put("a", np.arange(5)).earlier
     assert store.put_if_absent("a", np.arange(6)).plan.shape == (5,)
-    with pytest.raises(StoreError, match="already whole with other content"):
+    with pytest.raises(StoreError, match="already stored with other content"):
         store.put("a", np.arange(6))
     late = store.plan("a", (5,), np.int64)
     store.begin(late)

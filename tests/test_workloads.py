@@ -304,5 +304,5 @@ def test_relative_rows_have_unit_length_in_every_form() -> None:
 
 
 def test_rows_that_ask_nothing() -> None:
-    with pytest.raises(InvalidInput, match="asks nothing"):
+    with pytest.raises(InvalidInput, match="nothing to answer"):
         explicit(np.zeros((2, 3)))

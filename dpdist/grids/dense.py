@@ -306,7 +306,9 @@ def l1_sensitivity(mixing: Matrix, base: Operator, neighbours: Neighbours, sizes
     distances = np.zeros((cells, cells), dtype=np.int64) if pairs else None
     for block in _row_blocks(mixing, base):
         if int(np.abs(block).max(initial=0)) * mixing.shape[0] >= 2**61:
-            raise InvalidInput("grid entries are too large: the strategy's entries exceed its sensitivity by far")
+            raise InvalidInput(
+                "grid entries are too large, because the strategy's entries exceed its sensitivity by far; choose another mechanism"
+            )
         columns += np.abs(block).sum(axis=0)
         if distances is not None:
             for cell in range(cells):
@@ -339,7 +341,8 @@ def _exact_norms(rows: Matrix) -> Matrix:
     top = int(np.abs(rows).max(initial=0))
     if (top >> 16) ** 2 * rows.shape[0] >= 2**62:
         raise InvalidInput(
-            f"grid entries of up to {top} are too large: the strategy's entries exceed its sensitivity by far"
+            f"grid entries of up to {top} are too large, because the strategy's entries exceed its sensitivity "
+            "by far; choose another mechanism"
         )
     high, low = rows >> 16, rows & 0xFFFF
     parts = [np.einsum("ij,ij->j", a, b).astype(object) for a, b in ((high, high), (high, low), (low, low))]

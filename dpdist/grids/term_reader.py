@@ -64,7 +64,7 @@ class TermReader:
         """
         if not block.separable:
             raise InvalidInput(
-                f"queries {block.name!r} are no product over attributes; choose mechanism 'coa' or 'identity'"
+                f"queries {block.name!r} are not a product over attributes; choose mechanism 'coa' or 'identity'"
             )
         asked = dict(zip(block.axes, block.factors, strict=True))
         sizes = [factor.shape[0] for factor in block.factors]
@@ -106,9 +106,7 @@ class ProductReader:
         asked = dict(zip(block.axes, block.factors, strict=True))
         factors = [asked.get(axis) for axis in term.axes]
         if block.asked_axes != term.axes or any(f is None for f in factors):
-            raise InvalidInput(
-                "a measurement of this size answers the product of queries that it was made for, and nothing else"
-            )
+            raise InvalidInput("a measurement of this size can answer only the product of queries that it was made for")
         lines = tuple((f, inverse) for f, inverse in zip(factors, inverses, strict=True) if f is not None)
         unit = _unit(term)
         spreads = tuple(np.sqrt(row_squares(f, inverse)) for f, inverse in lines)

@@ -73,7 +73,9 @@ def _check_same(folder: Path, content: Content, where: Path | str) -> None:
     try:
         certificate = certificate_of(folder)
     except StoreError:
-        raise StoreError(f"{where} exists and is not a whole copy of this release; move it away and run again") from None
+        raise StoreError(
+            f"{where} exists and does not hold a complete copy of this release; move it away and run again"
+        ) from None
     check_same_release(certificate, content.certificate, where)
     if "measurements" not in certificate and not _same_tables(folder, content):
         raise StoreError(
@@ -92,7 +94,8 @@ def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: P
     """
     if found.get("release") != expected["release"]:
         raise StoreError(
-            f"{where} exists and is not a whole copy of this release: it holds {found.get('release')!r}; move it away and run again"
+            f"{where} exists and does not hold a complete copy of this release: it holds "
+            f"{found.get('release')!r}; move it away and run again"
         )
     measured = found.get("measurements")
     if measured is not None and any(measured.get(name) != digest for name, digest in expected["measurements"].items()):
@@ -102,7 +105,7 @@ def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: P
         )
     same = ("strategy_digest", "post_processing")
     if any(found.get(key) != expected[key] for key in same if key in expected):
-        raise StoreError(f"{where} exists and is not a whole copy of this release; move it away and run again")
+        raise StoreError(f"{where} exists and does not hold a complete copy of this release; move it away and run again")
 
 
 def _same_tables(folder: Path, content: Content) -> bool:
@@ -223,9 +226,7 @@ def _digests(folder: Path) -> dict[str, str]:
     files = []
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise StoreError(
-                f"{folder}: {path.relative_to(folder)} is no file of its own; a published release holds no links"
-            )
+            raise StoreError(f"{folder}: {path.relative_to(folder)} is a link; a published release must not contain links")
         if path.is_file() and path.name != CERTIFICATE:
             files.append(path)
     return {str(path.relative_to(folder)): digest for path, digest in zip(files, in_order(_digest, files), strict=True)}

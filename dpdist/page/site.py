@@ -40,7 +40,7 @@ def releases_in(folder: Path, dataset: str) -> list[Published]:
             others.add(str(certificate.get("dataset")))
     if not found:
         known = f"; there are releases of {', '.join(sorted(others))}" if others else ""
-        raise InvalidInput(f"no whole release of {dataset!r} lies below {folder}{known}")
+        raise InvalidInput(f"no complete release of {dataset!r} lies below {folder}{known}")
     return sorted(found, key=lambda one: (one.period, one.release))
 
 
@@ -54,7 +54,7 @@ def write(
     Raises: InvalidInput when the target holds something that is no site, or two folders hold one release.
     """
     if os.path.lexists(target) and not (target / MARK).is_file():
-        raise InvalidInput(f"{target} exists and is no site of dpdist; move it away or choose another folder")
+        raise InvalidInput(f"{target} exists and is not a site that dpdist wrote; move it away or choose another folder")
     _check_distinct(found)
     answers = {one.release: answers_of(one) for one in found}
     try:

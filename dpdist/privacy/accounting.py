@@ -64,7 +64,7 @@ class Loss:
     def gaussian(rho: Fraction, slack: Fraction = Fraction(0)) -> Loss:
         """Loss of one Gaussian release of rho-zCDP."""
         if slack < 0:
-            raise InvalidInput(f"the slack of a grid is not negative, found {slack}")
+            raise InvalidInput(f"the slack of a grid must be 0 or more, found {slack}")
         return Loss(rho=_positive("rho", rho), slack=slack)
 
     @staticmethod
@@ -91,7 +91,9 @@ class Loss:
         with the move, at most ``size`` times (docs/noise.md).
         """
         if self.rho and self.pure:
-            raise InvalidInput("the group rule is for one release: of Gaussian or of Laplace noise, not both")
+            raise InvalidInput(
+                "group privacy is computed for one release, with Gaussian or with Laplace noise; this amount mixes both"
+            )
         if size == 1 and not self.squares and not self.as_gaussian:
             return self
         if self.pure:
@@ -429,7 +431,9 @@ def gaussian_scale(sensitivity_squared: int, rho: Fraction) -> int:
         sensitivity_squared: Delta^2 of the integer vector that is released.
     """
     if sensitivity_squared <= 0:
-        raise InvalidInput("nothing depends on the records: the squared sensitivity must be positive")
+        raise InvalidInput(
+            "the sensitivity is zero, so nothing that is measured depends on the records; ask for a query that counts records"
+        )
     wanted = Fraction(sensitivity_squared) / (2 * _positive("rho", rho))
     scale = math.isqrt(math.ceil(wanted) - 1) + 1 if wanted > 1 else 1
     assert 2 * rho * scale * scale >= sensitivity_squared
@@ -456,7 +460,9 @@ def laplace_scale(sensitivity: int, epsilon: Fraction) -> int:
         sensitivity: Delta_1, the L1 sensitivity of the integer vector that is released.
     """
     if sensitivity <= 0:
-        raise InvalidInput("nothing depends on the records: the sensitivity must be positive")
+        raise InvalidInput(
+            "the sensitivity is zero, so nothing that is measured depends on the records; ask for a query that counts records"
+        )
     return math.ceil(Fraction(sensitivity) / _positive("epsilon", epsilon))
 
 

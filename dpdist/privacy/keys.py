@@ -74,7 +74,7 @@ def initialise(home: Path) -> Path:
         raise KeyUnavailable(f"{path} exists and is kept; move it away first if you really want another root key") from None
     except OSError as error:
         raise KeyUnavailable(
-            f"no root key could be written to {path}: {error.strerror}; none was made, free the disk or choose another folder "
+            f"no root key could be written to {path}: {error.strerror}; no key was made; free space on the disk or choose another folder "
             "and run 'dpdist keys init' again"
         ) from None
     finally:

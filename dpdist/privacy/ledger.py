@@ -108,7 +108,9 @@ class Ledger:
         """
         run = uuid.uuid4().hex  # says whose charge it is, should the answer get lost
         if charge.histogram is None or charge.records is None:
-            raise LedgerError(f"release {charge.release!r} has counted no records yet: its charge can only be rehearsed")
+            raise LedgerError(
+                f"release {charge.release!r} has not counted its records yet, so its charge can be checked but not made"
+            )
         return self._database.transaction(lambda connection: self._reserve(connection, charge, run))
 
     def rehearse(self, charge: Charge) -> None:
@@ -347,7 +349,7 @@ class Ledger:
         def work(connection: Connection) -> Mark:
             first, last = self._digest_of(connection, 1), db.newest(connection)
             if first is None or last is None:
-                raise LedgerError("an empty ledger has no mark")
+                raise LedgerError("the ledger is empty, so it has no last row")
             return Mark(first, last.sequence, last.digest)
 
         return self._database.transaction(work)

@@ -62,7 +62,7 @@ def grant(database: db.Database, application: str, noise: str | None = None) -> 
     """Run the statements in one transaction. Raises: LedgerError on SQLite, or when the login may not."""
     if database.sqlite:
         raise LedgerError(
-            "an embedded ledger (SQLite) knows no roles: whoever may write its file may do everything; use PostgreSQL"
+            "an embedded ledger (SQLite) has no roles, because whoever may write its file may change everything; use PostgreSQL"
         )
 
     def work(connection: sa.Connection) -> None:

@@ -70,7 +70,7 @@ def _check_file(path: Path) -> None:
     except OSError as error:
         if path.is_symlink():
             raise InvalidSpec(
-                f"{path} is a link to {os.readlink(path)}, which cannot be reached; mend or remove it"
+                f"{path} is a link to {os.readlink(path)}, which cannot be reached; repair or remove it"
             ) from None
         given = "give a .parquet, .csv or .csv.gz file, or a folder that holds some"
         kind = NoRecords if isinstance(error, FileNotFoundError) else InvalidSpec

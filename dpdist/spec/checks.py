@@ -37,14 +37,18 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
 def _check_columns(spec: ReleaseSpec) -> None:
     unknown = sorted(set(spec.records.columns) - set(spec.domain))
     if unknown:
-        raise InvalidInput(f"column given for {unknown[0]!r}, which is not in the domain ({', '.join(spec.domain)})")
+        raise InvalidInput(
+            f"'records.columns' names {unknown[0]!r}, which is not an attribute of the domain ({', '.join(spec.domain)})"
+        )
 
 
 def _check_person(spec: ReleaseSpec) -> None:
     person = spec.records.person.column
     counted = next((name for name in spec.domain if spec.records.columns.get(name, name) == person), None)
     if counted is not None:
-        raise InvalidInput(f"{person!r} identifies persons and is the attribute {counted!r}, too; count other columns only")
+        raise InvalidInput(
+            f"{person!r} identifies persons and is also the attribute {counted!r}; remove the attribute, or name another person column"
+        )
 
 
 def _check_companions(spec: ReleaseSpec) -> None:

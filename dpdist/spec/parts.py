@@ -150,7 +150,7 @@ class AttributeSpec(SpecPart):
             raise ValueError("categories have neither 'unit' nor 'time', which belong to numbers; leave them out")
         if any(abs(value) > WHOLE for value in (self.first or 0, self.last or 0, self.width)):
             raise ValueError(
-                f"whole numbers lie between -{WHOLE:,} and {WHOLE:,}: beyond, neighbours look alike to a computer"
+                f"whole numbers lie between -{WHOLE:,} and {WHOLE:,}: larger ones are not exact as floating-point numbers"
             )
         return self
 

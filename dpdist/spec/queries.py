@@ -141,7 +141,7 @@ class FilterSpec(SpecPart):
         if sum(getattr(self, kind) is not None for kind in FILTER_KINDS) != 1:
             raise ValueError(f"give exactly one of {', '.join(FILTER_KINDS)}")
         if self.band is None and "width" in self.model_fields_set:
-            raise ValueError("'width' belongs to 'band'")
+            raise ValueError("'width' can be given only with 'band'")
         return self
 
     def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:

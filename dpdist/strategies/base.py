@@ -52,7 +52,7 @@ def checked_start(start: Matrix, shape: tuple[int, ...]) -> Matrix:
     """A checkpoint as float64. Raises: InvalidInput when it cannot belong to this problem."""
     array = np.asarray(start, dtype=np.float64)
     if array.shape != shape or not np.isfinite(array).all():
-        raise InvalidInput(f"a start needs finite entries of shape {shape}, found shape {array.shape}")
+        raise InvalidInput(f"the checkpoint 'start' must hold finite numbers of shape {shape}, found shape {array.shape}")
     return array
 
 

@@ -249,7 +249,9 @@ def eigen_queries(gram: Matrix) -> tuple[Matrix, Matrix, float]:
     top = float(values[-1])
     kept = values > gram.shape[0] * EPSILON * max(top, 0.0)
     if not kept.any():
-        raise InvalidInput("the workload asks nothing: every column is zero")
+        raise InvalidInput(
+            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
+        )
     bound = proven_root_trace(values) ** 2 / gram.shape[0]
     return np.ascontiguousarray(vectors[:, kept].T), values[kept], bound
 

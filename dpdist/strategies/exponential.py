@@ -52,7 +52,9 @@ def smoothing(
     n = gram.shape[0]
     scale = float(np.trace(gram)) / n
     if scale == 0:
-        raise InvalidInput("the workload asks nothing: every column is zero")
+        raise InvalidInput(
+            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
+        )
     target = gram / scale + RIDGE * np.eye(n)
     mu = accuracy / max(np.log(n), 1.0)
     point = _projected(_root(target) if start is None else checked_start(start, (n, n)))

@@ -95,7 +95,9 @@ def _factor(gram: Matrix) -> Matrix:
     values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
     kept = values > gram.shape[0] * EPSILON * max(float(values[-1]), 0.0)
     if not kept.any():
-        raise InvalidInput("the workload asks nothing: every column is zero")
+        raise InvalidInput(
+            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
+        )
     return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
 
 

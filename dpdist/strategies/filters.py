@@ -117,7 +117,7 @@ def _of_the_past(workload: Workload) -> Toeplitz:
     each = filters[0]
     if len(filters) > 1 or each.circular or each.first_lag != 0:
         raise InvalidInput(
-            "a square root splits one filter of the past (no circle, no look ahead); choose 'convolution' or 'auto'"
+            "mechanism 'square-root' answers one filter of the past (not circular, without future steps); choose 'convolution' or 'auto'"
         )
     return each
 

@@ -31,7 +31,9 @@ def marginal_weights(workload: Workload) -> dict[Subset, float]:
     queries_of(workload)
     if not is_marginals(workload):
         strange = next(b.name for b in workload.blocks if not all(isinstance(f, Identity | Total) for f in b.factors))
-        raise InvalidInput(f"a marginal strategy answers marginals only, {strange!r} is none; choose 'coa' or 'auto'")
+        raise InvalidInput(
+            f"a strategy for marginals answers marginals only, and {strange!r} is not one; choose 'coa' or 'auto'"
+        )
     sizes = workload.domain.shape
     out: dict[Subset, float] = {}
     for block in workload.blocks:

@@ -76,7 +76,7 @@ class Problem:
         """The reverse of ``expand``: a checkpoint of all cells as weights of the kept ones."""
         if dual.shape != self.place.shape or not np.isfinite(dual).all() or (dual < 0).any():
             raise InvalidInput(
-                f"a start needs {self.place.size} finite, non-negative dual weights, found shape {dual.shape}"
+                f"the checkpoint 'start' must hold {self.place.size} finite, non-negative dual weights, found shape {dual.shape}"
             )
         return np.bincount(self.place[self.place >= 0], weights=dual[self.place >= 0], minlength=self.cells)
 
@@ -109,7 +109,9 @@ def _from_gram(gram: Matrix) -> Problem:
     diagonal = np.diag(gram)
     queried = np.flatnonzero(diagonal > EPSILON * diagonal.max(initial=0.0))
     if queried.size == 0:
-        raise InvalidInput("the workload asks nothing: every column is zero")
+        raise InvalidInput(
+            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
+        )
     first, group = _equal_cells(gram if queried.size == gram.shape[0] else gram[np.ix_(queried, queried)])
     kept = queried[first]
     place = np.full(gram.shape[0], -1, dtype=np.int64)
@@ -159,7 +161,9 @@ def _root_of(gram: Matrix) -> Matrix:
     values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
     kept = values > gram.shape[0] * EPSILON * max(values[-1], 0.0)
     if not kept.any():
-        raise InvalidInput("the workload asks nothing: every column is zero")
+        raise InvalidInput(
+            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
+        )
     return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
 
 

@@ -40,7 +40,7 @@ def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> TermStr
     queries_of(workload)
     strange = [block.name for block in workload.blocks if not block.separable]
     if strange:
-        raise InvalidInput(f"queries {strange[0]!r} are no product over attributes; choose mechanism 'coa' or 'identity'")
+        raise InvalidInput(f"queries {strange[0]!r} are not a product over attributes; choose mechanism 'coa' or 'identity'")
     grams = _Grams(workload, tolerance)
     spaces = sorted({s for b in workload.blocks for s in subsets(b.asked_axes)}, key=lambda s: (len(s), s))
     found = [(subset, *_residual_optimum(workload, grams, subset, tolerance)) for subset in spaces]

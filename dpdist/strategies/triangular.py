@@ -56,7 +56,8 @@ def of_one_series(workload: Workload) -> Workload:
     """The same filter of one series alone. Raises: InvalidInput when the workload is not one filter of the past."""
     if not answers_growing(workload):
         raise InvalidInput(
-            "a triangular strategy answers one filter of the past whose present counts; choose 'auto' or 'coa'"
+            "a triangular strategy answers one filter of the past whose coefficient for the present step is "
+            "not zero; choose 'auto' or 'coa'"
         )
     axis, _, (each,) = line_of(workload)
     attribute = workload.domain.attributes[axis]

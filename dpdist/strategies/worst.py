@@ -172,7 +172,9 @@ def _asked(workload: Workload) -> _Asked:
     values, vectors = scipy.linalg.eigh(whole.gram(np.ones(whole.queries)), driver="evd", check_finite=False)
     kept = values > values.size * EPSILON * max(float(values[-1]), 0.0)
     if not kept.any():
-        raise InvalidInput("the workload asks nothing: every column is zero")
+        raise InvalidInput(
+            "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
+        )
     if kept.all():
         return whole
     span = np.ascontiguousarray(vectors[:, kept])

@@ -222,7 +222,7 @@ def _relative(block: Block, shape: tuple[int, ...]) -> Block:
             squares = np.full(squares.size, float(factor.coefficients @ factor.coefficients))
         if float(squares.min()) <= 0:
             raise InvalidInput(
-                f"queries {block.name!r}: row {int(squares.argmin())} counts no cell, it has no relative error"
+                f"queries {block.name!r}: row {int(squares.argmin())} counts no cell, so its relative error is not defined; remove it"
             )
         alike = bool((squares == squares[0]).all())
         weight /= math.sqrt(float(squares[0])) if alike else 1.0

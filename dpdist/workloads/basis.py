@@ -157,7 +157,7 @@ class Basis:
         axes = tuple(axis for axis in block.axes if self.operator.sizes[axis] > 1)
         merged = all(self._constant_where_merged(block, axis) for axis in block.axes)
         if axes not in self.operator.family or not merged:
-            raise InvalidInput(f"{block.name!r} is no combination of the workload's queries; ask for it, too")
+            raise InvalidInput(f"{block.name!r} cannot be computed from the workload's queries; add it to the workload")
         factors, place = _local(block, self.operator, self.workload.domain.sizes)
         out = np.zeros((block.queries, self.rank))
         out[:, place] = _kronecker(factors).dense()

@@ -88,7 +88,7 @@ def dnf(domain: Domain | int, terms: Sequence[Sequence[str]], *, name: str | Non
     wide = [a.name for a in attributes if a.size != 2]
     if wide:
         raise InvalidInput(
-            f"formulas take attributes of two values, {wide[0]!r} has {whole.attribute(wide[0]).size}; write predicates"
+            f"a formula takes attributes of two values, and {wide[0]!r} has {whole.attribute(wide[0]).size}; write 'predicates' instead"
         )
     if len(axes) > MOST_BITS:
         raise InvalidInput(f"a formula takes up to {MOST_BITS} attributes, found {len(axes)}; split it into several")

@@ -76,7 +76,7 @@ def _workload(operator: Operator, domain: Domain | None, names: tuple[str, ...] 
     if queries == 0 or cells == 0:
         raise InvalidInput(f"a workload needs at least one query and one cell, found shape {operator.shape}")
     if not operator.column_norms_squared().any():
-        raise InvalidInput("the rows are zero everywhere: the workload asks nothing")
+        raise InvalidInput("the rows are zero everywhere, so there is nothing to answer; give rows that count some cell")
     whole = domain if domain is not None else Domain.of_shape((cells,))
     if whole.cells != cells:
         raise InvalidInput(f"rows of {cells} entries do not fit a domain of {whole.cells} cells ({whole.shape})")

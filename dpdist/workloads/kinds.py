@@ -49,13 +49,15 @@ def line_of(workload: Workload) -> tuple[int, tuple[int, ...], list[Toeplitz]]:
         places = [i for i, f in enumerate(block.factors) if isinstance(f, Toeplitz)] if block.separable else []
         plain = all(isinstance(f, Identity) for i, f in enumerate(block.factors) if i not in places)
         if len(places) != 1 or not plain or block.scales:
-            raise InvalidInput(f"queries {block.name!r} are no filter along one attribute; choose 'coa' or 'auto'")
+            raise InvalidInput(f"queries {block.name!r} are not filters along one attribute; choose 'coa' or 'auto'")
         each = block.factors[places[0]]
         assert isinstance(each, Toeplitz)
         found.add((block.axes[places[0]], block.axes, each.circular))
         filters.append(each)
     if len(found) != 1:
-        raise InvalidInput("filters released together run along one attribute, for the same others, all circular or none")
+        raise InvalidInput(
+            "filters of one release must run along the same attribute, with the same 'by', and must be all circular or all not circular"
+        )
     axis, axes, _ = found.pop()
     return axis, axes, filters
 

@@ -89,7 +89,9 @@ def test_a_published_folder_whose_name_the_disk_refuses_to_keep_is_told(home: Pa
 
     with monkeypatch.context() as patch:
         patch.setattr(drafts, "sync_folders", refused)
-        with pytest.raises(StoreError, match="Input/output error; it is whole, but a power loss may remove it: .*run again"):
+        with pytest.raises(
+            StoreError, match="Input/output error; it is complete, but a power loss may remove it: .*run again"
+        ):
             small.run(path, home)
     small.run(path, home)
 

@@ -56,11 +56,11 @@ def test_site(three: Path) -> None:
 def test_site_in_a_browser_of_its_own_folder_only(three: Path) -> None:
     del three
     with pytest.raises(
-        InvalidInput, match="no whole release of 'nothing' lies below releases; there are releases of small, weekly"
+        InvalidInput, match="no complete release of 'nothing' lies below releases; there are releases of small, weekly"
     ):
         site.releases_in(Path("releases"), "nothing")
     Path("mine").mkdir()
-    with pytest.raises(InvalidInput, match="mine exists and is no site of dpdist"):
+    with pytest.raises(InvalidInput, match="mine exists and is not a site that dpdist wrote"):
         site.write("weekly", site.releases_in(Path("releases"), "weekly"), (), Path("mine"))
     (Path("releases") / "w1" / "answers.csv").write_text("altered")
     assert [one.certificate["release"] for one in site.releases_in(Path("releases"), "weekly")] == ["w2", "w2-revised"]
@@ -111,7 +111,7 @@ def test_answers_in_every_form(home: Path) -> None:
     assert "certified within" in dp.plan(content, engine="inline")._repr_html_()
     assert done.certificate["release"] == "small-1"
     (Path(done.folder) / "answers.csv").write_text("altered")
-    with pytest.raises(StoreError, match="is not a whole copy of this release"):
+    with pytest.raises(StoreError, match="does not hold a complete copy of this release"):
         dp.run(content, engine="inline")
 
 

@@ -224,6 +224,6 @@ def test_noise_workers_read_salts_and_states_only(database: Database, table: str
 
 def test_an_embedded_ledger_knows_no_roles(tmp_path: Path) -> None:
     ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db")
-    with pytest.raises(LedgerError, match=re.escape("(SQLite) knows no roles")):
+    with pytest.raises(LedgerError, match=re.escape("(SQLite) has no roles")):
         ledger.grant("application")
     ledger.close()

@@ -89,9 +89,9 @@ def test_publishing_to_an_object_store(home: Path, s3: str) -> None:
     with report.local_copy(done.folder) as copy:
         assert small.tree(copy) == first
     other = small.write(home.parent / "other", release="small-2", output={"folder": f"{s3}/published/small-1"})
-    with pytest.raises(StoreError, match="exists and is not a whole copy of this release"):
+    with pytest.raises(StoreError, match="exists and does not hold a complete copy of this release"):
         run(other, home)
-    with pytest.raises(StoreError, match="is no object store URL"):
+    with pytest.raises(StoreError, match="is not the URL of an object store"):
         run(small.write(home.parent / "third", release="small-1", output={"folder": "nonsense://x"}), home)
 
 
@@ -273,7 +273,7 @@ def test_a_release_holds_no_links(tmp_path: Path) -> None:
         (folder / "release.json").write_text('{"release": "x", "files": {}}')
         report.certificate_of(folder)
         make(folder / name)
-        with pytest.raises(StoreError, match=f"{name} is no file of its own"):
+        with pytest.raises(StoreError, match=f"{name} is a link"):
             report.certificate_of(folder)
 
 
@@ -292,7 +292,9 @@ def test_names_of_objects_that_are_no_paths_are_refused(tmp_path: Path, s3: str,
     """Whoever may write to the bucket chooses the names; nothing is written outside of the copy."""
     url = f"{os.environ['AWS_ENDPOINT']}/{s3.removeprefix('s3://')}/strange-{len(name)}/{name}"
     urllib.request.urlopen(urllib.request.Request(url, b"x", method="PUT")).close()
-    with pytest.raises(StoreError, match="holds an object whose name is no path below it; remove it"):
+    with pytest.raises(
+        StoreError, match="holds an object whose name is not a path below it, which no release has; remove it"
+    ):
         store.download(f"{s3}/strange-{len(name)}", tmp_path / "deep" / "copy")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 

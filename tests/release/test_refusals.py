@@ -55,7 +55,12 @@ def without_key(home: Path) -> None:
 
 REFUSED: list[tuple[Any, dict[str, Any], type[DpdistError], str]] = [
     (reserved, {"release": "small-2", "budget": {"rho": 0.2}}, BudgetExceeded, "charge of rho=0.2 was refused"),
-    (holds_other, {"output": {"folder": "there"}}, StoreError, "there exists and is not a whole copy of this release"),
+    (
+        holds_other,
+        {"output": {"folder": "there"}},
+        StoreError,
+        "there exists and does not hold a complete copy of this release",
+    ),
     (file_above, {"output": {"folder": "there/release"}}, StoreError, "Not a directory.*a file is where a folder must be"),
     (None, {"output": {"folder": "x" * 240}}, StoreError, "File name too long"),
     (without_key, {}, KeyUnavailable, "keys init"),

@@ -149,7 +149,10 @@ PURE_CAP = {"dataset": "small", "cap": {"epsilon": 1}}
         ({"workload": [{"filters": {"of": "sex", "apply": [{"window": 3}]}}]}, "have no order"),
         ({"workload": [{"filters": {"of": "age", "apply": []}}]}, "at least 1 item"),
         ({"workload": [{"filters": {"of": "age", "apply": [{"window": 3, "mean": 3}]}}]}, "exactly one of running_sum"),
-        ({"workload": [{"filters": {"of": "age", "apply": [{"window": 3, "width": 3}]}}]}, "'width' belongs to 'band'"),
+        (
+            {"workload": [{"filters": {"of": "age", "apply": [{"window": 3, "width": 3}]}}]},
+            "'width' can be given only with 'band'",
+        ),
         ({"workload": [{"filters": {"of": "age", "apply": [{"band": [3, 2]}]}}]}, "shortest < longest"),
         ({"workload": [{"filters": {"of": "age", "apply": [{"file": "no.npy"}]}}]}, "cannot be read"),
         ({"workload": [{"filters": {"of": "age", "apply": [{"window": 3}, {"window": 3}]}}]}, "distinct names"),

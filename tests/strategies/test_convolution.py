@@ -307,7 +307,7 @@ def test_what_is_a_filter() -> None:
     scaled = relative(filtered(9, "x0", [window(4), running_sum(9)]))
     assert is_filters(scaled)
     assert [block.weight for block in scaled.blocks] == pytest.approx([0.5, 1 / 3])
-    with pytest.raises(InvalidInput, match="no filter along one attribute"):
+    with pytest.raises(InvalidInput, match="not filters along one attribute"):
         convolution(marginals((4, 3), 1))
     with pytest.raises(InvalidInput, match="grows beyond"):
         square_root(filtered(40, "x0", [coefficients(np.array([1.0, -2.0, 0.0, 0.5]))]))

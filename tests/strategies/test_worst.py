@@ -136,7 +136,7 @@ def test_a_solve_goes_on_where_it_stopped() -> None:
 def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="relative gap"):
         least_worst(prefix(3), tolerance=0)
-    with pytest.raises(InvalidInput, match="asks nothing"):
+    with pytest.raises(InvalidInput, match="nothing to answer"):
         least_worst(explicit(np.zeros((1, 3))))
     with pytest.raises(InvalidInput, match="start"):
         least_worst(prefix(3), start=np.ones(3))
