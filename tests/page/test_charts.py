@@ -17,7 +17,7 @@ from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.scales import breaks, round_times, scale
 from dpdist.page.charts.text import lines, width
 from dpdist.page.figures import MOST_POINTS, Words, extremes, figures_of
-from dpdist.workloads import filtered
+from dpdist.workloads import Block, filtered
 from dpdist.workloads.filters import running_sum
 from dpdist.workloads.marginals import marginals
 from dpdist.workloads.ranges import cdf
@@ -26,7 +26,7 @@ UNEVEN = Domain((Attribute("income", edges=(0, 10, 20, 60, 100), outside="clip")
 WORDS = Words("people", {"income": {"title": "Income", "unit": "euros"}})
 
 
-def only(domain: Domain, block, values: list[float], half: float = 1.0) -> Figure:
+def only(domain: Domain, block: Block, values: list[float], half: float = 1.0) -> Figure:
     ((_, figure),) = figures_of(block, domain, WORDS, np.array(values), np.full(len(values), half))
     return figure
 
