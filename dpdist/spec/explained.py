@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -30,36 +31,114 @@ SHOWN_PROBLEMS = 3
 
 
 def explained(error: ValidationError, lines: Lines, name: str) -> str:
-    """The first problems in one line, and how many more there are."""
+    """The first problems in one line, and how many more there are. Entries of one list with the same fault are told once."""
     problems = error.errors(include_url=False)
-    told = [_explain(problem, lines, name) for problem in problems[:SHOWN_PROBLEMS]]
-    more = len(problems) - len(told)
-    return "; ".join(told) + (f"; and {more} more of this kind" if more else "")
+    groups: dict[tuple[object, ...], list[Any]] = {}
+    for problem in problems:
+        if not _follows_from(problem, problems):
+            *parent, last = problem["loc"] or ("",)
+            alike = (
+                (*parent, isinstance(last, int), _said(problem))
+                if isinstance(last, int)
+                else (*problem["loc"], _said(problem))
+            )
+            groups.setdefault(alike, []).append(problem)
+    told = [_told(alike, lines) for alike in groups.values()]
+    shown = [
+        f"{name}{where}: {text}" if n == 0 else f"{where.removeprefix(', ')}: {text}" for n, (where, text) in enumerate(told)
+    ]
+    more = len(told) - SHOWN_PROBLEMS
+    return "; ".join(shown[:SHOWN_PROBLEMS]) + (f"; and {more} more problems" if more > 0 else "")
 
 
-def _explain(problem: Any, lines: Lines, name: str) -> str:
+def _told(alike: list[Any], lines: Lines) -> tuple[str, str]:
+    """Line and text of a problem that one value or several values of one list have."""
+    first = alike[0]
+    key, text = ".".join(str(part) for part in first["loc"]), _said(first)
+    others = f" (and {len(alike) - 1} more of this list)" if len(alike) > 1 else ""
+    where = where_of(tuple(first["loc"]), lines, "")
+    return where, f"{key}{others}: {text}" if key and first["type"] not in ("extra_forbidden", "missing") else text
+
+
+def _follows_from(problem: Any, problems: list[Any]) -> bool:
+    """Whether another problem tells the same: an entry of a list that is refused, a key that is misspelt."""
     place = tuple(problem["loc"])
+    if problem["type"] == "too_short":
+        return any(len(other["loc"]) > len(place) and tuple(other["loc"][: len(place)]) == place for other in problems)
+    if problem["type"] == "missing":
+        misspelt = (other for other in problems if other["type"] == "extra_forbidden" and other["loc"][:-1] == place[:-1])
+        return any(_meant(tuple(other["loc"])) == place[-1] for other in misspelt)
+    return False
+
+
+def _meant(place: Place) -> str | None:
+    """The allowed key that an unknown one resembles."""
+    return next(iter(difflib.get_close_matches(str(place[-1]), _allowed_keys(place[:-1]), n=1, cutoff=0.75)), None)
+
+
+def _said(problem: Any) -> str:
+    """What was found, what is allowed and what to do."""
+    place, kind, given = tuple(problem["loc"]), problem["type"], problem["input"]
     key = ".".join(str(part) for part in place)
-    where = where_of(place, lines, name)
-    kind = problem["type"]
     if kind == "extra_forbidden":
-        return f"{where}: unknown key {key!r}; allowed here are {', '.join(_allowed_keys(place[:-1]))}"
+        meant = _meant(place)
+        cure = f"do you mean {meant!r}?" if meant else f"allowed here are {', '.join(_allowed_keys(place[:-1]))}"
+        return f"unknown key {key!r}; {cure}"
     if kind == "missing":
-        return f"{where}: {key!r} is missing; add it"
-    given = problem["input"]
-    if kind == "string_type" and isinstance(given, bool | datetime.date):
-        shown = "a date" if isinstance(given, datetime.date) else "yes or no"
-        return f"{where}: {key}: text is needed, but YAML reads this value as {shown}; put it in quotes"
-    if kind == "string_type" and isinstance(given, dict | list | None):
-        shown = "nothing" if given is None else "a mapping" if isinstance(given, dict) else "a list"
-        return f"{where}: {key}: text is needed, found {shown}; write one value"
-    found = "" if isinstance(given, dict | list) else f" (found {short(given)})"
-    return f"{where}: {key}: {' '.join(problem['msg'].removeprefix('Value error, ').split())}{found}"
+        return f"{key!r} is missing; add it"
+    if kind == "too_short":
+        return "at least one entry is needed, found none"
+    limits = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in problem.get("ctx", {}).items()}
+    needed = NEEDED.get(kind, "").format(**limits) or " ".join(problem["msg"].removeprefix("Value error, ").split())
+    if kind == "string_type" and isinstance(given, bool | datetime.date | int | float):
+        return f"{needed}, but YAML reads this value as {_kind_of(given)}; put it in quotes"
+    cure = f"; {CURES[kind]}" if kind in CURES else ""
+    if isinstance(given, dict | list | None):
+        return f"{needed}, found {_kind_of(given)}{cure}" if kind in NEEDED else needed
+    return f"{needed} (found {short(given)}){cure}"
+
+
+NEEDED = {
+    "string_type": "text is needed",
+    "string_pattern_mismatch": "letters, digits, '.', '_' and '-' are allowed, the first of them a letter or a digit",
+    "tuple_type": "a list is needed",
+    "dict_type": "a mapping of keys is needed",
+    "model_type": "a mapping of keys is needed",
+    "float_type": "a number is needed",
+    "float_parsing": "a number is needed",
+    "int_type": "a whole number is needed",
+    "int_parsing": "a whole number is needed",
+    "int_from_float": "a whole number is needed",
+    "bool_type": "true or false is needed",
+    "bool_parsing": "true or false is needed",
+    "literal_error": "allowed are {expected}",
+    "enum": "allowed are {expected}",
+    "greater_than": "a number above {gt} is needed",
+    "greater_than_equal": "a number of at least {ge} is needed",
+    "less_than": "a number below {lt} is needed",
+    "less_than_equal": "a number of at most {le} is needed",
+    "date_type": "a day such as 2026-11-16 is needed",
+    "date_parsing": "a day such as 2026-11-16 is needed",
+    "date_from_datetime_parsing": "a day such as 2026-11-16 is needed",
+}
+"""What is allowed, by the name that Pydantic gives the problem; others are told in its own words."""
+CURES = {
+    "string_type": "write one value, in quotes if it holds ': '",
+    "tuple_type": "write [first, second]",
+    "dict_type": "write 'key: value' lines below it",
+    "model_type": "write 'key: value' lines below it",
+}
+
+
+def _kind_of(value: object) -> str:
+    """A value's kind in plain words, without the value."""
+    names = {bool: "yes or no", datetime.date: "a date", datetime.datetime: "a date", dict: "a mapping", list: "a list"}
+    return "nothing" if value is None else names.get(type(value), "a number")
 
 
 def short(value: object) -> str:
     """A value as it is shown in an error."""
-    shown = " ".join(repr(value).split())
+    shown = value.isoformat() if isinstance(value, datetime.date) else " ".join(repr(value).split())
     return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[:SHOWN_CHARACTERS]}..."
 
 

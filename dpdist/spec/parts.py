@@ -142,6 +142,8 @@ class AttributeSpec(SpecPart):
     @model_validator(mode="after")
     def _one_form(self) -> AttributeSpec:
         forms = [self.categories is not None, self.edges is not None, self.first is not None or self.last is not None]
+        if self.categories is not None and not self.categories:
+            raise ValueError("'categories' is empty; list every value that the attribute may have")
         if sum(forms) != 1:
             raise ValueError("give exactly one of 'categories', 'edges', or 'from' with 'to'")
         if forms[2] and (self.first is None or self.last is None or self.last < self.first):

@@ -14,7 +14,10 @@ def exact(value: Any) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("a number is needed")
     if (isinstance(value, int) and value.bit_length() > 300) or not _NUMBER.fullmatch(text := str(value).strip()):
-        raise ValueError("a number is needed, written with at most 90 digits and a power of ten from -99 to 99")
+        digits = (
+            ", written with at most 90 digits and a power of ten from -99 to 99" if _DIGITS.fullmatch(str(value)[:9]) else ""
+        )
+        raise ValueError(f"a number is needed, such as 0.5, 1e-6 or 1/3{digits}")
     try:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):
@@ -23,6 +26,7 @@ def exact(value: Any) -> Fraction:
 
 _NUMBER = re.compile(r"[-+]?[0-9_.]{1,92}([eE][-+]?[0-9]{1,2})?|[-+]?[0-9]{1,45}/[0-9]{1,45}")
 """Fraction would compute all digits of 1e-99999999."""
+_DIGITS = re.compile(r"[-+0-9_.eE/]+")
 
 
 def _text(value: Any) -> Any:

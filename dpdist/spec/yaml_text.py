@@ -37,7 +37,7 @@ def read(path: Path) -> tuple[Any, Lines]:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}," if mark is not None else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or type(error).__name__
-        raise InvalidSpec(f"{path}{line} is not YAML: {problem}") from None
+        raise InvalidSpec(f"{path}{line} is not YAML: {problem}{_cure(problem)}") from None
     except RecursionError:
         raise InvalidSpec(
             f"{path}: values lie more than {DEPTH} levels deep; a release spec needs no more than eight"
@@ -125,3 +125,12 @@ def _scalar(node: yaml.Node, path: Path) -> Any:
 def _short(text: object) -> str:
     shown = repr(text)
     return shown if len(shown) <= 60 else f"{shown[:56]}...'"
+
+
+def _cure(problem: str) -> str:
+    """What to do about the faults of YAML that are made most often."""
+    if "'\\t'" in problem:
+        return "; indent with spaces"
+    if "mapping values are not allowed" in problem:
+        return "; put text that holds ': ' in quotes, and indent keys of one mapping alike"
+    return ""
