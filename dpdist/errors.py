@@ -41,7 +41,7 @@ class UnknownValue(DpdistError):
     def told(self) -> str:
         choices = "'outside: clip' or 'outside: drop'" if self.ordered else "'outside: drop'"
         return (
-            f"{self.source} holds values of {self.attribute!r} outside its declared domain; "
+            f"{self.source} holds values of {self.attribute!r} outside its declared domain, or none at all; "
             f"declare the value, or set {choices} for {self.attribute!r}"
         )
 

@@ -223,12 +223,13 @@ def _settled_or_run(
     done = settled(checked, home, tell)
     if done is not None:
         return done
+    where = engine_for(checked, engine_address)  # looks for the records: what is not there is told at once
     tell("start", "starting the embedded flow server")
     children.end_with_this_process()
     with without_collecting():
         from flows.release import watched
 
-    return watched(tell, str(spec), period, engine_for(checked, engine_address), home)
+    return watched(tell, str(spec), period, where, home)
 
 
 @app.command()

@@ -194,6 +194,12 @@ def test_a_remote_scheduler_asks_for_certificates(processes: Processes, tmp_path
     ):
         with dask.config.set(changed), pytest.raises(EngineError, match=match):
             started_at(processes.address)
+    for word in ("foo", "127.0.0.1:8786"):
+        with (
+            pytest.raises(EngineError, match="an engine is .inline. .this process. or tls://host:port"),
+            engine.started(word),
+        ):
+            pass
     with pytest.raises(EngineError, match="no Dask scheduler answers at 'tls://127.0.0.1:1'"):
         started_at("tls://127.0.0.1:1")
 

@@ -190,8 +190,8 @@ def read_certificate(text: str | bytes, where: Path | str) -> dict[str, Any]:
 
 def _no_release(where: Path | str) -> StoreError:
     return StoreError(
-        f"{where} holds no published release (release.json is missing or unreadable); give the folder, the URL, or beside the folder "
-        "'releases' the id of one"
+        f"{where} holds no published release (release.json is missing or unreadable); give the folder or the URL of a "
+        "release, or its id in the place where the folder 'releases' is"
     )
 
 

@@ -40,7 +40,8 @@ def releases_in(folder: Path, dataset: str) -> list[Published]:
             others.add(str(certificate.get("dataset")))
     if not found:
         known = f"; there are releases of {', '.join(sorted(others))}" if others else ""
-        raise InvalidInput(f"no complete release of {dataset!r} lies below {folder}{known}")
+        cure = known or "; publish one there, or name their folder with --releases"
+        raise InvalidInput(f"no complete release of {dataset!r} lies below {folder}{cure}")
     return sorted(found, key=lambda one: (one.period, one.release))
 
 

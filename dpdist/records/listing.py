@@ -94,6 +94,9 @@ def check_names(found: Sequence[str], wanted: Sequence[str], path: str) -> None:
     """Accept columns that are there once each. Raises: InvalidSpec."""
     name = Path(path).name
     missing = [column for column in wanted if column not in found]
+    if missing and len(found) == 1 and (between := next((mark for mark in ";\t|" if mark in found[0]), None)):
+        shown = "tabs" if between == "\t" else f"{between!r}"
+        raise InvalidSpec(f"{name} seems to have {shown} between its columns; write it with commas, or as Parquet")
     if missing and kind_of(Path(path)) == "csv":  # without a header row, the first row is a record: it is not quoted
         raise InvalidSpec(
             f"{name} has no column {missing[0]!r} among the {len(found)} of its first row; name the column in 'records.columns', or all "

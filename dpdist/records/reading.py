@@ -17,6 +17,14 @@ _ROW = re.compile(r"Row #(\d+)")
 _COLUMN = re.compile(r"CSV column #(\d+)")
 _EXPECTED = re.compile(r"Expected (\d+) columns, got (\d+)")
 _TYPE = re.compile(r"conversion error to (\w+)")
+_KINDS = {
+    "double": "no number",
+    "float": "no number",
+    "int64": "no whole number",
+    "int32": "no whole number",
+    "bool": "not true or false",
+}
+"""What a value should have been, by the reader's name for it."""
 _REASONS = {
     r"straddling object": "a row is longer than 16 MiB; close its quotes, or shorten it",
     r"utf-?8": "its text is not UTF-8; save the file as UTF-8",
@@ -59,7 +67,7 @@ def _what(error: Exception) -> str:
     elif reason is not None:
         what = reason
     elif wanted:
-        what = f"a value is no {wanted[1]}; correct it, or declare 'categories'"
+        what = f"a value is {_KINDS.get(wanted[1], 'no ' + wanted[1])}; correct it, or declare 'categories'"
     elif isinstance(error, OSError) and error.errno is not None and not isinstance(error, pa.ArrowException):
         what = f"{os.strerror(error.errno).lower()}; make it readable and run again"
     else:

@@ -70,12 +70,12 @@ BAD = {
     "text": (
         "x.csv",
         HEAD + ROW * 10 + b"KNOWN,f,x\n",
-        "a value is no double; correct it, or declare 'categories' (row 12 of column 1)",
+        "a value is no number; correct it, or declare 'categories' (row 12 of column 1)",
     ),
     "text after 16 MiB": (
         "x.csv",
         HEAD + ROW * (17 * 2**20 // 10) + b"KNOWN,f,x\n",
-        "a value is no double",
+        "a value is no number",
     ),
     "columns twice": ("x.csv", b"age,sex,sex\n3,f,f\n", "more than one column 'sex'"),
     "no header row": (
@@ -83,6 +83,8 @@ BAD = {
         ROW * 9,
         "no column 'age' among the 3 of its first row; name the column in 'records.columns'",
     ),
+    "semicolons": ("x.csv", (HEAD + ROW).replace(b",", b";"), "seems to have ';' between its columns; write it with commas"),
+    "tabs": ("x.csv", (HEAD + ROW).replace(b",", b"\t"), "seems to have tabs between its columns"),
     "NULs": ("x.csv", HEAD + b"\0" * 100, "a row has 1 columns instead of the 3"),
     "gz truncated": ("x.csv.gz", gzip.compress(HEAD + ROW * 1000)[:-20], "ends early or is damaged"),
     "gz that is none": ("x.csv.gz", HEAD + ROW, "its name says gzip, its content is something else"),
