@@ -391,7 +391,7 @@ def _reached(address: str) -> Any:
     """A client of a running scheduler. Raises: EngineError when none answers, or its connections are not encrypted."""
     from distributed import Client
 
-    if "://" not in address:
+    if "://" not in address and os.environ.get(WITHOUT_TLS) != "1":
         raise EngineError(f"an engine is 'inline' (this process) or tls://host:port of a Dask scheduler, found {address!r}")
     if address.startswith("tls://"):
         security = _certificates()

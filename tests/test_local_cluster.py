@@ -194,22 +194,21 @@ def test_a_remote_scheduler_asks_for_certificates(processes: Processes, tmp_path
     ):
         with dask.config.set(changed), pytest.raises(EngineError, match=match):
             started_at(processes.address)
-    for word in ("foo", "127.0.0.1:8786"):
-        with (
-            pytest.raises(EngineError, match="an engine is .inline. .this process. or tls://host:port"),
-            engine.started(word),
-        ):
-            pass
     with pytest.raises(EngineError, match="no Dask scheduler answers at 'tls://127.0.0.1:1'"):
         started_at("tls://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1:1", "ws://127.0.0.1:1", "nonsense"])
 def test_plain_connections_are_refused_unless_accepted(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EngineError, match="is not reached by TLS: whoever .* or accept it with DPDIST_ENGINE_WITHOUT_TLS=1"):
+    told = (
+        "is not reached by TLS: whoever .* or accept it with DPDIST_ENGINE_WITHOUT_TLS=1"
+        if "://" in address
+        else "an engine is 'inline' .this process. or tls://host:port"
+    )
+    with pytest.raises(EngineError, match=told):
         started_at(address)
     monkeypatch.setenv("DPDIST_ENGINE", address)
-    with pytest.raises(EngineError, match="is not reached by TLS"):
+    with pytest.raises(EngineError, match=told):
         started_at(None)
     monkeypatch.setenv(engine.WITHOUT_TLS, "0")
     with pytest.raises(EngineError, match="is not reached by TLS"):
