@@ -7,16 +7,20 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 import dpdist as dp
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.page import report, site
+from dpdist.page import comparison, report, site, trends
 from dpdist.privacy.ledger import opened
 from tests import small
+from tests.page.browsing import browser, shown, violations
 from tests.small import run
+
+__all__ = ["browser"]  # fixtures
 
 
 @pytest.fixture
@@ -51,6 +55,65 @@ def test_site(three: Path) -> None:
     assert "1 release charged; 75 per cent is left" in page
     assert "is revision 2" in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+
+
+def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
+    """Any two releases with the interval of every difference, a methodology from the spec, two feeds; axe-core finds nothing."""
+    found = site.releases_in(Path("releases"), "weekly")
+    with opened(three) as ledger:
+        folder = site.write("weekly", found, ledger.budgets(charges=True), Path("site"), address="https://example.org/t/")
+    items = json.loads((folder / "feed.json").read_text())["items"]
+    assert [item["url"] for item in items] == [f"https://example.org/t/{one.release}/index.html" for one in found[::-1]]
+    assert items[0]["date_published"] == "2026-11-16T00:00:00Z"
+    feed = ElementTree.parse(folder / "feed.xml").getroot()
+    assert [item.findtext("title") for item in feed.iter("item")] == ["w2-revised", "w2", "w1"]
+    assert feed.findtext("channel/item/pubDate") == "Mon, 16 Nov 2026 00:00:00 +0000"
+    words = " ".join((folder / "methodology.html").read_text().split())
+    for text in (
+        "whole numbers from 0 to 11", "Counts of every combination of values of any 1 and 2 attributes.",
+        "Counts at or below each value of age, for each sex (weight 2).", "a record with any other value would have stopped",
+    ):  # fmt: skip
+        assert text in words
+    page = shown(browser, (folder / "compare.html").resolve(), "phone")
+    by_hand = {one.release: trends.answers_of(one) for one in found}
+    page.select_option("#first", "w1")
+    page.select_option("#second", "w2-revised")
+    listed = comparison.differences(by_hand["w1"], by_hand["w2-revised"], shared=False)
+    rows = page.eval_on_selector_all("#differences tbody tr", "rows => rows.map(r => [...r.cells].map(c => c.textContent))")
+    assert [row[0] for row in rows] == [one.query for one in listed[:20]]
+    for row, one in zip(rows, listed, strict=False):
+        change, half = (float(part.replace("−", "-").replace(",", "")) for part in row[3].split(" ± "))
+        assert change == pytest.approx(one.change, abs=0.51)
+        assert half == pytest.approx(one.half, abs=0.51)
+        assert (row[4] == "yes") == one.sure
+    told = page.locator("#told").text_content()
+    assert f"{sum(one.sure for one in listed)} of {len(listed)} differences" in told
+    page.fill("#words", "sex f")
+    assert all("sex f" in text for text in page.locator("#differences tbody td:first-child").all_text_contents())
+    assert violations(page) == []
+    page.context.close()
+    for name in ("index", "methodology"):
+        page = shown(browser, (folder / f"{name}.html").resolve(), "phone", "dark")
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.context.close()
+
+
+def test_pages_and_site_tell_nothing_that_is_private(home: Path) -> None:
+    """Paths, columns and files of the spec, and counts of left-out records, reach neither page nor certificate nor site."""
+    table = small.records().rename_columns(["secretcolumn", "sex", "work", "person"])
+    records = {"path": "records.parquet", "columns": {"age": "secretcolumn"}, "called": "visits"}
+    path = small.write(home.parent / "secretfolder", table=table, records=records)
+    run(path, home)
+    with opened(home) as ledger:
+        site.write("small", site.releases_in(Path("releases"), "small"), ledger.budgets(charges=True), Path("site"))
+    written = [file for file in Path("site").rglob("*") if file.is_file() and file.suffix in (".html", ".json", ".csv")]
+    assert len(written) >= 5
+    for file in written:
+        text = file.read_text(encoding="utf-8")
+        for secret in ("secret", "records.parquet", str(home), str(home.parent)):
+            assert secret not in text, (file, secret)
+    assert "visits" in Path("site/small-1/index.html").read_text()
 
 
 def test_site_in_a_browser_of_its_own_folder_only(three: Path) -> None:

@@ -12,17 +12,17 @@
     const shared = first === second || data.shared.some(([x, y]) => x === first && y === second);
     const found = [], words = $("words").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
     let total = 0;
-    data.keys.forEach(([group, query], i) => {
+    data.keys.forEach(([, query], i) => {
       if (a[0][i] === null || b[0][i] === null) return;
       total++;
       const known = a[1][i] !== null && b[1][i] !== null;
       const half = !known ? NaN : shared ? a[1][i] + b[1][i] : Math.hypot(a[1][i], b[1][i]), change = b[0][i] - a[0][i];
-      found.push({ group, query, before: a[0][i], after: b[0][i], change, half });
+      found.push({ query, before: a[0][i], after: b[0][i], change, half });
     });
     const wider = 1 + Math.log(Math.max(1, total)) / Math.log(20);
     for (const one of found) one.sure = Math.abs(one.change) > one.half * wider;
     const sure = found.filter((one) => one.sure).length, size = (one) => Number.isNaN(one.half) ? 0 : Math.abs(one.change) / Math.max(one.half, 1e-9);
-    const shown = found.filter((one) => words.every((word) => (one.group + " " + one.query).toLowerCase().includes(word))).sort((x, y) => size(y) - size(x)).slice(0, most);
+    const shown = found.filter((one) => words.every((word) => one.query.toLowerCase().includes(word))).sort((x, y) => size(y) - size(x)).slice(0, most);
     $("differences").tBodies[0].replaceChildren(...shown.map((one) => {
       const row = document.createElement("tr"), digits = one.half > 0 && one.half < 10 ? 1 : 0;
       const change = (one.change > 0 ? "+" : "") + number(one.change, digits) + (one.half > 0 ? " ± " + number(one.half, digits) : "");
