@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
@@ -26,15 +28,17 @@ from dpdist.release import certificate, memory
 from dpdist.release.context import Context
 from dpdist.release.count import distance_of
 from dpdist.release.method import method
-from dpdist.release.planning import FEWER, gram, strategy_of
+from dpdist.release.planning import FEWER, Planning, gram, strategy_of
 from dpdist.spec import ReleaseSpec
 from dpdist.strategies import (
     Strategy,
     laplace_bound,
 )
+from dpdist.strategies.base import UNIT_VARIANCE
 from dpdist.strategies.needs import Effort
+from dpdist.strategies.product_bound import bound_steps, product_bound
 from dpdist.workloads import Workload, integer_basis
-from dpdist.workloads.kinds import is_long
+from dpdist.workloads.kinds import is_long, is_separable
 
 LITTLE_EPSILON = 1e-3
 """Below it a release says that it spends unusually little; releases usually spend 0.1 to 10."""
@@ -201,7 +205,7 @@ def _least_error(options: Sequence[NoiseOption]) -> NoiseOption:
 
 def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
     """What one kind of noise gives: the best mechanism that knows it, and what it is charged."""
-    workload, cells = spec.queries, spec.queries.shape[1]
+    workload = spec.queries
     names = considered(spec.chosen, norm, workload, spec.limits.limits)
     long = spec.attributes.sizes.long_steps
     if is_long(workload) and not (names and all(mechanism_of(name).long for name in names)):
@@ -211,13 +215,39 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
             f"{repr(names[0]) if names else 'Laplace noise'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
     compared = [strategy_of(context, spec, name, norm) for name in names]
-    lower = laplace_bound(gram(context, workload)) if norm == "l1" and cells <= DENSE_CELLS else None
+    lower = _lower_bound(context, workload, norm, compared)
     strategy = compared[names.index(of_worst(names))] if spec.objective == "worst" else best(compared)
     grid = _grid(spec, strategy)
     bought = spec.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
     return NoiseOption(strategy, table, planned_effort(workload, names), grid, noise, grid.loss(bought, noise))
+
+
+NEAR = 0.01
+"""Where an optimum is certified this closely no other bound is computed."""
+
+
+def _lower_bound(context: Context, workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> float | None:
+    """What no strategy can beat, beside what the strategies know themselves: of few cells under Laplace noise, and of unions of
+    products over several attributes. Under Laplace noise every cost is at least twice that of Gaussian noise."""
+    factor = UNIT_VARIANCE[norm]
+    found = [laplace_bound(gram(context, workload))] if norm == "l1" and workload.shape[1] <= DENSE_CELLS else []
+    certified = norm == "l2" and any(strategy.gap <= NEAR for strategy in compared)
+    if not certified and len(workload.domain.shape) > 1 and is_separable(workload) and not is_long(workload):
+        found.append(factor * _product_bound(context, workload))
+    return max((bound for bound in found if bound > 0), default=None)
+
+
+def _product_bound(context: Context, workload: Workload) -> float:
+    """``product_bound``, computed once."""
+    work = Planning(context)
+    name = f"bounds/{workload.fingerprint[:32]}-product"
+    found = work.kept(name)
+    if found is None and bound_steps(workload):
+        work.tell("bounding the optimum")
+        found = work.keep(name, np.array([work.largest(product_bound, workload)]), {})
+    return 0.0 if found is None else float(found[0][0])
 
 
 def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:

@@ -23,6 +23,7 @@ from dpdist.grids.terms import Term, contrasts, subsets
 from dpdist.operators import Matrix, Stack
 from dpdist.strategies.base import Solve, Step, Strategy, queries_of
 from dpdist.strategies.optimum import coa
+from dpdist.strategies.product_bound import product_bound
 from dpdist.strategies.representations import TermStrategy
 from dpdist.workloads import Block, Workload
 
@@ -33,8 +34,8 @@ Subset = tuple[int, ...]
 def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> TermStrategy:
     """A strategy for a weighted union of products, over domains of any size.
 
-    Returns: a strategy with ``terms``, its cost, and a certified lower bound: the optimum of a sum of grams is at least the
-        sum of the optima, and each block's optimum is the product of its factors'.
+    Returns: a strategy with ``terms``, its cost, and a certified lower bound, the better of two: the optimum of a sum of grams is at
+        least the sum of the optima, and each block's optimum is the product of its factors'; and ``product_bound``.
     Raises: InvalidInput for queries that are no product over attributes.
     """
     queries_of(workload)
@@ -47,7 +48,7 @@ def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> TermStr
     found = [(subset, factors, cost) for subset, factors, cost in found if cost > 0]
     total = sum(math.sqrt(cost) for _, _, cost in found)
     terms = tuple(Term(subset, factors, math.sqrt(math.sqrt(cost) / total)) for subset, factors, cost in found)
-    lower = sum(block.weight**2 * grams.lower_bound(block) for block in workload.blocks)
+    lower = max(sum(block.weight**2 * grams.lower_bound(block) for block in workload.blocks), product_bound(workload))
     operator = Stack([term.operator(workload.domain.shape) for term in terms])
     history = (Step(1, total**2, total**2 / lower - 1.0),)
     return TermStrategy(

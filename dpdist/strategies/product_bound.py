@@ -1,0 +1,170 @@
+"""What no strategy can beat on a union of products, over domains of any size.
+
+For a probability vector v_i on the values of every attribute, q_i = v_i^1/2 and S_bi = (D_i^1/2 V_bi D_i^1/2)^1/2,
+
+    OPT >= ( sum over S of ( sum over blocks b containing S of w_b^2 prod_{i in S} a_bi^2 prod_{i in b, not in S} c_bi^2 )^1/2 )^2
+
+with c_bi = q_i'S_bi q_i and a_bi = tr S_bi - c_bi. Proof (docs/mathematics.md, section 6): the nuclear norm of W D^1/2 is at least
+<W D^1/2, Z> for every contraction Z, here one that is built on the residual spaces from the blocks' polar factors. The weights are
+optimised by quasi-Newton steps with the exact gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+from dpdist.errors import InvalidInput
+from dpdist.grids.terms import subsets
+from dpdist.operators import Identity, Matrix, Total
+from dpdist.strategies.problem import EPSILON
+from dpdist.workloads import Workload
+
+STEPS = 60
+WORK = 2.0**36
+"""Multiplications that optimising the weights may take: seconds."""
+EVALUATION = 30.0
+"""Products of matrices that one evaluation of an attribute takes, about."""
+
+Place = tuple[int, str]
+"""An attribute, and the fingerprint of what a block asks of it."""
+
+
+def bound_steps(workload: Workload) -> int:
+    """How many evaluations the work allows: the same on every machine. 0 when a single one takes too long."""
+    grams = {(axis, f.fingerprint) for b in workload.blocks for axis, f in zip(b.axes, b.scaled(b.factors), strict=True)}
+    work = EVALUATION * sum(float(workload.domain.shape[axis]) ** 3 for axis, _ in grams)
+    return int(min(STEPS, WORK // max(work, 1.0)))
+
+
+def product_bound(workload: Workload, *, steps: int | None = None) -> float:
+    """A number that no strategy's cost under Gaussian noise is below, for a weighted union of products.
+
+    Args:
+        steps: evaluations of the bound; default ``bound_steps``. 1 takes equal weights.
+    Returns: the best bound met; 0 where not even one evaluation is allowed.
+    Raises: InvalidInput for queries that are no product over attributes.
+    """
+    strange = [block.name for block in workload.blocks if not block.separable]
+    if strange:
+        raise InvalidInput(f"queries {strange[0]!r} are no product over attributes; their bound is that of 'coa'")
+    allowed = bound_steps(workload) if steps is None else steps
+    if allowed < 1:
+        return 0.0
+    asked = _Asked.of(workload)
+    free = [axis for axis, alike in asked.alike.items() if not alike]
+    cuts = np.cumsum([0, *(asked.sizes[axis] for axis in free)])
+    best = 0.0
+
+    def negative(flat: Matrix) -> tuple[float, Matrix]:
+        nonlocal best
+        logs = {axis: flat[low:high] for axis, low, high in zip(free, cuts[:-1], cuts[1:], strict=True)}
+        value, gradients = asked.bound(logs)
+        best = max(best, value)
+        return -math.log(value), -np.concatenate([gradients[axis] for axis in free])
+
+    start = np.zeros(int(cuts[-1]))
+    if not free:
+        return asked.bound({})[0]
+    if allowed == 1:
+        negative(start)
+    else:
+        options = {"maxfun": allowed, "maxiter": allowed, "maxcor": 20}
+        scipy.optimize.minimize(negative, start, jac=True, method="L-BFGS-B", options=options)
+    return best
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The grams of every block's factors.
+
+    Attributes:
+        grams: for an attribute and the fingerprint of a factor.
+        blocks: squared weight, and the fingerprint for each asked attribute.
+        alike: whether all values of an attribute are asked alike, so that equal weights are best.
+    """
+
+    sizes: tuple[int, ...]
+    grams: Mapping[Place, Matrix]
+    blocks: tuple[tuple[float, Mapping[int, str]], ...]
+    alike: Mapping[int, bool]
+
+    @staticmethod
+    def of(workload: Workload) -> _Asked:
+        grams: dict[Place, Matrix] = {}
+        alike: dict[int, bool] = {}
+        blocks = []
+        for block in workload.blocks:
+            places = {}
+            for axis, plain, factor in zip(block.axes, block.factors, block.scaled(block.factors), strict=True):
+                if isinstance(plain, Total) and factor is plain:
+                    continue
+                places[axis] = factor.fingerprint
+                alike[axis] = alike.get(axis, True) and isinstance(factor, Identity)
+                if (axis, factor.fingerprint) not in grams:
+                    grams[axis, factor.fingerprint] = factor.gram()
+            blocks.append((block.weight**2, places))
+        return _Asked(workload.domain.shape, grams, tuple(blocks), alike)
+
+    def bound(self, logs: Mapping[int, Matrix]) -> tuple[float, dict[int, Matrix]]:
+        """The bound at weights given by their logarithms (missing: equal), and the gradient of its logarithm."""
+        weights = {}
+        for axis in self.alike:
+            log = logs.get(axis, np.zeros(self.sizes[axis]))
+            raised = np.exp(log - log.max())
+            weights[axis] = raised / raised.sum()
+        parts = {place: _part(gram, weights[place[0]]) for place, gram in self.grams.items()}
+        inner: dict[tuple[int, ...], list[tuple[float, Mapping[int, str]]]] = {}
+        for square, places in self.blocks:
+            for subset in subsets(tuple(sorted(places))):
+                product = square
+                for axis, name in places.items():
+                    part = parts[axis, name]
+                    product *= (part.apart if axis in subset else part.along) ** 2
+                inner.setdefault(subset, []).append((product, places))
+        roots = {subset: math.sqrt(sum(product for product, _ in found)) for subset, found in inner.items()}
+        total = sum(roots.values())
+        gradients = {axis: np.zeros(self.sizes[axis]) for axis in weights}
+        for subset, found in inner.items():
+            for product, places in found:
+                if product == 0.0:
+                    continue
+                share = product / (roots[subset] * total)  # d log total = sum of share * d log(part)
+                for axis, name in places.items():
+                    part = parts[axis, name]
+                    of_log = part.apart_gradient / part.apart if axis in subset else part.along_gradient / part.along
+                    gradients[axis] += 2.0 * share * of_log
+        out = {axis: gradients[axis] - weights[axis] * gradients[axis].sum() for axis in logs}
+        return total**2 * (1 - 1e-12), out
+
+
+@dataclass(frozen=True)
+class _Part:
+    """c = q'S q and a = tr S - c of one gram at some weights, rounded down, with their gradients in the logarithms of the weights."""
+
+    along: float
+    apart: float
+    along_gradient: Matrix
+    apart_gradient: Matrix
+
+
+def _part(gram: Matrix, weights: Matrix) -> _Part:
+    """Roots are taken of eigenvalues that are surely below the true ones: the root is operator monotone, so both parts are, too."""
+    q = np.sqrt(weights)
+    values, vectors = scipy.linalg.eigh(q[:, None] * gram * q, check_finite=False)
+    rounding = EPSILON * max(float(values[-1]), 0.0)
+    roots = np.sqrt(np.where(values > values.size * rounding, np.maximum(values - rounding, 0.0), 0.0))
+    spread = vectors.T @ q
+    along = float(roots @ spread**2)
+    apart = float(roots @ (1.0 - np.minimum(spread**2, 1.0)))
+    # d tr S = diag(S) / 2 and d q'S q = diag(Y K) + q o (S q), Y solving S Y + Y S = q q', in the logarithms of the weights
+    sums = roots[:, None] + roots
+    inner = np.divide(np.multiply.outer(spread, spread), sums, out=np.zeros_like(sums), where=sums > 0)
+    rows = vectors @ inner
+    along_gradient = np.einsum("ia,ia,a->i", rows, vectors, roots**2) + q * (vectors @ (roots * spread))
+    trace_gradient = 0.5 * np.einsum("ia,ia,a->i", vectors, vectors, roots)
+    return _Part(along, apart, along_gradient, trace_gradient - along_gradient)
