@@ -65,6 +65,15 @@ def test_streams(tmp_path: Path) -> None:
         assert f"| {name} | 64 | 1.000000" in table
 
 
+def test_unions(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "unions.py", "--data", "CPS", "--ways", "1"]
+    done = subprocess.run(
+        [*command, "--out", tmp_path / "table.md"], capture_output=True, text=True, check=False, timeout=HANGS
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| CPS | 1 | 163 | 3.0" in (tmp_path / "table.md").read_text()
+
+
 def test_worst(tmp_path: Path) -> None:
     """The benchmark itself stops when the strategy of least total error beats the lower bound of the worst query."""
     command = [sys.executable, ROOT / "benchmarks" / "worst.py", "--sizes", "64", "--out", tmp_path / "table.md"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import GRID_BITS
-from dpdist.grids.terms import Term, is_identity
+from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, is_identity
 from dpdist.operators import Matrix
 
 LEAST_LIMB = 8
@@ -87,7 +87,7 @@ class IntegerTerm:
         return np.asarray((high << np.int64(64 - self.shift)) + rounded.astype(np.int64))
 
 
-def rounded(term: Term, spacing: float) -> IntegerTerm:
+def rounded(term: Term, spacing: float, directions: Directions = NO_DIRECTIONS) -> IntegerTerm:
     """Integer factors whose product is the term in units of spacing / 2^shift."""
     real = [i for i, f in enumerate(term.factors) if not _is_small_integer(f)]
     scale = term.scale / spacing
@@ -115,7 +115,11 @@ def rounded(term: Term, spacing: float) -> IntegerTerm:
     if shift < 0:
         mantissa, shift = math.ldexp(mantissa, -shift), 0
     out[real[0]] = out[real[0]] * mantissa
-    return IntegerTerm(term.axes, tuple(_zero_sums(m, f) for m, f in zip(out, term.factors, strict=True)), 1, shift)
+    whole: list[Matrix] = []
+    for axis, scaled, factor in zip(term.axes, out, term.factors, strict=True):
+        direction = directions.get(axis)
+        whole.append(_zero_sums(scaled, factor) if direction is None else orthogonal_to(direction, scaled))
+    return IntegerTerm(term.axes, tuple(whole), 1, shift)
 
 
 def _is_small_integer(factor: Matrix) -> bool:
@@ -129,6 +133,33 @@ def _zero_sums(scaled: Matrix, factor: Matrix) -> Matrix:
     zero = np.abs(sums) <= 1e-9 * np.abs(factor).sum(axis=1)
     place = np.argmax(np.abs(factor), axis=1)
     rounded[np.flatnonzero(zero), place[zero]] -= rounded[zero].sum(axis=1)
+    return rounded
+
+
+def orthogonal_to(direction: Matrix, scaled: Matrix) -> Matrix:
+    """Rows rounded to integers that are orthogonal to whole numbers, exactly.
+
+    What rounding leaves of the inner product is taken out by multiples of the numbers in falling order, and the rest by two entries
+    whose numbers differ by one.
+    """
+    rounded = np.rint(scaled).astype(np.int64)
+    left = rounded @ direction
+    order = np.argsort(-np.abs(direction), kind="stable")
+    for place in order[direction[order] != 0]:
+        number = int(direction[place])
+        steps = np.rint(left / number).astype(np.int64)
+        rounded[:, place] -= steps
+        left = left - steps * number
+    ascending = np.argsort(direction, kind="stable")
+    apart = np.flatnonzero(np.diff(direction[ascending]) == 1)
+    if left.any():
+        if apart.size == 0:
+            raise InvalidInput(
+                "a direction needs two numbers that differ by one, or a one, so that rows can be made orthogonal"
+            )
+        low, high = ascending[apart[0]], ascending[apart[0] + 1]
+        rounded[:, high] -= left
+        rounded[:, low] += left
     return rounded
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -30,7 +30,7 @@ from dpdist.grids.base import (
 from dpdist.grids.estimate import JOINT_CELLS, Estimate, joint_estimate
 from dpdist.grids.integer_terms import CONVERTED_BYTES, IntegerTerm, rounded
 from dpdist.grids.term_reader import ProductReader, TermReader
-from dpdist.grids.terms import Term
+from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term
 from dpdist.operators import Matrix
 from dpdist.operators.kronecker import widest
 from dpdist.privacy.noise import Noise
@@ -52,6 +52,7 @@ class TermGrid(Grid):
         spacing: grid unit.
         sensitivity_squared: bound of the squared L2 distance between z of neighbouring histograms, grid units, exact
             integers throughout: columns, then at most one unit a value for the rounding of the shifts.
+        directions: of attributes whose rows are orthogonal to something else than all ones.
     """
 
     terms: tuple[IntegerTerm, ...]
@@ -60,6 +61,7 @@ class TermGrid(Grid):
     sensitivity_squared: int
     norm: Literal["l2"] = "l2"
     sizes: Sizes = SIZES
+    directions: Directions = field(default_factory=dict)
 
     @property
     def streamed(self) -> bool:
@@ -85,6 +87,8 @@ class TermGrid(Grid):
     def digest(self) -> str:
         """SHA-256 of all terms: the noise key is bound to it."""
         content = hashlib.sha256(repr((self.shape, self.spacing, self.sensitivity_squared, self.streamed)).encode())
+        for axis, direction in sorted(self.directions.items()):
+            content.update(repr((axis, direction.tolist())).encode())
         for term in self.terms:
             content.update(repr((term.axes, term.multiplier, term.shift, term.shape)).encode())
             for factor in term.factors:
@@ -149,7 +153,13 @@ class TermGrid(Grid):
 
 
 def term_grid(
-    terms: Sequence[Term], shape: tuple[int, ...], *, neighbours: Neighbours, most_records: int, sizes: Sizes = SIZES
+    terms: Sequence[Term],
+    shape: tuple[int, ...],
+    *,
+    neighbours: Neighbours,
+    most_records: int,
+    sizes: Sizes = SIZES,
+    directions: Directions = NO_DIRECTIONS,
 ) -> TermGrid:
     """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
 
@@ -157,14 +167,14 @@ def term_grid(
     """
     unit = math.sqrt(sum(term.square for term in terms))
     spacing = unit * 2.0**-GRID_BITS
-    whole = tuple(rounded(term, spacing) for term in terms)
+    whole = tuple(rounded(term, spacing, directions) for term in terms)
     squares, rounded_rows = 0, 0
     for term in whole:
         distance = term.square if neighbours == "add-remove" else max(term.square, 2 * (term.square - term.least_product))
         squares += -(-distance // 4**term.shift)
         rounded_rows += term.rows if term.shift else 0
     reach = (math.isqrt(squares * most_records**2 - 1) + 1) + (math.isqrt(rounded_rows - 1) + 1 if rounded_rows else 0)
-    return TermGrid(whole, shape, spacing, reach**2, sizes=sizes)
+    return TermGrid(whole, shape, spacing, reach**2, sizes=sizes, directions=directions)
 
 
 def _other_attributes(term: IntegerTerm, start: int, slab: Matrix) -> Matrix:

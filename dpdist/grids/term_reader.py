@@ -17,7 +17,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.base import Answers, Wanted
 from dpdist.grids.estimate import stored_answers
 from dpdist.grids.integer_terms import IntegerTerm, along
-from dpdist.grids.terms import block_variances, mean_answers, placed, row_squares, sums_to_zero
+from dpdist.grids.terms import block_variances, mean_answers, oblique_inverse, placed, row_squares, sums_to_zero
 from dpdist.operators import Matrix, Operator, Total
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Block, Workload
@@ -31,7 +31,11 @@ Inverses = tuple[tuple[Matrix, ...], ...]
 
 def inverses_of(grid: TermGrid) -> Inverses:
     """The inverses of a grid's terms."""
-    return tuple(tuple(_pseudo_inverse(factor) for factor in term.factors) for term in grid.terms)
+    found = []
+    for term in grid.terms:
+        given = [(factor, grid.directions.get(axis)) for axis, factor in zip(term.axes, term.factors, strict=True)]
+        found.append(tuple(_pseudo_inverse(f) if u is None else oblique_inverse(f, u) for f, u in given))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,12 @@ class TermReader:
             kept = kept.reshape([n if axis in term.axes else 1 for axis, n in zip(block.axes, sizes, strict=True)])
             for place, axis in enumerate(block.axes):
                 if axis not in term.axes:
-                    kept = kept * placed(mean_answers(asked[axis]), place, len(sizes))
+                    kept = kept * placed(mean_answers(asked[axis], self.grid.directions.get(axis)), place, len(sizes))
             total += kept
         parts = (
             (t.axes, inv, _unit(t) * noise.deviation) for t, inv in zip(self.grid.terms, inverses_of_terms, strict=True)
         )
-        return total.ravel(), np.sqrt(block_variances(block, parts)).ravel()
+        return total.ravel(), np.sqrt(block_variances(block, parts, self.grid.directions)).ravel()
 
 
 @dataclass(frozen=True)

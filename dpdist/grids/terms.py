@@ -11,7 +11,7 @@ only one. Then the least-squares estimate is the sum of what the terms give one 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -73,6 +73,9 @@ def _cheapest(matrix: Matrix) -> Operator:
     return Identity(matrix.shape[0]) if is_identity(matrix) else Dense(matrix)
 
 
+Directions = Mapping[int, Matrix]
+"""For an attribute, whole numbers that its rows are orthogonal to; their sum is not zero. Missing: all ones."""
+NO_DIRECTIONS: Directions = {}
 MeasuredTerm = tuple[tuple[int, ...], tuple[Matrix, ...], float]
 """A measured term as it is read: its attributes, the pseudo-inverse of each factor, and the deviation of its noise."""
 
@@ -95,10 +98,25 @@ def sums_to_zero(factor: Operator, inverse: Matrix) -> bool:
     return float(np.abs(inverse.sum(axis=0)).max()) <= 1e-10 * float(np.abs(inverse).max())
 
 
-def mean_answers(factor: Operator) -> Matrix:
-    """What a factor's queries count on average where a term knows nothing: one record spread evenly over the values."""
-    size = factor.shape[1]
-    return factor.matvec(np.full(size, 1.0 / size))
+def share_of(direction: Matrix | None, size: int) -> Matrix:
+    """u with 1'u = 1: how a record is spread over the values where a term knows nothing."""
+    return np.full(size, 1.0 / size) if direction is None else direction / float(direction.sum())
+
+
+def mean_answers(factor: Operator, direction: Matrix | None = None) -> Matrix:
+    """What a factor's queries count where a term knows nothing: one record spread over the values along the direction."""
+    return factor.matvec(share_of(direction, factor.shape[1]))
+
+
+def oblique_inverse(factor: Matrix, direction: Matrix) -> Matrix:
+    """The right inverse M# of rows with M u = 0 whose columns sum to zero, (n, p): of the rows and the total together.
+
+    With all rows that the direction leaves, [M; 1'] is square and its inverse is [M#, u]; with fewer, M# = (I - u 1') M^+.
+    """
+    real = factor.astype(np.float64)
+    inverse = np.linalg.pinv(real)
+    share = share_of(direction, real.shape[1])
+    return np.asarray(inverse - np.outer(share, inverse.sum(axis=0)))
 
 
 def placed(values: Matrix, place: int, dimensions: int) -> Matrix:
@@ -106,11 +124,11 @@ def placed(values: Matrix, place: int, dimensions: int) -> Matrix:
     return values.reshape([-1 if position == place else 1 for position in range(dimensions)])
 
 
-def block_variances(block: Block, parts: Iterable[MeasuredTerm]) -> Matrix:
+def block_variances(block: Block, parts: Iterable[MeasuredTerm], directions: Directions = NO_DIRECTIONS) -> Matrix:
     """Variance of each of a block's unweighted queries, in the order of its factors' rows, an array of one axis a factor.
 
-    The estimate is the sum over terms of (kron of pinv(M_i)) y / n_j over the attributes j outside; noise is independent
-    between terms, so variances add.
+    The estimate is the sum over terms of (kron of pinv(M_i)) y / n_j over the attributes j outside (u_j, and the oblique inverse, where
+    there is a direction); noise is independent between terms, so variances add.
     """
     asked = dict(zip(block.axes, block.factors, strict=True))
     sizes = [factor.shape[0] for factor in block.factors]
@@ -125,7 +143,7 @@ def block_variances(block: Block, parts: Iterable[MeasuredTerm]) -> Matrix:
             if axis not in asked:
                 squares = squares * values[0]
         for place, axis in enumerate(block.axes):
-            values = spread[axis] if axis in spread else mean_answers(asked[axis]) ** 2
+            values = spread[axis] if axis in spread else mean_answers(asked[axis], directions.get(axis)) ** 2
             squares = squares * placed(values, place, len(sizes))
         out += squares
     return out

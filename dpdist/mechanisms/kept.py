@@ -12,7 +12,7 @@ from dpdist.grids.terms import Term
 from dpdist.mechanisms.base import PlanWorkspace
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.strategies.base import Solve, Step, Strategy
-from dpdist.strategies.representations import DenseStrategy, TermStrategy
+from dpdist.strategies.representations import DenseStrategy, ObliqueStrategy, TermStrategy
 from dpdist.workloads import Workload
 
 WORST_TOLERANCE = 1e-4
@@ -81,6 +81,8 @@ def kept_terms(
         history = solved.solve.history if solved.solve is not None else ()
         facts = {**_facts(solved), "terms": shapes, "gap": history[-1].gap if history else None}
         facts |= {"worst": history[-1].objective} if worst else {}
+        if isinstance(solved, ObliqueStrategy):
+            facts["directions"] = {str(axis): numbers.tolist() for axis, numbers in solved.directions.items()}
         found = work.keep(name, np.append(flat, 0.0), facts)
     return _of_terms(workload, *found)
 
@@ -97,7 +99,19 @@ def _of_terms(workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -> Ter
     operator = operators[0] if len(operators) == 1 else Stack(operators)
     history = () if facts["gap"] is None else (Step(facts["iterations"], facts.get("worst", facts["cost"]), facts["gap"]),)
     record = Solve(facts["method"], facts["stop"], history)
-    return TermStrategy(facts["name"], operator, facts["cost"], facts["lower_bound"], record, terms=tuple(terms))
+    strategy = TermStrategy(facts["name"], operator, facts["cost"], facts["lower_bound"], record, terms=tuple(terms))
+    if "directions" not in facts:
+        return strategy
+    directions = {int(axis): np.array(numbers, dtype=np.int64) for axis, numbers in facts["directions"].items()}
+    return ObliqueStrategy(
+        strategy.name,
+        operator,
+        strategy.workload_cost,
+        strategy.lower_bound,
+        record,
+        terms=strategy.terms,
+        directions=directions,
+    )
 
 
 def _matrix(operator: Operator) -> Matrix:

@@ -17,6 +17,7 @@ from dpdist.mechanisms.kronecker import Kronecker
 from dpdist.mechanisms.laplace import Laplace
 from dpdist.mechanisms.low_rank import LowRank
 from dpdist.mechanisms.marginals import Marginals
+from dpdist.mechanisms.oblique import Oblique
 from dpdist.mechanisms.residual import Residual
 from dpdist.mechanisms.square_root import SquareRoot
 from dpdist.mechanisms.triangular import Triangular
@@ -32,6 +33,7 @@ REGISTRY: dict[str, Mechanism] = {
         Coa(),
         Eigen(),
         Residual(),
+        Oblique(),
         Convolution(),
         SquareRoot(),
         Triangular(),

@@ -21,6 +21,7 @@ import scipy
 from dpdist.errors import InvalidInput
 from dpdist.grids.terms import subsets
 from dpdist.operators import Identity, Matrix, Total
+from dpdist.strategies.base import queries_of
 from dpdist.strategies.problem import EPSILON
 from dpdist.workloads import Workload
 
@@ -49,6 +50,7 @@ def product_bound(workload: Workload, *, steps: int | None = None) -> float:
     Returns: the best bound met; 0 where not even one evaluation is allowed.
     Raises: InvalidInput for queries that are no product over attributes.
     """
+    queries_of(workload)
     strange = [block.name for block in workload.blocks if not block.separable]
     if strange:
         raise InvalidInput(f"queries {strange[0]!r} are no product over attributes; their bound is that of 'coa'")

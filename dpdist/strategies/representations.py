@@ -16,7 +16,7 @@ from dpdist.grids.coefficients import Coefficients, FilterCoefficients
 from dpdist.grids.dense import DirectGrid, dense_grid, direct_rows, integer_rows
 from dpdist.grids.filters import filter_grid
 from dpdist.grids.term_grid import term_grid
-from dpdist.grids.terms import Term, block_variances, row_squares
+from dpdist.grids.terms import Directions, Term, block_variances, oblique_inverse, row_squares
 from dpdist.operators import Dense, Identity, Matrix, Product
 from dpdist.stability import Neighbours
 from dpdist.strategies.base import UNIT_VARIANCE, Strategy
@@ -128,6 +128,36 @@ class TermStrategy(Strategy):
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
         domain = workload.domain
         return term_grid(self.terms, domain.shape, neighbours=neighbours, most_records=most_records, sizes=domain.sizes)
+
+
+@dataclass(frozen=True, repr=False)
+class ObliqueStrategy(TermStrategy):
+    """Terms whose rows are orthogonal to a direction of each attribute instead of summing to zero."""
+
+    directions: Directions = field(kw_only=True)
+
+    def worst(self, workload: Workload) -> float | None:
+        work = sum(f.shape[0] * f.shape[1] ** 2 for block in workload.blocks for f in block.factors)
+        if work * len(self.terms) > WORST_WORK or workload.shape[0] * len(self.terms) > WORST_ANSWERS:
+            return None
+        parts = []
+        for term in self.terms:
+            given = [(f, self.directions.get(axis)) for axis, f in zip(term.axes, term.factors, strict=True)]
+            inverses = tuple(np.linalg.pinv(f) if u is None else oblique_inverse(f, u) for f, u in given)
+            parts.append((term.axes, inverses, 1.0 / term.scale))
+        largest = max(float(block_variances(block, parts, self.directions).max()) for block in workload.blocks)
+        return self.unit_error * math.sqrt(largest)
+
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+        domain = workload.domain
+        return term_grid(
+            self.terms,
+            domain.shape,
+            neighbours=neighbours,
+            most_records=most_records,
+            sizes=domain.sizes,
+            directions=self.directions,
+        )
 
 
 @dataclass(frozen=True, repr=False)

@@ -16,10 +16,11 @@ import hashlib
 import math
 
 import numpy as np
+import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.grids.dense import completed
-from dpdist.grids.terms import Term, contrasts, subsets
+from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, contrasts, oblique_inverse, share_of, subsets
 from dpdist.operators import Matrix, Stack
 from dpdist.strategies.base import Solve, Step, Strategy, queries_of
 from dpdist.strategies.optimum import coa
@@ -42,18 +43,22 @@ def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> TermStr
     strange = [block.name for block in workload.blocks if not block.separable]
     if strange:
         raise InvalidInput(f"queries {strange[0]!r} are not a product over attributes; choose mechanism 'coa' or 'identity'")
-    grams = _Grams(workload, tolerance)
+    grams = Grams(workload, tolerance)
+    terms, cost = products_over(workload, grams)
+    lower = max(sum(block.weight**2 * grams.lower_bound(block) for block in workload.blocks), product_bound(workload))
+    operator = Stack([term.operator(workload.domain.shape) for term in terms])
+    history = (Step(1, cost, cost / lower - 1.0),)
+    return TermStrategy("residual", operator, cost, lower, Solve("residual products", "closed form", history), terms=terms)
+
+
+def products_over(workload: Workload, grams: Grams) -> tuple[tuple[Term, ...], float]:
+    """One term a residual space, the budget split among them, and the cost."""
     spaces = sorted({s for b in workload.blocks for s in subsets(b.asked_axes)}, key=lambda s: (len(s), s))
-    found = [(subset, *_residual_optimum(workload, grams, subset, tolerance)) for subset in spaces]
+    found = [(subset, *_residual_optimum(workload, grams, subset, grams.tolerance)) for subset in spaces]
     found = [(subset, factors, cost) for subset, factors, cost in found if cost > 0]
     total = sum(math.sqrt(cost) for _, _, cost in found)
     terms = tuple(Term(subset, factors, math.sqrt(math.sqrt(cost) / total)) for subset, factors, cost in found)
-    lower = max(sum(block.weight**2 * grams.lower_bound(block) for block in workload.blocks), product_bound(workload))
-    operator = Stack([term.operator(workload.domain.shape) for term in terms])
-    history = (Step(1, total**2, total**2 / lower - 1.0),)
-    return TermStrategy(
-        "residual", operator, total**2, lower, Solve("residual products", "closed form", history), terms=terms
-    )
+    return terms, total**2
 
 
 def optima_kept(workload: Workload) -> int:
@@ -61,10 +66,14 @@ def optima_kept(workload: Workload) -> int:
     return 4 * len(workload.domain.shape)
 
 
-class _Grams:
-    """Grams of factors, and the optima that were asked for last, of which a few are kept."""
+class Grams:
+    """Grams of factors, and the optima that were asked for last, of which a few are kept.
 
-    def __init__(self, workload: Workload, tolerance: float) -> None:
+    ``directions``: what the rows of an attribute are orthogonal to, where that is not all ones.
+    """
+
+    def __init__(self, workload: Workload, tolerance: float, directions: Directions = NO_DIRECTIONS) -> None:
+        self.directions = directions
         self.tolerance = tolerance
         self.sizes = workload.domain.shape
         self.kept = optima_kept(workload)
@@ -79,8 +88,17 @@ class _Grams:
         return self._grams[factor.fingerprint]
 
     def mean(self, block: Block, axis: int) -> float:
-        """1'V_bi 1 / n_i^2; 1 where the block sums over the attribute."""
-        return float(self.of(block, axis).sum()) / self.sizes[axis] ** 2
+        """u'V_bi u, of equal shares 1'V_bi 1 / n_i^2; 1 where the block sums over the attribute."""
+        direction = self.directions.get(axis)
+        if direction is None:
+            return float(self.of(block, axis).sum()) / self.sizes[axis] ** 2
+        share = share_of(direction, self.sizes[axis])
+        return float(share @ self.of(block, axis) @ share)
+
+    def centred(self, block: Block, axis: int) -> Matrix:
+        """(I - 1 u') V_bi (I - u 1')."""
+        direction, gram = self.directions.get(axis), self.of(block, axis)
+        return _centred(gram) if direction is None else centred_along(gram, share_of(direction, self.sizes[axis]))
 
     def optimum(self, gram: Matrix) -> Strategy:
         """The certified optimum of a gram, up to scale looked up."""
@@ -104,14 +122,14 @@ class _Grams:
 
 
 def _residual_optimum(
-    workload: Workload, grams: _Grams, subset: Subset, tolerance: float
+    workload: Workload, grams: Grams, subset: Subset, tolerance: float
 ) -> tuple[tuple[Matrix, ...], float]:
     """A_i for the attributes of one residual space, columns at most 1 long, and J_S."""
     blocks = [block for block in workload.blocks if set(subset) <= set(block.asked_axes)]
     shares = [b.weight**2 * math.prod(grams.mean(b, axis) for axis in b.asked_axes if axis not in subset) for b in blocks]
     if not subset:
         return (), sum(shares)
-    centred = {(j, axis): _centred(grams.of(b, axis)) for j, b in enumerate(blocks) for axis in subset}
+    centred = {(j, axis): grams.centred(b, axis) for j, b in enumerate(blocks) for axis in subset}
     if any(all(np.trace(centred[j, axis]) <= 0 for j in range(len(blocks))) for axis in subset):
         return (), 0.0
     traces = {place: float(np.trace(gram)) for place, gram in centred.items()}  # of X_i = I at first
@@ -122,9 +140,12 @@ def _residual_optimum(
             others = [share * math.prod(traces[j, a] for a in subset if a != axis) for j, share in enumerate(shares)]
             gram = np.sum([weight * centred[j, axis] for j, weight in enumerate(others)], axis=0)
             matrix = grams.optimum(gram).matrix()
-            matrix = matrix - matrix.mean(axis=1, keepdims=True)
-            factors[axis] = _full_rank(matrix / math.sqrt(float(np.einsum("ij,ij->j", matrix, matrix).max())))
-            inverse = np.linalg.pinv(factors[axis])
+            direction = grams.directions.get(axis)
+            along = share_of(direction, matrix.shape[1])
+            matrix = matrix - matrix.mean(axis=1, keepdims=True) if direction is None else matrix - (matrix @ along)[:, None]
+            unit = matrix / math.sqrt(float(np.einsum("ij,ij->j", matrix, matrix).max()))
+            factors[axis] = _full_rank(unit, None if direction is None else along)
+            inverse = np.linalg.pinv(factors[axis]) if direction is None else oblique_inverse(factors[axis], direction)
             for j in range(len(blocks)):
                 traces[j, axis] = float(np.einsum("ij,ij->", inverse, centred[j, axis] @ inverse))
         renewed = sum(share * math.prod(traces[j, axis] for axis in subset) for j, share in enumerate(shares))
@@ -141,12 +162,20 @@ def _centred(gram: Matrix) -> Matrix:
     return np.asarray((out + out.T) / 2)
 
 
-def _full_rank(matrix: Matrix) -> Matrix:
-    """Rows that sum to zero with the same A'A, n - 1 of them: those that nobody asks for are measured with 2^-15 of the weight.
+def centred_along(gram: Matrix, share: Matrix) -> Matrix:
+    """(I - 1 u') V (I - u 1')."""
+    rows = gram - (gram @ share)[:, None]
+    out = rows - share @ rows
+    return np.asarray((out + out.T) / 2)
+
+
+def _full_rank(matrix: Matrix, share: Matrix | None = None) -> Matrix:
+    """Rows orthogonal to u (None: that sum to zero) with the same A'A, n - 1 of them: those that nobody asks for are measured with
+    2^-15 of the weight.
 
     Once rounded they determine the whole residual space, so answers stay unbiased.
     """
-    axes = contrasts(matrix.shape[1])
+    axes = contrasts(matrix.shape[1]) if share is None else scipy.linalg.null_space(share[None, :]).T
     _, singular, right = np.linalg.svd(matrix @ axes.T, full_matrices=False)
     kept = singular > matrix.shape[1] * 1e-13 * singular[0]
     return np.asarray(completed(singular[kept, None] * right[kept]) @ axes)

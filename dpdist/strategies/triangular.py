@@ -27,7 +27,7 @@ from dpdist.workloads import Block, Workload
 from dpdist.workloads.kinds import is_filters, line_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TriangularStrategy(Strategy):
     """A lower triangular matrix along the steps of every series."""
 

@@ -17,7 +17,7 @@ import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Kronecker, Matrix, Operator, Product
-from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, ignore, proven_root_trace
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, ignore, proven_root_trace, queries_of
 from dpdist.strategies.problem import EPSILON
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Basis, Workload, integer_basis
@@ -52,7 +52,7 @@ def least_worst(
     """
     if not 0 < tolerance < 1:
         raise InvalidInput(f"the tolerance is a relative gap in (0, 1), found {tolerance!r}")
-    asked = _asked(workload)
+    asked = _asked(queries_of(workload))
     queries, cells = asked.queries, asked.cells
     weights = np.full(queries + cells, 1.0)
     if start is not None:

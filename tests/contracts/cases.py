@@ -25,6 +25,7 @@ ROWS = [{"rows": {"file": "rows.npy"}}]
 """Six real queries of twelve cells."""
 REFINED = [{"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}, {"marginals": {"of": [["work"]]}}]
 TARGETS: list[dict[str, Any]] = [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"of": [["work"]]}}]
+SEVERAL = [*REFINED, {"ranges": {"of": ["age"]}}, {"cdf": {"of": "age", "by": ["sex", "work"]}}]
 FORMULA = [{"dnf": {"terms": [["p"], ["q", "r"]]}}]
 
 
@@ -124,6 +125,8 @@ CASES: dict[str, Case] = {
     "marginals": case("marginals", None, TABLES),
     "marginals, least largest error": case("marginals", None, TABLES, objective="worst"),
     "residual": case("residual", None, REFINED),
+    "oblique": case("oblique", None, REFINED),
+    "oblique over several kinds": case("oblique", None, SEVERAL),
     "kronecker": case("kronecker", AGES | SEXES, BY_SEX),
     "kronecker, least largest error": case("kronecker", AGES | SEXES, BY_SEX, objective="worst"),
     "kronecker in two passes": case("kronecker", AGES | SEXES, BY_SEX, sizes=TWO_PASSES),

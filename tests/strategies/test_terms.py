@@ -258,7 +258,14 @@ def test_the_least_largest_error_is_certified(shape: tuple[int, ...]) -> None:
 def test_limits_leave_optimisers_out() -> None:
     mixed = union(marginals(DOMAIN, 1), BY_SEX)
     little = Limits(memory_bytes=1000)
-    assert considered("auto", "l2", mixed, little) == ("residual", "identity", "gaussian", "wavelet", "hierarchical")
+    assert considered("auto", "l2", mixed, little) == (
+        "residual",
+        "oblique",
+        "identity",
+        "gaussian",
+        "wavelet",
+        "hierarchical",
+    )
     assert "GiB, the spec allows" in why_not("l2", mixed, little)["coa"]
     assert "nominal minutes" in why_not("l2", mixed, Limits(seconds=1e-9))["coa"]
     assert considered("auto", "l2", mixed, Limits(2**34, 60.0))[0] == "coa"

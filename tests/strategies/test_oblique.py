@@ -1,0 +1,152 @@
+"""Oblique contrasts: unions of products measured along optimised directions, exact in whole numbers, near the certified optimum."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdist import engine
+from dpdist.errors import InvalidInput
+from dpdist.grids.integer_terms import orthogonal_to
+from dpdist.grids.terms import oblique_inverse
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import plan
+from dpdist.spec import load
+from dpdist.store import Store
+from dpdist.strategies import coa, marginal_optimum
+from dpdist.strategies import oblique as module
+from dpdist.strategies.oblique import _Asked, _share, oblique_products
+from dpdist.strategies.residual import residual_products
+from dpdist.workloads import Workload, marginals
+from tests import small
+from tests.readers import errors_of
+from tests.strategies.test_product_bound import of_ways, some_union
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ordered", "ways", "loss"),
+    [
+        ([16, 12, 3], 2, [1, 2], 0.007),
+        ([24, 24], 2, [1, 2], 0.0025),
+        ([10, 10, 10], 3, [1, 2], 0.0166),
+        ([8, 8, 8, 4], 3, [1, 2, 3], 0.0151),
+    ],
+)
+def test_the_loss_to_the_certified_optimum(sizes: list[int], ordered: int, ways: list[int], loss: float) -> None:
+    """Section 9's four unions: at most what two parameters an attribute leave; a free direction leaves less than half."""
+    workload = of_ways(sizes, ordered, ways)
+    optimum = coa(workload, tolerance=1e-4)
+    found = oblique_products(workload, tolerance=1e-4)
+    assert optimum.lower_bound is not None
+    assert found.workload_cost is not None
+    assert found.workload_cost / optimum.lower_bound - 1 < loss / 2 + 2e-4
+    assert residual_products(workload, tolerance=1e-4).workload_cost > 1.1 * found.workload_cost
+    assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-6)
+    assert found.lower_bound <= optimum.workload_cost
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_union_is_spanned_exactly_and_never_worse_than_residual(seed: int) -> None:
+    workload = some_union(seed)
+    found, plain = oblique_products(workload), residual_products(workload)
+    assert found.workload_cost is not None
+    assert plain.workload_cost is not None
+    assert found.workload_cost <= plain.workload_cost * (1 + 1e-9)
+    assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-5)
+    a, w = found.matrix(), workload.operator.dense()
+    assert np.abs(w @ np.linalg.pinv(a) @ a - w).max() < 1e-7 * np.abs(w).max()
+    assert found.l2_sensitivity == pytest.approx(np.sqrt((a**2).sum(axis=0).max()), rel=1e-6)
+    spread = np.concatenate([b.operator(workload.domain.shape).dense() for b in workload.blocks]) @ np.linalg.pinv(a)
+    assert found.worst(workload) == pytest.approx(found.l2_sensitivity * np.sqrt((spread**2).sum(axis=1).max()), rel=1e-4)
+
+
+def test_the_gradient_is_that_of_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOLERANCE", 1e-9)
+    asked = _Asked.of(of_ways([6, 5, 3], 2, [1, 2]))
+    state = np.random.default_rng(0)
+    shares = {0: _share(0.5 * state.normal(size=6)), 1: _share(0.5 * state.normal(size=5))}
+    _, gradient = asked.cost(shares)
+    for axis, share in shares.items():
+        for value in range(share.size - 1):
+            costs = []
+            for step in (1e-4, -1e-4):
+                moved = share.copy()
+                moved[value] += step
+                moved[-1] -= step
+                costs.append(asked.cost({**shares, axis: moved})[0])
+            expected = gradient[axis][value] - gradient[axis][-1]
+            assert (costs[0] - costs[1]) / 2e-4 == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_marginals_keep_their_closed_form() -> None:
+    workload = marginals((3, 4, 2), (1, 2))
+    found = oblique_products(workload)
+    assert not found.directions
+    assert found.workload_cost == pytest.approx(marginal_optimum(workload).workload_cost, rel=1e-6)
+    assert found.gap < 1e-6
+
+
+def test_rows_are_made_orthogonal_exactly() -> None:
+    state = np.random.default_rng(1)
+    direction = np.array([40, 55, 64, 65, 90, 190])
+    rows = state.normal(size=(5, 6)) * 2**20
+    rows -= np.outer(rows @ direction, direction) / (direction @ direction)
+    found = orthogonal_to(direction, rows)
+    assert (found @ direction == 0).all()
+    assert np.abs(found - rows).max() < 64
+    inverse = oblique_inverse(found, direction)
+    np.testing.assert_allclose(found @ inverse, np.eye(5), atol=1e-9)
+    np.testing.assert_allclose(inverse.sum(axis=0), 0, atol=1e-15)
+    with pytest.raises(InvalidInput, match="differ by one"):
+        orthogonal_to(np.array([10, 25, 40]), np.array([[1.0, 1.0, -1.0]]))
+
+
+def pipeline(folder: Path, **changes: Any) -> Any:
+    context = Context(folder, Store(folder / "store"), engine.inline(), silent)
+    return plan(context, load(small.spec(**changes)))
+
+
+QUERIES = [
+    {"cdf": {"of": "age", "by": ["sex"]}, "weight": 2},
+    {"cdf": {"of": "age", "by": ["work"]}},
+    {"marginals": {"of": [["sex", "work"]]}},
+]
+
+
+def test_the_integers_of_the_grid_have_the_direction_and_the_predicted_errors(tmp_path: Path) -> None:
+    """Over 300 releases: the mean square of all (weighted) answers over the prediction."""
+    found = pipeline(tmp_path, workload=QUERIES, mechanism="oblique")
+    assert set(found.grid.directions) == {0}
+    for term in found.grid.terms:
+        for axis, factor in zip(term.axes, term.factors, strict=True):
+            whole = found.grid.directions.get(axis, np.ones(factor.shape[1], dtype=np.int64))
+            assert (factor @ whole == 0).all()
+    weights = found.workload.weights
+    squares = (errors_of(found, 300) * weights) ** 2
+    mean, rmse = squares.mean(axis=1), found.certificate()["mechanism"]["rmse"]
+    assert mean.mean() / rmse**2 == pytest.approx(1, abs=4 * mean.std() / mean.mean() / math.sqrt(300))
+    again = pipeline(tmp_path, workload=QUERIES, mechanism="oblique")  # read back from the store
+    assert again.grid.digest == found.grid.digest
+    assert again.strategy.worst(found.workload) == pytest.approx(found.strategy.worst(found.workload))
+
+
+def test_auto_takes_it_where_the_optimum_is_out_of_reach(tmp_path: Path) -> None:
+    found = pipeline(tmp_path, workload=QUERIES, limits={"memory_gib": 1e-6})
+    table = {row.mechanism: row for row in found.table}
+    assert found.strategy.name == "oblique"
+    assert (table["oblique"].cost or 0) < (table["residual"].cost or 0)
+    exact = pipeline(tmp_path, workload=QUERIES, mechanism="coa")
+    assert found.strategy.workload_cost < 1.02 * exact.strategy.workload_cost
+
+
+def test_several_kinds_of_queries_on_one_attribute_keep_their_joint_optimum() -> None:
+    first, second = of_ways([6, 4], 2, [1, 2]), marginals((6, 4), 1)
+    workload = Workload(first.domain, (*first.blocks, *second.blocks))
+    found = oblique_products(workload)
+    plain = residual_products(workload)
+    assert found.workload_cost <= plain.workload_cost
+    assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-5)
