@@ -39,7 +39,7 @@ from flows.starting import without_collecting
 
 _T = TypeVar("_T")
 
-REPEATED = ("plan", "count", "answer", "publish")
+REPEATED = ("plan", "count", "answer", "publish", "deliver")
 """Stages that are tried again when the cluster went away. A run of ``measure`` is finished by the next run, not by a retry."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from dpdist import drafts, store
@@ -20,6 +21,7 @@ from dpdist.release.plan import Plan
 from dpdist.release.streams import as_begun
 from dpdist.state import published_at
 from dpdist.store import Store
+from dpdist.warehouse.targets import warehouse
 
 
 def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
@@ -37,8 +39,18 @@ def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
             lambda: _check_charge(context, planned),
             lambda: check_formats(spec.output.formats, planned.workload.shape[0]),
             lambda: check_output(published_at(spec.release, spec.output.folder), spec.release, receipt),
+            *(partial(check_target, *target.named, planned.workload.shape[0]) for target in spec.output.to),
         )
     )
+
+
+def check_target(kind: str, name: str, answers: int) -> None:
+    """Whether a warehouse is there and a release has rows for it. Raises: InvalidInput, StoreError."""
+    if answers > PARQUET_ROWS:
+        raise InvalidInput(
+            f"{answers:,} answers are too many for {kind} {name} (at most {PARQUET_ROWS:,}); leave it out of output.to"
+        )
+    warehouse(kind, name).check()
 
 
 def _check_charge(context: Context, planned: Plan) -> None:

@@ -34,6 +34,7 @@ from dpdist.release.streams import as_begun
 from dpdist.release.workspace import StoreWorkspace
 from dpdist.spec import ReleaseSpec
 from dpdist.store import StoredArray
+from dpdist.warehouse.targets import deliver
 
 _T = TypeVar("_T")
 
@@ -115,6 +116,8 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
             budget = ledger.budget_after(spec.release)  # with the charges up to this one: the same whenever it is asked for
     measurements = {spec.release: measured.digest, **{other.spec.release: stored.digest for other, stored in others}}
     folder = step("publish", lambda: publish(context, planned, answers, budget, measurements))
+    if spec.output.to:
+        step("deliver", lambda: deliver(folder, [target.named for target in spec.output.to]))
     return Release(spec, planned, answers, folder, charged, tally, budget)
 
 

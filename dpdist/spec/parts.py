@@ -289,6 +289,36 @@ class LedgerSpec(SpecPart):
 TableFormat = Literal["parquet", "csv", "zarr"]
 
 
+class TargetSpec(SpecPart):
+    """A table of a warehouse that gets the published answers, too. It is named, never its credentials: specs are public."""
+
+    iceberg: str | None = Field(
+        None,
+        description="an Iceberg table, catalog.namespace.table; PyIceberg's own configuration says where the catalog is",
+        examples=["lake.privacy.answers"],
+    )
+    delta: str | None = Field(None, description="a Delta table: a folder or a URL", examples=["s3://bucket/answers"])
+    postgres: str | None = Field(
+        None,
+        description="a table of PostgreSQL, schema.table, in the database whose URL DPDIST_WAREHOUSE gives",
+        examples=["public.answers"],
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> TargetSpec:
+        if len([name for name in (self.iceberg, self.delta, self.postgres) if name is not None]) != 1:
+            raise ValueError("a target has one kind and its table: iceberg, delta or postgres")
+        return self
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """Kind and table."""
+        ((kind, name),) = (
+            (k, n) for k, n in (("iceberg", self.iceberg), ("delta", self.delta), ("postgres", self.postgres)) if n
+        )
+        return kind, name
+
+
 class OutputSpec(SpecPart):
     """Where the published files go."""
 
@@ -304,6 +334,19 @@ class OutputSpec(SpecPart):
         description="which tables are written. Default: all of them, but CSV only up to 5,000,000 answers and Parquet up to 2^28",
         examples=[["csv", "parquet"]],
     )
+    to: tuple[TargetSpec, ...] = Field(
+        (),
+        description="tables of warehouses that get the answers, too, each release once. Default: none",
+        examples=[[{"postgres": "public.answers"}]],
+    )
+
+    @model_validator(mode="after")
+    def _has_rows(self) -> OutputSpec:
+        if self.to and self.formats is not None and "parquet" not in self.formats:
+            raise ValueError(
+                "output.to takes its rows from the Parquet table: add parquet to output.formats, or leave formats out"
+            )
+        return self
 
 
 class KnownSpec(SpecPart):

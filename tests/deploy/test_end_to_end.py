@@ -82,6 +82,10 @@ def test_a_run_of_the_deployment_publishes_its_period(
     assert with_ledger.verify().releases == 1
     with_ledger.close()
     check_published(installation, WEEKS[0])
+    names = [run["name"] for run in installation.ask("flow_runs/filter", {"limit": 10})]
+    assert f"weekly-{WEEKS[0]}" in names  # runs are called after the release they are for
+    tasks = {run["name"] for run in installation.ask("task_runs/filter", {"limit": 20})}
+    assert {f"{stage} weekly-{WEEKS[0]}" for stage in ("plan", "measure", "publish")} <= tasks
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Published answers as rows of a table that others query: Iceberg, Delta, PostgreSQL. Every release is there once."""

@@ -1,0 +1,83 @@
+"""Iceberg tables through PyIceberg, whose own configuration says where catalogs are (.pyiceberg.yaml, PYICEBERG_CATALOG__NAME__URI ...)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpdist.errors import InvalidInput, StoreError
+from dpdist.warehouse.base import Rows, could_not, needs, other_columns
+
+
+class Iceberg:
+    """A table, named catalog.namespace.table. It is made when the first release comes, partitioned by period."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.catalog_name, _, self.table_name = name.partition(".")
+        if self.table_name.count(".") < 1:
+            raise InvalidInput(f"output.to: {name!r} is no Iceberg table; give catalog.namespace.table")
+
+    def check(self) -> None:
+        """Load the catalog and ask for the table."""
+        catalog = self._catalog()
+        try:
+            catalog.table_exists(self.table_name)
+        except Exception as error:  # noqa: BLE001 - whatever a catalog raises
+            raise could_not("reached", self.name, error) from None
+
+    def write(self, rows: Rows) -> bool:
+        """Overwrite the release's rows of its period."""
+        catalog = self._catalog()
+        try:
+            return self._write(catalog, rows)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a catalog and its files raise
+            raise could_not("written", self.name, error) from None
+
+    def _write(self, catalog: Any, rows: Rows) -> bool:
+        from pyiceberg import expressions
+
+        where: Any = expressions  # its types do not know positional arguments
+        table = self._table(catalog, rows)
+        there = [field.name for field in table.schema().fields]
+        if there != rows.table.column_names:
+            raise other_columns(self.name, there, rows.table.column_names)
+        same_period = where.IsNull("period") if rows.period is None else where.EqualTo("period", rows.period.isoformat())
+        mine = where.And(
+            where.EqualTo("release", rows.release), same_period
+        )  # the period's partition only is read and written
+        same = table.scan(
+            row_filter=where.And(mine, where.EqualTo("certificate", rows.certificate)), selected_fields=("release",)
+        ).count()
+        if same == rows.table.num_rows:
+            return False
+        table.overwrite(rows.table, overwrite_filter=mine)
+        return True
+
+    def _table(self, catalog: Any, rows: Rows) -> Any:
+        """The table, made if it is not there."""
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        if catalog.table_exists(self.table_name):
+            return catalog.load_table(self.table_name)
+        catalog.create_namespace_if_not_exists(self.table_name.rpartition(".")[0])
+        try:
+            with (
+                catalog.create_table_transaction(self.table_name, schema=rows.table.schema) as making,
+                making.update_spec() as partitions,
+            ):
+                partitions.add_identity("period")
+        except TableAlreadyExistsError:
+            pass  # another run made it at the same time
+        return catalog.load_table(self.table_name)
+
+    def _catalog(self) -> Any:
+        try:
+            from pyiceberg.catalog import load_catalog
+        except ImportError:
+            raise needs("pyiceberg", "iceberg") from None
+        try:
+            return load_catalog(self.catalog_name)
+        except Exception as error:  # noqa: BLE001 - whatever a catalog raises
+            raise could_not("reached", self.name, error) from None

@@ -1,0 +1,103 @@
+"""Tables of PostgreSQL through ADBC. DPDIST_WAREHOUSE gives the URL with its password, or DPDIST_WAREHOUSE_FILE a file that holds it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from dpdist.errors import InvalidInput, StoreError
+from dpdist.warehouse.base import Rows, could_not, needs, other_columns
+
+URL, URL_FILE = "DPDIST_WAREHOUSE", "DPDIST_WAREHOUSE_FILE"
+NAME = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_]*)\.)?([A-Za-z_][A-Za-z0-9_]*)")
+
+
+class Postgres:
+    """A table, named schema.table. It is made when the first release comes."""
+
+    def __init__(self, name: str) -> None:
+        found = NAME.fullmatch(name)
+        if found is None:
+            raise InvalidInput(f"output.to: {name!r} is no table of PostgreSQL; give schema.table, of letters, digits and _")
+        self.name, self.schema, self.table = name, found[1] or "public", found[2]
+
+    def check(self) -> None:
+        """Connect, and look whether the table can be written or made."""
+        with self._connected("reached") as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT has_schema_privilege($1, 'USAGE')", (self.schema,))
+            if not cursor.fetchone()[0]:
+                raise StoreError(
+                    f"output.to: this login may not use the schema {self.schema!r}; GRANT USAGE ON SCHEMA to it"
+                )
+
+    def write(self, rows: Rows) -> bool:
+        """Delete the release's rows and insert them anew in one transaction, one run at a time."""
+        with self._connected("written") as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtext($1))", (f"{self.schema}.{self.table}",))
+            cursor.fetchall()
+            written = self._write(cursor, rows)
+            connection.commit()
+            return written
+
+    def _write(self, cursor: Any, rows: Rows) -> bool:
+        cursor.execute(
+            "SELECT column_name::text FROM information_schema.columns WHERE table_schema = $1 AND table_name = $2 "
+            "ORDER BY ordinal_position",
+            (self.schema, self.table),
+        )
+        there = [row[0] for row in cursor.fetchall()]
+        if there:
+            if there != rows.table.column_names:
+                raise other_columns(self.name, there, rows.table.column_names)
+            quoted = f'"{self.schema}"."{self.table}"'
+            cursor.execute(
+                f"SELECT count(*) FROM {quoted} WHERE release = $1 AND certificate = $2", (rows.release, rows.certificate)
+            )
+            if cursor.fetchone()[0] == rows.table.num_rows:
+                return False
+            cursor.execute(f"DELETE FROM {quoted} WHERE release = $1", (rows.release,))
+        cursor.adbc_ingest(self.table, rows.table, mode="append" if there else "create", db_schema_name=self.schema)
+        return True
+
+    def _connected(self, what: str) -> Any:
+        return _Connected(self, what)
+
+
+class _Connected:
+    """A connection whose errors become StoreErrors without their text, which may hold the URL."""
+
+    def __init__(self, table: Postgres, what: str) -> None:
+        self.table, self.what = table, what
+
+    def __enter__(self) -> Any:
+        try:
+            from adbc_driver_postgresql import dbapi
+        except ImportError:
+            raise needs("adbc-driver-postgresql", "adbc") from None
+        url = _url()
+        try:
+            self.connection = dbapi.connect(url)
+        except Exception as error:  # noqa: BLE001 - whatever the driver raises
+            raise could_not(self.what, self.table.name, error) from None
+        return self.connection
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.connection.close()  # what was not committed is rolled back
+        if isinstance(error, Exception) and not isinstance(error, StoreError):
+            raise could_not(self.what, self.table.name, error) from None
+
+
+def _url() -> str:
+    """The warehouse's URL. Raises: InvalidInput when nobody named it."""
+    if os.environ.get(URL):
+        return os.environ[URL]
+    if os.environ.get(URL_FILE):
+        try:
+            return Path(os.environ[URL_FILE]).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise InvalidInput(
+                f"{URL_FILE} names a file that cannot be read ({type(error).__name__}); give one that can"
+            ) from None
+    raise InvalidInput(f"output.to names a table of PostgreSQL; set {URL} to postgresql://user:password@host:5432/database")

@@ -1,0 +1,24 @@
+"""The warehouses that a spec names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from dpdist.warehouse.base import Rows, Warehouse
+from dpdist.warehouse.delta import Delta
+from dpdist.warehouse.iceberg import Iceberg
+from dpdist.warehouse.postgres import Postgres
+
+KINDS: dict[str, type[Iceberg] | type[Delta] | type[Postgres]] = {"iceberg": Iceberg, "delta": Delta, "postgres": Postgres}
+
+
+def warehouse(kind: str, name: str) -> Warehouse:
+    """A table by its kind and name. Raises: InvalidInput for a name that is none."""
+    return KINDS[kind](name)
+
+
+def deliver(folder: Path | str, targets: Iterable[tuple[str, str]]) -> list[str]:
+    """Put a published release into every target; the names of those that did not have it. Raises: StoreError."""
+    rows = Rows.of(folder)
+    return [f"{kind} {name}" for kind, name in targets if warehouse(kind, name).write(rows)]

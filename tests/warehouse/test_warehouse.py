@@ -1,0 +1,152 @@
+"""Published answers in Iceberg, Delta and PostgreSQL: each release once, whatever runs again, and a refusal before the charge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.utils.config import Config
+
+from dpdist.errors import DpdistError, InvalidSpec, StoreError
+from dpdist.page import report
+from dpdist.privacy.ledger import opened
+from dpdist.spec import load
+from dpdist.warehouse.base import Rows
+from dpdist.warehouse.targets import deliver, warehouse
+from tests import small
+from tests.postgres import Server
+
+KINDS = ("iceberg", "delta", "postgres")
+Reader = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture(params=KINDS)
+def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, str], Reader]:
+    """A table as a spec names it, and what it holds as another program reads it."""
+    if request.param == "iceberg":
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{tmp_path}/lake")
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # PyIceberg reads the environment when it is imported
+
+        def from_iceberg() -> list[dict[str, Any]]:
+            from pyiceberg.catalog import load_catalog
+
+            return load_catalog("lake").load_table("privacy.answers").scan().to_arrow().to_pylist()
+
+        return {"iceberg": "lake.privacy.answers"}, from_iceberg
+    if request.param == "delta":
+
+        def from_delta() -> list[dict[str, Any]]:
+            import deltalake
+
+            return deltalake.DeltaTable(tmp_path / "answers").to_pyarrow_table().to_pylist()
+
+        return {"delta": str(tmp_path / "answers")}, from_delta
+    server: Server = request.getfixturevalue("postgres")
+    url = server.database().replace("postgresql+psycopg", "postgresql")
+    monkeypatch.setenv("DPDIST_WAREHOUSE", url)
+
+    def from_postgres() -> list[dict[str, Any]]:
+        import psycopg
+        from psycopg.rows import dict_row
+
+        with psycopg.connect(url, row_factory=dict_row) as connection:
+            return connection.execute("SELECT * FROM answers").fetchall()
+
+    return {"postgres": "public.answers"}, from_postgres
+
+
+def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader]) -> None:
+    """Two periods, and the first again and again: the same rows. Afterwards one of them is spoilt and put right."""
+    place, read = target
+    published = {}
+    for week in ("2026-11-09", "2026-11-16"):
+        changes = {"period": week, "release": f"small-{week}", "output": {"to": [place]}}
+        done = small.run(small.write(tmp_path / week, table=small.records(seed=int(week[-2:])), **changes), home)
+        published[week] = (done, changes)
+    first = tmp_path / "2026-11-09" / "release.yaml"
+    assert small.run(first, home).charged is False
+    rows = read()
+    for week, (done, _) in published.items():
+        table, certificate = report.load(Path(done.folder))
+        mine = [row for row in rows if row["release"] == f"small-{week}"]
+        assert len(mine) == table.num_rows == certificate["queries"]
+        assert {(str(row["period"]), row["dataset"]) for row in mine} == {(week, "small")}
+        assert sorted(row["answer"] for row in mine) == sorted(table["answer"].to_pylist())
+    folder = Path(published["2026-11-09"][0].folder)
+    assert deliver(folder, [(kind, name) for kind, name in place.items()]) == []  # it is there: nothing is written
+
+
+def test_rows_of_a_release_are_replaced_never_doubled(
+    home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader]
+) -> None:
+    """A table that holds half of a release, or another certificate of it, holds the published one afterwards."""
+    place, read = target
+    done = small.run(small.write(tmp_path / "r", period="2026-11-09"), home)
+    rows = Rows.of(done.folder)
+    (named,) = place.items()
+    half = Rows(rows.release, rows.period, rows.certificate, rows.table.slice(0, rows.table.num_rows // 2))
+    assert warehouse(*named).write(half)
+    assert deliver(done.folder, [named])
+    assert len(read()) == rows.table.num_rows
+
+
+def test_a_table_with_other_columns_is_refused_in_one_line(
+    home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader]
+) -> None:
+    place, _ = target
+    done = small.run(small.write(tmp_path / "r"), home)
+    (named,) = place.items()
+    deliver(done.folder, [named])
+    other = tmp_path / "other"
+    changes = {"release": "other", "domain": {"sex": {"categories": ["f", "m"]}}, "workload": [{"marginals": {"ways": [1]}}]}
+    with pytest.raises(StoreError, match="has the columns .*; name another table in output.to"):
+        small.run(small.write(other, output={"to": [place]}, **changes), home)
+
+
+@pytest.mark.parametrize(
+    ("place", "environment", "message"),
+    [
+        ({"iceberg": "nowhere.privacy.answers"}, {}, "cannot be reached"),
+        ({"iceberg": "answers"}, {}, "give catalog.namespace.table"),
+        ({"postgres": "public.answers"}, {}, "set DPDIST_WAREHOUSE to"),
+        ({"postgres": "public.answers; DROP"}, {}, "is no table of PostgreSQL"),
+        ({"postgres": "answers"}, {"DPDIST_WAREHOUSE": "postgresql://me:secret-word@127.0.0.1:1/none"}, "cannot be reached"),
+        ({"postgres": "answers"}, {"DPDIST_WAREHOUSE_FILE": "/nowhere/url"}, "names a file that cannot be read"),
+    ],
+)
+def test_a_warehouse_that_is_not_there_refuses_before_the_charge(
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: dict[str, str],
+    environment: dict[str, str],
+    message: str,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(DpdistError, match=message) as refused:
+        small.run(small.write(tmp_path / "r", output={"to": [place]}), home)
+    assert "secret-word" not in str(refused.value)
+    with opened(home) as ledger:
+        assert ledger.budgets() == []
+
+
+def test_a_warehouse_changes_no_identity(tmp_path: Path) -> None:
+    plain = load(small.write(tmp_path / "a")).digest
+    assert load(small.write(tmp_path / "b", output={"to": [{"delta": "answers"}]})).digest == plain
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ({"to": [{"delta": "a", "postgres": "b"}]}, "a target has one kind"),
+        ({"to": [{}]}, "a target has one kind"),
+        ({"to": [{"delta": "a"}], "formats": ["csv"]}, "add parquet to output.formats"),
+    ],
+)
+def test_specs_of_targets(tmp_path: Path, output: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidSpec, match=message):
+        load(small.write(tmp_path, output=output))
