@@ -198,7 +198,7 @@ def queries_and_strategy() -> str:
     parts += _tiles(np.tril(np.ones((CELLS, CELLS))), 10)
     parts += _tiles(strategy / np.abs(strategy).max(), 192)
     parts += [text(10, 204, "one row for each query,"), text(10, 221, "one column for each cell")]
-    parts += [text(192, 204, "the darker a square, the"), text(192, 221, "more the cell counts")]
+    parts += [text(192, 204, "the stronger the colour,"), text(192, 221, "the more the cell counts")]
     return drawing("A workload of running sums and its optimal strategy", 232, parts)
 
 

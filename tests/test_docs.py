@@ -22,6 +22,9 @@ from docs import figures, generate
 from dpdist.spec import ReleaseSpec
 from flows import cli
 from tests import HANGS
+from tests.page.browsing import browser, shown, violations
+
+__all__ = ["browser"]  # a fixture
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "guides").glob("*.md")])
@@ -130,15 +133,38 @@ def built(folder: Path, site: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=HANGS)
 
 
-def test_the_site_builds(tmp_path: Path) -> None:
-    """Strictly: a broken link, an unknown page or a name that the reference does not find fails."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documentation site, built strictly: a broken link, an unknown page or a name that the reference does not find fails."""
     pytest.importorskip("mkdocs", reason="needs the PyPI packages mkdocs-material and mkdocstrings[python]")
-    done = built(ROOT, tmp_path / "site")
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    done = built(ROOT, folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    reference = (tmp_path / "site" / "reference" / "python" / "index.html").read_text()
+    return folder
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "explanation/epsilon",
+        "faq",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("reference/python", "reference/spec")),
+    ],
+)
+def test_pages_are_accessible(browser: Any, site: Path, name: str, look: str) -> None:
+    """axe-core on a phone: prose with figures, code and its output; signatures, tables and links in code."""
+    page = shown(browser, site / name / "index.html", "phone", look)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert violations(page) == []
+    page.context.close()
+
+
+def test_the_site_builds(site: Path) -> None:
+    reference = (site / "reference" / "python" / "index.html").read_text()
     for name in ("dpdist.run", "dpdist.strategies.optimum.coa", "dpdist.workloads.tall", "dpdist.errors.BudgetExceeded"):
         assert f'id="{name}"' in reference, name
-    pages = list((tmp_path / "site").rglob("*.html"))
+    pages = list(site.rglob("*.html"))
     assert len(pages) >= 15
     for page in pages:
         text = page.read_text()
