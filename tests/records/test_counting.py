@@ -13,7 +13,7 @@ import pytest
 
 from dpdist import engine
 from dpdist.domain import Attribute, Domain
-from dpdist.errors import InvalidSpec, UnknownValue
+from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.privacy.keys import Secret
 from dpdist.records import counting
 from dpdist.records.counting import count
@@ -305,3 +305,19 @@ def test_errors_of_readers_quote_nothing(tmp_path: Path, name: str, content: byt
         counted(tmp_path / "out", tmp_path / name)
     assert "alic" not in str(found.value)
     assert found.value.__suppress_context__
+
+
+def test_cells_are_numbered_up_to_2_to_the_63(tmp_path: Path) -> None:
+    """Flat numbers of cells fit into int64: 2^62 cells do, 2^63 do not."""
+    names = [f"b{i}" for i in range(63)]
+    file = tmp_path / "records.parquet"
+    pyarrow.parquet.write_table(pa.table({name: ["y"] for name in names}), file)
+    most = Domain(tuple(Attribute(name, categories=("x", "y")) for name in names[:62]))
+    beyond = Domain(tuple(Attribute(name, categories=("x", "y")) for name in names))
+    assert (most.cells, beyond.cells) == (2**62, 2**63)
+    store = Store(tmp_path / "store")
+    source = source_of(file, columns={})
+    counts, _ = count(source, most, store, engine.inline(), scratch=tmp_path, root=ROOT, tables=((0,), (61,)))
+    assert store.read(counts).tolist() == [0, 1, 0, 1]
+    with pytest.raises(InvalidInput, match=r"up to 2\^63 cells, found 9\.22e\+18"):
+        count(source, beyond, store, engine.inline(), scratch=tmp_path, root=ROOT, tables=((0,), (62,)))
