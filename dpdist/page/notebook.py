@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -38,8 +39,9 @@ class Table:
     def xarray(self) -> Any:
         """An xarray Dataset a group of products of attributes: answer, standard_error and the interval over labelled axes.
 
-        Labels that are whole numbers, numbers or days become numbers and dates, so that ``sel(age=slice(18, 30))`` works. Bins
-        ("18 to <25") keep their names and get two more coordinates, where each begins and ends: ``age_from`` and ``age_to``.
+        Labels that are whole numbers, numbers or days become numbers and dates, so that ``sel(age=slice(18, 30))`` works; so do the
+        steps of filters and of cumulative counts. Bins ("18 to <25") keep their names and get two more coordinates, where each
+        begins and ends: ``age_from`` and ``age_to``.
 
         Returns: name of the group -> Dataset. Raises: InvalidInput when xarray is not installed.
         """
@@ -71,21 +73,31 @@ BIN = re.compile(r"(-?[\d.]+) to <(-?[\d.]+)")
 
 
 def _coordinates(axis: str, labels: list[str]) -> dict[str, Any]:
-    """An axis's labels as whole numbers, numbers, days or texts, whichever all of them are; for bins also their ends."""
-    if all(WHOLE.fullmatch(label) for label in labels):
-        return {axis: np.array(labels, dtype=np.int64)}
-    if all(DAY.fullmatch(label) for label in labels):
-        try:
-            return {axis: np.array(labels, dtype="datetime64[D]").astype("datetime64[ns]")}
-        except ValueError:  # 2026-02-30 is a text
-            return {axis: labels}
-    if all(NUMBER.fullmatch(label) and str(float(label)) == label for label in labels):
-        return {axis: np.array(labels, dtype=np.float64)}
+    """An axis's labels as whole numbers, numbers, days or texts, whichever all of them are; for bins also their ends.
+
+    Steps of a filter ("at 5") and of a cumulative count ("up to 5") are the numbers and days that they name.
+    """
+    word = next((word for word in ("at ", "up to ") if all(label.startswith(word) for label in labels)), "")
+    values = _values([label.removeprefix(word) for label in labels])
+    if values is not None:
+        return {axis: values}
     ends = [BIN.fullmatch(label) for label in labels]
     if labels and all(ends):
         low, high = (np.array([float(found[side]) for found in ends if found]) for side in (1, 2))
         return {axis: labels, f"{axis}_from": (axis, low), f"{axis}_to": (axis, high)}
     return {axis: labels}
+
+
+def _values(labels: list[str]) -> Any:
+    """Labels as whole numbers, days or numbers, None where they are texts or would not come back as they were."""
+    if all(WHOLE.fullmatch(label) for label in labels):
+        return np.array(labels, dtype=np.int64)
+    if all(NUMBER.fullmatch(label) and str(float(label)) == label for label in labels):
+        return np.array(labels, dtype=np.float64)
+    if all(DAY.fullmatch(label) for label in labels):
+        with suppress(ValueError):  # 2026-02-30 is a text
+            return np.array(labels, dtype="datetime64[D]").astype("datetime64[ns]")
+    return None
 
 
 def _installed(package: str) -> Any:

@@ -84,7 +84,9 @@ class Release:
 
     def __repr__(self) -> str:  # without the tally, which a notebook would publish
         charged = "charged by this run" if self.charged else "charged before"
-        return f"<release of {notebook.summary(self.certificate)}; {charged}; in {self.folder}>"
+        inside = isinstance(self.folder, Path) and self.folder.is_relative_to(Path.cwd())
+        where = self.folder.relative_to(Path.cwd()) if isinstance(self.folder, Path) and inside else self.folder
+        return f"<release of {notebook.summary(self.certificate)}; {charged}; in {where}>"
 
     def _repr_html_(self) -> str:
         return notebook.notebook(self.certificate, self.answers.arrow)
