@@ -233,6 +233,25 @@ def _settled_or_run(
 
 
 @app.command()
+def approve(
+    spec: SpecPath,
+    key: Annotated[Path, typer.Option(help="the file of the approver's private key, which 'dpdist keys approver' made")],
+    period: Period = None,
+) -> None:
+    """Approve a release: sign its spec, and keep the signature in the ledger. A changed spec needs new approvals."""
+    from dpdist.privacy import approvals
+    from dpdist.privacy.ledger import opened
+    from dpdist.spec import load
+
+    checked, signer = load(spec, period=_day(period)), approvals.load_key(key)
+    dataset, release, digest = checked.ledger.dataset, checked.release, checked.digest
+    signed = approvals.signature(signer, dataset, release, digest)
+    with opened(state_folder()) as book:
+        found, needed = book.approve(dataset, release, digest, key=approvals.public_of(signer), signature=signed)
+    out.print(f"{release}: approved, {found} of {needed} approvals", soft_wrap=True, markup=False)
+
+
+@app.command()
 def backfill(
     spec: SpecPath,
     first: Annotated[
@@ -357,6 +376,14 @@ def keys_init() -> None:
 
     path = keys.initialise(state_folder())
     out.print(f"root key written to {path} (mode 0600). Back it up: without it an interrupted release cannot be finished")
+
+
+@key_app.command("approver")
+def keys_approver(path: Annotated[Path, typer.Argument(help="the file to write")]) -> None:
+    """Make an approver's key, print its public part, and write the private part to a file that only its owner can read."""
+    from dpdist.privacy.approvals import new_key
+
+    out.print(new_key(path), soft_wrap=True)
 
 
 @key_app.command("check")

@@ -83,9 +83,14 @@ def verify(
 
 
 @app.command("export")
-def export() -> None:
+def export(
+    lines: Annotated[bool, typer.Option("--lines", help="print the rows alone, one JSON object a line")] = False,
+) -> None:
     """Print all rows and budgets as JSON. They hold amounts and keyed commitments, but no secrets and no counts."""
     with _book() as book:
+        if lines:
+            sys.stdout.writelines(json.dumps(entry) + "\n" for entry in book.entries())
+            return
         content = {"budgets": [_budget_facts(budget) for budget in book.budgets()], "entries": book.entries()}
     sys.stdout.write(json.dumps(content, indent=1) + "\n")
 
@@ -168,6 +173,24 @@ def cap(
         (budget, *_) = book.budgets(dataset)
     protects = "" if budget.protection is None else f", protects {budget.protection.unit}: {budget.protection.sentence}"
     out.print(f"{dataset}: cap {budget.cap}{protects}", soft_wrap=True, markup=False)
+
+
+@app.command("approvers")
+def approvers(
+    dataset: Annotated[str, typer.Argument(help="the name of the data set")],
+    why: Annotated[str, typer.Option(help="the reason. The ledger keeps it with your name")],
+    needed: Annotated[int, typer.Option(help="how many approvals a release needs. 0: none from now on")],
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="an approver's public key, as 'dpdist keys approver' prints it. Repeat it for each"),
+    ] = None,
+) -> None:
+    """Ask for approvals of a data set's releases. They are refused until enough approvers have run 'dpdist approve'."""
+    from dpdist.privacy.approvals import Approvers
+
+    with _book() as book:
+        book.set_approvers(dataset, Approvers(tuple(key or ()), needed), why)
+    out.print(f"{dataset}: releases need {needed} approvals of {len(key or ())} approvers", soft_wrap=True, markup=False)
 
 
 @app.command("migrate")

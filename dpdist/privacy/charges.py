@@ -65,6 +65,7 @@ class Charge:
         histogram: the commitment to the exact counts under a salt (``keys.histogram_commitment``).
         records: which records are counted. Both are None where nothing was counted yet: such a charge can only be rehearsed.
         period: the calendar day the release stands for (ISO date), which decides the budget period it is charged to.
+        asked: the digest of the spec, which approvers sign.
         shared: the spec says that the records may stand under another data set's name or in another period, too.
     """
 
@@ -79,6 +80,7 @@ class Charge:
     period: str | None = None
     part: Part | None = None
     shared: bool = False
+    asked: str | None = None
 
     @property
     def period_key(self) -> str:

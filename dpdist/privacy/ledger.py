@@ -28,6 +28,7 @@ from dpdist.errors import BudgetExceeded, LedgerError, ReleaseConflict
 from dpdist.privacy import database as db
 from dpdist.privacy import keys, roles
 from dpdist.privacy.accounting import Cap, Loss, Rule
+from dpdist.privacy.approvals import Approvers, is_signed
 from dpdist.privacy.charges import (
     Audit,
     Budget,
@@ -245,6 +246,86 @@ class Ledger:
 
         return self._database.transaction(work)
 
+    def set_approvers(self, dataset: str, approvers: Approvers, why: str) -> None:
+        """From now on releases of a data set need approvals, or other ones, or none: an event in the chain, with who and why.
+
+        Raises: LedgerError for a data set without a cap, or without a reason.
+        """
+
+        def work(connection: Connection) -> None:
+            if self._cap(connection, dataset) is None:
+                raise LedgerError(
+                    f"data set {dataset!r} has no cap yet: declare it first, with 'dpdist ledger declare SPEC'"
+                )
+            if self._approvers(connection, dataset) == approvers:
+                return  # the answer of the first try got lost, or nothing changes
+            number = self._events(connection, f"approvers of {dataset}", "approvers")
+            facts = {"keys": list(approvers.keys), "needed": approvers.needed, "why": why, "who": _who()}
+            db.append(connection, "approvers", dataset, f"approvers of {dataset}", len(number) + 1, facts)
+            connection.execute(db.version.update().values(version=db.APPROVALS_VERSION))
+
+        if not why.strip():
+            raise LedgerError("approvals are a promise to the people in the data: say why they change, with --why")
+        self._database.transaction(work)
+
+    def approve(self, dataset: str, release: str, spec: str, *, key: str, signature: str) -> tuple[int, int]:
+        """Keep an approver's signature of a spec (its digest); how many approvals it has then, and how many it needs. Idempotent.
+
+        Raises: LedgerError for a data set that needs none, a key that is no approver's, or a wrong signature.
+        """
+
+        def work(connection: Connection) -> tuple[int, int]:
+            approvers = self._approvers(connection, dataset)
+            if approvers is None or not approvers.needed:
+                raise LedgerError(
+                    f"releases of {dataset!r} need no approval; its ledger's owner can ask for some with 'dpdist ledger approvers'"
+                )
+            if key not in approvers.keys:
+                raise LedgerError(
+                    f"the key {key} is no approver's of {dataset!r}; its owner names them: 'dpdist ledger approvers'"
+                )
+            facts = {"spec": spec, "key": key, "signature": signature}
+            if not is_signed(facts, dataset, release):
+                raise LedgerError(
+                    f"the signature of {release!r} is not of the key {key}, data set, release and spec: sign it again"
+                )
+            known = self._events(connection, release, "approved")
+            signed = _signed(known, dataset, spec)
+            if key not in signed:
+                db.append(connection, "approved", dataset, release, len(known) + 1, facts)
+            return approvers.count((*signed, key)), approvers.needed
+
+        return self._database.transaction(work)
+
+    def approvers(self, dataset: str) -> Approvers | None:
+        """Whose approvals a data set's releases need, None where nobody ever asked for some."""
+        return self._database.transaction(lambda connection: self._approvers(connection, dataset))
+
+    def _approvers(self, connection: Connection, dataset: str) -> Approvers | None:
+        found = self._events(connection, f"approvers of {dataset}", "approvers")
+        return Approvers.of(found[-1]) if found else None
+
+    @staticmethod
+    def _events(connection: Connection, release: str, event: str) -> list[dict[str, Any]]:
+        """The data sets and facts of a release's events of a kind, oldest first."""
+        mine = sa.and_(db.entries.c.release == release, db.entries.c.event == event)
+        rows = connection.execute(sa.select(db.entries).where(mine).order_by(db.entries.c.sequence))
+        return [{**json.loads(row.facts), "dataset": row.dataset} for row in rows]
+
+    def _approved(self, connection: Connection, charge: Charge) -> bool:
+        """Whether the release needs approvals, and has them. Raises: LedgerError when some are missing."""
+        approvers = self._approvers(connection, charge.dataset)
+        if approvers is None or not approvers.needed:
+            return False
+        known = self._events(connection, charge.release, "approved")
+        found = approvers.count(_signed(known, charge.dataset, charge.asked))
+        if found < approvers.needed:
+            raise LedgerError(
+                f"release {charge.release!r} needs {approvers.needed} approvals of its spec as it is now, found {found}; have approvers "
+                "of the data set run 'dpdist approve SPEC --key FILE'"
+            )
+        return True
+
     def grant(self, application: str, noise: str | None = None) -> None:
         """Give a database role what publishing needs, and another what noise workers need. Raises: LedgerError (``roles``)."""
         roles.grant(self._database, application, noise)
@@ -375,6 +456,7 @@ class Ledger:
         whole = charge.loss.for_group(steps)
         loss = whole if charge.part is None else self._due(connection, charge, charge.part, whole)
         self._not_seen(connection, charge, period)
+        approved = self._approved(connection, charge)
         account = self._account(connection, charge.dataset, period, cap)
         rule = self._rule(connection, charge.dataset, period) or cap.rule_for(loss)
         if loss != Loss() and not cap.allows(account.spent + loss, rule):
@@ -391,6 +473,7 @@ class Ledger:
             "records": _records_facts(charge.records or Records("")),
             "run": run,
             **({"shared": True} if charge.shared else {}),
+            **({"asked": charge.asked} if approved else {}),
             **({} if charge.part is None else {"part": asdict(charge.part)}),
         }
         attempt = 1 if known is None else known.attempt + 1
@@ -607,6 +690,11 @@ class Ledger:
             raise LedgerError(
                 f"the step is done, but the release's salt may remain in PostgreSQL's files: run VACUUM FULL dpdist_salts ({error})"
             ) from None
+
+
+def _signed(approvals: list[dict[str, Any]], dataset: str, spec: str | None) -> list[str]:
+    """The keys that approved a spec of a data set."""
+    return [one["key"] for one in approvals if (one["dataset"], one["spec"]) == (dataset, spec)]
 
 
 def _new_salt() -> bytes:

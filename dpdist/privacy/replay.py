@@ -14,6 +14,7 @@ from dpdist.errors import InvalidInput, LedgerError
 from dpdist.privacy import database as db
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Cap, Loss, Rule
+from dpdist.privacy.approvals import Approvers, is_signed
 from dpdist.privacy.charges import Audit, Part, cap_of, loss_of, protection_of
 from dpdist.privacy.derived import digest_of_seen, spent_of
 from dpdist.privacy.keys import Secret
@@ -45,6 +46,8 @@ class Replay:
         self.rules: dict[tuple[str, str], Rule] = {}
         self.parts: dict[tuple[str, str], list[tuple[str, str, Part]]] = {}
         self.paid: dict[tuple[str, str], Counter[str]] = {}
+        self.approvers: dict[str, Approvers] = {}
+        self.approved: dict[tuple[str, str, str], set[str]] = {}
 
     def take(self, row: Any) -> None:
         """The next row. Raises: LedgerError when it does not continue the chain or breaks a rule."""
@@ -92,6 +95,10 @@ class Replay:
             return self._declares(row, facts)
         if row.event == "capped":
             return self._caps(row, facts)
+        if row.event == "approvers":
+            return self._names_approvers(row, facts)
+        if row.event == "approved":
+            return self._approves(row, facts)
         if row.event == "migrated":
             if self.root is not None and self.sought is not None:
                 noted = keys.commitment(self.root, "migrated head", self.sought)
@@ -123,6 +130,26 @@ class Replay:
         self.cap_rows[row.dataset] += 1
         return True
 
+    def _names_approvers(self, row: Any, facts: dict[str, Any]) -> bool:
+        self.approvers[row.dataset] = Approvers.of(facts)
+        return (
+            row.dataset in self.caps and row.release == f"approvers of {row.dataset}" and bool(facts["why"] and facts["who"])
+        )
+
+    def _approves(self, row: Any, facts: dict[str, Any]) -> bool:
+        """Whether an approver signed. The signature is checked, whoever wrote the row."""
+        approvers = self.approvers.get(row.dataset)
+        self.approved.setdefault((row.dataset, row.release, facts["spec"]), set()).add(facts["key"])
+        return approvers is not None and facts["key"] in approvers.keys and is_signed(facts, row.dataset, row.release)
+
+    def _is_approved(self, row: Any, facts: dict[str, Any]) -> bool:
+        """Whether a charge has the approvals that its data set asked for then."""
+        approvers = self.approvers.get(row.dataset)
+        if approvers is None or not approvers.needed:
+            return True
+        signed = self.approved.get((row.dataset, row.release, facts["asked"]), set())
+        return approvers.count(signed) >= approvers.needed
+
     def _moves(self, row: Any, facts: dict[str, Any]) -> bool:
         """Whether the event may follow the release's last one, within its cap; and what it changes."""
         known = self.states.get(row.release)
@@ -145,7 +172,7 @@ class Replay:
         return True
 
     def _charges(self, row: Any, facts: dict[str, Any], attempt: int) -> bool:
-        if row.dataset not in self.caps or row.attempt != attempt:
+        if row.dataset not in self.caps or row.attempt != attempt or not self._is_approved(row, facts):
             return False
         account, loss = (row.dataset, facts["period"]), loss_of(facts["loss"])
         cap, protection = self.caps[row.dataset]

@@ -14,8 +14,8 @@ from dpdist.errors import LedgerError
 from dpdist.privacy import database as db
 from dpdist.privacy import triggers
 
-CHARGING = ("reserved", "drawing", "committed", "aborted")
-"""Events that the application writes; those that change what may be spent are the owner's."""
+CHARGING = ("reserved", "drawing", "committed", "aborted", "approved")
+"""Events that the application writes (an approval carries its own signature); those that change what may be spent are the owner's."""
 
 
 def statements(application: str, noise: str | None = None) -> list[str]:

@@ -32,6 +32,7 @@ def charge_of(ledger: Ledger, planned: Plan, root: Secret | None, counts: Stored
         period=spec.period.isoformat() if spec.period else None,
         part=part,
         shared=spec.ledger.shared_records,
+        asked=spec.digest,
     )
 
 

@@ -91,6 +91,7 @@ FORBIDDEN = (
     "INSERT INTO dpdist_rows SELECT 99, 'capped', 'small', 'x', 1, '{}', '', '', ''",
     "INSERT INTO dpdist_rows SELECT 99, 'declared', 'small', 'x', 1, '{}', '', '', ''",
     "INSERT INTO dpdist_rows SELECT 99, 'migrated', 'small', 'x', 1, '{}', '', '', ''",
+    "INSERT INTO dpdist_rows SELECT 99, 'approvers', 'small', 'x', 1, '{}', '', '', ''",
     "INSERT INTO dpdist_caps VALUES ('small', 99, '{}')",
     "UPDATE dpdist_caps SET facts = '{}'",
     "DELETE FROM dpdist_caps",
