@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import sys
 from contextlib import AbstractContextManager
 from fractions import Fraction
@@ -63,17 +64,23 @@ def verify(
 ) -> None:
     """Replay the ledger and check its hash chain, the order of events, caps, sums and erased salts.
 
-    Keep the head that it prints somewhere else, and pass it to the next check with --head.
+    Keep the head that it prints somewhere else, and pass it to the next check with --head. With DPDIST_LEDGER_HEADS it also
+    checks every head that releases have noted there.
     """
+    from dpdist.release import heads
+
     home = state_folder()
     with _book() as book:
         audit = book.verify(head, root=_root_key_if_there(home))
+        noted = heads.compare(book)
         found = _differences(book) if with_store else []
     out.print(
         f"verified: {audit.rows} rows, {audit.releases} releases, {audit.running} of them not finished; hash chain, order of "
         f"events, caps, running sums and erased salts are right\nhead {audit.head or '(empty)'}",
         soft_wrap=True,
     )
+    if noted is not None:
+        out.print(f"all {noted} heads that were noted at {os.environ[heads.HEADS]} are in it", soft_wrap=True, markup=False)
     for line in found:
         out.print(line, soft_wrap=True, markup=False)
     if found:

@@ -14,6 +14,7 @@ from dpdist.page import report
 from dpdist.page.content import PARQUET_ROWS, Format
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Receipt
+from dpdist.release import heads
 from dpdist.release.charge import charge_of
 from dpdist.release.context import Context, book
 from dpdist.release.ledger_and_store import check_measured, check_pair
@@ -37,6 +38,7 @@ def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
             lambda: keys.load(context.home),
             lambda: check_store(context.store),
             lambda: _check_charge(context, planned),
+            lambda: _note_head(context),
             lambda: check_formats(spec.output.formats, planned.workload.shape[0]),
             lambda: check_output(published_at(spec.release, spec.output.folder), spec.release, receipt),
             *(partial(check_target, *target.named, planned.workload.shape[0]) for target in spec.output.to),
@@ -51,6 +53,11 @@ def check_target(kind: str, name: str, answers: int) -> None:
             f"{answers:,} answers are too many for {kind} {name} (at most {PARQUET_ROWS:,}); leave it out of output.to"
         )
     warehouse(kind, name).check()
+
+
+def _note_head(context: Context) -> None:
+    with book(context) as ledger:
+        heads.note(ledger)
 
 
 def _check_charge(context: Context, planned: Plan) -> None:

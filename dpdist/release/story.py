@@ -20,6 +20,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.ledger import Budget
 from dpdist.private import private_files
 from dpdist.records.rows import CountSummary
+from dpdist.release import heads
 from dpdist.release.answers import answer
 from dpdist.release.charge import charge_of
 from dpdist.release.companions import companions
@@ -134,6 +135,7 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
         exact = checked_integers(context, work, ledger, planned, charge, counts, root)
         reserved = ledger.reserve(charge)
         receipt = ledger.begin_drawing(charge.release, reserved.attempt, reserved.binding)
+        heads.note(ledger)
         if receipt.state == "committed":
             return committed_measurement(context.store, receipt), reserved.charged
         mark(context.store, ledger)
@@ -148,4 +150,5 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
         stored = drawn(context, planned, receipt, key, counts, exact)
         ledger.commit(charge.release, receipt.attempt, receipt.binding, stored.digest)
         mark(context.store, ledger)
+        heads.note(ledger)
     return stored, reserved.charged

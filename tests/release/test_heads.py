@@ -1,0 +1,60 @@
+"""The ledger's head, noted elsewhere after every commit: in a folder and in a bucket."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from dpdist.documents import Documents
+from dpdist.errors import LedgerError, StoreError
+from dpdist.privacy.ledger import opened
+from dpdist.release import heads
+from tests import small
+
+
+@pytest.fixture(params=["folder", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where heads are noted."""
+    found = str(tmp_path / "heads") if request.param == "folder" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
+    monkeypatch.setenv(heads.HEADS, found)
+    return found
+
+
+def test_a_ledger_that_was_rolled_back_is_found(home: Path, tmp_path: Path, place: str) -> None:
+    """The chain alone cannot show that its newest rows are missing, nor can the store that was rolled back with it."""
+    path = small.write(tmp_path / "data")
+    small.run(path, home)
+    small.run(path, home)  # notes nothing new
+    noted = [name for name, _, _ in Documents(place).listed("heads")]
+    with opened(home) as ledger:
+        rows = ledger.entries()
+        assert heads.compare(ledger) == len(noted) - 1 == 2  # drawing and committed; the third says that there was nothing
+        assert sorted(noted)[-2].endswith(f"{len(rows):012d}-{rows[-1]['digest']}.json")
+    with sqlite3.connect(home / "ledger.db") as connection:
+        connection.execute("DELETE FROM dpdist_rows WHERE event = 'committed'")
+    connection.close()
+    with opened(home) as ledger, pytest.raises(LedgerError, match=f"another row {len(rows)} than the head .* rolled back"):
+        heads.compare(ledger)
+
+
+def test_a_head_that_cannot_be_noted_refuses_the_release(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv(heads.HEADS, str(tmp_path / "file" / "heads"))
+    path = small.write(tmp_path / "data")
+    with pytest.raises(StoreError, match="cannot be noted at .*file/heads .Not a directory"):
+        small.run(path, home)
+    with opened(home) as ledger:
+        assert ledger.receipt("small-1") is None  # before the charge
+    monkeypatch.setenv(heads.HEADS, str(tmp_path / "heads"))
+    small.run(path, home)
+
+
+def test_nothing_is_noted_where_nobody_asked(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(heads.HEADS, raising=False)
+    small.run(small.write(tmp_path / "data"), home)
+    with opened(home) as ledger:
+        assert heads.compare(ledger) is None
