@@ -19,6 +19,7 @@ from prefect.states import Scheduled
 
 from dpdist.errors import InvalidInput
 from flows import settings
+from flows.automations import zombies
 from flows.registration import Registration, register, wait_for_server
 from tests import HANGS
 from tests.ports import HeldPort
@@ -158,3 +159,10 @@ def test_the_command(server: str, tmp_path: Path) -> None:
         said.append(done.stdout)
     assert "created limit 'command-dpdist-two'" in said[0]
     assert said[1] == "everything was registered before; nothing was changed\n"
+
+
+def test_a_run_that_never_sent_a_heartbeat_is_told_as_crashed() -> None:
+    """Killed as soon as it runs, it has sent none: its state starts the clock (tests/deploy/test_kills.py tries it)."""
+    silent, starting = zombies("")
+    assert silent.trigger.after == {"prefect.flow-run.Running", "prefect.flow-run.heartbeat"}
+    assert starting.trigger.after == {"prefect.flow-run.Pending"}

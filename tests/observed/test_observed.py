@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -190,6 +191,18 @@ def test_prometheus_reads_the_metrics(home: Path, tmp_path: Path) -> None:
     assert b"dpdist_budget_left" in printed
     done = promtool("check", "metrics", input=printed)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_they_are_served(home: Path) -> None:
+    command = [sys.executable, "-m", "flows.entry", "metrics", "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        url = process.stdout.readline().split()[-1]
+        with urllib.request.urlopen(url, timeout=HANGS) as answer:
+            assert b"dpdist_ledger_up 1.0" in answer.read()
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_an_address_that_is_none(home: Path) -> None:
