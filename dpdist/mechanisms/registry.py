@@ -18,6 +18,7 @@ from dpdist.mechanisms.laplace import Laplace
 from dpdist.mechanisms.low_rank import LowRank
 from dpdist.mechanisms.marginals import Marginals
 from dpdist.mechanisms.oblique import Oblique
+from dpdist.mechanisms.p_identity import PIdentity
 from dpdist.mechanisms.residual import Residual
 from dpdist.mechanisms.square_root import SquareRoot
 from dpdist.mechanisms.triangular import Triangular
@@ -38,6 +39,7 @@ REGISTRY: dict[str, Mechanism] = {
         SquareRoot(),
         Triangular(),
         LowRank(),
+        PIdentity(),
         Fourier(),
         DataCube(),
         Identity(),

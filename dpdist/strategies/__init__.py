@@ -12,6 +12,7 @@ from dpdist.strategies.fixed import hierarchical, identity, wavelet
 from dpdist.strategies.marginals import fourier, marginal_minimax, marginal_optimum
 from dpdist.strategies.needs import Effort, effort
 from dpdist.strategies.optimum import coa
+from dpdist.strategies.p_identity import p_identity
 from dpdist.strategies.partition import dawa
 from dpdist.strategies.products import kronecker
 from dpdist.strategies.residual import residual_products
@@ -47,6 +48,7 @@ __all__ = [
     "marginal_minimax",
     "marginal_optimum",
     "matrix_mechanism_cost",
+    "p_identity",
     "residual_products",
     "singular_value_bound",
     "smoothing",

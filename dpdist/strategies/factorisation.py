@@ -48,8 +48,8 @@ def low_rank(
             gamma ||x||_2 in the L2 norm of all answers; the solve stops as soon as the residual is that small.
         start: checkpoint L, (inner, n), of an interrupted solve.
         inner: rows of L; default 1.2 rank(W), as in the paper.
-    Returns: with gamma = 0, the strategy B^+ F that spans the workload exactly (the raw L ends slightly infeasible and
-        would understate the cost); with gamma > 0, L itself. The cost is
+    Returns: with gamma = 0, the strategy B^+ F (under "l1" the identity where that is better), which spans the workload exactly (the
+        raw L ends slightly infeasible and would understate the cost); with gamma > 0, L itself. The cost is
         Delta^2 tr(B'B), for "l1" 2 Delta_1^2 tr(B'B): total variance at epsilon = 1.
     Raises: InvalidInput, NotPositiveDefinite.
     Source: LRM, Algorithm 1; bounds: Lemmas 3 and 4 (``bounds.low_rank_bounds``).
@@ -86,6 +86,9 @@ def low_rank(
             best = (cost, right, residual, stop, history)
     assert best is not None
     cost, right, residual, stop, history = best
+    of_cells = 2.0 * float(np.trace(gram))
+    if norm == "l1" and gamma == 0 and of_cells < cost:  # the program is far from convex: the cells themselves may be better
+        cost, right = of_cells, np.eye(gram.shape[0])
     lower = singular_value_bound(gram) if norm == "l2" and gamma == 0 else None
     record = Solve("low rank", stop, history)
     return DenseStrategy("low-rank", Dense(right), cost, lower, record, norm=norm)

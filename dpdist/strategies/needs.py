@@ -19,7 +19,7 @@ from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_W
 from dpdist.strategies.residual import optima_kept
 from dpdist.workloads import Workload, integer_basis
 
-Optimiser = Literal["coa", "worst", "newton", "eigen", "low_rank", "smoothing", "kronecker", "marginals"]
+Optimiser = Literal["coa", "worst", "newton", "eigen", "low_rank", "p_identity", "smoothing", "kronecker", "marginals"]
 EIGENDECOMPOSITION_PRODUCTS = 5.0
 DIRECT_COPIES = 5
 """Of a block of rows whose norms are summed: whole numbers, their absolute values and squares."""
@@ -196,6 +196,7 @@ _EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
     "newton": partial(_of_arrays, 14, 100 * (2 * 5 + 3.0)),
     "eigen": partial(_of_arrays, 11, 2 * EIGENDECOMPOSITION_PRODUCTS + 2),
     "low_rank": partial(_of_arrays, 22, 100 * 22.0),
+    "p_identity": partial(_of_arrays, 9, 3 * 500 * 0.3),
     "smoothing": partial(_of_arrays, 15, 200 * (EIGENDECOMPOSITION_PRODUCTS + 3)),
     "kronecker": _of_kronecker,
     "marginals": _of_marginals,

@@ -108,6 +108,8 @@ CASES: dict[str, Case] = {
     "eigen, principal": case("eigen", AGES, CDF, eigen={"principal": 2}),
     "low-rank": case("low-rank", AGES, CDF),
     "low-rank, Laplace noise": case("low-rank", AGES, CDF, **PURE),
+    "p-identity": case("p-identity", AGES, CDF, **PURE),
+    "p-identity over tables": case("p-identity", None, REFINED, **PURE),
     "identity": case("identity", None, REFINED),
     "identity, Laplace noise": case("identity", None, REFINED, **PURE),
     "gaussian over predicates": case(

@@ -318,7 +318,14 @@ def test_what_is_compared_depends_on_the_workload_alone() -> None:
     assert why_not("l2", mixed)["residual"] == "cannot beat 'coa', which is certified; ask for it by name to compare"
     assert considered("auto", "l2", BY_SEX)[0] == "kronecker"
     assert considered("auto", "l2", prefix(5))[0] == "coa"
-    assert considered("auto", "l1", prefix(5)) == ("low-rank", "identity", "laplace", "wavelet", "hierarchical")
+    assert considered("auto", "l1", prefix(5)) == (
+        "low-rank",
+        "p-identity",
+        "identity",
+        "laplace",
+        "wavelet",
+        "hierarchical",
+    )
     assert considered("wavelet", "l2", mixed) == ("wavelet",)
 
 

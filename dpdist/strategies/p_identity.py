@@ -1,0 +1,96 @@
+"""p-Identity strategies for pure epsilon: every cell and a few learnt queries beside, each column of unit L1 length.
+
+    A = [I; Theta] D,  Theta >= 0 of p rows,  D = diag(1 / (1 + 1'Theta)):  the L1 sensitivity is 1.
+
+With S = D^-1 and M = (I + Theta'Theta)^-1 the cost is C = 2 tr(S V S M): a smooth function of Theta, minimised from several starts by
+quasi-Newton steps with the exact gradient. It is far from convex: the best of the starts and of the identity is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import scipy
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import Dense, Matrix
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_of, ignore
+from dpdist.strategies.bounds import laplace_bound
+from dpdist.strategies.representations import DenseStrategy
+from dpdist.workloads import Workload
+
+CELLS_A_QUERY = 16
+"""Cells for every learnt query, as McKenna et al. found best on ranges."""
+RESTARTS = 3
+
+
+def p_identity(
+    workload: Workload | Matrix,
+    *,
+    queries: int | None = None,
+    restarts: int = RESTARTS,
+    max_iterations: int = 500,
+    seed: int = 0,
+    on_step: OnStep = ignore,
+    start: Matrix | None = None,
+) -> DenseStrategy:
+    """The p-Identity strategy of least total error under Laplace noise that the starts lead to; never worse than the identity.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n).
+        queries: p, learnt queries; default n / 16, at least 1.
+        restarts: random starts.
+        start: checkpoint Theta, (p, n), of an interrupted solve: the only start.
+    Returns: a strategy for Laplace noise, with its cost at epsilon = 1 and a lower bound.
+    Raises: InvalidInput.
+    Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_0.
+    """
+    gram = gram_of(workload)
+    cells = gram.shape[0]
+    rows = max(1, cells // CELLS_A_QUERY) if queries is None else queries
+    if rows < 1 or restarts < 1:
+        raise InvalidInput(f"a p-Identity strategy has at least one learnt query and one start, found {rows} and {restarts}")
+    state = np.random.default_rng(seed)
+    starts = [state.uniform(0.0, 1.0, (rows, cells)) for _ in range(restarts)]
+    if start is not None:
+        starts = [np.maximum(checked_start(start, (rows, cells)), 0.0)]
+    scale = float(np.trace(gram)) or 1.0
+    best, theta = 2.0 * float(np.trace(gram)), np.zeros((0, cells))
+    history: list[Step] = []
+    stop: Stop = "converged"
+    for point in starts:
+
+        def value(flat: Matrix) -> tuple[float, Matrix]:
+            cost, gradient = cost_and_gradient(gram / scale, flat.reshape(rows, cells))
+            return cost, gradient.ravel()
+
+        bounds = scipy.optimize.Bounds(0.0, np.inf)
+        options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "maxcor": 10}
+        found = scipy.optimize.minimize(value, point.ravel(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        stop = "iteration limit" if found.nit >= max_iterations else "converged"
+        cost = 2.0 * scale * float(found.fun)
+        if cost < best:
+            best, theta = cost, found.x.reshape(rows, cells)
+        history.append(Step(len(history) + 1, best, float("inf")))
+        on_step(replace(history[-1], checkpoint=theta))
+    matrix = np.vstack([np.eye(cells), theta]) / (1.0 + theta.sum(axis=0))
+    record = Solve("p-identity", stop, tuple(history))
+    return DenseStrategy("p-identity", Dense(matrix), best, laplace_bound(gram), record, norm="l1")
+
+
+def cost_and_gradient(gram: Matrix, theta: Matrix) -> tuple[float, Matrix]:
+    """tr(S V S M) and its gradient in Theta, (p, n): products of n x n with n x p matrices only."""
+    lengths = 1.0 + theta.sum(axis=0)
+    inner = scipy.linalg.cho_factor(np.eye(theta.shape[0]) + theta @ theta.T, check_finite=False)
+    solved = scipy.linalg.cho_solve(inner, theta, check_finite=False)  # Theta M = (I + Theta Theta')^-1 Theta
+    weighted = gram * lengths  # V S
+    scaled = lengths[:, None] * weighted
+    over = scaled @ theta.T  # S V S Theta'
+    cost = float(np.trace(scaled) - np.einsum("ij,ji->", over, solved))
+    # diag(V S M) = diag(V S) - diag(V S Theta' (I + Theta Theta')^-1 Theta)
+    along = np.diag(weighted) - np.einsum("ik,ki->i", over / lengths[:, None], solved)
+    # Theta M (S V S) M = solved (S V S) - (solved S V S Theta') solved
+    twice = solved @ scaled
+    twice -= (twice @ theta.T) @ solved
+    return cost, 2.0 * along - 2.0 * twice

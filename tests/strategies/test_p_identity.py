@@ -1,0 +1,106 @@
+"""p-Identity strategies for pure epsilon: HDMM's figures, exact L1 lengths, and never above the identity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpdist import engine
+from dpdist.errors import InvalidInput
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import plan
+from dpdist.spec import load
+from dpdist.store import Store
+from dpdist.strategies import hierarchical, identity, laplace_bound, low_rank, p_identity
+from dpdist.strategies.base import Step
+from dpdist.strategies.p_identity import cost_and_gradient
+from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges
+from tests import small
+from tests.readers import errors_of
+
+
+def test_cost_and_gradient() -> None:
+    state = np.random.default_rng(0)
+    rows = state.normal(size=(9, 6))
+    gram, theta = rows.T @ rows, state.uniform(0, 1, (2, 6))
+    value, gradient = cost_and_gradient(gram, theta)
+    a = np.vstack([np.eye(6), theta]) / (1 + theta.sum(axis=0))
+    assert value == pytest.approx(np.trace(gram @ np.linalg.inv(a.T @ a)))
+    for place in np.ndindex(theta.shape):
+        step = np.zeros_like(theta)
+        step[place] = 1e-5
+        slope = (cost_and_gradient(gram, theta + step)[0] - cost_and_gradient(gram, theta - step)[0]) / 2e-5
+        assert slope == pytest.approx(gradient[place], rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(("workload", "published"), [(all_ranges(256), 8.09), (prefix(256), 7.41)])
+def test_it_is_at_least_as_good_as_the_published_figures(workload: Workload, published: float) -> None:
+    """HDMM's code, RMSE at epsilon 1; the best tree has 11.64 and 9.79."""
+    found = p_identity(workload, restarts=1)
+    assert found.workload_cost is not None
+    assert (found.workload_cost / workload.shape[0]) ** 0.5 <= published
+    tree = hierarchical((256,), workload, branching=None, norm="l1")
+    assert found.workload_cost < 0.6 * tree.cost(workload)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        random_ranges(24, 40, seed=2),
+        explicit(np.eye(5)),
+        marginals((3, 4), (1, 2)),
+        explicit(np.array([[1.0, 1, 0], [0, 0, 0]])),
+    ],
+)
+def test_it_is_never_above_the_identity_nor_below_the_bound(workload: Workload) -> None:
+    found = p_identity(workload)
+    n = workload.shape[1]
+    of_cells = identity(n, workload, norm="l1").workload_cost
+    assert found.workload_cost is not None
+    assert of_cells is not None
+    assert laplace_bound(workload) <= found.workload_cost <= of_cells * (1 + 1e-12)
+    assert found.l1_sensitivity <= 1 + 1e-12
+    assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-9)
+
+
+def test_low_rank_does_not_end_above_the_identity() -> None:
+    """It said 'converged' at three times the identity's error on random ranges."""
+    workload = random_ranges(32, 40, seed=0)
+    found = low_rank(workload, norm="l1", max_iterations=12)
+    of_cells = identity(32, workload, norm="l1").workload_cost
+    assert found.workload_cost is not None
+    assert of_cells is not None
+    assert found.workload_cost <= of_cells * (1 + 1e-12)
+    assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-6)
+
+
+def test_it_goes_on_from_a_checkpoint_and_refuses_nonsense() -> None:
+    workload = prefix(32)
+    seen: list[Step] = []
+    whole = p_identity(workload, on_step=seen.append)
+    assert seen[-1].checkpoint is not None
+    again = p_identity(workload, start=seen[-1].checkpoint)
+    assert again.workload_cost == pytest.approx(whole.workload_cost, rel=1e-5)
+    with pytest.raises(InvalidInput, match="at least one learnt query"):
+        p_identity(workload, queries=0)
+    with pytest.raises(InvalidInput, match="start"):
+        p_identity(workload, start=np.ones((1, 32)))
+
+
+def test_releases_have_the_predicted_error_and_auto_takes_it(tmp_path: Path) -> None:
+    """Over 300 releases at epsilon 1: the mean square of all answers over the prediction."""
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+    changes = {
+        "domain": {"age": {"from": 0, "to": 31}},
+        "workload": [{"ranges": {"of": ["age"]}}],
+        "budget": {"epsilon": 1},
+        "ledger": {"dataset": "p", "cap": {"epsilon": 1}},
+    }
+    found = plan(context, load(small.spec(**changes, mechanism="p-identity")))
+    squares = errors_of(found, 300) ** 2
+    mean, rmse = squares.mean(axis=1), found.certificate()["mechanism"]["rmse"]
+    assert mean.mean() / rmse**2 == pytest.approx(1, abs=4 * mean.std() / mean.mean() / 300**0.5)
+    column = np.abs(found.grid.mixing).sum(axis=0).max()
+    assert found.grid.sensitivity_squared == int(column) ** 2
