@@ -6,11 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from dpdist.identities import digest_of
+from dpdist.mechanisms.registry import AUTO
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, Records
 from dpdist.release import earlier_identities
-from dpdist.release.plan import Plan
+from dpdist.release.context import Context, book
+from dpdist.release.plan import Plan, alternatives_of
 from dpdist.release.streams import next_part
 from dpdist.spec import ReleaseSpec
 from dpdist.store import StoredArray
@@ -34,6 +36,19 @@ def charge_of(ledger: Ledger, planned: Plan, root: Secret | None, counts: Stored
         shared=spec.ledger.shared_records,
         asked=spec.digest,
     )
+
+
+def as_charged(context: Context, planned: Plan) -> Plan:
+    """The plan with the mechanism that a release was charged for: under 'mechanism: auto' a later version may choose another one."""
+    spec = planned.spec
+    if spec.mechanism != AUTO or spec.stream is not None:
+        return planned
+    with book(context) as ledger:
+        known = ledger.receipt(spec.release)
+    if known is None or binding_of(planned, None, known) == known.spec_digest:
+        return planned
+    others = (other for other in alternatives_of(planned) if binding_of(other, None, known) == known.spec_digest)
+    return next(others, planned)  # without one the ledger refuses, and says why
 
 
 def _committed_counts(root: Secret, release_id: str, histogram_digest: str, salt: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy import keys
-from dpdist.release.charge import records_of
+from dpdist.release.charge import as_charged, records_of
 from dpdist.release.context import Context, book
 from dpdist.release.count import count
 from dpdist.release.ledger_and_store import (
@@ -32,7 +32,7 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
             receipt = ledger.receipt(other.release)
         if receipt is None or receipt.state != "committed":
             raise InvalidInput(f"release {other.release!r} is not finished; publish it first, then combine")
-        planned = plan(context, other)
+        planned = as_charged(context, plan(context, other))
         if planned.grid.row_blocks() is None:
             raise InvalidInput(
                 f"release {other.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others; leave it "

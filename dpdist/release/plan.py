@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -52,6 +52,7 @@ class NoiseOption:
 
     Attributes:
         strategy, table, grid, noise, loss: as in ``Plan``.
+        compared: the strategies of all mechanisms compared.
     """
 
     strategy: Strategy
@@ -60,6 +61,7 @@ class NoiseOption:
     grid: Grid
     noise: Noise
     loss: Loss
+    compared: tuple[Strategy, ...]
 
     @property
     def noise_multiplier(self) -> float:
@@ -221,7 +223,21 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
     bought = spec.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
-    return NoiseOption(strategy, table, planned_effort(workload, names), grid, noise, grid.loss(bought, noise))
+    needs = planned_effort(workload, names)
+    return NoiseOption(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared))
+
+
+def alternatives_of(planned: Plan) -> Iterator[Plan]:
+    """The plans with every other strategy that was compared."""
+    for option in planned.options:
+        for strategy in option.compared:
+            if strategy is planned.strategy:
+                continue
+            grid = _grid(planned.spec, strategy)
+            bought = planned.spec.budget.loss_with(grid.norm)
+            noise = grid.noise(bought)
+            changed = replace(planned, strategy=strategy, table=option.table, grid=grid)
+            yield replace(changed, noise=noise, loss=grid.loss(bought, noise))
 
 
 NEAR = 0.01

@@ -15,7 +15,7 @@ from dpdist.page.content import PARQUET_ROWS, Format
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Receipt
 from dpdist.release import heads
-from dpdist.release.charge import charge_of
+from dpdist.release.charge import as_charged, charge_of
 from dpdist.release.context import Context, book
 from dpdist.release.ledger_and_store import check_measured, check_pair
 from dpdist.release.plan import Plan
@@ -66,7 +66,7 @@ def _check_charge(context: Context, planned: Plan) -> None:
     with book(context) as ledger:
         check_pair(context.store, ledger)
         check_measured(context.store, ledger.receipt(spec.release), spec.release)
-        begun = planned if spec.stream is None else as_begun(context, planned)
+        begun = as_charged(context, planned) if spec.stream is None else as_begun(context, planned)
         ledger.rehearse(charge_of(ledger, begun, None, None))
 
 

@@ -22,7 +22,7 @@ from dpdist.private import private_files
 from dpdist.records.rows import CountSummary
 from dpdist.release import heads
 from dpdist.release.answers import answer
-from dpdist.release.charge import charge_of
+from dpdist.release.charge import as_charged, charge_of
 from dpdist.release.companions import companions
 from dpdist.release.context import Context, book
 from dpdist.release.count import count
@@ -105,8 +105,7 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
         context.store.sweep()
         leases.sweep(Documents(context.home / "scratch"), None)
         planned = step("plan", lambda: plan(context, spec))
-        if spec.stream is not None:
-            planned = as_begun(context, planned)
+        planned = as_charged(context, planned) if spec.stream is None else as_begun(context, planned)
         for refusal in refused_by(context, planned):
             raise refusal
         for warning in planned.warnings:
