@@ -37,7 +37,7 @@ def __dir__() -> list[str]:
 
 
 def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None = None) -> Plan:
-    """What a release would do: strategy, noise, predicted errors. Touches no records and no budget.
+    """Return the plan of a release: its strategy, noise and predicted errors. Touches no records and no budget.
 
     Args:
         spec: a path to YAML, a dictionary, or a ReleaseSpec.
@@ -58,7 +58,7 @@ def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None 
 def run(
     spec: ReleaseSpec | dict[str, Any] | str | Path, *, records: pa.Table | None = None, engine: str | None = None
 ) -> Release:
-    """Publish a release; the same stages as ``dpdist run``, without Prefect around them.
+    """Publish a release and return it, by the same stages as ``dpdist run`` but without Prefect.
 
     Args:
         records: an Arrow table in place of the spec's files.

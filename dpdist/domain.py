@@ -213,7 +213,7 @@ def sizes_of(shape: int | Iterable[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Domain:
-    """A tuple of attributes; cells are numbered in C order.
+    """Several attributes. Their cells are numbered in C order: the last attribute changes fastest.
 
     >>> Domain((Attribute("a", categories=("x", "y")), Attribute("b", edges=(0, 1, 2, 3)))).shape
     (2, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class DpdistError(Exception):
-    """Base of all errors that dpdist raises on purpose. As text they are one line, whatever the names in them hold."""
+    """Base of all errors that dpdist raises on purpose. Their text is always one line."""
 
     def __str__(self) -> str:
         line = " ".join(self.told().split())
@@ -20,15 +20,15 @@ class InvalidSpec(DpdistError):
 
 
 class NoRecords(InvalidSpec):
-    """There is no file of records where the spec says."""
+    """No file of records exists where the spec says."""
 
 
 class InvalidInput(DpdistError):
-    """An argument outside what a function accepts: shape, sign, symmetry, not-a-number."""
+    """An argument that a function does not accept, because of its shape, sign, symmetry or missing numbers."""
 
 
 class NotPositiveDefinite(InvalidInput):
-    """A matrix that had to be positive (semi)definite is not."""
+    """A matrix is not positive (semi)definite, although it must be."""
 
 
 class UnknownValue(DpdistError):
@@ -47,7 +47,7 @@ class UnknownValue(DpdistError):
 
 
 class StoreError(DpdistError):
-    """A stored array is missing, half-written, altered, or already there."""
+    """A stored array is missing, incomplete, altered, or already there."""
 
 
 class KeyUnavailable(DpdistError):
@@ -89,11 +89,11 @@ class ReleaseConflict(LedgerError):
 
 
 class EngineError(DpdistError):
-    """The cluster that runs the tasks cannot be reached, or went away. Every stage can be run again."""
+    """The cluster that runs the tasks cannot be reached, or it stopped. Every stage can be run again."""
 
 
 class TaskFailed(DpdistError):
-    """Something raised an error that dpdist does not know. Its text is left out: it may quote records."""
+    """Another library raised an error. Its text is left out, because it may quote records."""
 
 
 class OutOfMemory(DpdistError):

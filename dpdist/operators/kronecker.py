@@ -13,7 +13,7 @@ from dpdist.operators.line import Identity, Total
 
 
 class Kronecker(Operator):
-    """A1 kron A2 kron ...: products cost the sum of the factors', the grams multiply."""
+    """The Kronecker product A1 kron A2 kron ..., applied factor by factor. Its gram is the product of the factors' grams."""
 
     def __init__(self, factors: Sequence[Operator]) -> None:
         if not factors:

@@ -37,7 +37,7 @@ class Counting(Operator):
 
 
 class Identity(Counting):
-    """One query a cell."""
+    """The count of each cell."""
 
     def __init__(self, n: int) -> None:
         self.n = _positive(n)
@@ -295,7 +295,7 @@ class Haar(Sparse):
 
 
 class Tree(ListedRanges):
-    """Counts of every node of a b-ary tree over the cells, root first; the last level are the cells.
+    """Counts of the nodes of a tree with b children a node over the cells. The root comes first, the cells are the last level.
 
     Source: Hay et al. 2010 (hierarchical mechanism); Qardaji et al. 2013 for b > 2.
     """

@@ -73,7 +73,7 @@ class Scaled(Operator):
 
 
 class RowScaled(Operator):
-    """Every row of an operator times a positive number of its own."""
+    """The rows of an operator, each multiplied by its own positive number."""
 
     def __init__(self, scales: Matrix, operator: Operator) -> None:
         scales = np.asarray(scales, dtype=np.float64)

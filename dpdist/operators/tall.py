@@ -23,7 +23,7 @@ CACHED_ENTRIES = 2**17
 
 
 class RowSource(Protocol):
-    """Rows by their numbers, dense or SciPy sparse. Travels to the workers: it holds where the rows are, not the rows."""
+    """A source of rows, read by their numbers, dense or SciPy sparse. Workers receive the place of the rows, not the rows."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -35,7 +35,7 @@ class RowSource(Protocol):
 
 @dataclass(frozen=True)
 class Generated:
-    """Rows that a function makes: the same ones whenever it is called.
+    """Rows that a function computes. It must return the same rows at every call.
 
     Attributes:
         make: called with (start, stop); a function that other processes can import.
@@ -80,7 +80,7 @@ def rows_of(source: Any) -> RowSource:
 
 @dataclass(frozen=True)
 class Saved:
-    """Rows of an .npy file, read from where they lie."""
+    """Rows of an .npy file, read from the file when they are needed."""
 
     path: str
     shape: tuple[int, int]
@@ -91,7 +91,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class RowsScaled:
-    """The rows of another source, each times a number of its own."""
+    """The rows of another source, each multiplied by its own number."""
 
     source: RowSource
     scales: Matrix

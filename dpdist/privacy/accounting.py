@@ -40,7 +40,7 @@ PLD_STEP = 1e-4
 
 @dataclass(frozen=True)
 class Loss:
-    """What releases may reveal together: sums over releases, so that any number of them takes the same room.
+    """The privacy loss of one or several releases, kept as sums, so that it has the same size for any number of releases.
 
     Attributes:
         rho: of the Gaussian releases.
@@ -129,7 +129,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Cap:
-    """The most that the releases of a data set may reveal together, per period or in total.
+    """The most that all releases of a data set may reveal, per period or in total.
 
     Either ``rho``, or ``epsilon`` with ``delta`` (0 for pure epsilon).
 

@@ -58,7 +58,7 @@ def checked_start(start: Matrix, shape: tuple[int, ...]) -> Matrix:
 
 @dataclass(frozen=True)
 class Solve:
-    """The record of an optimisation. Not converging is a value: read ``stop`` and the strategy's ``gap``.
+    """How an optimisation went. It does not raise if it did not converge: read ``stop`` and the strategy's ``gap``.
 
     Attributes:
         eigendecompositions: of matrices of the problem's size; those of half size count an eighth.
@@ -80,7 +80,7 @@ UNIT_VARIANCE: dict[Norm, float] = {"l2": 1.0, "l1": 2.0}
 
 @dataclass(frozen=True, repr=False)
 class Strategy(ABC):
-    """Linear queries A that are answered with noise, from which every answer is derived. One subclass a representation of A.
+    """The linear queries A that are measured with noise and from which all answers are computed. Each form of A has a subclass.
 
     Attributes:
         name: the mechanism.

@@ -64,7 +64,7 @@ def lemma_4(workload: Workload | Matrix, theta: float = 0.0) -> tuple[float, flo
 
 
 def low_rank_bounds(workload: Workload | Matrix) -> tuple[float, float, float]:
-    """LRM's bounds of the optimal epsilon-DP error at epsilon = 1: upper, lower, and their ratio.
+    """The bounds of LRM on the optimal epsilon-DP error at epsilon = 1: upper, lower, and their ratio.
 
     Upper: r sum_k lambda_k^2 (Lemma 3); lower: ``hardt_talwar`` (Lemma 4); lambda_k are W's non-zero singular values.
     """

@@ -77,7 +77,7 @@ def eigen_design(
     on_step: OnStep = ignore,
     start: Matrix | None = None,
 ) -> DenseStrategy:
-    """AM's strategy: design queries under their best weights, completed to columns of equal norm.
+    """The strategy of AM (adaptive mechanism): eigenvector queries with the best weights, completed to columns of equal norm.
 
     Args:
         workload: a workload, or its gram W'W, (n, n).

@@ -39,7 +39,7 @@ def low_rank(
     on_step: OnStep = ignore,
     start: Matrix | None = None,
 ) -> DenseStrategy:
-    """LRM's strategy.
+    """The strategy of the low-rank mechanism (LRM): the workload as a product of two matrices of low rank.
 
     Args:
         workload: a workload, or its gram W'W, (n, n). Only a factor F with F'F = W'W enters: orthogonal rows change nothing.

@@ -38,7 +38,7 @@ def is_convolution(workload: Workload) -> bool:
 def convolution(
     workload: Workload, work: Workspace = MEMORY, name: str = "", on_done: OnDone | None = None
 ) -> FilterStrategy | CharacterStrategy:
-    """The least total error around a circle, for one or several filters of one series; or of formulas over binary attributes.
+    """The strategy of least total error for circular filters of one series, or for formulas over binary attributes.
 
     Args:
         work: where it is computed; ``name``: under which its coefficients are kept, of which the first ones stay.
@@ -68,7 +68,7 @@ def convolution(
 def square_root(
     workload: Workload, work: Workspace = MEMORY, name: str = "", on_done: OnDone | None = None
 ) -> FilterStrategy:
-    """One filter of the past as the product of two equal ones: the first is measured, the second read.
+    """The strategy that splits a filter of the past into two equal filters: the first is measured, the second gives the answers.
 
     Args:
         work: where it is computed; ``name``: under which its coefficients are kept, of which the first ones stay.

@@ -31,7 +31,7 @@ def identity(n: int, workload: Workload | None = None, *, norm: Norm = "l2") -> 
 def wavelet(
     shape: int | Sequence[int], workload: Workload | None = None, *, ordered: Sequence[bool] | None = None, norm: Norm = "l2"
 ) -> DenseStrategy:
-    """Haar coefficients along each ordered attribute, their products over several.
+    """Haar wavelet coefficients along each ordered attribute, and their products over several attributes.
 
     Args:
         shape: sizes of the attributes.
@@ -54,7 +54,7 @@ def hierarchical(
     ordered: Sequence[bool] | None = None,
     norm: Norm = "l2",
 ) -> DenseStrategy:
-    """Tree counts along each ordered attribute, every combination of nodes over several.
+    """Counts of the nodes of a tree along each ordered attribute, and of every combination of nodes over several attributes.
 
     Args:
         shape: sizes of the attributes.

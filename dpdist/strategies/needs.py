@@ -39,7 +39,7 @@ TYPICAL_STEPS = 12
 
 @dataclass(frozen=True)
 class Effort:
-    """What optimising a workload will take, stated before it runs."""
+    """The memory and time that optimising a workload will take, predicted before it runs."""
 
     cells: int
     rank: int
@@ -85,7 +85,7 @@ NOMINAL_RATE = 2e10
 
 
 def effort(workload: Workload | Matrix, optimiser: Optimiser = "coa") -> Effort:
-    """Bytes and matrix products that an optimiser needs, stated before it runs.
+    """The bytes and matrix products that an optimiser needs, predicted before it runs.
 
     Memory is an upper bound (tests compare it with the measured peak); products are those of a typical solve to 1e-6.
     """

@@ -23,7 +23,7 @@ from dpdist.workloads.kinds import is_product
 
 
 def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = ignore) -> TermStrategy:
-    """The least-error strategy of a product workload, one certified optimum a factor.
+    """The strategy of least error for a product workload: the product of the certified optimum of each factor.
 
     Returns: a strategy with ``terms``; its gap is at most the sum of the factors' gaps.
     Raises: InvalidInput when the workload is not a single product.

@@ -203,7 +203,7 @@ def union(*workloads: Workload, weights: tuple[float, ...] | None = None) -> Wor
 
 
 def relative(workload: Workload) -> Workload:
-    """The same queries, each weighted by 1 / its L2 norm over the cells: for small relative rather than absolute errors.
+    """The same queries, each divided by its L2 norm over the cells, so that relative rather than absolute errors become small.
 
     All steps of a filter are weighted alike, by the length of its coefficients, so that it stays a filter.
 

@@ -181,7 +181,7 @@ class Basis:
 
 
 def integer_basis(workload: Workload) -> Basis:
-    """The integer basis of a workload's row space, equal cells merged; the identity where nothing is saved.
+    """The integer basis of a workload's row space, with equal cells merged, or the identity if no smaller basis is known.
 
     Rows that are read when they are needed are not looked through for equal cells.
     """

@@ -58,7 +58,7 @@ def explicit(
 def tall(
     source: RowSource | Any, domain: Domain | None = None, *, names: tuple[str, ...] | None = None, title: str = "queries"
 ) -> Workload:
-    """The rows of a matrix that is read or made when it is needed, as queries: it may be larger than memory.
+    """The rows of a matrix as queries, read or computed when they are needed, so that the matrix may be larger than memory.
 
     Args:
         source: an array that gives rows by ``array[start:stop]`` (NumPy, a memory map, Zarr, SciPy sparse), or what says its

@@ -109,7 +109,7 @@ def coefficients(listed: Matrix, name: str = "filter", *, first_lag: int = 0) ->
 def filtered(
     domain: Domain | int, of: str, filters: Sequence[Filter], by: tuple[str, ...] = (), *, circular: bool = False
 ) -> Workload:
-    """Every filter of one ordered attribute's counts, at every step, for every combination of the ``by`` attributes.
+    """Filters of the counts along one ordered attribute: one query for each filter, step and combination of the ``by`` attributes.
 
     Steps without records count zero. Coefficients beyond the series are cut.
 

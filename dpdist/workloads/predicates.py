@@ -40,7 +40,7 @@ _ALLOWED = "allowed are attribute names, numbers, texts, == != < <= > >=, in [..
 
 
 def predicates(domain: Domain, expressions: Sequence[str], *, names: Sequence[str] | None = None) -> Workload:
-    """One query an expression: how many records satisfy it.
+    """One query for each expression: how many records satisfy it.
 
     A comparison must split the attribute's declared values: ``age < 40`` over the bins 30 to 50 is refused, since no
     count of cells answers it.

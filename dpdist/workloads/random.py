@@ -17,20 +17,20 @@ from dpdist.workloads.ranges import box_rows, listed_ranges
 
 
 def random_ranges(n: int, m: int, *, seed: int = 0) -> Workload:
-    """WRange: m intervals whose two ends are uniform over the n cells. Source: Yuan et al. 2016, section 5."""
+    """The papers' workload WRange: m intervals whose two ends are uniform over the n cells. Source: Yuan et al. 2016, section 5."""
     ends = np.sort(np.random.RandomState(seed).randint(0, n, (2, m)), axis=0)
     return listed_ranges(n, [(int(a), int(b)) for a, b in ends.T])
 
 
 def discrete(n: int, m: int, *, seed: int = 0, probability: float = 0.02) -> Workload:
-    """WDiscrete: every entry +1 with the given probability, otherwise -1. Source: Yuan et al. 2016, section 5."""
+    """The papers' workload WDiscrete: every entry is +1 with the given probability, otherwise -1. Source: Yuan et al. 2016, section 5."""
     if not 0 <= probability <= 1:
         raise InvalidInput(f"a probability lies in [0, 1], found {probability}")
     return explicit(np.where(np.random.RandomState(seed).rand(m, n) < probability, 1, -1))
 
 
 def related(n: int, m: int, rank: int, *, seed: int = 0) -> Workload:
-    """WRelated: W = C A with Gaussian C (m x rank) and A (rank x n). Source: Yuan et al. 2016, section 5."""
+    """The papers' workload WRelated: W = C A with Gaussian C (m x rank) and A (rank x n). Source: Yuan et al. 2016, section 5."""
     if not 1 <= rank <= min(m, n):
         raise InvalidInput(f"the rank lies in 1..{min(m, n)}, found {rank}")
     state = np.random.RandomState(seed)
@@ -66,7 +66,7 @@ def random_marginals(shape: tuple[int, ...], m: int, *, seed: int = 0) -> Worklo
 
 
 def marginal_queries(shape: tuple[int, ...], m: int, *, ways: int = 2, seed: int = 0) -> Workload:
-    """WMarginal: m counts, uniform over all cells of all k-way marginals. Source: Yuan et al. 2016, section 5."""
+    """The papers' workload WMarginal: m counts, uniform over all cells of all k-way marginals. Source: Yuan et al. 2016, section 5."""
     sets = list(combinations(range(len(shape)), ways))
     sizes = [math.prod(shape[axis] for axis in s) for s in sets]
     if not 1 <= m <= sum(sizes):
