@@ -64,8 +64,18 @@ def template(name: str) -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dpdist.page"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"over_bound": over_bound, "day": day, "capitalised": lambda text: text[:1].upper() + text[1:]}
+    environment.filters |= {"over_bound": over_bound, "day": day, "capitalised": capitalised, "unbroken": unbroken}
     return environment.get_template(name)
+
+
+def capitalised(text: str) -> str:
+    """A text as a sentence begins."""
+    return text[:1].upper() + text[1:]
+
+
+def unbroken(text: str) -> str:
+    """A sentence whose numbers stay on a line with their intervals."""
+    return text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 
 def day(text: str) -> str:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from dpdist.arrays.vector import batches
 from dpdist.operators import Matrix
 from dpdist.page import charts
@@ -13,7 +15,7 @@ from dpdist.page.assets import assets, embedded, template
 from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.figure import Figure
 from dpdist.page.content import Content, formats_of
-from dpdist.page.figures import Words, figures_of, long_figure
+from dpdist.page.figures import MOST_BARS, Words, figures_of, long_figure
 from dpdist.page.findings import finding
 from dpdist.page.numbers import listed as listed_names
 from dpdist.page.plots import plot
@@ -56,6 +58,7 @@ def page(content: Content, digits: int) -> str:
             listed.append((len(sections), block, numbers))
             rows += block.queries
         sections.append(_section(content, words, block, figures, listed=fits))
+    _draw_single_answers(content, words, sections, listed)
     data = _page_data(content, listed, [section["title"] for section in sections])
     budget = content.certificate.get("budget")
     found = [(section["findings"][0], k + 1) for k, section in enumerate(sections) if section["findings"]]
@@ -74,6 +77,21 @@ def page(content: Content, digits: int) -> str:
         first=_first_rows(data),
         data=embedded(data),
     )
+
+
+def _draw_single_answers(
+    content: Content, words: Words, sections: list[dict[str, Any]], listed: list[tuple[int, Block, Numbers]]
+) -> None:
+    """Give the first group of one answer a chart of all such groups: predicates are seen side by side."""
+    single = [(place, block, numbers) for place, block, numbers in listed if block.queries == 1][:MOST_BARS]
+    if len(single) < 2:
+        return
+    axis = charts.Axis("", [block.name for _, block, _ in single])
+    value, half = (np.array([numbers[k] for _, _, numbers in single]) for k in (0, 2))
+    counted = words.counted[:1].upper() + words.counted[1:]
+    note = "Groups of one answer each, side by side."
+    figure = Figure("bars", "single answers", axis, ("",), value, half, counted, note=note)
+    sections[single[0][0]]["figures"].append(plot(figure, "", content.release, content.title, words.counted))
 
 
 def _figures(

@@ -135,3 +135,10 @@ def test_a_page_of_two_thousand_answers_is_below_a_megabyte(tmp_path: Path) -> N
     assert found == 1
     assert gallery.towns().workload.shape[0] > 1500
     assert path.stat().st_size < 1_000_000 * gallery.towns().workload.shape[0] / 2000
+
+
+def test_single_questions_are_drawn_side_by_side(browser: Any, tmp_path: Path) -> None:
+    page = shown(browser, gallery.write(tmp_path, "towns"), "desk")
+    section = page.locator("section:has(h3:text-is('age >= 18'))")
+    assert {"age >= 18", "age >= 65"} <= set(section.locator("svg.wide text").all_text_contents())
+    page.context.close()

@@ -12,6 +12,7 @@ from dpdist.page.charts.text import LINE, at, lines, width
 from dpdist.page.numbers import number_text, plain
 
 CLASSES = 7
+KEY = "columns are named below"
 TURNED = 190
 """Most pixels of the names above the columns of a wide map."""
 
@@ -25,6 +26,9 @@ def heat(figure: Figure, across: int) -> Drawn:
     classes = _classes(figure, limits)
     left = min(230.0 if not narrow else 118.0, max(map(width, map(str, rows.labels))) + 10)
     head, top = _legend(figure, limits, across)
+    titles = f"{rows.title} downwards, {columns.title} across"
+    head.append(at(0, top + 12, titles, room=across))
+    top += LINE * len(lines(titles, across)[0]) + 2
     wide = (across - left - 2) / len(columns.labels)
     flat = max(map(width, map(str, columns.labels))) + 6 <= wide
     turned = 0.0 if flat or narrow else min(float(TURNED), 0.72 * max(map(width, map(str, columns.labels))) + 8)
@@ -80,16 +84,14 @@ def _column_names(
     """Names above the columns: level where they fit, else turned, or on phones numbered; and where the cells begin."""
     parts = []
     if narrow and not flat:
-        parts.append(at(left, top + 12, f"{columns.title}: numbers as listed below", kind="soft small", room=350 - left))
-        top += LINE * len(lines(f"{columns.title}: numbers as listed below", 350 - left)[0]) + 2
+        parts.append(at(left, top + 12, KEY, kind="soft small", room=350 - left))
+        top += LINE * len(lines(KEY, 350 - left)[0]) + 2
         every = 1 if wide >= 17 else 2 if wide >= 9 else 5
         parts += [
             at(left + (k + 0.5) * wide, top + 12, str(k + 1), anchor="middle", kind="small")
             for k in range(0, len(columns.labels), every)
         ]
         return parts, top + 18
-    parts.append(at(left, top + 12, columns.title, kind="soft"))
-    top += 18
     if flat:
         return [
             *parts,
@@ -112,7 +114,7 @@ def _cell_height(rows: Axis, narrow: bool, left: float) -> float:
 
 
 def _row_names(rows: Axis, left: float, top: float, tall: float) -> list[str]:
-    parts = [at(left - 8, top - 6, rows.title, anchor="end", kind="soft small", room=left - 8, most=1)] if left > 60 else []
+    parts = []
     if rows.edges is not None and not rows.named and tall < LINE and rows.unit_steps:
         step = max(1, int(nice_step(LINE / tall)))
         first = int(rows.edges[0])
