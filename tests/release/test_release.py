@@ -459,6 +459,11 @@ def test_releases_that_cannot_be_combined(home: Path) -> None:
     small.write(data, workload=BY_SEX, release="earlier").rename(data / "earlier.yaml")
     with pytest.raises(InvalidInput, match="was changed after its release"):
         run(small.write(data, **later), home)
+    small.write(data, workload=TABLES, release="earlier", budget={"rho": 0.02}).rename(
+        data / "earlier.yaml"
+    )  # the same grid
+    with pytest.raises(InvalidInput, match="was changed after its release"):
+        run(small.write(data, **later), home)
     with pytest.raises(InvalidSpec, match="named twice"):
         run(small.write(data, **{**later, "release": "earlier"}), home)
     with pytest.raises(InvalidSpec, match="same domain"):
