@@ -73,8 +73,8 @@ def loaded(modules: set[str], unwanted: tuple[str, ...]) -> set[str]:
         (COMMAND.format(arguments=["keys", "check"]), (*LIGHT, "sqlalchemy")),
         (COMMAND.format(arguments=["ledger"]), LIGHT),
         (COMMAND.format(arguments=["ledger", "verify"]), LIGHT),
-        (COMMAND.format(arguments=["schema"]), SLOW),
-        (COMMAND.format(arguments=["show", "small-1"]), SLOW),
+        (COMMAND.format(arguments=["schema"]), (*SLOW, "pyarrow")),
+        (COMMAND.format(arguments=["show", "small-1"]), (*SLOW, "scipy", "jinja2", "obstore")),
     ],
 )
 def test_nothing_slow_is_imported_before_it_is_used(

@@ -7,13 +7,15 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from dpdist.errors import InvalidInput
-from dpdist.workloads import Workload
+
+if TYPE_CHECKING:
+    from dpdist.workloads import Workload
 
 
 @dataclass(frozen=True, repr=False)

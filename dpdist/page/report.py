@@ -10,20 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from dpdist import store
 from dpdist.drafts import could_not_write, draft_of, move_into_place
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.page.content import Content, decimals_of
-from dpdist.page.document import page
-from dpdist.page.tables import write_tables
 from dpdist.sizes import SIZES
 from dpdist.threads import in_order
+
+if TYPE_CHECKING:
+    from dpdist.page.content import Content
 
 CERTIFICATE = "release.json"
 RELEASE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}"
@@ -56,6 +55,8 @@ def write(content: Content, folder: Path | str) -> Path | str:
 
 
 def _upload(content: Content, url: str) -> str:
+    from dpdist import store
+
     with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
         local = Path(scratch) / "release"
         if store.exists_at(url, CERTIFICATE):
@@ -122,12 +123,18 @@ def local_copy(folder: Path | str) -> Iterator[Path]:
     if isinstance(folder, Path):
         yield folder
         return
+    from dpdist import store
+
     with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
         store.download(folder, Path(scratch) / "release")
         yield Path(scratch) / "release"
 
 
 def _write_files(content: Content, draft: Path) -> None:
+    from dpdist.page.content import decimals_of
+    from dpdist.page.document import page
+    from dpdist.page.tables import write_tables
+
     digits = decimals_of(content.error)
     write_tables(content, digits, draft)
     (draft / "index.html").write_text(page(content, digits), encoding="utf-8")

@@ -8,13 +8,13 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
+from typing import TYPE_CHECKING
 
 from dpdist.errors import InvalidSpec, NoRecords
 from dpdist.records.reading import reading
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CSV_BLOCK_BYTES = 16 * 2**20
 """What is read of a CSV file at a time: no row may be longer."""
@@ -82,6 +82,9 @@ def _check_file(path: Path) -> None:
 
 def is_empty(path: Path, *, header: bool) -> bool:
     """Whether a file holds no record: no row of Parquet, nothing below the header row of a CSV file."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
     with reading(path):
         if kind_of(path) == "parquet":
             return bool(pyarrow.parquet.read_metadata(path).num_rows == 0)

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
-
 from dpdist.errors import DpdistError, InvalidSpec
 
 _ROW = re.compile(r"Row #(\d+)")
@@ -40,6 +38,8 @@ _REASONS = {
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
     """Whatever a reader raises in the block becomes InvalidSpec with the file and, where it is known, row and column."""
+    import pyarrow as pa
+
     try:
         yield
     except (DpdistError, MemoryError):
@@ -50,6 +50,8 @@ def reading(path: str | Path) -> Iterator[None]:
 
 def _what(error: Exception) -> str:
     """What is wrong and where. Only numbers of rows and columns and names of types are taken from the reader's message."""
+    import pyarrow as pa
+
     text = str(error)
     row, column, expected, wanted = (found.search(text) for found in (_ROW, _COLUMN, _EXPECTED, _TYPE))
     where = " of ".join(

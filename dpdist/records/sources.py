@@ -8,11 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
-
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, InvalidSpec
@@ -23,6 +19,9 @@ from dpdist.records import listing
 from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
 from dpdist.threads import in_order
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BATCH_ROWS = 250_000
 
@@ -106,6 +105,8 @@ class Partition(NamedTuple):
 
 def partitions_of(source: Source) -> list[Partition]:
     """What tasks count: the row groups of Parquet files, and CSV files whole."""
+    import pyarrow.parquet
+
     out: list[Partition] = []
     for (path, _), tags in zip(source.files, source.tags, strict=True):
         if listing.kind_of(Path(path)) == "parquet":
@@ -138,6 +139,8 @@ def header_of(source: Source, path: str, tags: Tags) -> Sequence[str]:
 
 def unpacked(file: HashedFile, path: str) -> pa.NativeFile:
     """The bytes of a CSV file, plain or gz."""
+    import pyarrow as pa
+
     plain = pa.PythonFile(file, mode="r")
     return pa.CompressedInputStream(plain, "gzip") if path.lower().endswith(".gz") else plain
 
@@ -146,6 +149,8 @@ def check_columns(source: Source, domain: Domain) -> None:
     """The first file's columns, before anything is prepared. Raises: InvalidSpec."""
     path = source.files[0][0]
     if listing.kind_of(Path(path)) == "parquet":
+        import pyarrow.parquet
+
         with reading(path), HashedFile(path, source.tags[0]) as file:
             found: Sequence[str] = pyarrow.parquet.read_schema(file).names
     else:
@@ -158,6 +163,9 @@ def write_records(table: pa.Table, folder: Path, root: Secret) -> Path:
 
     Files that version 0.1.0 named by the plain digest of their content are removed: who sees the name could test a guess of them.
     """
+    import pyarrow as pa
+    import pyarrow.parquet
+
     if table.num_columns == 0:
         raise InvalidInput("the table of records has no column")
     private_folder(folder)
