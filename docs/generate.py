@@ -32,7 +32,7 @@ A release spec is a YAML file. This page lists every key, with its type, its def
 that reads specs, so it is complete. Editors can use the JSON schema, which `dpdist schema` prints.
 
 A key that is written `domain.NAME` stands inside a name that you choose; `workload[]` stands for each entry of a list. A key
-without a default is required. Numbers of a budget are taken exactly as they are written: 0.1 is one tenth.
+is required only where it says so. Numbers of a budget are taken exactly as they are written: 0.1 is one tenth.
 """
 
 
