@@ -5,8 +5,8 @@ from __future__ import annotations
 from dpdist.mechanisms.base import LAPLACE, Mechanism, PlanWorkspace, Question, Request, takes_long
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.strategies.base import Strategy
+from dpdist.strategies.learnt_queries import p_identity
 from dpdist.strategies.needs import Effort, effort, worst_row_bytes
-from dpdist.strategies.p_identity import p_identity
 from dpdist.workloads import Workload
 
 AUTO_CELLS = 1024

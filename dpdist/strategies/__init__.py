@@ -9,10 +9,10 @@ from dpdist.strategies.exponential import smoothing
 from dpdist.strategies.factorisation import low_rank
 from dpdist.strategies.filters import convolution, square_root
 from dpdist.strategies.fixed import hierarchical, identity, wavelet
+from dpdist.strategies.learnt_queries import p_identity
 from dpdist.strategies.marginals import fourier, marginal_minimax, marginal_optimum
 from dpdist.strategies.needs import Effort, effort
 from dpdist.strategies.optimum import coa
-from dpdist.strategies.p_identity import p_identity
 from dpdist.strategies.partition import dawa
 from dpdist.strategies.products import kronecker
 from dpdist.strategies.residual import residual_products

@@ -15,7 +15,7 @@ from dpdist.spec import load
 from dpdist.store import Store
 from dpdist.strategies import hierarchical, identity, laplace_bound, low_rank, p_identity
 from dpdist.strategies.base import Step
-from dpdist.strategies.p_identity import cost_and_gradient
+from dpdist.strategies.learnt_queries import cost_and_gradient
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges
 from tests import small
 from tests.readers import errors_of
