@@ -159,6 +159,16 @@ def test_pages_are_accessible(browser: Any, site: Path, name: str, look: str) ->
     page.context.close()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("screen", "look"), [("phone", "dark"), ("desk", "light")])
+def test_every_page_is_accessible(browser: Any, site: Path, screen: str, look: str) -> None:
+    """axe-core over the whole documentation."""
+    for path in sorted(site.rglob("index.html")):
+        page = shown(browser, path, screen, look)
+        assert violations(page) == [], path.relative_to(site)
+        page.context.close()
+
+
 def test_the_site_builds(site: Path) -> None:
     reference = (site / "reference" / "python" / "index.html").read_text()
     for name in ("dpdist.run", "dpdist.strategies.optimum.coa", "dpdist.workloads.tall", "dpdist.errors.BudgetExceeded"):
