@@ -202,11 +202,10 @@ def _released(
         except InvalidSpec as error:
             if day in needed or not isinstance(error, NoRecords):
                 failing.append(str(error))
-                if checked is None:  # otherwise its observers have heard of it
-                    aside(
-                        partial(recorder.failed, state.state_folder(Path(home) if home else None), "", type(error).__name__),
-                        10,
-                    )
+                if checked is None or isinstance(error, NoRecords):  # of others its observers have heard
+                    dataset = "" if checked is None else checked.ledger.dataset
+                    folder = state.state_folder(Path(home) if home else None)
+                    aside(partial(recorder.failed, folder, dataset, type(error).__name__), 10)
                 continue
             get_run_logger().warning("period %s is skipped: %s", day, error)
             notifications.notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dpdist.errors import NoRecords
 from dpdist.private import private_file, private_folder
 from flows.observed.run import Observer, Published, Run
 
@@ -66,8 +67,9 @@ class Recorder(Observer):
         change_facts(self.home, change)
 
     def failed(self, run: Run, reason: str) -> None:
-        """One more failure of a data set."""
-        failed(self.home, run.dataset, reason)
+        """One more failure of a data set. Whether a period without records is one the flow knows: catching up passes over it."""
+        if reason != NoRecords.__name__:
+            failed(self.home, run.dataset, reason)
 
 
 def failed(home: Path, dataset: str, reason: str) -> None:

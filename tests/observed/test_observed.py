@@ -27,6 +27,7 @@ from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
 from flows.observed import metrics, recorder, watch
+from flows.observed.run import Run
 from tests import HANGS, small
 
 ROWS = 3217
@@ -149,6 +150,15 @@ def test_a_failure_is_told_by_the_name_of_its_error(
     assert 'dpdist_failures_total{dataset="small",reason="UnknownValue"} 1.0' in text
     seen = [text, capfd.readouterr().err, *(body.decode(errors="replace") for _, body in receiver.heard)]
     assert not any("widow" in content for content in seen)
+
+
+def test_a_period_that_is_passed_over_is_no_failure(home: Path) -> None:
+    """The flow counts a missing period that was needed; catching up passes over the others."""
+    run = Run("small-1", "small", None, None, "digest")
+    for reason in ("NoRecords", "OutOfMemory"):
+        recorder.Recorder(home).failed(run, reason)
+    assert "NoRecords" not in told(home)
+    assert 'dpdist_failures_total{dataset="small",reason="OutOfMemory"} 1.0' in told(home)
 
 
 @pytest.mark.parametrize("listener", ["nobody", "silent", "broken"])
