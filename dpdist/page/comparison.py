@@ -15,22 +15,13 @@ from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.numbers import plain, with_interval
 from dpdist.page.plots import plot
-from dpdist.page.trends import Answers, Published
+from dpdist.page.trends import Answers, Published, share_noise
 
 MOST_SHOWN = 20
 """Differences in the page itself; its script shows the others."""
 MOST_DRAWN = 10
 MOST_NUMBERS = 120_000
 """Answers that the page holds for its script: those of the newest releases."""
-
-
-def share_noise(first: Published, second: Published) -> bool:
-    """Whether two releases may hold the same draws: parts of one stream, or estimates from common measurements."""
-    one, other = first.certificate, second.certificate
-    if one.get("stream") and other.get("stream") and one["stream"]["name"] == other["stream"]["name"]:
-        return True
-    drawn = [set((each.get("measurements") or {}).values()) for each in (one, other)]
-    return bool(drawn[0] & drawn[1])
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.operators import Matrix
 from dpdist.page import report
 from dpdist.page.charts import Axis, Clock, Figure
 from dpdist.page.figures import Words
@@ -45,6 +46,15 @@ class Published:
         return str(self.certificate["period"] or self.certificate["release"])
 
 
+def share_noise(first: Published, second: Published) -> bool:
+    """Whether two releases may hold the same draws: parts of one stream, or estimates from common measurements."""
+    one, other = first.certificate, second.certificate
+    if one.get("stream") and other.get("stream") and one["stream"]["name"] == other["stream"]["name"]:
+        return True
+    drawn = [set((each.get("measurements") or {}).values()) for each in (one, other)]
+    return bool(drawn[0] & drawn[1])
+
+
 def latest(found: Sequence[Published]) -> list[Published]:
     """Every period's last release: it replaces the earlier ones of that period."""
     return list({one.period: one for one in found}.values())
@@ -71,13 +81,14 @@ def trends(found: Sequence[Published], answers: Mapping[str, Answers]) -> list[t
     if len(ones) < 2:
         return []
     counted = Words.of(ones[-1].certificate).counted
+    shared = share_noise(ones[-2], ones[-1])
     axis = periods([one.period for one in ones])
     out = []
     for group, queries in answers[ones[-1].release].items():
         parts = [answers[one.release].get(group, {}) for one in ones]
         common = [query for query in queries if all(query in part for part in parts)]
         if common:
-            out.append(_trend(group, common, parts, axis, counted))
+            out.append(_trend(group, common, parts, axis, counted, shared=shared))
     return out
 
 
@@ -92,7 +103,7 @@ def periods(names: Sequence[str]) -> Axis:
 
 
 def _trend(
-    group: str, queries: list[str], parts: list[dict[str, tuple[float, float]]], axis: Axis, counted: str
+    group: str, queries: list[str], parts: list[dict[str, tuple[float, float]]], axis: Axis, counted: str, *, shared: bool
 ) -> tuple[Figure, str]:
     both = np.array([[part[query] for query in queries] for part in parts])
     values, half = both[:, :, 0], both[:, :, 1]
@@ -104,14 +115,14 @@ def _trend(
     names = tuple(queries[i] for i in picked) if len(queries) > 1 else ("",)
     measure = counted[:1].upper() + counted[1:]
     figure = Figure("curve", group, axis, names, values[:, picked], half[:, picked], measure, note=note)
-    return figure, _change(queries, values[-2:], half[-2:], axis.labels[-2], counted)
+    spread = half[-2:].sum(axis=0) if shared else np.hypot(half[-2], half[-1])
+    return figure, _change(queries, values[-1] - values[-2], spread, axis.labels[-2], counted)
 
 
-def _change(queries: list[str], values: np.ndarray[Any, Any], half: np.ndarray[Any, Any], before: str, counted: str) -> str:
+def _change(queries: list[str], change: Matrix, spread: Matrix, before: str, counted: str) -> str:
     """The largest change since the period before, if it stands out of the noise of all answers of the group."""
-    if np.isnan(half).any():
+    if np.isnan(spread).any():
         return ""
-    change, spread = values[1] - values[0], np.hypot(half[0], half[1])
     top = int(np.argmax(np.abs(change) / np.maximum(spread, 1e-9)))
     if abs(change[top]) <= jointly(spread)[top]:
         return f"No change since {before} stands out of the noise."
