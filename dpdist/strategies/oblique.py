@@ -92,7 +92,7 @@ def _whole(share: Matrix) -> Matrix:
     return out
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Asked:
     """The cost as a function of the directions.
 
