@@ -50,6 +50,12 @@ TOTALS_FROM = 2**40
 """Noise addresses of the buckets' totals; those of the intervals start at 0."""
 
 
+WINDOW_VALUES = 2**22
+"""Values of intervals whose costs are computed at once."""
+WINDOW_COPIES, GRAM_COPIES = 4, 3
+"""Of these values, and of the gram over buckets from which the tree is chosen."""
+
+
 @dataclass(frozen=True)
 class AdaptiveGrid(Grid):
     """What DAWA measures, as far as it is known before the data are seen.
@@ -88,7 +94,9 @@ class AdaptiveGrid(Grid):
         return Noise("laplace", laplace_scale(4 * longest(self.cells) * self.changes, budget.pure * PARTITION_SHARE))
 
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
-        return StageBytes(HELD_COPIES * 8 * (self.rows + layout.size), answer_bytes(workload))
+        windows, gram = min(WINDOW_VALUES, layout.size**2), layout.size**2  # of intervals, and of as many buckets as cells
+        values = HELD_COPIES * (self.rows + layout.size) + WINDOW_COPIES * windows + GRAM_COPIES * gram
+        return StageBytes(8 * values, answer_bytes(workload, 8 * gram))
 
     def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
         """The counts themselves: what is measured of them depends on noise."""
@@ -134,7 +142,7 @@ def interval_costs(x: Matrix) -> list[Matrix]:
     while width <= top:
         windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.int64), width)
         costs = np.empty(windows.shape[0], dtype=np.int64)
-        step = max(1, 2**22 // width)
+        step = max(1, WINDOW_VALUES // width)
         for start in range(0, costs.size, step):
             part = windows[start : start + step]
             costs[start : start + step] = np.abs(width * part - part.sum(axis=1, keepdims=True)).sum(axis=1)

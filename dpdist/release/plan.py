@@ -217,6 +217,8 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
             f"{repr(names[0]) if names else 'Laplace noise'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
     compared = [strategy_of(context, spec, name, norm) for name in names]
+    bound_bytes = BOUND_COPIES * 8 * workload.shape[1] ** 2 if norm == "l1" and workload.shape[1] <= DENSE_CELLS else 0
+    Planning(context).check_memory("the bound of strategies with Laplace noise", bound_bytes)
     lower = _lower_bound(context, workload, norm, compared)
     strategy = compared[names.index(of_worst(names))] if spec.objective == "worst" else best(compared)
     grid = _grid(spec, strategy)
@@ -224,6 +226,7 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
     needs = planned_effort(workload, names)
+    needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
     return NoiseOption(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared))
 
 
@@ -240,6 +243,8 @@ def alternatives_of(planned: Plan) -> Iterator[Plan]:
             yield replace(changed, noise=noise, loss=grid.loss(bought, noise))
 
 
+BOUND_COPIES = 6
+"""Of the gram, whose eigenvalues bound what strategies with Laplace noise can reach."""
 NEAR = 0.01
 """Where an optimum is certified this closely no other bound is computed."""
 
