@@ -96,18 +96,26 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "budget.cap": "rho=0.25",
             "budget.period": "total",
             "budget.course": [["small-1", 0.6]],
+            "method.counted": "records",
+            "method.asked": ["counts of every combination of values of any 1 attributes"],
+            "method.calibration": "analytic",
+            "method.cap": "rho=0.25",
+            "method.attributes.age.title": None,
+            "method.attributes.age.unit": None,
+            "method.attributes.age.values": "whole numbers from 0 to 11",
+            "method.attributes.age.outside": "drop",
         },
     ),
     "laplace noise, bounded persons": (
         {
             "release": "weekly-47",
-            "domain": AGE,
+            "domain": {"age": {**AGE["age"], "title": "Age", "unit": "years"}},
             "workload": [{"cdf": {"of": "age"}}],
             "mechanism": "laplace",
             "neighbours": "replace-one",
             "period": "2026-11-16",
-            "records": {"path": "records.parquet", "person": {"column": "person", "most_records": 2}},
-            "budget": {"epsilon": 0.5},
+            "records": {"path": "records.parquet", "called": "visits", "person": {"column": "person", "most_records": 2}},
+            "budget": {"epsilon": 0.5, "calibration": "zcdp"},
             "ledger": {"dataset": "weeks", "cap": {"epsilon": 2, "per": "week"}},
             "postprocess": {"integer": True},
         },
@@ -139,6 +147,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "budget.cap": "epsilon=2 per week",
             "budget.period": "2026-W47",
             "budget.course": [["weekly-47", 0.75]],
+            "method.counted": "visits",
+            "method.asked": ["counts at or below each value of age"],
+            "method.calibration": "zcdp",
+            "method.cap": "epsilon=2 per week",
+            "method.attributes.age.title": "Age",
+            "method.attributes.age.unit": "years",
         },
     ),
     "a stream, promised records": (
@@ -176,6 +190,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {
             "queries": 78,
             "privacy.epsilon": 0.5,
+            "method.attributes.years.outside": "clip",
             "mechanism.name": "dawa",
             "mechanism.biased": True,
             "mechanism.cost": None,
@@ -194,6 +209,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {
             "queries": 12 + 2 + 24,
             "cells": 24,
+            "method.attributes.work.values": "2 categories: a, b",
             "mechanism.name": "marginals",
             "mechanism.objective": "worst",
             "post_processing": [
@@ -206,7 +222,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 ALWAYS = {"confidence.level": 0.95, "confidence.columns": ["low_95", "high_95"]}
 KEYS = {
     "": "release period dataset spec_digest strategy_digest privacy mechanism budget queries cells stream post_processing "
-    "confidence versions measurements decimals files",
+    "confidence versions measurements decimals files method",
     "privacy": "definition noise unit neighbours one_change most_records_of_one_person bound_enforced_while_counting bound meaning "
     "rho rho_decimal delta epsilon noise_scale_on_grid grid_spacing sensitivity_squared_on_grid",
     "privacy.meaning": "false_alarms found_at_most headline guess",
@@ -214,10 +230,13 @@ KEYS = {
     "mechanism.compared": "mechanism cost gap rmse worst",
     "budget": "cap period course",
     "stream": "name steps of",
+    "method": "counted attributes asked calibration cap",
     "confidence": "level columns",
     "versions": "python dpdist numpy scipy numba zarr pyarrow",
 }
 """Everything that may be in a certificate: a new key has to be put here, by somebody who asked whether it is public."""
+ATTRIBUTE = {"title", "unit", "values", "outside"}
+"""What is told of each declared attribute."""
 DIGESTS = ("spec_digest", "strategy_digest")
 FREE = ("files", "measurements")
 """Mappings whose keys are names of files and of releases."""
@@ -233,6 +252,11 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(inner, path)
     else:
         yield path, value
+
+
+def whichever(path: str) -> str:
+    """A place, whatever the attribute's name in it."""
+    return re.sub(r"^method\.attributes\.\w+", "method.attributes.*", path)
 
 
 def at(certificate: dict[str, Any], path: str) -> Any:
@@ -290,9 +314,9 @@ def test_every_field_is_pinned_at_two_values(certificates: dict[str, dict[str, A
     pinned: dict[str, set[str]] = {}
     for _, expected in CASES.values():
         for path, value in expected.items():
-            pinned.setdefault(path, set()).add(repr(value))
+            pinned.setdefault(whichever(path), set()).add(repr(value))
     worked_out = {path for path, values in pinned.items() if len(values) > 1}
-    told = {path for found in certificates.values() for path, _ in leaves(found["certificate"])}
+    told = {whichever(path) for found in certificates.values() for path, _ in leaves(found["certificate"])}
     gaps = {"mechanism.certified_gap", "mechanism.certified_gap_of_the_worst", "mechanism.lower_bound"}
     elsewhere = {"privacy.bound", "decimals", *gaps, *DIGESTS}
     apart = ("versions.", "files.", "measurements.", "mechanism.compared", "privacy.meaning", "stream", "budget")
@@ -311,8 +335,10 @@ def test_nothing_else_is_published(certificates: dict[str, dict[str, Any]]) -> N
             inner = at(certificate, path) if path else certificate
             for each in inner if isinstance(inner, list) else [inner]:
                 assert each is None or set(each) == set(names.split()), path
-        nested = {path.rpartition(".")[0] for path, _ in leaves(certificate) if not path.startswith(FREE)}
-        assert nested <= {*KEYS}
+        for attribute in certificate["method"]["attributes"].values():
+            assert set(attribute) == ATTRIBUTE
+        nested = {whichever(path).rpartition(".")[0] for path, _ in leaves(certificate) if not path.startswith(FREE)}
+        assert nested <= {*KEYS, "method.attributes.*"}
         known = set() if "known" not in CASES[case][0].get("postprocess", {}) else {ROWS - DROPPED}
         numbers = {int(n) for path, v in leaves(certificate) if not path.startswith(FREE) and path not in DIGESTS
                    for n in re.findall(r"\d+", json.dumps(v))}  # fmt: skip
