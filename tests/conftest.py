@@ -14,9 +14,38 @@ from dpdist.privacy import keys
 from tests.postgres import Server
 
 
+LONGEST = (
+    "test_flows.py",
+    "test_cli.py",
+    "test_docs.py",
+    "test_secrets.py",
+    "test_end_to_end.py",
+    "test_readme.py",
+    "test_local_cluster.py",
+    "test_commands.py",
+    "test_registration.py",
+    "test_start.py",
+    "test_benchmarks.py",
+    "test_kills.py",
+    "test_soak.py",
+    "test_engine.py",
+    "test_release.py",
+    "test_stored_filters.py",
+    "test_vector.py",
+    "test_addresses.py",
+)
+"""Files that take longest begin first, so that no process is left alone with one of them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, all others in their order."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+
+
 def pytest_xdist_auto_num_workers() -> int:
-    """One process for every core that the tests may use."""
-    return cores()
+    """One process for every core that the tests may use, and one for while another waits for a server."""
+    return cores() + 1
 
 
 @pytest.fixture(autouse=True)
