@@ -13,7 +13,6 @@ from dpdist.limits import cores
 from dpdist.privacy import keys
 from tests.postgres import Server
 
-
 LONGEST = (
     "test_flows.py",
     "test_cli.py",
