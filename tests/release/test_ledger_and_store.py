@@ -115,6 +115,16 @@ def test_the_guard_of_version_0_1_0_holds_and_loses_its_plain_digests(home: Path
     assert not any(digest in name for name in store.names(""))
 
 
+def test_that_guard_is_for_budgets_of_periods_alone(home: Path) -> None:
+    """Under one cap for all releases the same file may be measured again: it was charged each time."""
+    data = home.parent / "data"
+    small.run(small.write(data, release="first"), home)
+    again = small.write(data, release="second")
+    ((_, digest),) = load(again).source.files
+    Store(home / "store").write_document(f"periods/small/{digest}.json", {"period": "2026-W47", "release": "first"})
+    assert small.run(again, home).charged
+
+
 def test_nothing_that_outlives_a_release_is_a_plain_digest_of_its_records(home: Path) -> None:
     path = small.write(home.parent / "data")
     small.run(path, home)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import urllib.request
 from pathlib import Path
@@ -41,6 +42,13 @@ def columns(found: pa.Table) -> dict[str, list[Any]]:
     return found.cast(
         pa.schema([f.with_type(pa.string()) if pa.types.is_dictionary(f.type) else f for f in found.schema])
     ).to_pydict()
+
+
+@pytest.mark.parametrize(("title", "headed"), [("Visits by age", "Visits by age"), (None, "small-1")])
+def test_a_page_is_headed_by_its_title_or_else_by_its_id(home: Path, title: str | None, headed: str) -> None:
+    changes = {} if title is None else {"title": title}
+    page = (run(small.write(home.parent / "data", **changes), home).folder / "index.html").read_text()
+    assert re.search(r"<h1[^>]*>\s*(.*?)\s*</h1>", page, re.DOTALL)[1] == headed
 
 
 @pytest.mark.usefixtures("fixed_noise")

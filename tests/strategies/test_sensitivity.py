@@ -14,7 +14,8 @@ from dpdist.arrays import Held, held
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import inline
 from dpdist.grids.adaptive import adaptive_grid, best_tree, greedy_tree
-from dpdist.grids.coefficients import Form
+from dpdist.grids.characters import character_grid
+from dpdist.grids.coefficients import Coefficients, Form
 from dpdist.grids.dense import l1_sensitivity, sensitivity_squared
 from dpdist.grids.filters import FilterGrid, filter_grid
 from dpdist.grids.term_grid import TermGrid
@@ -165,6 +166,18 @@ def test_characters() -> None:
     for neighbours, most in EVERY:
         grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
         rows = (held(grid.weights)[:, None] * Hadamard(len(grid.axes)).dense())[grid.characters]
+        assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=2)
+
+
+@pytest.mark.parametrize("place", range(1, 8))
+def test_characters_wherever_two_cells_are_farthest_apart(place: int) -> None:
+    """Weights for which the farthest cells differ by ``place``: each of the differences decides once."""
+    hadamard = Hadamard(3).dense()
+    weights = np.sqrt(1.0 - 0.9 * hadamard[place])
+    given = Coefficients(Held(weights / np.linalg.norm(weights)), (0, 1, 2), (2, 2, 2), Form.HELD, ())
+    for neighbours, most in EVERY:
+        grid = character_grid(given, neighbours=neighbours, most_records=most)
+        rows = held(grid.weights)[:, None] * hadamard.astype(np.int64)
         assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=2)
 
 
