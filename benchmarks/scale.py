@@ -8,7 +8,8 @@
     python benchmarks/scale.py series    [--cells 26] [--records 50000000]      2^26 steps, a running sum or a window
     python benchmarks/scale.py formulas  [--cells 26] [--records 2000000]       a formula over 26 binary attributes
 
-with [--worker-gib 1] [--folder scratch] [--out table.md]. Workers are processes of a local Dask cluster with a memory limit each;
+with [--worker-gib 1] [--folder scratch] [--out table.md]. Workers are processes of a local Dask cluster, each with a memory limit beyond
+what the program itself takes;
 peak memory (proportional, so that shared pages count once) is sampled over them and this process.
 """
 
@@ -37,7 +38,7 @@ from distributed import LocalCluster
 
 from dpdist import engine, state
 from dpdist.domain import Attribute, Domain
-from dpdist.limits import cores
+from dpdist.limits import WORKER_BYTES, cores
 from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.records import counting, sources
@@ -76,8 +77,8 @@ def _resident(process: psutil.Process) -> int:
 
 @contextmanager
 def workers(gib: float) -> Iterator[engine.Engine]:
-    """Two worker processes of one thread."""
-    limit = int(gib * GIB)
+    """Two worker processes of one thread, with so much memory beyond what the program takes."""
+    limit = int(gib * GIB) + WORKER_BYTES
     os.environ[engine.WITHOUT_TLS] = "1"  # the records are made up
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=limit, dashboard_address="127.0.0.1:0") as cluster,

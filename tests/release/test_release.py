@@ -73,7 +73,7 @@ def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
     assert_release_fits(done, table, truth_of(path))
     if mechanism == "auto":
         costs = {row["mechanism"]: row["cost"] for row in certificate["mechanism"]["compared"]}
-        assert set(costs) == {"low-rank", "identity", "laplace", "wavelet", "hierarchical"}
+        assert set(costs) == {"low-rank", "p-identity", "identity", "laplace", "wavelet", "hierarchical"}
         assert certificate["mechanism"]["cost"] == min(costs.values())
         assert all(row["gap"] > 0 for row in certificate["mechanism"]["compared"])
     else:
