@@ -180,7 +180,8 @@ def said(url, token):
 
 with embedded():
     url = prefect.settings.PREFECT_API_URL.value()
-    password = prefect.settings.PREFECT_API_AUTH_STRING.value().get_secret_value()
+    password = prefect.settings.PREFECT_API_AUTH_STRING.value()
+    password = password if isinstance(password, str) else password.get_secret_value()  # Prefect's settings give either
     known = tuple(password.split(":", 1))
     codes = [
         httpx.get(f"{url}/{path}", auth=auth).status_code

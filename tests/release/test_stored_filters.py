@@ -151,7 +151,7 @@ def test_a_release_of_running_sums(home: Path, integer: bool) -> None:
 )
 def test_what_would_never_end_is_refused(home: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(
-        InvalidInput, match="with Gaussian noise, found ('gaussian'|'identity'|a pure budget); set 'mechanism: auto'"
+        InvalidInput, match="with Gaussian noise, found ('gaussian'|'identity'|Laplace noise); set 'mechanism: auto'"
     ):
         small.run(release(home.parent / "data", **changes), home, sizes=SMALL)
 
