@@ -56,7 +56,7 @@ KILL_POINTS: dict[str, tuple[str, str]] = {
     "before the answers": ("dpdist.release.story", "answer"),
     "amid the answers": ("dpdist.grids.estimate.LeastSquares", "answers"),
     "before the files": ("dpdist.page.report", "write"),
-    "amid the files": ("dpdist.page.report", "page"),
+    "amid the files": ("dpdist.page.document", "page"),
 }
 
 
@@ -266,7 +266,7 @@ def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_cluster_that_is_not_there(home: Path) -> None:
-    with pytest.raises(EngineError, match="at 'nonsense' is not reached by TLS"), engine.started("nonsense"):
+    with pytest.raises(EngineError, match="tls://host:port of a Dask scheduler, found .nonsense."), engine.started("nonsense"):
         pass
 
 
