@@ -14,6 +14,7 @@ from hypothesis import strategies as some
 
 from dpdist import engine
 from dpdist.errors import OutOfMemory
+from dpdist.grids.base import answer_bytes
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.accounting import SLACK_DENOMINATOR, Cap, Loss, gaussian_scale, gaussian_slack
 from dpdist.release import memory
@@ -21,6 +22,7 @@ from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import load
 from dpdist.store import Store
+from dpdist.workloads import prefix
 from tests import small
 
 LAST = Fraction(1, SLACK_DENOMINATOR)
@@ -124,7 +126,9 @@ def test_what_answering_is_given(case: str, home: Path) -> None:
     context = Context(home, Store(home / "store"), engine.inline(), silent)
     planned = plan(context, load(path))
     (stage,) = (s for s in stage_memory(planned, context.engine) if s.stage == "answer")
-    assert stage.bytes == 3 * inverse + 3 * ROW_BLOCK_BYTES
-    memory.check([replace(stage, limit=3 * inverse + 3 * ROW_BLOCK_BYTES)], "")
+    given = 3 * inverse + 3 * (8 * 12 * 12 + 2**20)  # 12 queries of 12 cells, and a MiB beside each block
+    assert stage.bytes == given
+    memory.check([replace(stage, limit=given)], "")
     with pytest.raises(OutOfMemory):
-        memory.check([replace(stage, limit=3 * inverse + 3 * ROW_BLOCK_BYTES - 1)], "")
+        memory.check([replace(stage, limit=given - 1)], "")
+    assert answer_bytes(prefix(2**14), 0) == 3 * ROW_BLOCK_BYTES  # no more than a block, however many queries

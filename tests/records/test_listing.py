@@ -253,7 +253,7 @@ def test_a_person_column_is_not_counted() -> None:
     for columns in ({}, {"age": "person"}):
         domain = {**small.spec()["domain"], **({} if columns else {"person": {"from": 0, "to": 9}})}
         records = {"path": "x.csv", "columns": columns, "person": {"column": "person"}}
-        with pytest.raises(DpdistError, match="'person' identifies persons and is the attribute"):
+        with pytest.raises(DpdistError, match="'person' identifies persons and is also the attribute"):
             load(small.spec(domain=domain, records=records))
 
 
