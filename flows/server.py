@@ -25,12 +25,15 @@ import sqlalchemy as sa
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from prefect.events.worker import EventsWorker
 from prefect.server.api import admin, concurrency_limits_v2, events, flow_runs, flows, task_runs
 from prefect.server.database import provide_database_interface
 from prefect.server.exceptions import ObjectNotFoundError
 
 SECONDS = 120.0
 """How long the server may take to start or to end: more means that it hangs."""
+DRAIN_SECONDS = 10.0
+"""How long the server waits for what the client has still to tell: without it the client would look for a server that has gone."""
 
 
 @contextmanager
@@ -49,7 +52,10 @@ def embedded() -> Iterator[None]:
             prefect.settings.PREFECT_SERVER_API_AUTH_STRING: password,
         }
         with prefect.settings.temporary_settings(known), _serving(listening, password):
-            yield
+            try:
+                yield
+            finally:
+                EventsWorker.drain_all(timeout=DRAIN_SECONDS, at_exit=False)
 
 
 @contextmanager

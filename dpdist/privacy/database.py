@@ -100,7 +100,8 @@ Tell = Callable[[str], None]
 class Database:
     """Transactions on the ledger's database that are tried again: every step of the ledger is idempotent."""
 
-    def __init__(self, url: sa.engine.URL, tell: Tell) -> None:
+    def __init__(self, url: sa.engine.URL, tell: Tell, patience: float | None = None) -> None:
+        self.patience = OUTAGE_SECONDS if patience is None else patience
         self.sqlite = url.get_backend_name() == "sqlite"
         self._engine = _engine(url, sqlite=self.sqlite)
         self._tell = tell
@@ -154,13 +155,13 @@ class Database:
                 elif is_away(error):
                     outages += 1
                     since = since or time.monotonic()
-                    if time.monotonic() - since >= OUTAGE_SECONDS:
+                    if time.monotonic() - since >= self.patience:
                         raise LedgerError(
-                            f"the ledger's database went away ({reason(error)}) and did not come back in {OUTAGE_SECONDS:g} s: run "
+                            f"the ledger's database went away ({reason(error)}) and did not come back in {self.patience:g} s: run "
                             "again when it is back, every step is safe to repeat"
                         ) from None
                     if outages == 1:
-                        self._tell(f"the ledger's database is away; trying again for up to {OUTAGE_SECONDS:g} s")
+                        self._tell(f"the ledger's database is away; trying again for up to {self.patience:g} s")
                     time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.05 * 2**outages))
                 elif getattr(error.orig, "sqlstate", None) == FORBIDDEN:
                     raise LedgerError(

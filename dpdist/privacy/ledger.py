@@ -68,6 +68,7 @@ class Ledger:
         root: gives the root key, which a ledger of an older version asks for once, when it is brought to this one.
         tell: called with a line while the database is away.
         blank: bring an older ledger to this version without a root key: its finished releases forget their records.
+        patience: seconds for which a database that is away is waited for; default ``OUTAGE_SECONDS`` of the database.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Ledger:
         root: Callable[[], Secret] | None = None,
         tell: db.Tell | None = None,
         blank: bool = False,
+        patience: float | None = None,
     ) -> None:
         try:
             parsed = sa.engine.make_url(url)
@@ -90,15 +92,18 @@ class Ledger:
             Path(parsed.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(OSError):  # SQLite tells why it cannot be opened; it gives its journal the same mode
                 private_file(Path(parsed.database))
-        self._database = db.Database(parsed, tell or _on_stderr)
+        self._database = db.Database(parsed, tell or _on_stderr, patience)
         migrate(self._database, root, blank=blank)
 
     @staticmethod
-    def at(home: Path, *, tell: db.Tell | None = None, blank: bool = False) -> Ledger:
-        """The embedded ledger of a state folder, or the one named by ``DPDIST_LEDGER``, or in the file ``DPDIST_LEDGER_FILE``."""
+    def at(home: Path, *, tell: db.Tell | None = None, blank: bool = False, patience: float | None = None) -> Ledger:
+        """The embedded ledger of a state folder, or the one named by ``DPDIST_LEDGER``, or in the file ``DPDIST_LEDGER_FILE``.
+
+        The arguments are those of the class.
+        """
         embedded = sa.engine.URL.create("sqlite", database=str(home.resolve() / "ledger.db"))
         url = os.environ.get("DPDIST_LEDGER") or _named_in_file() or embedded
-        return Ledger(url, root=lambda: keys.load(home), tell=tell, blank=blank)
+        return Ledger(url, root=lambda: keys.load(home), tell=tell, blank=blank, patience=patience)
 
     def reserve(self, charge: Charge) -> Receipt:
         """Charge a release before anything is drawn; asking again for the same release returns the same receipt.
@@ -800,9 +805,9 @@ def _named_in_file() -> str | None:
 
 
 @contextmanager
-def opened(home: Path, tell: db.Tell | None = None) -> Iterator[Ledger]:
-    """The ledger of a state folder, closed at the end."""
-    ledger = Ledger.at(home, tell=tell)
+def opened(home: Path, tell: db.Tell | None = None, *, patience: float | None = None) -> Iterator[Ledger]:
+    """The ledger of a state folder, closed at the end; see ``Ledger.at``."""
+    ledger = Ledger.at(home, tell=tell, patience=patience)
     try:
         yield ledger
     finally:

@@ -20,6 +20,8 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import opened
 from flows.observed.recorder import BUCKETS, FOLDER, read
 
+PATIENCE = 2.0
+"""Seconds for which a ledger that is away is waited for: Prometheus gives up after ten."""
 LENGTHS = {"day": 86400, "week": 7 * 86400, "month": 31 * 86400}
 
 
@@ -49,7 +51,7 @@ class Installation(Collector):
             "dpdist_budget_left", "What may still be spent of the newest period's budget.", labels=labels
         )
         states = GaugeMetricFamily("dpdist_releases", "Releases in the ledger by state.", labels=["dataset", "state"])
-        with opened(self.home) as ledger:
+        with opened(self.home, patience=PATIENCE) as ledger:
             newest = {budget.dataset: budget for budget in ledger.budgets()}  # in order of first use
             for (dataset, state), number in ledger.states().items():
                 states.add_metric([dataset, state], number)

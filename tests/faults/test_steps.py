@@ -266,7 +266,10 @@ def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_cluster_that_is_not_there(home: Path) -> None:
-    with pytest.raises(EngineError, match="tls://host:port of a Dask scheduler, found .nonsense."), engine.started("nonsense"):
+    with (
+        pytest.raises(EngineError, match="tls://host:port of a Dask scheduler, found .nonsense."),
+        engine.started("nonsense"),
+    ):
         pass
 
 
