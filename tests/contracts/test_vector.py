@@ -72,7 +72,7 @@ def test_every_range_is_that_of_the_whole(kind: str, tmp_path: Path) -> None:
     vector = make(Store(tmp_path, Sizes(shard_bytes=8 * 5)))
     assert vector.size == expected.size
     assert vector.bytes_each >= 0
-    for start in range(vector.size + 1):
+    for start in sorted({*range(0, vector.size + 1, max(1, vector.size // 24)), vector.size}):
         for stop in {*range(start, min(start + 24, vector.size) + 1), vector.size}:
             found = vector.read(start, stop)
             assert found.dtype == vector.dtype

@@ -141,7 +141,7 @@ def compare(pipeline: Pipeline, form: str, protection: Protection, mechanism: st
     assert reach >= LEAST.get(mechanism, 0.2) * plan.grid.sensitivity_squared, mechanism
 
 
-OFTEN = [(form, p) for form in FORMS for p in PROTECTIONS if form == "parquet, clip" or p.most_records == 2]
+OFTEN = [(form, p) for form in FORMS for p in PROTECTIONS if p.most_records == 2]
 
 
 @pytest.mark.parametrize(("form", "protection"), OFTEN, ids=str)
