@@ -187,10 +187,10 @@ def test_what_does_not_fit_a_control_group_is_refused(home: Path, fixed_noise: N
     """The kernel killed it: the plan before anything was said, the run after its charge."""
     path = small.write(home.parent / "data")
     check_refused(
-        limited("plan", path, home, group(150 * 10**6)), home, said=r"itself needs 0\.34 GiB, 0\.14 GiB allowed: raise"
+        limited("plan", path, home, group(150 * 10**6)), home, said=r"itself needs 0\.39 GiB, 0\.14 GiB allowed: raise"
     )
     check_refused(
-        limited("run", path, home, group(300 * 10**6)), home, said=r"itself needs 0\.34 GiB, 0\.28 GiB allowed: raise"
+        limited("run", path, home, group(300 * 10**6)), home, said=r"itself needs 0\.39 GiB, 0\.28 GiB allowed: raise"
     )
 
 
