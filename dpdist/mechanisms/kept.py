@@ -34,12 +34,7 @@ def kept_dense(
     norm: Norm = "l2",
 ) -> DenseStrategy:
     """A strategy kept as a matrix: of rows over the cells, or over the rows of an operator."""
-    found = work.kept(name)
-    if found is None:
-        solved = solve()
-        found = work.keep(name, _matrix(solved.operator), _facts(solved))
-    matrix, facts = found
-    operator: Operator = Dense(matrix) if over is None else Product(Dense(matrix), over)
+    operator, facts = _kept_matrix(work, name, solve, _facts, over)
     record = Solve(facts["method"], facts["stop"], ())
     return DenseStrategy(mechanism, operator, facts["cost"], facts["lower_bound"], record, norm)
 
@@ -54,14 +49,25 @@ def kept_worst(
         last = solved.solve.history[-1]
         return {**_facts(solved), "worst": last.objective, "gap": last.gap}
 
+    operator, known = _kept_matrix(work, name, solve, facts, over)
+    record = Solve(known["method"], known["stop"], (Step(known["iterations"], known["worst"], known["gap"]),))
+    return DenseStrategy(mechanism, operator, known["cost"], None, record)
+
+
+def _kept_matrix(
+    work: PlanWorkspace,
+    name: str,
+    solve: Callable[[], Strategy],
+    facts: Callable[[Strategy], dict[str, Any]],
+    over: Operator | None,
+) -> tuple[Operator, Mapping[str, Any]]:
+    """The rows over the cells, or over the rows of an operator, with the facts that were kept beside them."""
     found = work.kept(name)
     if found is None:
         solved = solve()
         found = work.keep(name, _matrix(solved.operator), facts(solved))
     matrix, known = found
-    operator: Operator = Dense(matrix) if over is None else Product(Dense(matrix), over)
-    record = Solve(known["method"], known["stop"], (Step(known["iterations"], known["worst"], known["gap"]),))
-    return DenseStrategy(mechanism, operator, known["cost"], None, record)
+    return Dense(matrix) if over is None else Product(Dense(matrix), over), known
 
 
 def kept_terms(
@@ -99,19 +105,11 @@ def _of_terms(workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -> Ter
     operator = operators[0] if len(operators) == 1 else Stack(operators)
     history = () if facts["gap"] is None else (Step(facts["iterations"], facts.get("worst", facts["cost"]), facts["gap"]),)
     record = Solve(facts["method"], facts["stop"], history)
-    strategy = TermStrategy(facts["name"], operator, facts["cost"], facts["lower_bound"], record, terms=tuple(terms))
+    solved = (facts["name"], operator, facts["cost"], facts["lower_bound"], record)
     if "directions" not in facts:
-        return strategy
+        return TermStrategy(*solved, terms=tuple(terms))
     directions = {int(axis): np.array(numbers, dtype=np.int64) for axis, numbers in facts["directions"].items()}
-    return ObliqueStrategy(
-        strategy.name,
-        operator,
-        strategy.workload_cost,
-        strategy.lower_bound,
-        record,
-        terms=strategy.terms,
-        directions=directions,
-    )
+    return ObliqueStrategy(*solved, terms=tuple(terms), directions=directions)
 
 
 def _matrix(operator: Operator) -> Matrix:

@@ -6,6 +6,7 @@ import datetime
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,7 +34,7 @@ class Watch:
     def tell(self, what: Callable[[Observer], None]) -> None:
         """Let every observer hear of something, each for its time."""
         for observer in self.observers:
-            aside(lambda observer=observer: what(observer), SECONDS)  # type: ignore[misc]
+            aside(partial(what, observer), SECONDS)
 
     def stepping(self, step: StepRunner, engine: Engine) -> StepRunner:
         """The step runner, with every stage told of."""
