@@ -72,17 +72,15 @@ class Coefficients:
         return math.sqrt(sum(self.work.fold(_square, self.whole))) * UNIT
 
 
-@dataclass(frozen=True)
-class FilterCoefficients(Coefficients):
-    """A strategy that is one filter.
+class AlongAxis:
+    """Series along one axis of a table.
 
     Attributes:
-        circular: whether its values lie around a circle; else they are of the past.
-        place: the table's axis that the filter runs along.
+        shape: sizes of the table; ``place`` is the axis of the steps in it.
     """
 
-    circular: bool = True
-    place: int = 0
+    shape: tuple[int, ...]
+    place: int
 
     @property
     def steps(self) -> int:
@@ -93,6 +91,19 @@ class FilterCoefficients(Coefficients):
     def series(self) -> int:
         """How many series there are."""
         return math.prod(self.shape) // self.steps
+
+
+@dataclass(frozen=True)
+class FilterCoefficients(AlongAxis, Coefficients):
+    """A strategy that is one filter.
+
+    Attributes:
+        circular: whether its values lie around a circle; else they are of the past.
+        place: the table's axis that the filter runs along.
+    """
+
+    circular: bool = True
+    place: int = 0
 
 
 class StoredRows(Operator):

@@ -17,8 +17,9 @@ from dpdist.arrays.past import circle_of_past, deviations_past, read_past, readi
 from dpdist.arrays.vector import Held, Interleaved, Repeated, Reversed, Strided, Vector, held, rows_of, scaled
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.base import HELD_COPIES, Counts, Grid, Reader, StageBytes, answer_bytes, few_enough, shard_bytes
+from dpdist.grids.base import HELD_COPIES, Counts, Reader, StageBytes, answer_bytes, few_enough, shard_bytes
 from dpdist.grids.coefficients import UNIT, FilterCoefficients, Form, in_units, least, square
+from dpdist.grids.series import SeriesGrid
 from dpdist.grids.transformed import Transformed, TransformReader
 from dpdist.operators import Matrix
 from dpdist.stability import Neighbours
@@ -27,7 +28,7 @@ from dpdist.workloads.kinds import filters_of
 
 
 @dataclass(frozen=True)
-class FilterGrid(Grid):
+class FilterGrid(SeriesGrid):
     """A filter with whole coefficients along one axis of a counted table.
 
     Attributes:
@@ -52,21 +53,6 @@ class FilterGrid(Grid):
     norm: Literal["l2"] = "l2"
     form: Form = Form.HELD
     name: str = ""
-
-    @property
-    def tables(self) -> tuple[tuple[int, ...], ...]:
-        """The attribute set whose table is counted."""
-        return (self.axes,)
-
-    @property
-    def steps(self) -> int:
-        """Steps of the series."""
-        return self.shape[self.place]
-
-    @property
-    def series(self) -> int:
-        """How many series there are."""
-        return math.prod(self.shape) // self.steps
 
     @property
     def rows(self) -> int:
@@ -130,18 +116,9 @@ class FilterGrid(Grid):
     def stream(self) -> FilterGrid | None:
         return None if self.circular or self.form is Form.STORED else self
 
-    def steps_of(self, exact: Vector, start: int, stop: int) -> Vector:
-        """The measured values of some steps."""
-        return Strided(exact, start * self.series, 1, (stop - start) * self.series)
-
-    def counted(self, table: Matrix, stop: int) -> Matrix:
-        """The counts of the first steps."""
-        return np.take(table.reshape(self.shape), range(stop), axis=self.place)
-
     def begun(self, steps: int) -> FilterGrid:
         """The grid of the first steps."""
-        shape = tuple(steps if i == self.place else size for i, size in enumerate(self.shape))
-        return replace(self, coefficients=Held(self.coefficients.read(0, steps)), shape=shape)
+        return replace(self, coefficients=Held(self.coefficients.read(0, steps)), shape=self.shape_of(steps))
 
 
 def series_of(vector: Vector, shape: tuple[int, ...], place: int, *, together: bool) -> list[Vector]:

@@ -10,12 +10,13 @@ from typing import Literal
 import numpy as np
 import scipy
 
-from dpdist.arrays.vector import Held, Strided, Vector, held
+from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.base import HELD_COPIES, Counts, Grid, Reader, StageBytes, answer_bytes, few_enough
+from dpdist.grids.base import HELD_COPIES, Counts, Reader, StageBytes, answer_bytes, few_enough
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.dense import sensitivity_squared
+from dpdist.grids.series import SeriesGrid
 from dpdist.grids.transformed import Transformed, TransformReader
 from dpdist.operators import Identity, Matrix
 from dpdist.sizes import Sizes
@@ -28,7 +29,7 @@ MEASURE_SQUARES, ANSWER_SQUARES = 3, 6
 
 
 @dataclass(frozen=True)
-class TriangularGrid(Grid):
+class TriangularGrid(SeriesGrid):
     """A lower triangular matrix of whole numbers along one axis of a counted table.
 
     Attributes:
@@ -47,21 +48,6 @@ class TriangularGrid(Grid):
     spacing: float = UNIT
     norm: Literal["l2"] = "l2"
     form: Form = Form.HELD
-
-    @property
-    def tables(self) -> tuple[tuple[int, ...], ...]:
-        """The attribute set whose table is counted."""
-        return (self.axes,)
-
-    @property
-    def steps(self) -> int:
-        """Steps of the series."""
-        return self.shape[self.place]
-
-    @property
-    def series(self) -> int:
-        """How many series there are."""
-        return math.prod(self.shape) // self.steps
 
     @property
     def rows(self) -> int:
@@ -94,18 +80,9 @@ class TriangularGrid(Grid):
     def stream(self) -> TriangularGrid:
         return self
 
-    def steps_of(self, exact: Vector, start: int, stop: int) -> Vector:
-        """The measured values of some steps."""
-        return Strided(exact, start * self.series, 1, (stop - start) * self.series)
-
-    def counted(self, table: Matrix, stop: int) -> Matrix:
-        """The counts of the first steps."""
-        return np.take(table.reshape(self.shape), range(stop), axis=self.place)
-
     def begun(self, steps: int) -> TriangularGrid:
         """The grid of the first steps."""
-        shape = tuple(steps if i == self.place else size for i, size in enumerate(self.shape))
-        return replace(self, factor=self.factor[:steps, :steps], shape=shape)
+        return replace(self, factor=self.factor[:steps, :steps], shape=self.shape_of(steps))
 
 
 @dataclass(frozen=True)
