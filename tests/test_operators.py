@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -115,3 +117,14 @@ def test_a_filter_is_the_top_of_its_circle() -> None:
         np.testing.assert_allclose(around.dense()[:6, :6], operator.dense())
         x = STATE.standard_normal(points)
         np.testing.assert_allclose(np.fft.rfft(around.dense() @ x), operator.spectrum(points) * np.fft.rfft(x), atol=1e-12)
+
+
+def test_sensitivities_that_structure_gives_take_no_rows() -> None:
+    """Planning all pairs of fourteen attributes asked for 2e10 GiB: it counted a row of 6e17 cells."""
+    sizes = [85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2]
+    tables = Stack([Marginal(sizes, pair) for pair in itertools.combinations(range(14), 2)])
+    assert tables.shape[1] > 10**17
+    assert tables.sensitivity_bytes < 2**20
+    assert tables.l2_sensitivity == pytest.approx(np.sqrt(91))
+    assert Dense(STATE.standard_normal((64, 2048))).sensitivity_bytes >= 8 * 64 * 2048  # its rows are looked at
+    assert Stack([Prefix(64), Identity(64)]).sensitivity_bytes > Prefix(64).sensitivity_bytes

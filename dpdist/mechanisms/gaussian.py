@@ -5,7 +5,6 @@ from __future__ import annotations
 from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.direct import gaussian
-from dpdist.strategies.needs import direct_bytes
 from dpdist.workloads import Workload
 
 
@@ -22,7 +21,7 @@ class Gaussian(Mechanism):
         return f"'gaussian' (RMSE {workload.operator.l2_sensitivity:.4g} at noise multiplier 1)"
 
     def planning_bytes(self, workload: Workload) -> int:
-        return direct_bytes(workload)
+        return workload.operator.sensitivity_bytes
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         work.check_memory("the sensitivity of 'gaussian'", self.planning_bytes(request.workload))

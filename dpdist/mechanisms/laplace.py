@@ -5,7 +5,6 @@ from __future__ import annotations
 from dpdist.mechanisms.base import LAPLACE, Mechanism, PlanWorkspace, Question, Request
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.direct import laplace
-from dpdist.strategies.needs import direct_bytes
 from dpdist.workloads import Workload
 
 
@@ -20,7 +19,7 @@ class Laplace(Mechanism):
         return None
 
     def planning_bytes(self, workload: Workload) -> int:
-        return direct_bytes(workload)
+        return workload.operator.sensitivity_bytes
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         work.check_memory("the sensitivity of 'laplace'", self.planning_bytes(request.workload))

@@ -16,6 +16,8 @@ from dpdist.sizes import SIZES
 Matrix = NDArray[Any]
 
 ROW_BLOCK_BYTES = 64 * 2**20
+NORM_COPIES = 5
+"""Of a block of rows whose norms are summed: whole numbers, their absolute values and squares."""
 
 
 class Operator(ABC):
@@ -126,6 +128,12 @@ class Operator(ABC):
     def l1_sensitivity(self) -> float:
         """Largest L1 norm of a column: how far one added or removed record moves A x, summed over the answers."""
         return float(self.column_norms_l1().max(initial=0.0))
+
+    @property
+    def sensitivity_bytes(self) -> int:
+        """What finding a sensitivity takes: copies of a block of rows, or less where the structure gives it."""
+        rows, columns = self.shape
+        return NORM_COPIES * min(8 * rows * columns, ROW_BLOCK_BYTES + 8 * columns)
 
     def dense(self) -> Matrix:
         """The whole matrix as float64."""

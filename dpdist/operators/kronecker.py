@@ -111,6 +111,10 @@ class Kronecker(Operator):
     def l1_sensitivity(self) -> float:
         return math.prod(f.l1_sensitivity for f in self.factors)
 
+    @property
+    def sensitivity_bytes(self) -> int:
+        return max(f.sensitivity_bytes for f in self.factors)
+
     def description(self) -> tuple[object, ...]:
         return ("kronecker", *self.factors)
 

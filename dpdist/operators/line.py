@@ -87,6 +87,10 @@ class Identity(Counting):
     def l1_sensitivity(self) -> float:
         return 1.0
 
+    @property
+    def sensitivity_bytes(self) -> int:
+        return 0
+
     def description(self) -> tuple[object, ...]:
         return ("identity", self.n)
 

@@ -65,6 +65,10 @@ class Scaled(Operator):
     def l1_sensitivity(self) -> float:
         return abs(self.factor) * self.operator.l1_sensitivity
 
+    @property
+    def sensitivity_bytes(self) -> int:
+        return self.operator.sensitivity_bytes
+
     def description(self) -> tuple[object, ...]:
         return ("scaled", self.factor, self.operator)
 
@@ -193,6 +197,11 @@ class Stack(Operator):
         if self.shape[1] <= COLUMNS:
             return super().l1_sensitivity
         return sum(part.l1_sensitivity for part in self.parts)
+
+    @property
+    def sensitivity_bytes(self) -> int:
+        norms = 0 if self.shape[1] > COLUMNS else 8 * self.shape[1] * (len(self.parts) + 2)
+        return norms + max(part.sensitivity_bytes for part in self.parts)
 
     def description(self) -> tuple[object, ...]:
         return ("stack", *self.parts)

@@ -21,8 +21,6 @@ from dpdist.workloads import Workload, integer_basis
 
 Optimiser = Literal["coa", "worst", "newton", "eigen", "low_rank", "p_identity", "smoothing", "kronecker", "marginals"]
 EIGENDECOMPOSITION_PRODUCTS = 5.0
-DIRECT_COPIES = 5
-"""Of a block of rows whose norms are summed: whole numbers, their absolute values and squares."""
 ROUNDING_COPIES = 4
 """Copies of a factor while it is rounded and its columns are told apart."""
 TERM_COPIES = 6
@@ -164,12 +162,6 @@ def product_bytes(workload: Workload) -> int:
 def kept_bytes(workload: Workload) -> int:
     """Copies of the factors of one product while they are written down, read back and made whole."""
     return 8 * TERM_COPIES * sum(size**2 for size in workload.domain.shape)
-
-
-def direct_bytes(workload: Workload) -> int:
-    """What the sensitivity of the queries themselves takes: copies of a block of their rows."""
-    queries, cells = workload.shape
-    return DIRECT_COPIES * min(8 * queries * cells, ROW_BLOCK_BYTES + 8 * cells) + 2**20
 
 
 def worst_row_bytes(workload: Workload, measured: int | None = None) -> int:
