@@ -31,6 +31,8 @@ SEAL = "digest"
 """The key of a document's own digest."""
 UNSEALED = ("periods/",)
 """Folders whose documents version 0.1.0 wrote without a digest, and which are still asked."""
+DELETED_AT_ONCE = 1000
+"""Objects that one request deletes, as many as S3 takes."""
 FLEETING = ("scratch/", "leases/")
 """Folders that nothing promised rests on: they need not survive a power loss."""
 _BRIEFLY: Any = {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=5)}
@@ -127,9 +129,20 @@ class Documents:
             _remove(Path(self.location, name), first)
             return
         paths = [name] if self.has_document(name) else [path for path, _, _ in self.listed(name)]
-        for path in sorted(paths, key=lambda p: p.rpartition("/")[2] not in first):
-            with suppress(FileNotFoundError):
-                obstore.delete(self._objects, path)
+        records = [path for path in paths if path.rpartition("/")[2] in first]
+        others = sorted(set(paths) - set(records))
+        for some in (records, others):
+            for start in range(0, len(some), DELETED_AT_ONCE):
+                self._delete(some[start : start + DELETED_AT_ONCE])
+
+    def _delete(self, paths: list[str]) -> None:
+        """Delete objects in one request; those that are gone already are no fault."""
+        try:
+            obstore.delete(self._objects, paths)
+        except FileNotFoundError:
+            for path in paths:
+                with suppress(FileNotFoundError):
+                    obstore.delete(self._objects, path)
 
     def folders(self, name: str) -> list[str]:
         """Names of the folders directly below a folder."""

@@ -316,10 +316,14 @@ class Store(Documents):
         self._put(name, data.reshape(-1).view(np.uint8).data)
         return _sha256(data)
 
-    def get_block(self, name: str, shape: Sequence[int], dtype: Any, digest: str) -> Array:
-        """The values of ``put_block``, checked. Raises: StoreError when they are missing or altered."""
+    def get_block(self, name: str, shape: Sequence[int], dtype: Any, digest: str, *, start: int = 0) -> Array:
+        """The values of ``put_block``, or those of a part that begins at byte ``start``, checked.
+
+        Raises: StoreError when they are missing or altered.
+        """
+        length = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
         try:
-            data: Any = obstore.get(self._objects, name).bytes()
+            data: Any = obstore.get_range(self._objects, name, start=start, length=length) if length else b""
         except FileNotFoundError:
             raise StoreError(f"{name!r} is not in the store {self.location}; run again") from None
         except (OSError, obstore.exceptions.BaseError) as error:

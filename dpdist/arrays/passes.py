@@ -12,14 +12,18 @@ import numpy as np
 from dpdist.arrays.vector import Vector
 from dpdist.errors import OutOfMemory
 from dpdist.operators import Matrix
-from dpdist.sizes import SIZES
+from dpdist.sizes import SIZES, Sizes
 
 SLAB_BYTES = 512 * 2**20
-"""What a slab may take at most, with its working copies, whatever the workers have."""
+"""What a slab takes at most, with its working copies, while its tiles are not small."""
+TILE_BYTES = 2**20
+"""Slabs grow with the vector, as far as memory allows, so that what two passes exchange does not come in smaller parts."""
+VALUE_BYTES = 64
+"""What a value of a vector takes in a pass, with the working copies."""
 MEMORY_SHARE = 3
 """A task's slab with its copies is at most this part of a worker's memory: the rest is for reading and writing."""
-LARGEST_SHARD = 2 * SIZES.shard_bytes
-"""Bytes of a target's shard at most, if a line is no larger: a reader of some rows reads their shards whole."""
+LARGEST_SHARDS = 2
+"""Times the usual size that a target's shard has at most, if a line is no larger: a reader of some rows reads their shards whole."""
 
 
 @dataclass(frozen=True)
@@ -55,28 +59,49 @@ class Target:
     compressed: bool = True
 
 
-def slab_bytes(memory_bytes: int) -> int:
-    """What a slab may take on a worker, with its working copies."""
-    return min(SLAB_BYTES, memory_bytes // MEMORY_SHARE)
+def slab_bytes(memory_bytes: int, values: int) -> int:
+    """What a slab of a vector of so many values may take on a worker, with its working copies."""
+    return min(memory_bytes // MEMORY_SHARE, max(SLAB_BYTES, math.isqrt(VALUE_BYTES * values * TILE_BYTES)))
 
 
-def cut(source: Vector, sides: Sequence[Side], targets: Sequence[Target], memory_bytes: int) -> list[list[tuple[int, int]]]:
-    """The slabs of every pass, (first line, one past the last), whatever the last line of each.
+@dataclass(frozen=True)
+class Cut:
+    """How passes are divided into tasks.
 
-    Raises: OutOfMemory when a single line does not fit.
+    Attributes:
+        slabs: those of every pass, (first line, one past the last).
+        shard_lines: lines of the last pass in a shard of a target; a slab is some whole shards.
     """
-    budget = slab_bytes(memory_bytes)
+
+    slabs: list[list[tuple[int, int]]]
+    shard_lines: int
+
+
+def cut(source: Vector, sides: Sequence[Side], targets: Sequence[Target], memory_bytes: int, sizes: Sizes = SIZES) -> Cut:
+    """The slabs of every pass. Raises: OutOfMemory when a single line does not fit."""
+    budget = slab_bytes(memory_bytes, source.size)
     reading = source.bytes_each * (source.size // sides[0].lines)
     slabs = [_cut(replace(side, line_bytes=side.line_bytes + (0 if i else reading)), budget) for i, side in enumerate(sides)]
+    last, before = sides[-1], len(slabs[-2])
     widest = max(target.line_size * np.dtype(target.dtype).itemsize for target in targets)
-    slabs[-1] = _cut(replace(sides[-1], line_bytes=max(sides[-1].line_bytes, budget * widest // LARGEST_SHARD)), budget)
-    return slabs
+    lines = _nearly(last.lines, min(slabs[-1][0][1], LARGEST_SHARDS * sizes.shard_bytes // widest))
+    shards = math.ceil(last.lines / lines)
+    together = max(1, min(budget // (lines * last.line_bytes), shards // before))
+    slabs[-1] = _even(last.lines, lines * together)
+    return Cut(slabs, lines)
 
 
 def _cut(side: Side, budget: int) -> list[tuple[int, int]]:
     if side.line_bytes > budget:
         cure = "give the workers more memory, or merge values of the attributes"
         raise OutOfMemory("one line of a product", side.line_bytes, budget, cure)
-    step = min(side.lines, max(1, budget // side.line_bytes))
-    step = math.ceil(side.lines / math.ceil(side.lines / step))  # slabs of nearly equal size
-    return [(start, min(start + step, side.lines)) for start in range(0, side.lines, step)]
+    return _even(side.lines, _nearly(side.lines, budget // side.line_bytes))
+
+
+def _nearly(lines: int, step: int) -> int:
+    """The step of slabs of nearly equal size, at most ``step`` if that is positive."""
+    return math.ceil(lines / math.ceil(lines / max(1, step)))
+
+
+def _even(lines: int, step: int) -> list[tuple[int, int]]:
+    return [(start, min(start + step, lines)) for start in range(0, lines, step)]

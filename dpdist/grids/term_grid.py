@@ -111,7 +111,7 @@ class TermGrid(Grid):
         """Slabs where the one table is too large to be held, else copies of the tables and of z."""
         if self.streamed:
             measure = shard_bytes(max(layout.size, self.rows)) + 2 * CONVERTED_BYTES
-            return StageBytes(measure, slab_bytes(worker_bytes) + self._inverse_bytes)
+            return StageBytes(measure, slab_bytes(worker_bytes, max(layout.size, self.rows)) + self._inverse_bytes)
         values = HELD_COPIES * 8 * (layout.size + self.rows) + 2 * CONVERTED_BYTES
         return StageBytes(values, answer_bytes(workload) + self._inverse_bytes)
 

@@ -31,6 +31,7 @@ from dpdist.records.partials import DENSE_COPIES, PAIR_COPIES, Counter, is_spars
 from dpdist.records.persons import count_by_person, first_person_type
 from dpdist.records.rows import CountSummary, cells_of, tables_of
 from dpdist.records.sources import BATCH_ROWS, Partition, Source, check_columns, partitions_of, without_files
+from dpdist.reduction import fewer
 from dpdist.sizes import SIZES
 from dpdist.stability import Distance
 from dpdist.store import ArrayPlan, Store, StoredArray
@@ -147,9 +148,11 @@ def _summed(counter: Counter, plan: ArrayPlan, engine: Engine, tally: CountSumma
     store, step = counter.store, counter.range_size // plan.shard_rows
     store.begin(plan)
     ranges = [range(first, min(first + step, plan.shards)) for first in range(0, plan.shards, step)]
-    digests = engine.map(partial(_sum_range, counter, plan, tasks), ranges)
+    dense = [] if counter.sparse else [f"{counter.work}/{task}" for task in range(tasks)]
+    (parts,) = fewer(store, engine, [dense])
+    digests = engine.map(partial(_sum_range, counter, plan, parts), ranges)
     return store.finish(plan, [digest for some in digests for digest in some], {"private_tally": tally.__dict__})
 
 
-def _sum_range(counter: Counter, plan: ArrayPlan, tasks: int, shards: range) -> list[str]:
-    return [counter.store.write_shard(plan, shard, counts) for shard, counts in counter.total(plan, shards, tasks)]
+def _sum_range(counter: Counter, plan: ArrayPlan, parts: Sequence[str], shards: range) -> list[str]:
+    return [counter.store.write_shard(plan, shard, counts) for shard, counts in counter.total(plan, shards, parts)]

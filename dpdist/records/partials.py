@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.records.sources import BATCH_ROWS
+from dpdist.reduction import narrow
 from dpdist.store import ArrayPlan, Store
 
 DENSE_COPIES = 3
@@ -55,8 +56,7 @@ class Counter:
             counts = np.zeros(self.layout.size, dtype=np.int64)
             for batch in cells:
                 np.add.at(counts, self.layout.positions(batch), 1)
-            narrow = np.min_scalar_type(int(counts.max(initial=0)))  # a partial count is small: it is written in few bytes
-            self.store.put(f"{self.work}/{task}", counts.astype(narrow))
+            self.store.put(f"{self.work}/{task}", narrow(counts))
             return
         position, number = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         flushed = 0
@@ -78,16 +78,16 @@ class Counter:
             pairs = pa.table({"position": position[start:stop], "number": number[start:stop]})
             write_whole(pairs, self.folder / f"range-{which[start]}-{task:08d}-{part:04d}.parquet")
 
-    def total(self, plan: ArrayPlan, shards: range, tasks: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """The counts of some shards that lie in one range, summed over all tasks."""
+    def total(self, plan: ArrayPlan, shards: range, parts: Sequence[str]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """The counts of some shards that lie in one range, summed over the named dense counts, or over the pairs of all tasks."""
         first = plan.bounds(shards[0])[0]
         if not self.sparse:
-            parts = [self.store.open(f"{self.work}/{task}") for task in range(tasks)]
+            dense = [self.store.open(part) for part in parts]
             for shard in shards:
                 start, stop = plan.bounds(shard)
                 yield (
                     shard,
-                    sum((self.store.read_rows(part, start, stop) for part in parts), np.zeros(stop - start, np.int64)),
+                    sum((self.store.read_rows(part, start, stop) for part in dense), np.zeros(stop - start, np.int64)),
                 )
             return
         counts = np.zeros(plan.bounds(shards[-1])[1] - first, dtype=np.int64)

@@ -1,12 +1,14 @@
 """V = W'W: in closed form where there is one; of rows block by block on the engine, however many rows there are.
 
-A task sums a range of rows into one block of V, in its own memory, and writes it down once: memory stays at a few blocks of V
-a worker and the reduction at a few arrays a worker, whatever the number of rows. Only blocks of the lower half are computed.
+A task sums a range of rows into one block of V, in its own memory, and writes it down once; the blocks are added in a tree. Memory stays
+at a few blocks of V a worker, and what a task reads at a few blocks, whatever the number of rows and workers. Only blocks of the lower
+half are computed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -17,6 +19,7 @@ from dpdist.engine import Engine, OnDone
 from dpdist.errors import OutOfMemory, StoreError
 from dpdist.operators import Dense, Matrix, RowSource, RowsScaled, Sparse, Tall
 from dpdist.operators.tall import row_gram
+from dpdist.reduction import fewer
 from dpdist.sizes import SIZES, Sizes
 from dpdist.store import ArrayPlan, Store, StoredArray
 from dpdist.workloads import Block, Workload
@@ -79,14 +82,17 @@ def row_source(store: Store, block: Block, cells: int) -> RowSource | None:
     return StoredRows(store, store.put(f"rows/{scaled.fingerprint[:32]}", scaled.dense()))
 
 
+Range = tuple[int, int]
+
+
 class _Task(NamedTuple):
     """A block of V, summed over some rows."""
 
     name: str
     start: int
     stop: int
-    left: tuple[int, int]
-    right: tuple[int, int]
+    left: Range
+    right: Range
 
 
 def stored_gram(store: Store, engine: Engine, source: RowSource, name: str, *, on_done: OnDone | None = None) -> StoredArray:
@@ -110,14 +116,14 @@ def _summed(store: Store, engine: Engine, source: RowSource, name: str, on_done:
     cuts = [m * part // parts for part in range(parts + 1)]
     work = f"scratch/{name}-{width}-{parts}"  # a killed sum goes on with the parts that were written
     tasks = [
-        _Task(f"{work}/{left[0]}-{right[0]}-{part}", cuts[part], cuts[part + 1], left, right)
+        [_Task(f"{work}/{left[0]}-{right[0]}-{part}", cuts[part], cuts[part + 1], left, right) for part in range(parts)]
         for left, right in pairs
-        for part in range(parts)
     ]
-    engine.map(partial(_sum_rows, store, source), tasks, on_done=on_done)
+    engine.map(partial(_sum_rows, store, source), [task for some in tasks for task in some], on_done=on_done)
+    summed = dict(zip(pairs, fewer(store, engine, [[task.name for task in some] for some in tasks]), strict=True))
     plan = store.plan(name, (n, n), np.float64, shard_rows=width)
     store.begin(plan)
-    digests = engine.map(partial(_assemble, store, plan, work, edges, parts), list(range(plan.shards)))
+    digests = engine.map(partial(_assemble, store, plan, edges, summed), list(range(plan.shards)))
     store.delete(work)
     return store.finish(plan, digests)
 
@@ -151,13 +157,14 @@ def _sum_rows(store: Store, source: RowSource, task: _Task) -> None:
     store.put(task.name, row_gram(source, task.start, task.stop, left, right, store.sizes))
 
 
-def _assemble(store: Store, plan: ArrayPlan, work: str, edges: list[tuple[int, int]], parts: int, shard: int) -> str:
+def _assemble(
+    store: Store, plan: ArrayPlan, edges: list[Range], summed: Mapping[tuple[Range, Range], Sequence[str]], shard: int
+) -> str:
     """One row of blocks: those left of the diagonal as they are, those right of it turned over."""
     own = edges[shard]
     out = np.zeros((own[1] - own[0], edges[-1][1]))
     for other, (start, stop) in enumerate(edges):
-        high, low = (own, (start, stop)) if other <= shard else ((start, stop), own)
-        for part in range(parts):
-            block = store.read(store.open(f"{work}/{high[0]}-{low[0]}-{part}"))
+        for part in summed[(own, (start, stop)) if other <= shard else ((start, stop), own)]:
+            block = store.read(store.open(part))
             out[:, start:stop] += block if other <= shard else block.T
     return store.write_shard(plan, shard, out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from dpdist.errors import StoreError
 from dpdist.leases import RECORD
 from dpdist.operators import Matrix
 from dpdist.store import ArrayPlan, Store, StoredArray
+from dpdist.threads import in_order
 
 _T = TypeVar("_T")
 
@@ -118,13 +121,14 @@ class StoreWorkspace:
     ) -> list[Vector]:
         """Vectors made of one in two or more passes.
 
-        A pass writes what it makes of a slab in tiles, of which the next one gathers those of some columns. Each tile is an object of one
-        writer, each target shard has one, so tasks may run twice and anywhere. Results do not depend on how slabs are cut as long as
+        A pass writes what it makes of a slab as one object, of which every task of the next one gathers some lines, its tile. Each object
+        and each target shard has one writer, so tasks may run twice and anywhere. Results do not depend on how slabs are cut as long as
         the sides treat every line by itself.
 
         Raises: OutOfMemory when a single line does not fit.
         """
-        slabs = cut(source, sides, targets, self.memory_bytes)
+        divided = cut(source, sides, targets, self.memory_bytes, self.store.sizes)
+        slabs = divided.slabs
         steps, before = sum(len(some) for some in slabs), 0
 
         def tell(done: int, _: int) -> None:
@@ -132,24 +136,24 @@ class StoreWorkspace:
                 on_done(before + done, steps)
 
         store, folder = self.store, self._fresh()
-        tiles: list[Tiles] | None = None
+        gathered: Gathered | None = None
         for number, (side, some) in enumerate(zip(sides[:-1], slabs[:-1], strict=True)):
-            reading = partial(_slab, store, source, source.size // side.lines, tiles)
+            reading = partial(_slab, store, source, source.size // side.lines, gathered)
             writing = partial(_write_tiles, store, reading, side.apply, slabs[number + 1])
-            tasks = [(f"{folder}/{number}-{i}", i, start, stop) for i, (start, stop) in enumerate(some)]
-            finished = self.engine.map(writing, tasks, on_done=tell)
-            for old in tiles or ():
-                store.delete(old.name)
-            tiles, before = finished, before + len(some)
-        plans = [self._planned(target, sides[-1].lines, slabs[-1][0][1]) for target in targets]
+            tasks = [(f"{folder}/{number}/{i}", i, start, stop) for i, (start, stop) in enumerate(some)]
+            tiles = self.engine.map(writing, tasks, on_done=tell)
+            store.delete(f"{folder}/{number - 1}")
+            gathered, before = _gathered(store, f"{folder}/{number}/all", tiles, len(slabs[number + 1])), before + len(some)
+        plans = [self._planned(target, sides[-1].lines, divided.shard_lines) for target in targets]
         for plan in plans:
             store.begin(plan)
-        reading = partial(_slab, store, source, 0, tiles)
+        reading = partial(_slab, store, source, 0, gathered)
+        finishing = partial(_write_targets, store, reading, plans, sides[-1].apply, divided.shard_lines)
         numbered = [(i, start, stop) for i, (start, stop) in enumerate(slabs[-1])]
-        digests = self.engine.map(partial(_write_targets, store, reading, plans, sides[-1].apply), numbered, on_done=tell)
+        digests = self.engine.map(finishing, numbered, on_done=tell)
         store.delete(folder)
         return [
-            StoredVector(store, store.finish(plan, [row[i] for row in digests], dict(target.facts)))
+            StoredVector(store, store.finish(plan, [one for row in digests for one in row[i]], dict(target.facts)))
             for i, (plan, target) in enumerate(zip(plans, targets, strict=True))
         ]
 
@@ -245,28 +249,76 @@ def _write_shard(store: Store, plan: ArrayPlan, vector: Vector, shard: int) -> s
 
 @dataclass(frozen=True)
 class Tiles:
-    """What one task of a pass wrote: a block for every slab of the next pass, each (lines of that slab, lines, *rest)."""
+    """What one task of a pass wrote: an array (lines of the next pass, lines, *rest) as one object, and a digest of every tile.
+
+    Attributes:
+        digest: of the object that holds the digests of the tiles, one for every slab of the next pass.
+    """
 
     name: str
     lines: int
     rest: tuple[int, ...]
     dtype: str
+    digest: str
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of a line of the next pass."""
+        return np.dtype(self.dtype).itemsize * self.lines * math.prod(self.rest)
+
+
+DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What all tasks of a pass wrote, and where a slab of the next pass finds the digests of its tiles.
+
+    Attributes:
+        name: of the object that holds them, those of one slab after those of another.
+        digests: of each slab's part of that object.
+    """
+
+    tiles: tuple[Tiles, ...]
+    name: str
     digests: tuple[str, ...]
 
+    def of_slab(self, store: Store, slab: int) -> list[str]:
+        """The digests of the tiles of a slab, one of every task."""
+        size = len(self.tiles)
+        row = store.get_block(
+            self.name, (size, DIGEST_BYTES), np.uint8, self.digests[slab], start=slab * size * DIGEST_BYTES
+        )
+        return [digest.tobytes().hex() for digest in row]
 
-def _slab(store: Store, source: Vector, width: int, tiles: list[Tiles] | None, number: int, start: int, stop: int) -> Matrix:
-    """Lines start..stop of the source, or of the tiles of the pass before."""
-    if tiles is None:
+
+def _gathered(store: Store, name: str, tiles: Sequence[Tiles], slabs: int) -> Gathered:
+    """Put the digests of all tiles together by the slabs of the next pass: neither the scheduler nor a task carries them all."""
+
+    def read(tile: Tiles) -> Matrix:
+        return store.get_block(f"{tile.name}/digests", (slabs, DIGEST_BYTES), np.uint8, tile.digest)
+
+    rows = np.stack(list(in_order(read, tiles)), axis=1)
+    store.put_block(name, rows)
+    return Gathered(tuple(tiles), name, tuple(hashlib.sha256(row.data).hexdigest() for row in rows))
+
+
+def _slab(store: Store, source: Vector, width: int, gathered: Gathered | None, number: int, start: int, stop: int) -> Matrix:
+    """Lines start..stop of the source, or of what the pass before wrote."""
+    if gathered is None:
         return source.read(start * width, stop * width).reshape(stop - start, width)
+    tiles = gathered.tiles
     lines = sum(tile.lines for tile in tiles)
     out = np.empty((stop - start, lines, *tiles[0].rest), dtype=tiles[0].dtype)
+
+    def read(tile: Tiles, digest: str) -> Matrix:
+        shape, offset = (stop - start, tile.lines, *tile.rest), start * tile.line_bytes
+        return store.get_block(f"{tile.name}/values", shape, tile.dtype, digest, start=offset)
+
     first = 0
-    for tile in tiles:
-        shape = (stop - start, tile.lines, *tile.rest)
-        out[:, first : first + tile.lines] = store.get_block(
-            f"{tile.name}/{number}", shape, tile.dtype, tile.digests[number]
-        )
-        first += tile.lines
+    for block in in_order(lambda pair: read(*pair), zip(tiles, gathered.of_slab(store, number), strict=True)):
+        out[:, first : first + block.shape[1]] = block
+        first += block.shape[1]
     return out
 
 
@@ -281,10 +333,12 @@ def _write_tiles(
     record = f"{name}/{RECORD}"
     if store.has_document(record):
         kept = store.read_document(record)
-        return Tiles(name, kept["lines"], tuple(kept["rest"]), kept["dtype"], tuple(kept["digests"]))
-    made = apply(start, reading(number, start, stop))
-    digests = tuple(store.put_block(f"{name}/{i}", made[first:last]) for i, (first, last) in enumerate(following))
-    done = Tiles(name, made.shape[1], made.shape[2:], made.dtype.str, digests)
+        return Tiles(name, kept["lines"], tuple(kept["rest"]), kept["dtype"], kept["digest"])
+    made = np.ascontiguousarray(apply(start, reading(number, start, stop)))
+    tiles = b"".join(hashlib.sha256(made[first:last].data).digest() for first, last in following)
+    store.put_block(f"{name}/values", made)
+    digest = store.put_block(f"{name}/digests", np.frombuffer(tiles, dtype=np.uint8))
+    done = Tiles(name, made.shape[1], made.shape[2:], made.dtype.str, digest)
     store.write_document(record, asdict(done))
     return done
 
@@ -294,8 +348,18 @@ def _write_targets(
     reading: Callable[[int, int, int], Matrix],
     plans: list[ArrayPlan],
     apply: Callable[[int, Matrix], Sequence[Matrix]],
+    shard_lines: int,
     task: tuple[int, int, int],
-) -> list[str]:
+) -> list[list[str]]:
+    """The digests of the shards that a slab is, one list a target."""
     number, start, stop = task
     made = apply(start, reading(number, start, stop))
-    return [store.write_shard(plan, number, values.reshape(-1)) for plan, values in zip(plans, made, strict=True)]
+    cuts = [(first // shard_lines, first - start, first - start + shard_lines) for first in range(start, stop, shard_lines)]
+    return [
+        [store.write_shard(plan, shard, values[first:last].reshape(-1)) for shard, first, last in cuts]
+        for plan, values in zip(plans, (_by_line(each, stop - start) for each in made), strict=True)
+    ]
+
+
+def _by_line(values: Matrix, lines: int) -> Matrix:
+    return values.reshape(lines, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from unittest import mock
 
@@ -16,7 +17,7 @@ from dpdist.arrays import Held, LazyVector, Workspace, held
 from dpdist.arrays.convolution import exact_convolution
 from dpdist.arrays.fourier import fourier, inverse_fourier, roots, stored_shape
 from dpdist.arrays.kronecker import hadamard, kronecker_product
-from dpdist.arrays.passes import Side, Target
+from dpdist.arrays.passes import Side, Target, cut, slab_bytes
 from dpdist.arrays.workspace import MEMORY
 from dpdist.errors import InvalidInput, OutOfMemory, StoreError
 from dpdist.operators import AllRanges, Dense, Hadamard, Identity, Kronecker, Prefix, Total
@@ -72,6 +73,37 @@ def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int) -> None:
         work.delete(*out)
         assert work.store.exists("left")
         assert len(left_over(tmp_path)) == 1  # the source
+
+
+def test_what_passes_leave_behind_grows_with_their_tasks(tmp_path: Path) -> None:
+    """Two objects and a record a task, however many tiles; slabs of the last pass are several shards of one line each."""
+    work = stored(tmp_path, 3 * 400, shard_bytes=16)
+    sides = [Side(ROWS, first, 100), Side(COLUMNS, second, 90)]
+    targets = [Target(4, np.int64, "left"), Target(1, np.float64)]
+    source = work.write(Held(SOURCE.ravel()))
+    divided = cut(source, sides, targets, work.memory_bytes, work.store.sizes)
+    tasks = [len(slabs) for slabs in divided.slabs]
+    assert (divided.shard_lines, divided.slabs[1][0]) == (1, (0, 2))
+    before, most = files(tmp_path), [0]
+    work.passes(
+        source, sides, targets, lambda done, total: most.append(files(tmp_path) - before) if done <= tasks[0] else None
+    )
+    assert max(most) == 3 * tasks[0] < tasks[0] * tasks[1]
+    both = SOURCE @ RIGHT + np.arange(ROWS)[:, None]
+    np.testing.assert_array_equal(work.store.read(work.store.open("left"))[:4], (both.T @ LEFT.T)[0])
+    assert work.store.open("left").plan.shards == COLUMNS
+
+
+def files(folder: Path) -> int:
+    """Objects in a store."""
+    return sum(path.is_file() for path in folder.rglob("*"))
+
+
+def test_slabs_grow_with_the_vector_as_far_as_memory_allows() -> None:
+    """10^11 cells on workers of 16 GiB: tiles stay above 1 MiB; 512 MiB is enough for what fits on a machine."""
+    assert slab_bytes(16 * 2**30, 2**30) == slab_bytes(16 * 2**30, 2**31) == 2**29
+    assert slab_bytes(16 * 2**30, 10**11) == math.isqrt(64 * 10**11 * 2**20) > 2**31
+    assert slab_bytes(3 * 2**30, 10**11) == 2**30
 
 
 def test_a_row_that_does_not_fit_is_refused_with_numbers(tmp_path: Path) -> None:
