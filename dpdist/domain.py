@@ -20,6 +20,12 @@ Outside = Literal["clip", "drop", "error"]
 
 OUTSIDE = -1
 """Code of a value that lies outside its attribute's declared domain."""
+LEFT_OUT = -2
+"""Code of a value whose record is left out, as the attribute says."""
+DROP = "drop"
+"""In place of a label: records go to a bin that no query counts, so that tables without the attribute still count them."""
+NOWHERE = ""
+"""In place of a label: records are left out. The same as ``DROP`` where every query asks for the attribute, without a bin."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +70,11 @@ class BinLabels(Sequence[str]):
     """Names of many bins, each made when it is asked for."""
 
     edges: EvenEdges
+    open_ends: bool = False
+    extra: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        return self.edges.bins
+        return self.edges.bins + len(self.extra)
 
     @overload
     def __getitem__(self, place: int) -> str: ...
@@ -75,19 +83,33 @@ class BinLabels(Sequence[str]):
     def __getitem__(self, place: slice) -> Sequence[str]: ...
 
     def __getitem__(self, place: int | slice) -> str | Sequence[str]:
-        width = self.edges.width
-        starts = range(self.edges.first, self.edges.first + len(self) * width, width)[place]
-        if isinstance(starts, range):
-            return [str(v) for v in starts] if width == 1 else [f"{v} to <{v + width}" for v in starts]
-        return str(starts) if width == 1 else f"{starts} to <{starts + width}"
+        picked = range(len(self))[place]
+        return [self._name(bin) for bin in picked] if isinstance(picked, range) else self._name(picked)
+
+    def _name(self, place: int) -> str:
+        if place >= self.edges.bins:
+            return self.extra[place - self.edges.bins]
+        low, high = (self.edges.first + (place + k) * self.edges.width for k in (0, 1))
+        last = self.edges.bins - 1
+        return _bin_label(
+            str(low), str(high), self.edges.width == 1, self.open_ends and place == 0, self.open_ends and place == last
+        )
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """One attribute: declared categories, or half-open numeric bins [edge, next edge).
+    """One attribute: declared categories, or half-open numeric bins [edge, next edge); then bins for records without such a value.
 
     >>> Attribute("age", edges=(0, 18, 65, 120)).labels
     ('0 to <18', '18 to <65', '65 to <120')
+    >>> Attribute("age", edges=(0, 18, 65), outside="clip", missing="unknown").labels
+    ('under 18', '18 or more', 'unknown')
+
+    Attributes:
+        labels: of the declared values, and after construction of the bins that follow them, too.
+        missing, other: the label of the bin of records without a value, and of those with another value than the declared ones;
+            ``DROP`` or ``NOWHERE``; None leaves them to ``outside``.
+        named: whether the labels of the values are words of the publisher's.
     """
 
     name: str
@@ -95,21 +117,38 @@ class Attribute:
     edges: Sequence[float] = ()
     outside: Outside = "error"
     labels: Sequence[str] = field(default=())
+    missing: str | None = None
+    other: str | None = None
+    named: bool | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if bool(self.categories) == bool(self.edges):
             raise InvalidInput(f"attribute {self.name!r} needs either categories or edges, and not both")
+        if self.other is not None and self.outside != "error":
+            raise InvalidInput(
+                f"attribute {self.name!r} has 'other' and 'outside', which both say where values beyond the declared ones count; leave "
+                "one out"
+            )
+        if self.named is None:
+            object.__setattr__(self, "named", bool(self.labels))
         if isinstance(self.edges, EvenEdges) and not self.labels:
-            object.__setattr__(self, "labels", BinLabels(self.edges))
+            object.__setattr__(self, "labels", BinLabels(self.edges, self.outside == "clip", self.extra))
             return
         if self.categories:
             self._check_categories()
         else:
             self._check_edges()
-        labels = self.labels or self.categories or _bin_labels(self.edges)
-        if len(labels) != self.size or len(set(labels)) != len(labels):
-            raise InvalidInput(f"attribute {self.name!r}: {self.size} distinct labels are needed, found {len(set(labels))}")
-        object.__setattr__(self, "labels", tuple(labels))
+        labels = tuple(self.labels or self.categories or _bin_labels(self.edges, self.outside == "clip"))
+        if len(labels) != self.values or len(set(labels)) != len(labels):
+            raise InvalidInput(
+                f"attribute {self.name!r}: {self.values} distinct labels are needed, found {len(set(labels))}"
+            )
+        taken = next((label for label in self.extra if label in labels or label in self.categories), None)
+        if taken is not None:
+            raise InvalidInput(
+                f"attribute {self.name!r}: {taken!r} is a declared value and cannot be the label of 'missing' or 'other'; choose another"
+            )
+        object.__setattr__(self, "labels", labels + self.extra)
 
     def _check_categories(self) -> None:
         if len(set(self.categories)) != len(self.categories):
@@ -126,12 +165,45 @@ class Attribute:
             )
 
     @property
-    def size(self) -> int:
-        """Number of values."""
+    def values(self) -> int:
+        """Number of declared values."""
         return len(self.categories) or len(self.edges) - 1
 
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """Labels of the bins after the declared values."""
+        given = (label for label in (self.other, self.missing) if label not in (None, DROP, NOWHERE))
+        return tuple(dict.fromkeys(str(label) for label in given))
+
+    @property
+    def shown(self) -> int:
+        """Number of bins that a table of the attribute has."""
+        return self.values + len(self.extra)
+
+    @property
+    def size(self) -> int:
+        """Number of bins: declared values, labelled ones after them, and one that no query counts if records are dropped."""
+        return self.shown + (DROP in (self.missing, self.other))
+
+    @property
+    def missing_code(self) -> int:
+        """Code of records without a value."""
+        return self._code_of(self.missing)
+
+    @property
+    def other_code(self) -> int:
+        """Code of records with another value than the declared ones, unless it is clipped."""
+        return self._code_of(self.other)
+
+    def _code_of(self, label: str | None) -> int:
+        if label is None:
+            return OUTSIDE
+        if label == NOWHERE:
+            return LEFT_OUT
+        return self.shown if label == DROP else self.values + self.extra.index(label)
+
     def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
-        """Codes 0..size-1 of raw values, and how many were clipped; ``OUTSIDE`` where dropped or in error.
+        """Codes 0..size-1 of raw values, and how many were clipped; ``OUTSIDE`` where dropped or in error, ``LEFT_OUT`` where left out.
 
         Args:
             values: raw values, any shape; text for categories, numbers (NaN for missing) for bins.
@@ -141,25 +213,28 @@ class Attribute:
             known = np.asarray(self.categories)[order]
             text = values.astype(str) if values.dtype.kind != "U" else values
             place = np.minimum(np.searchsorted(known, text), known.size - 1)
-            return np.where(known[place] == text, order[place], OUTSIDE).astype(np.int64), 0
+            codes = np.where(known[place] == text, order[place], self.other_code).astype(np.int64)
+            if self.missing is not None and "" not in self.categories:
+                codes[text == ""] = self.missing_code
+            return codes, 0
         codes, missing = self._bins_of(values)
-        beyond = (codes < 0) | (codes >= self.size)
+        beyond = (codes < 0) | (codes >= self.values)
         if missing is not None:
             beyond |= missing
         lost = int(np.count_nonzero(beyond))
         if lost == 0:
             return codes, 0
         if self.outside != "clip":
-            codes[beyond] = OUTSIDE
-            return codes, 0
-        np.clip(codes, 0, self.size - 1, out=codes)
+            codes[beyond] = self.other_code
+        else:
+            np.clip(codes, 0, self.values - 1, out=codes)
         if missing is not None:
-            codes[missing] = OUTSIDE
+            codes[missing] = self.missing_code
             lost -= int(np.count_nonzero(missing))
-        return codes, lost
+        return codes, lost if self.outside == "clip" else 0
 
     def _bins_of(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Bin of every number, below 0 or at least ``size`` outside; and which are missing (None: none can be)."""
+        """Bin of every number, below 0 or at least ``values`` outside; and which are missing (None: none can be)."""
         whole = np.can_cast(values.dtype, np.int64)
         first, last = self.edges[0], self.edges[-1]
         if whole and self._unit_steps:
@@ -172,14 +247,14 @@ class Attribute:
             codes = np.floor((inside - first) / self.edges.width).astype(np.int64)
             codes -= inside < first + codes * float(self.edges.width)  # put right against the very edges
             codes += inside >= first + (codes + 1) * float(self.edges.width)
-            return np.where(beyond, np.where(numbers < first, -1, self.size), codes), missing
+            return np.where(beyond, np.where(numbers < first, -1, self.values), codes), missing
         if not self._even_steps:
             return np.searchsorted(self._edges, numbers, side="right").astype(np.int64) - 1, missing
         # a guess that is off by one bin at most, then put right against the very edges
         known = np.clip(numbers if missing is None else np.where(missing, last, numbers), first, last)
-        codes = np.minimum(((known - first) / (last - first) * self.size).astype(np.int64), self.size - 1)
+        codes = np.minimum(((known - first) / (last - first) * self.values).astype(np.int64), self.values - 1)
         codes -= numbers < self._edges[codes]
-        codes += numbers >= self._edges[np.minimum(codes + 1, self.size)]
+        codes += numbers >= self._edges[np.minimum(codes + 1, self.values)]
         return codes, missing
 
     @cached_property
@@ -195,8 +270,8 @@ class Attribute:
     @cached_property
     def _even_steps(self) -> bool:
         """Whether no edge is farther than a quarter of a bin from its place on an even grid."""
-        even = np.linspace(self.edges[0], self.edges[-1], self.size + 1)
-        return float(np.abs(self._edges - even).max()) * self.size < 0.25 * (self.edges[-1] - self.edges[0])
+        even = np.linspace(self.edges[0], self.edges[-1], self.values + 1)
+        return float(np.abs(self._edges - even).max()) * self.values < 0.25 * (self.edges[-1] - self.edges[0])
 
 
 def sizes_of(shape: int | Iterable[int]) -> tuple[int, ...]:
@@ -313,9 +388,23 @@ class Layout:
         raise InvalidInput(f"no counted table holds the attributes {axes}")
 
 
-def _bin_labels(edges: Sequence[float]) -> tuple[str, ...]:
+def _bin_labels(edges: Sequence[float], open_ends: bool) -> tuple[str, ...]:
     whole = all(float(e).is_integer() for e in edges)
     text = [str(int(e)) if whole else f"{e:g}" for e in edges]
-    if whole and all(b - a == 1 for a, b in pairwise(edges)):
-        return tuple(text[:-1])
-    return tuple(f"{a} to <{b}" for a, b in pairwise(text))
+    unit = whole and all(b - a == 1 for a, b in pairwise(edges))
+    last = len(text) - 2
+    return tuple(
+        _bin_label(low, high, unit, open_ends and k == 0, open_ends and k == last)
+        for k, (low, high) in enumerate(pairwise(text))
+    )
+
+
+def _bin_label(low: str, high: str, unit: bool, open_low: bool, open_high: bool) -> str:
+    """What a bin is called; one with an open end holds all that lies beyond, too."""
+    if open_low and open_high:
+        return "all values"
+    if open_low:
+        return f"{low} or less" if unit else f"under {high}"
+    if open_high:
+        return f"{low} or more"
+    return low if unit else f"{low} to <{high}"

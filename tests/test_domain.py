@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import doctest
 from typing import Any
 
@@ -9,8 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dpdist.domain
-from dpdist.domain import OUTSIDE, Attribute, Domain
+from dpdist.domain import OUTSIDE, Attribute, Domain, even_edges
 from dpdist.errors import InvalidInput
+from dpdist.sizes import SIZES
 
 
 def test_doctests() -> None:
@@ -98,3 +100,69 @@ def test_bins_are_those_of_a_search(edges: list[float], outside: Any, kind: Any,
     expected = np.clip(expected, 0, attribute.size - 1) if outside == "clip" else np.where(out, OUTSIDE, expected)
     np.testing.assert_array_equal(codes, np.where(missing, OUTSIDE, expected))
     assert clipped == moved
+
+
+NUMBERS = np.array([-5.0, 0.0, 25.0, 30.0, np.nan])
+TEXTS = np.array(["a", "c", "", "b"])
+
+
+@pytest.mark.parametrize(
+    ("given", "labels", "size", "codes"),
+    [
+        ({"missing": "unknown"}, ("0 to <10", "10 to <30", "unknown"), 3, [-1, 0, 1, -1, 2]),
+        ({"missing": "unknown", "outside": "clip"}, ("under 10", "10 or more", "unknown"), 3, [0, 0, 1, 1, 2]),
+        ({"missing": "m", "other": "o"}, ("0 to <10", "10 to <30", "o", "m"), 4, [2, 0, 1, 2, 3]),
+        ({"missing": "x", "other": "x"}, ("0 to <10", "10 to <30", "x"), 3, [2, 0, 1, 2, 2]),
+        ({"missing": "drop", "other": "o"}, ("0 to <10", "10 to <30", "o"), 4, [2, 0, 1, 2, 3]),
+        ({"missing": "drop", "other": "drop"}, ("0 to <10", "10 to <30"), 3, [2, 0, 1, 2, 2]),
+        ({"missing": "", "other": ""}, ("0 to <10", "10 to <30"), 2, [-2, 0, 1, -2, -2]),
+        ({"outside": "clip"}, ("under 10", "10 or more"), 2, [0, 0, 1, 1, -1]),
+    ],
+)
+def test_bins_of_missing_and_other_values(given: Any, labels: tuple[str, ...], size: int, codes: list[int]) -> None:
+    attribute = Attribute("age", edges=(0, 10, 30), **given)
+    assert (attribute.labels, attribute.size, attribute.values) == (labels, size, 2)
+    assert attribute.encode(NUMBERS)[0].tolist() == codes
+
+
+@pytest.mark.parametrize(
+    ("given", "codes"),
+    [
+        ({"outside": "drop"}, [0, -1, -1, 1]),
+        ({"missing": "unknown", "other": "another"}, [0, 2, 3, 1]),
+        ({"missing": "drop", "other": "another"}, [0, 2, 3, 1]),
+        ({"missing": "unknown"}, [0, -1, 2, 1]),
+    ],
+)
+def test_categories_of_missing_and_other_values(given: Any, codes: list[int]) -> None:
+    """An empty text is no value, as in a CSV file."""
+    assert Attribute("c", categories=("a", "b"), **given).encode(TEXTS)[0].tolist() == codes
+
+
+def test_an_empty_text_may_be_declared() -> None:
+    assert Attribute("c", categories=("a", ""), missing="unknown").encode(np.array(["a", ""]))[0].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["listed", "computed"])
+def test_labels_of_clipped_bins(many: bool) -> None:
+    sizes = dataclasses.replace(SIZES, listed=1) if many else SIZES
+    given: Any = {"outside": "clip", "missing": "unknown"}
+    ages = Attribute("age", edges=even_edges(0, 1, 91, sizes), **given)
+    assert [ages.labels[i] for i in (0, 1, 90, 91)] == ["0 or less", "1", "90 or more", "unknown"]
+    assert list(ages.labels[89:]) == ["89", "90 or more", "unknown"]
+    wages = Attribute("wage", edges=even_edges(0, 20000, 5, sizes), **given)
+    assert list(wages.labels[:2]) == ["under 20000", "20000 to <40000"]
+    assert wages.labels[4] == "80000 or more"
+    assert Attribute("x", edges=even_edges(0, 2, 1, sizes), outside="clip").labels[0] == "all values"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"other": "x", "outside": "clip"}, "'other' and 'outside'"),
+        ({"missing": "10 to <30"}, "'10 to <30' is a declared value"),
+    ],
+)
+def test_labels_that_cannot_be(given: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        Attribute("age", edges=(0, 10, 30), **given)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.arrays.vector import batches
+from dpdist.domain import DROP
 from dpdist.operators import Matrix
 from dpdist.page import charts
 from dpdist.page.assets import assets, embedded, template
@@ -156,7 +157,7 @@ def drawn_budget(spendings: list[Spending]) -> dict[str, str]:
 
 OUTSIDE = {
     "clip": "values below or above those declared are counted at the nearest one",
-    "drop": "records with any other value are left out",
+    "drop": "records with any other value, or none, are left out of all answers",
     "error": "a record with any other value would have stopped the release",
 }
 
@@ -164,7 +165,24 @@ OUTSIDE = {
 def exclusions(certificate: dict[str, Any]) -> list[str]:
     """What happened to values outside the declared ones, in sentences."""
     attributes = (certificate.get("method") or {}).get("attributes", {})
-    return [f"{facts.get('title') or name}: {OUTSIDE[facts['outside']]}." for name, facts in attributes.items()]
+    return [f"{facts.get('title') or name}: {'; '.join(_excluded(facts))}." for name, facts in attributes.items()]
+
+
+def _excluded(facts: dict[str, Any]) -> list[str]:
+    """What happened to records without a declared value of one attribute."""
+    other, missing = facts.get("other"), facts.get("missing")
+    out = [OUTSIDE[facts["outside"]]] if other is None else [f"records with any other value are {_counted_as(other)}"]
+    if missing is not None:
+        out.append(f"records without a value are {_counted_as(missing)}")
+    elif facts["outside"] == "clip":
+        out.append("records without a value are left out of all answers")
+    elif other is not None:
+        out.append("a record without a value would have stopped the release")
+    return out
+
+
+def _counted_as(label: str) -> str:
+    return "left out of the answers that use it" if label == DROP else f"counted as {label!r}"
 
 
 def _page_data(content: Content, listed: list[tuple[int, Block, Numbers]], groups: list[str]) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from dpdist.domain import Domain
-from dpdist.operators import Circulant, Identity, Matrix, Prefix, Toeplitz
+from dpdist.operators import Circulant, Identity, Matrix, Padded, Prefix, Toeplitz
 from dpdist.page.charts import Axis, Clock, Figure
-from dpdist.page.numbers import number_text, plain
+from dpdist.page.numbers import listed, number_text, plain, with_interval
 from dpdist.workloads import Block
 
 MOST_SERIES = 4
@@ -64,12 +64,13 @@ class Words:
             return Axis(shown, attribute.labels)
         edges = np.asarray(attribute.edges, dtype=np.float64)
         open_ends = attribute.outside == "clip"
-        named = not str(attribute.labels[0]).startswith(f"{edges[0]:g}")
+        named = bool(attribute.named)
         time = facts.get("time")
         clock = (
             None if time is None else Clock(float(edges[0]), datetime.datetime.fromisoformat(time["start"]), time["step"])
         )
-        labels = attribute.labels if named or attribute.size > MOST_LABELS else bin_names(edges, open_ends=open_ends)
+        own = named or attribute.values > MOST_LABELS
+        labels = attribute.labels[: attribute.values] if own else bin_names(edges, open_ends=open_ends)
         return Axis(shown, labels, edges, open_ends, open_ends, named, clock)
 
     def per(self, name: str) -> str:
@@ -100,13 +101,38 @@ def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half:
 
     Of three attributes or more, the smallest ones are taken value by value.
     """
-    if not block.separable or not all(isinstance(f, Identity | Prefix | Toeplitz | Circulant) for f in block.factors):
+    factors = tuple(f.operator if isinstance(f, Padded) else f for f in block.factors)
+    if not block.separable or not all(isinstance(f, Identity | Prefix | Toeplitz | Circulant) for f in factors):
         return _of_list(block, words, values, half)
     shape = tuple(len(labels) for labels in block.labels)
+    block, values, half = replace(block, factors=factors, scales=()), values.reshape(shape), half.reshape(shape)
     if len(block.axes) > 2:
-        return _maps(block, domain, words, values.reshape(shape), half.reshape(shape))
-    found = _plain(block, domain, words, values.reshape(shape), half.reshape(shape))
-    return [] if found is None else [("", found)]
+        return _maps(block, domain, words, values, half)
+    beside = _beside(block, domain, values, half)
+    ordered = tuple(slice(len(part)) for part in _on_axes(block, domain))
+    found = _plain(block, domain, words, values[ordered], half[ordered])
+    return [] if found is None else [("", replace(found, note=f"{found.note} {beside}".strip()))]
+
+
+def _on_axes(block: Block, domain: Domain) -> list[Sequence[str]]:
+    """The labels that stand on the axes of a chart: an ordered axis has no place for other and missing values."""
+    attributes = [domain.attributes[place] for place in block.axes]
+    return [part[: a.values] if a.edges else part for a, part in zip(attributes, block.labels, strict=True)]
+
+
+def _beside(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str:
+    """What is said of the counts of other and missing values that an ordered axis has no place for."""
+    left = [part[len(kept) :] for part, kept in zip(block.labels, _on_axes(block, domain), strict=True)]
+    if not any(left):
+        return ""
+    if len(left) > 1:
+        names = [
+            f"{domain.names[place]} {label}" for place, labels in zip(block.axes, left, strict=True) for label in labels
+        ]
+        return f"Not drawn: {listed(names)}; the table has them."
+    first = len(values) - len(left[0])
+    texts = [f"{label} {with_interval(float(values[first + k]), float(half[first + k]))}" for k, label in enumerate(left[0])]
+    return f"Not drawn: {listed(texts)}."
 
 
 def _of_list(block: Block, words: Words, values: Matrix, half: Matrix) -> list[tuple[str, Figure]]:
@@ -267,7 +293,8 @@ def long_figure(block: Block, domain: Domain, words: Words, parts: Callable[[], 
         parts: yields (first row, answers, half widths) of the block's rows, in order.
     """
     attribute = domain.attributes[block.axes[0]]
-    if len(block.factors) != 1 or not isinstance(block.factors[0], Toeplitz) or not attribute.edges:
+    (factor, *others) = (f.operator if isinstance(f, Padded) else f for f in block.factors)
+    if others or not isinstance(factor, Toeplitz) or not attribute.edges:
         return None
     every = math.ceil(2 * block.queries / MOST_POINTS)
     rows, values, half = [], [], []

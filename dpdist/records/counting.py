@@ -120,7 +120,10 @@ def _written(edges: Sequence[float]) -> Sequence[object]:
 
 
 def _count_digest(source: Source, domain: Domain, tables: tuple[tuple[int, ...], ...]) -> str:
-    facts = [[a.name, a.categories, _written(a.edges), a.outside] for a in domain.attributes]
+    facts = [
+        [a.name, a.categories, _written(a.edges), a.outside, *([] if a.missing is a.other is None else [a.missing, a.other])]
+        for a in domain.attributes
+    ]
     return hashlib.sha256(f"{source.digest}{json.dumps([facts, tables])}".encode()).hexdigest()[:32]
 
 

@@ -93,7 +93,7 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, path: str) -> tupl
         outside = codes == OUTSIDE
         if attribute.outside == "error" and outside.any():
             raise UnknownValue(attribute.name, Path(path).name, not attribute.categories)
-        lost |= outside
+        lost |= codes < 0
         clipped += moved
         flat *= attribute.size
         flat += codes
@@ -114,7 +114,7 @@ def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[ND
     encoded = texts_of(column, path).dictionary_encode()
     known, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
     codes = known[np.asarray(pc.fill_null(encoded.indices, 0))]
-    return np.where(np.asarray(encoded.is_null()), OUTSIDE, codes), 0
+    return np.where(np.asarray(encoded.is_null()), attribute.missing_code, codes), 0
 
 
 def texts_of(column: pa.ChunkedArray, path: str) -> pa.Array:

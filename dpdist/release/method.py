@@ -28,6 +28,7 @@ def method(spec: ReleaseSpec) -> dict[str, Any]:
 
 def _attribute(part: AttributeSpec) -> dict[str, Any]:
     facts: dict[str, Any] = {"title": part.title, "unit": part.unit, "values": _values(part), "outside": part.outside}
+    facts |= {name: given for name, given in (("missing", part.missing), ("other", part.other)) if given is not None}
     if part.time is not None:
         facts["time"] = {"start": part.time.start.isoformat(), "step": part.time.step}
     return facts

@@ -119,7 +119,19 @@ class ReleaseSpec(SpecPart):
     @cached_property
     def attributes(self) -> Domain:
         """The declared domain."""
-        return Domain(tuple(spec.attribute(name, self._sizes) for name, spec in self.domain.items()), self._sizes)
+        names, asked = tuple(self.domain), self.workload
+        return Domain(
+            tuple(
+                spec.attribute(
+                    name,
+                    self._sizes,
+                    everywhere=all(entry.asks_for(name, names) for entry in asked),
+                    ordered=all(entry.ordered_by(name) for entry in asked),
+                )
+                for name, spec in self.domain.items()
+            ),
+            self._sizes,
+        )
 
     @cached_property
     def queries(self) -> Workload:
@@ -183,9 +195,10 @@ class ReleaseSpec(SpecPart):
         assert entry.filters is not None
         whole = self.attributes.attributes
         place = self.attributes.axis(entry.filters.of)
-        begun = Attribute(entry.filters.of, edges=whole[place].edges[: steps + 1], labels=whole[place].labels[:steps])
+        series = whole[place]
+        begun = Attribute(series.name, edges=series.edges[: steps + 1], labels=series.labels[:steps], named=series.named)
         domain = Domain((*whole[:place], begun, *whole[place + 1 :]), self._sizes)
-        (each,) = (each.made(whole[place].size, self._folder, self._sizes) for each in entry.filters.apply)
+        (each,) = (each.made(series.values, self._folder, self._sizes) for each in entry.filters.apply)
         return union(filtered(domain, begun.name, [each], entry.filters.by), weights=(entry.importance,))
 
     @property

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from dpdist.domain import Attribute, even_edges
+from dpdist.domain import DROP, NOWHERE, Attribute, even_edges
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
 from dpdist.mechanisms.registry import AUTO, REGISTRY
@@ -115,7 +115,12 @@ class AttributeSpec(SpecPart):
         description="the edges of the bins of a numeric attribute. A bin holds its lower edge and not its upper edge",
         examples=[[0, 18, 35, 65, 100]],
     )
-    first: int | None = Field(None, alias="from", description="the smallest whole number", examples=[0])
+    first: int | None = Field(
+        None,
+        alias="from",
+        description="the smallest whole number. A fraction is counted at the whole number below it",
+        examples=[0],
+    )
     last: int | None = Field(None, alias="to", description="the largest whole number, included", examples=[99])
     width: int = Field(1, ge=1, description="with 'from' and 'to': how many whole numbers each bin holds", examples=[10])
     outside: Literal["clip", "drop", "error"] = Field(
@@ -123,6 +128,20 @@ class AttributeSpec(SpecPart):
         description="what happens to a record whose value is outside the domain: it is counted in the nearest bin, it is left out, "
         "or the release is refused",
         examples=["clip"],
+    )
+    missing: Text | None = Field(
+        None,
+        min_length=1,
+        description="records without a value (null, NaN, an empty text): the label of a bin of their own, or 'drop' to leave them out of "
+        "every table and query that uses the attribute. Default: as 'outside', but they are left out where that clips",
+        examples=["unknown"],
+    )
+    other: Text | None = Field(
+        None,
+        min_length=1,
+        description="records with another value than the declared ones: the label of a bin of their own, or 'drop' to leave them out of "
+        "every table and query that uses the attribute. It stands in place of 'outside'",
+        examples=["another branch"],
     )
     labels: tuple[Text, ...] = Field(
         (), description="the names of the values or bins on the page, in their order", examples=[["young", "old"]]
@@ -150,6 +169,8 @@ class AttributeSpec(SpecPart):
             raise ValueError("'from' and 'to' must both be given, with from <= to")
         if self.categories is not None and (self.unit is not None or self.time is not None):
             raise ValueError("categories have neither 'unit' nor 'time', which belong to numbers; leave them out")
+        if self.other is not None and "outside" in self.model_fields_set:
+            raise ValueError("'other' and 'outside' both say where values beyond the declared ones count; leave one out")
         if any(abs(value) > WHOLE for value in (self.first or 0, self.last or 0, self.width)):
             raise ValueError(
                 f"whole numbers lie between -{WHOLE:,} and {WHOLE:,}: larger ones are not exact as floating-point numbers"
@@ -161,18 +182,28 @@ class AttributeSpec(SpecPart):
         """The same attribute without the words that only the page shows: they change no digest."""
         return self.model_copy(update={"title": None, "unit": None, "time": None})
 
-    def attribute(self, name: str, sizes: Sizes = SIZES) -> Attribute:
-        """The domain's attribute."""
+    def attribute(self, name: str, sizes: Sizes = SIZES, *, everywhere: bool = False, ordered: bool = False) -> Attribute:
+        """The domain's attribute.
+
+        Args:
+            everywhere: whether every query asks for the attribute: records that are dropped then need no bin.
+            ordered: whether every query is over its order: no query counts other and missing values, which then need none either.
+        """
+        missing, other = (_bin_of(label, everywhere, ordered) for label in (self.missing, self.other))
+        given: Any = {"outside": self.outside, "labels": self.labels, "missing": missing, "other": other}
         if self.categories is not None:
-            return Attribute(name, categories=self.categories, outside=self.outside, labels=self.labels)
+            return Attribute(name, categories=self.categories, **given)
         if self.edges is not None:
-            return Attribute(name, edges=self.edges, outside=self.outside, labels=self.labels)
+            return Attribute(name, edges=self.edges, **given)
         assert self.first is not None
         assert self.last is not None
         bins = -(-(self.last - self.first + 1) // self.width)
-        return Attribute(
-            name, edges=even_edges(self.first, self.width, bins, sizes), outside=self.outside, labels=self.labels
-        )
+        return Attribute(name, edges=even_edges(self.first, self.width, bins, sizes), **given)
+
+
+def _bin_of(label: str | None, everywhere: bool, ordered: bool) -> str | None:
+    """Where records go that have a label in place of a declared value, by the queries that could count them."""
+    return NOWHERE if label is not None and (ordered or (everywhere and label == DROP)) else label
 
 
 class BudgetSpec(SpecPart):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -257,6 +257,22 @@ class QuerySpec(SpecPart):
             raise ValueError(f"give exactly one of {', '.join(kinds)}")
         return self
 
+    def ordered_by(self, name: str) -> bool:
+        """Whether every query of the group is over the order of an attribute."""
+        of = next((part.of for part in (self.cdf, self.ranges, self.filters) if part is not None), ())
+        return name in ((of,) if isinstance(of, str) else of)
+
+    def asks_for(self, name: str, names: Sequence[str]) -> bool:
+        """Whether every query of the group asks for values of an attribute out of the given ones."""
+        part = self.marginals
+        if part is not None and part.of is not None:
+            return all(name in table for table in part.of)
+        if part is not None:
+            among = part.among or tuple(names)
+            return name in among and set(part.ways or ()) == {len(among)}
+        grouped = next((each.by for each in (self.cdf, self.ranges, self.filters) if each is not None), ())
+        return self.ordered_by(name) or name in grouped
+
     @property
     def importance(self) -> float:
         """What the group's rows are weighted by: its weight, or one over its target."""
@@ -308,7 +324,7 @@ def _rows_of(entry: RowsSpec, domain: Domain, folder: Path) -> Workload:
 
 def _filters_of(entry: FiltersSpec, domain: Domain, folder: Path) -> Workload:
     _check_ordered(domain, entry.of)
-    steps = domain.attribute(entry.of).size
+    steps = domain.attribute(entry.of).values
     made = [each.made(steps, folder, domain.sizes) for each in entry.apply]
     if entry.around is not None:
         made = [replace(each, name=f"{each.name}, of |count - {entry.around}|") for each in made]

@@ -10,10 +10,24 @@ from functools import cached_property
 
 import numpy as np
 
-from dpdist.domain import Domain
+from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.notebooks import html_table
-from dpdist.operators import Kronecker, Marginal, Matrix, Operator, Product, RowScaled, Scaled, Stack, Tall, Toeplitz, Total
+from dpdist.operators import (
+    Identity,
+    Kronecker,
+    Marginal,
+    Matrix,
+    Operator,
+    Padded,
+    Product,
+    RowScaled,
+    Scaled,
+    Stack,
+    Tall,
+    Toeplitz,
+    Total,
+)
 
 
 @dataclass(frozen=True)
@@ -81,6 +95,21 @@ class Block:
         """The labels of rows start..stop, one text a factor."""
         index = np.unravel_index(np.arange(start, stop), tuple(len(part) for part in self.labels))
         return [tuple(self.labels[k][i] for k, i in enumerate(row)) for row in zip(*index, strict=True)]
+
+
+def values_of(attribute: Attribute) -> Operator:
+    """The count of every bin of an attribute that tables have: declared values, then the bins of other and missing values."""
+    return _within(Identity(attribute.shown), attribute)
+
+
+def along(attribute: Attribute, operator: Operator) -> Operator:
+    """Queries over the declared values of an attribute: the bins of other and missing values are in none of them."""
+    return _within(operator, attribute)
+
+
+def _within(operator: Operator, attribute: Attribute) -> Operator:
+    left_out = attribute.size - operator.shape[1]
+    return Padded(operator, left_out) if left_out else operator
 
 
 def counted(number: int, one: str, many: str) -> str:

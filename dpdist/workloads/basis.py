@@ -23,6 +23,7 @@ from dpdist.operators import (
     Kronecker,
     Matrix,
     Operator,
+    Padded,
     Permuted,
     Prefix,
     Product,
@@ -231,6 +232,11 @@ def column_codes(operator: Operator, block_bytes: int = ROW_BLOCK_BYTES) -> Matr
         return np.zeros(columns, dtype=np.int64)
     if isinstance(operator, Permuted):
         return column_codes(operator.operator)[np.argsort(operator.order)]
+    if isinstance(operator, Padded):
+        counted = column_codes(operator.operator, block_bytes)
+        empty = np.flatnonzero(operator.operator.column_norms_l1() == 0)
+        code = counted[empty[0]] if empty.size else counted.max() + 1
+        return np.concatenate([counted, np.full(operator.extra, code)])
     codes = np.zeros(columns, dtype=np.int64)
     for start, stop in operator.row_blocks(block_bytes):
         stacked = np.column_stack([codes, operator.rows(start, stop).T])

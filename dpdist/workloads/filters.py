@@ -12,11 +12,11 @@ import scipy
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import Circulant, Identity, Matrix, Operator, Toeplitz
+from dpdist.operators import Circulant, Matrix, Operator, Toeplitz
 from dpdist.operators.base import Entries
 from dpdist.operators.toeplitz import PowerCoefficients
 from dpdist.sizes import SIZES, Sizes
-from dpdist.workloads.base import Block, Workload
+from dpdist.workloads.base import Block, Workload, along, values_of
 
 NEGLIGIBLE = 1e-12
 """Coefficients of infinite filters below this part of the largest are cut."""
@@ -129,8 +129,10 @@ def filtered(
     kind = Circulant if circular else Toeplitz
     blocks = []
     for each in filters:
-        parts: list[tuple[int, Operator]] = [(whole.axis(of), kind(attribute.size, each.coefficients, each.first_lag))]
-        parts += [(whole.axis(name), Identity(whole.attribute(name).size)) for name in by]
+        parts: list[tuple[int, Operator]] = [
+            (whole.axis(of), along(attribute, kind(attribute.values, each.coefficients, each.first_lag)))
+        ]
+        parts += [(whole.axis(name), values_of(whole.attribute(name))) for name in by]
         parts.sort(key=lambda part: part[0])
         axes, factors = tuple(axis for axis, _ in parts), tuple(factor for _, factor in parts)
         texts = (_names(f, whole.attributes[axis].labels, whole.sizes) for axis, f in zip(axes, factors, strict=True))

@@ -7,8 +7,8 @@ from itertools import combinations
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import Identity, Total
-from dpdist.workloads.base import Block, Workload
+from dpdist.operators import Total
+from dpdist.workloads.base import Block, Workload, values_of
 
 
 def marginals(
@@ -43,6 +43,6 @@ def listed_marginals(domain: Domain, subsets: Iterable[tuple[str, ...]]) -> Work
             total = Total(domain.shape[0])
             blocks.append(Block("total", (0,), (total,), (("all",),)))
             continue
-        factors = tuple(Identity(a.size) for a in attributes)
+        factors = tuple(values_of(a) for a in attributes)
         blocks.append(Block(" x ".join(a.name for a in attributes), axes, factors, tuple(a.labels for a in attributes)))
     return Workload(domain, tuple(blocks))

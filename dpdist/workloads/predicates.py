@@ -70,6 +70,7 @@ def _block(domain: Domain, text: str, title: str) -> Block:
     factors: dict[int, NDArray[np.bool_]] = {}
     if _conjunction(domain, tree, text, factors):
         axes = tuple(sorted(factors))
+        factors = {axis: mask & _counted(domain, axis) for axis, mask in factors.items()}
         if not all(factors[axis].any() for axis in axes):
             raise InvalidInput(_NOTHING.format(_short(text)))
         rows: tuple[Operator, ...] = tuple(Dense(factors[axis][None, :].astype(np.int64)) for axis in axes)
@@ -78,9 +79,17 @@ def _block(domain: Domain, text: str, title: str) -> Block:
     if not axes:
         raise InvalidInput(f"predicate {_short(text)} names no attribute; {_ALLOWED}")
     mask = np.broadcast_to(_evaluate(domain, tree, text, axes), tuple(domain.shape[axis] for axis in axes))
+    for place, axis in enumerate(axes):
+        mask = mask & _counted(domain, axis).reshape([-1 if k == place else 1 for k in range(len(axes))])
     if not mask.any():
         raise InvalidInput(_NOTHING.format(_short(text)))
     return Block(title, axes, (Dense(mask.reshape(1, -1).astype(np.int64)),), ((title,),))
+
+
+def _counted(domain: Domain, axis: int) -> NDArray[np.bool_]:
+    """Which bins of an attribute a query may count: not the one of records that are dropped wherever the attribute is asked for."""
+    attribute = domain.attributes[axis]
+    return np.arange(attribute.size) < attribute.shown
 
 
 def _depth(tree: ast.AST) -> int:
@@ -162,6 +171,17 @@ def _mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) ->
         return np.asarray(~mask if isinstance(comparison, ast.NotIn) else mask, dtype=bool)
     if type(comparison) not in _COMPARE:
         raise InvalidInput(f"predicate {_short(text)} uses {type(comparison).__name__}; {_ALLOWED}")
+    equal = isinstance(comparison, ast.Eq | ast.NotEq)
+    if equal and isinstance(value, str) and value in attribute.extra:
+        same = np.arange(attribute.size) == attribute.values + attribute.extra.index(value)
+        return np.asarray(same if isinstance(comparison, ast.Eq) else ~same, dtype=bool)
+    mask = _value_mask(attribute, comparison, value, text)
+    beyond = attribute.size - attribute.values
+    return np.concatenate([mask, np.full(beyond, isinstance(comparison, ast.NotEq))])
+
+
+def _value_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) -> NDArray[np.bool_]:
+    """Which of the declared values a comparison picks."""
     if attribute.categories:
         if not isinstance(comparison, ast.Eq | ast.NotEq):
             raise InvalidInput(

@@ -10,8 +10,8 @@ import scipy
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import AllRanges, Identity, ListedRanges, Matrix, Operator, Prefix, Sparse
-from dpdist.workloads.base import Block, Workload, union
+from dpdist.operators import AllRanges, ListedRanges, Matrix, Operator, Prefix, Sparse
+from dpdist.workloads.base import Block, Workload, along, union, values_of
 from dpdist.workloads.marginals import listed_marginals
 
 
@@ -56,7 +56,7 @@ def range_marginals(domain: Domain | tuple[int, ...], ways: int, *, among: tuple
 def cdf(domain: Domain, of: str, by: tuple[str, ...] = (), *, name: str | None = None) -> Workload:
     """Counts at or below each value of one attribute, for every combination of the ``by`` attributes."""
     attribute = domain.attribute(of)
-    return _with_groups(domain, name or _title(f"cdf of {of}", by), [(of, Prefix(attribute.size))], by)
+    return _with_groups(domain, name or _title(f"cdf of {of}", by), [(of, along(attribute, Prefix(attribute.values)))], by)
 
 
 def ranges_of(
@@ -78,8 +78,8 @@ def ranges_of(
     parts: list[tuple[str, Operator]] = []
     for attribute in (domain.attribute(n) for n in of):
         ends = lists.get(attribute.name)
-        operator = AllRanges(attribute.size) if ends is None else ListedRanges(attribute.size, np.array(ends))
-        parts.append((attribute.name, operator))
+        operator = AllRanges(attribute.values) if ends is None else ListedRanges(attribute.values, np.array(ends))
+        parts.append((attribute.name, along(attribute, operator)))
     return _with_groups(domain, name or _title("ranges of " + " x ".join(of), by), parts, by)
 
 
@@ -120,7 +120,7 @@ def _with_groups(domain: Domain, title: str, parts: list[tuple[str, Operator]], 
     if len(set(names)) != len(names):
         raise InvalidInput(f"queries {title!r} name an attribute twice: {names}")
     for group in by:
-        parts = [*parts, (group, Identity(domain.attribute(group).size))]
+        parts = [*parts, (group, values_of(domain.attribute(group)))]
     parts = sorted(parts, key=lambda part: domain.axis(part[0]))
     axes = tuple(domain.axis(name) for name, _ in parts)
     factors = tuple(factor for _, factor in parts)

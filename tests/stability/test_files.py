@@ -48,7 +48,20 @@ SMALL = ("identity", "marginals")
 """The part of the declared squared distance that some neighbour reaches: a bound that nothing comes near would show nothing."""
 
 
-def planned(folder: Path, mechanism: str, protection: Protection, outside: str) -> Plan | None:
+BINS: dict[str, dict[str, Any]] = {
+    "labelled": {
+        "a": {"from": 0, "to": 2, "missing": "unknown", "other": "beyond"},
+        "b": {"categories": ["x", "y"], "missing": "unknown", "other": "unknown"},
+    },
+    "dropped": {
+        "a": {"from": 0, "to": 2, "missing": "drop", "other": "drop"},
+        "b": {"categories": ["x", "y"], "missing": "drop", "other": "beyond"},
+    },
+}
+"""Attributes whose missing and other values have bins of their own: counted ones, and ones that no query asks for."""
+
+
+def planned(folder: Path, mechanism: str, protection: Protection, outside: str, **changes: Any) -> Plan | None:
     """The plan of a release of such files; None where the spec refuses the combination."""
     asked = dict(MECHANISMS[mechanism])
     if mechanism == "around" and protection.neighbours == "replace-one":
@@ -60,10 +73,14 @@ def planned(folder: Path, mechanism: str, protection: Protection, outside: str) 
             "path": "records.parquet",
             "person": {"column": protection.person, "most_records": protection.most_records},
         },
-        domain={"a": {"from": 0, "to": 2, "outside": outside}, "b": {"categories": ["x", "y"], "outside": "drop"}},
         budget=asked.pop("budget", {"rho": 0.1}),
         ledger={"dataset": "small", "cap": asked.pop("cap", {"rho": 1})},
-        **{"workload": MARGINALS, **asked},
+        **{
+            "workload": MARGINALS,
+            "domain": {"a": {"from": 0, "to": 2, "outside": outside}, "b": {"categories": ["x", "y"], "outside": "drop"}},
+            **asked,
+            **changes,
+        },
     )
     context = Context(folder, Store(folder / "store"), inline(), silent)
     return plan(context, load(path))
@@ -151,6 +168,34 @@ def test_neighbouring_files_move_the_integers_as_declared(
     every = form == "parquet, clip" and protection.most_records == 2
     for mechanism in MECHANISMS if every else SMALL:
         compare(pipelines(form), form, protection, mechanism, tmp_path / mechanism, thorough=False)
+
+
+BOUNDED = [p for p in PROTECTIONS if p.most_records == 2]
+
+
+OFTEN_BINS = [("labelled", "csv, drop", "who"), ("dropped", "parquet, clip", None)]
+ALL_BINS = [
+    pytest.param(bins, form, p, marks=() if often and p.neighbours == "replace-one" else pytest.mark.slow)
+    for bins in BINS
+    for form in FORMS
+    for p in BOUNDED
+    for often in [(bins, form, p.person) in OFTEN_BINS]
+]
+
+
+@pytest.mark.parametrize(("bins", "form", "protection"), ALL_BINS, ids=str)
+def test_missing_values_in_bins_of_their_own_move_the_integers_as_declared(
+    bins: str, form: str, protection: Protection, tmp_path: Path
+) -> None:
+    """A record without a value is one record, wherever it is counted: tables with and without the attribute, and the CDF."""
+    asked = [*MARGINALS, {"cdf": {"of": "a", "by": ["b"]}}]
+    pipeline = Pipeline(tmp_path)
+    for mechanism in ("identity", "coa"):
+        plan = planned(tmp_path / mechanism, mechanism, protection, "error", domain=BINS[bins], workload=asked)
+        assert plan is not None
+        moved, reach = farthest(pipeline, plan, form, protection)
+        assert moved == counting.distance_out(protection).length
+        assert 0.2 * plan.grid.sensitivity_squared <= reach <= plan.grid.sensitivity_squared
 
 
 @pytest.mark.slow
