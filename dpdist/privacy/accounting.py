@@ -9,13 +9,14 @@ loss distributions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpdist.errors import InvalidInput
+from dpdist.privacy.normal import log_cdf
 from dpdist.privacy.roots import brentq, least_value
 
 if TYPE_CHECKING:
@@ -369,13 +370,18 @@ def _rounded_down(rho: float, epsilon: float, delta: float) -> Fraction:
 def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
     """The exact delta of a continuous Gaussian of this standard deviation per unit of L2 sensitivity.
 
-    Source: Balle & Wang 2018, Theorem 8.
+    Source: Balle & Wang 2018, Theorem 8. Budgets are converted by it, and ledgers keep what comes out to the last digit: the
+    normal distribution is SciPy's, as it was when they were written.
     """
     from scipy.special import log_ndtr
 
+    return _gaussian_delta(noise_multiplier, epsilon, log_ndtr)
+
+
+def _gaussian_delta(noise_multiplier: float, epsilon: float, log_cdf: Callable[[float], float]) -> float:
     a = 1.0 / (2.0 * noise_multiplier)
     b = epsilon * noise_multiplier
-    upper, lower = float(log_ndtr(a - b)), epsilon + float(log_ndtr(-a - b))
+    upper, lower = float(log_cdf(a - b)), epsilon + float(log_cdf(-a - b))
     return math.exp(upper) * -math.expm1(min(0.0, lower - upper))
 
 
@@ -392,14 +398,17 @@ def analytic_gaussian(epsilon: float, delta: float) -> float:
 
 
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
-    """The least epsilon of a continuous Gaussian at a delta, rounded up by 1e-12. Source: Balle & Wang 2018, Theorem 8."""
+    """The least epsilon of a continuous Gaussian at a delta, rounded up by 1e-12: a report, no amount is charged by it.
+
+    Source: Balle & Wang 2018, Theorem 8.
+    """
     _probability(delta)
-    if gaussian_delta(noise_multiplier, 0.0) <= delta:
+    if _gaussian_delta(noise_multiplier, 0.0, log_cdf) <= delta:
         return 0.0
     rho = 0.5 / noise_multiplier**2
     high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta)) + 1e-9
     root = brentq(
-        lambda e: math.log(max(gaussian_delta(noise_multiplier, e), 1e-300)) - math.log(delta),
+        lambda e: math.log(max(_gaussian_delta(noise_multiplier, e, log_cdf), 1e-300)) - math.log(delta),
         0.0,
         high,
         xtol=1e-13,

@@ -26,7 +26,7 @@ from sqlalchemy.engine import Connection
 
 from dpdist.errors import BudgetExceeded, LedgerError, ReleaseConflict
 from dpdist.privacy import database as db
-from dpdist.privacy import keys, roles
+from dpdist.privacy import keys
 from dpdist.privacy.accounting import Cap, Loss, Rule
 from dpdist.privacy.approvals import Approvers, is_signed
 from dpdist.privacy.charges import (
@@ -333,6 +333,8 @@ class Ledger:
 
     def grant(self, application: str, noise: str | None = None) -> None:
         """Give a database role what publishing needs, and another what noise workers need. Raises: LedgerError (``roles``)."""
+        from dpdist.privacy import roles
+
         roles.grant(self._database, application, noise)
 
     def receipt(self, release: str) -> Receipt | None:
