@@ -1,4 +1,4 @@
-"""The command line as a user meets it: a real process, the embedded Prefect flow, a local Dask cluster."""
+"""The command line as a user meets it: a real process with the embedded Prefect flow; what needs no flow in this process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from dpdist.privacy import keys
 from tests import HANGS, small
+from tests.command_line import CommandLine
 from tests.flow_server import flow_server
 
 
@@ -32,78 +34,120 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_whole_story(place: Path) -> None:
-    home, spec = place / "home", "data/release.yaml"
+@dataclass(frozen=True)
+class Story:
+    """A release that commands in processes of their own made: where, how the last of them ended, and its files."""
 
-    refused = dpdist("run", spec, home=home, cwd=place)
+    place: Path
+    ran: subprocess.CompletedProcess[str]
+    files: dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def story(place: Path) -> Story:
+    """The root key made, and the small release as a flow, wherever its size puts it."""
+    for arguments, engine in ((("keys", "init"), "inline"), (("run", "data/release.yaml"), "")):
+        ran = dpdist(*arguments, home=place / "home", cwd=place, DPDIST_ENGINE=engine)
+        assert ran.returncode == 0, ran.stderr
+    return Story(place, ran, small.tree(place / "releases"))
+
+
+@pytest.fixture
+def command(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """The command line in this process, where the story is."""
+    for name, value in {"DPDIST_HOME": str(place / "home"), "DPDIST_ENGINE": "inline"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(place)
+    return CommandLine(monkeypatch, capsys)
+
+
+def test_a_run_without_a_root_key_is_refused(place: Path) -> None:
+    refused = dpdist("run", "data/release.yaml", home=place / "empty", cwd=place)
     assert refused.returncode == 1
     assert "keys init" in refused.stderr
     assert "Traceback" not in refused.stderr
 
-    made = dpdist("keys", "init", home=home, cwd=place)
-    assert made.returncode == 0
-    assert "mode 0600" in made.stdout
-    assert dpdist("keys", "check", home=home, cwd=place).returncode == 0
 
-    planned = dpdist("plan", spec, home=home, cwd=place)
-    assert planned.returncode == 0, planned.stderr
+def test_a_key_is_made_and_a_release_is_planned(
+    command: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DPDIST_HOME", str(tmp_path))
+    made = command("keys", "init")
+    assert made.code == 0
+    assert "mode 0600" in made.out
+    assert command("keys", "check").code == 0
+    planned = command("plan", "data/release.yaml")
+    assert planned.code == 0
     for text in ("coa", "identity", "gaussian", "rho=0.1 zCDP", "epsilon=", "GiB", "nothing yet"):
-        assert text in planned.stdout
-    assert not (home / "store" / "histograms").exists()
+        assert text in planned.out
+    assert not (tmp_path / "store" / "histograms").exists()
 
-    ran = dpdist("run", spec, home=home, cwd=place, DPDIST_ENGINE="")  # on a local Dask cluster
-    assert ran.returncode == 0, ran.stderr
+
+def test_a_release_is_published_once(story: Story, command: CommandLine) -> None:
+    ran = story.ran
     assert "published releases/small-1" in ran.stdout
     assert "charged rho=0.1" in ran.stdout
     assert "records read" in ran.stderr
     assert "records read" not in ran.stdout
-    assert not list(home.rglob("prefect.db*"))  # the flow server of a run leaves nothing
-    before = small.tree(place / "releases")
+    assert not list((story.place / "home").rglob("prefect.db*"))  # the flow server of a run leaves nothing
+    again = command("run", "data/release.yaml")
+    assert again.code == 0
+    assert "nothing charged" in again.out
+    assert small.tree(story.place / "releases") == story.files
 
-    again = dpdist("run", spec, home=home, cwd=place)
-    assert again.returncode == 0, again.stderr
-    assert "nothing charged" in again.stdout
-    assert small.tree(place / "releases") == before
 
-    shown = dpdist("show", "small-1", "--group", "sex", home=home, cwd=place)
-    assert shown.returncode == 0
-    assert "sex f" in shown.stdout
-    facts = json.loads(dpdist("show", "small-1", "--json", home=home, cwd=place).stdout)
+def test_a_release_is_shown(story: Story, command: CommandLine) -> None:
+    del story
+    shown = command("show", "small-1", "--group", "sex")
+    assert shown.code == 0
+    assert "sex f" in shown.out
+    facts = json.loads(command("show", "small-1", "--json").out)
     assert facts["certificate"]["privacy"]["rho"] == "1/10"
     assert len(facts["answers"]) == facts["certificate"]["queries"]
 
-    listed = dpdist("ledger", home=home, cwd=place)
-    assert "rho=0.15" in listed.stdout
-    verified = dpdist("ledger", "verify", home=home, cwd=place)
-    assert "verified: 4 rows, 1 releases, 0 of them not finished" in verified.stdout
-    head = verified.stdout.split()[-1]
-    assert dpdist("ledger", "verify", "--head", head, home=home, cwd=place).returncode == 0
-    removed = dpdist("ledger", "verify", "--head", "0" * 64, home=home, cwd=place)
-    assert removed.returncode == 1
-    assert "rows were removed" in removed.stderr
-    book = json.loads(dpdist("ledger", "export", home=home, cwd=place).stdout)
+
+def test_the_ledger_is_listed_verified_and_exported(story: Story, command: CommandLine) -> None:
+    del story
+    assert "rho=0.15" in command("ledger").out
+    verified = command("ledger", "verify")
+    assert "verified: 4 rows, 1 releases, 0 of them not finished" in verified.out
+    head = verified.out.split()[-1]
+    assert command("ledger", "verify", "--head", head).code == 0
+    removed = command("ledger", "verify", "--head", "0" * 64)
+    assert removed.code == 1
+    assert "rows were removed" in removed.err
+    book = json.loads(command("ledger", "export").out)
     assert book["budgets"][0]["left"] == pytest.approx(0.15)
     assert book["entries"][-1]["digest"] == head
-    assert json.loads(dpdist("ledger", "--json", home=home, cwd=place).stdout) == book["budgets"]
-    explained = dpdist("ledger", "explain", home=home, cwd=place).stdout
+    assert json.loads(command("ledger", "--json").out) == book["budgets"]
+
+
+def test_the_ledger_explains_what_was_spent(story: Story, command: CommandLine) -> None:
+    del story
+    explained = command("ledger", "explain").out
     for text in ("small-1: rho=0.1 zCDP", "together, rho=0.1 zCDP: epsilon=2.7", "privacy loss distributions: epsilon=2."):
         assert text in explained
-    story = dpdist("ledger", "explain", "small-1", home=home, cwd=place).stdout
-    assert "row 4: committed at" in story
-    assert "the key of its noise is erased" in story
-    refused = dpdist("ledger", "abort", "small-1", home=home, cwd=place)
-    assert refused.returncode == 1
-    assert "is committed: only a reserved release" in refused.stderr
+    told = command("ledger", "explain", "small-1").out
+    assert "row 4: committed at" in told
+    assert "the key of its noise is erased" in told
+    refused = command("ledger", "abort", "small-1")
+    assert refused.code == 1
+    assert "is committed: only a reserved release" in refused.err
 
-    text = (place / spec).read_text()
-    (place / "data" / "greedy.yaml").write_text(text.replace("small-1", "small-2").replace("rho: 0.1", "rho: 0.2", 1))
-    greedy = dpdist("run", "data/greedy.yaml", home=home, cwd=place)
-    assert greedy.returncode == 1
-    assert "rho=0.15 is left" in greedy.stderr
-    assert "Traceback" not in greedy.stderr + greedy.stdout
 
+def test_a_release_beyond_the_cap_is_refused(story: Story, command: CommandLine) -> None:
+    text = (story.place / "data" / "release.yaml").read_text()
+    (story.place / "data" / "greedy.yaml").write_text(text.replace("small-1", "small-2").replace("rho: 0.1", "rho: 0.2", 1))
+    greedy = command("run", "data/greedy.yaml")
+    assert greedy.code == 1
+    assert "rho=0.15 is left" in greedy.err
+    assert "Traceback" not in greedy.printed
+
+
+def test_the_root_key_stands_in_its_own_file_only(story: Story) -> None:
+    home = story.place / "home"
     secret = (home / "root.key").read_text().strip()
-    for path in [*home.rglob("*"), *(place / "releases").rglob("*")]:
+    for path in [*home.rglob("*"), *(story.place / "releases").rglob("*")]:
         if path.is_file() and path.name != "root.key":
             content = path.read_bytes()
             assert secret.encode() not in content, path
@@ -119,18 +163,22 @@ def test_the_whole_story(place: Path) -> None:
         (("keys", "check"), "keys init"),
     ],
 )
-def test_errors_are_one_line_without_traceback(place: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_errors_are_one_line_without_traceback(
+    place: Path, command: CommandLine, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
     (place / "bad.yaml").write_text((place / "data" / "release.yaml").read_text().replace("rho: 0.1", "rhoo: 0.1"))
-    failed = dpdist(*arguments, home=place / "empty", cwd=place)
-    assert failed.returncode == 1
-    assert message in failed.stderr
-    assert "Traceback" not in failed.stderr
-    assert "Traceback" in dpdist("--debug", *arguments, home=place / "empty", cwd=place).stderr
+    monkeypatch.setenv("DPDIST_HOME", str(place / "empty"))
+    failed = command(*arguments)
+    assert failed.code == 1
+    assert message in failed.err
+    assert "Traceback" not in failed.err
+    with pytest.raises(Exception, match=message):  # as it was raised, for Python to print
+        command("--debug", *arguments)
 
 
-def test_wrong_usage_exits_with_2(place: Path) -> None:
-    assert dpdist("run", home=place / "empty", cwd=place).returncode == 2
-    assert dpdist("nonsense", home=place / "empty", cwd=place).returncode == 2
+def test_wrong_usage_exits_with_2(command: CommandLine) -> None:
+    assert command("run").code == 2
+    assert command("nonsense").code == 2
 
 
 def test_no_telemetry() -> None:

@@ -13,8 +13,8 @@ import pytest
 from dpdist.errors import DpdistError
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.ledger import Ledger
-from flows import cli
 from tests import small
+from tests.command_line import CommandLine
 from tests.privacy.test_ledger import an_old_ledger, charge, finished
 
 
@@ -32,19 +32,13 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return Run(monkeypatch, capsys)
 
 
-class Run:
-    """The command line as ``main`` runs it, in this process."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
-        self.patch, self.captured = patch, captured
+class Run(CommandLine):
+    """The commands of the ledger."""
 
     def __call__(self, *arguments: str) -> tuple[object, str]:
         """Exit code, and all that was printed, in one line."""
-        self.patch.setattr("sys.argv", ["dpdist", "ledger", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = self.captured.readouterr()
-        return ended.value.code or 0, " ".join((printed.out + printed.err).split())
+        ended = super().__call__("ledger", *arguments)
+        return ended.code, ended.printed
 
 
 def test_a_cap_is_changed_with_a_reason(charged: Path, command: Run) -> None:

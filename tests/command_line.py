@@ -1,0 +1,39 @@
+"""The command line in the process of the tests, for what does not need a process of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from flows import cli
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit code, and what it printed, the words of each stream with one space between them."""
+
+    code: object
+    out: str
+    err: str
+
+    @property
+    def printed(self) -> str:
+        """Both streams."""
+        return f"{self.out} {self.err}".strip()
+
+
+class CommandLine:
+    """The command line as ``main`` runs it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
+        self.patch, self.captured = patch, captured
+
+    def __call__(self, *arguments: str) -> Ended:
+        """Run a command; under ``--debug`` its error is raised."""
+        self.captured.readouterr()
+        self.patch.setattr("sys.argv", ["dpdist", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = self.captured.readouterr()
+        return Ended(ended.value.code or 0, " ".join(printed.out.split()), " ".join(printed.err.split()))
