@@ -125,6 +125,8 @@ def _type(facts: dict[str, Any], schema: dict[str, Any]) -> str:
         return _list_type(facts, schema)
     if facts.get("type") == "object":
         inner = facts.get("additionalProperties", {})
+        if "anyOf" in inner:
+            return "a mapping of names to " + " or ".join(_type(each, schema) for each in inner["anyOf"])
         return "a mapping of names to " + ("parts" if "$ref" in inner else _several(_type(inner, schema)))
     return "a mapping of keys" if "$ref" in facts else WORDS[facts.get("format", facts["type"])]
 

@@ -104,7 +104,7 @@ class DenseGrid(Grid):
 
     def row_blocks(self) -> Iterator[Matrix]:
         """Rows of M B over all cells, (k, cells) int64, block by block."""
-        return _row_blocks(self.mixing, self.base)
+        return row_blocks(self.mixing, self.base)
 
     def apply(self, statistics: Matrix) -> Matrix:
         """z = M t for t = B x, exact in int64 (intermediate overflow wraps and cancels, the result fits)."""
@@ -276,8 +276,8 @@ def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours, 
     pairs = neighbours == "replace-one" and cells <= sizes.pair_cells
     products = np.zeros((cells, cells)) if pairs else None
     norms = np.zeros(cells, dtype=object)
-    for block in _row_blocks(mixing, base):
-        norms += _exact_norms(block)
+    for block in row_blocks(mixing, base):
+        norms += exact_norms(block)
         if products is not None:
             values = block.astype(np.float64)
             products += values.T @ values
@@ -304,7 +304,7 @@ def l1_sensitivity(mixing: Matrix, base: Operator, neighbours: Neighbours, sizes
     pairs = neighbours == "replace-one" and cells**2 * mixing.shape[0] <= sizes.pair_work
     columns = np.zeros(cells, dtype=np.int64)
     distances = np.zeros((cells, cells), dtype=np.int64) if pairs else None
-    for block in _row_blocks(mixing, base):
+    for block in row_blocks(mixing, base):
         if int(np.abs(block).max(initial=0)) * mixing.shape[0] >= 2**61:
             raise InvalidInput(
                 "grid entries are too large, because the strategy's entries exceed its sensitivity by far; choose another mechanism"
@@ -325,7 +325,7 @@ def _largest(diagonal: Matrix, neighbours: Neighbours) -> list[int]:
     return sorted((abs(int(v)) for v in np.sort(np.abs(some))[-2:]), reverse=True)[: 1 if neighbours == "add-remove" else 2]
 
 
-def _row_blocks(mixing: Matrix, base: Operator) -> Iterator[Matrix]:
+def row_blocks(mixing: Matrix, base: Operator) -> Iterator[Matrix]:
     """Rows of M B over all cells, (k, n) int64, block by block."""
     step = max(1, ROW_BLOCK_BYTES // (8 * base.shape[1]))
     for start in range(0, mixing.shape[0], step):
@@ -336,7 +336,7 @@ def _row_blocks(mixing: Matrix, base: Operator) -> Iterator[Matrix]:
             yield np.ascontiguousarray(base.rmatvec(np.ascontiguousarray(part.T)).T)
 
 
-def _exact_norms(rows: Matrix) -> Matrix:
+def exact_norms(rows: Matrix) -> Matrix:
     """Squared norms of the columns of a block as Python integers, from 16-bit halves whose sums stay below 2^63."""
     top = int(np.abs(rows).max(initial=0))
     if (top >> 16) ** 2 * rows.shape[0] >= 2**62:

@@ -13,6 +13,7 @@ from dpdist.mechanisms.base import PlanWorkspace
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.representations import DenseStrategy, ObliqueStrategy, TermStrategy
+from dpdist.strategies.symmetric import SymmetricStrategy, strategy_of, symmetry_for
 from dpdist.workloads import Workload
 
 WORST_TOLERANCE = 1e-4
@@ -110,6 +111,24 @@ def _of_terms(workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -> Ter
         return TermStrategy(*solved, terms=tuple(terms))
     directions = {int(axis): np.array(numbers, dtype=np.int64) for axis, numbers in facts["directions"].items()}
     return ObliqueStrategy(*solved, terms=tuple(terms), directions=directions)
+
+
+def kept_symmetric(
+    work: PlanWorkspace, name: str, workload: Workload, solve: Callable[[], SymmetricStrategy]
+) -> SymmetricStrategy:
+    """A strategy over orbits, kept as the rows of its components: these follow from the workload."""
+    found = work.kept(name)
+    if found is None:
+        solved = solve()
+        flat = np.concatenate([mixing.ravel() for mixing in solved.mixings])
+        assert solved.solve is not None
+        gap = solved.solve.history[-1].gap
+        found = work.keep(name, flat, {**_facts(solved), "rows": [list(m.shape) for m in solved.mixings], "gap": gap})
+    values, facts = found
+    cuts = np.cumsum([0, *(rows * columns for rows, columns in facts["rows"])])
+    mixings = [values[a:b].reshape(shape) for a, b, shape in zip(cuts[:-1], cuts[1:], facts["rows"], strict=True)]
+    record = Solve(facts["method"], facts["stop"], (Step(facts["iterations"], facts["cost"], facts["gap"]),))
+    return strategy_of(symmetry_for(workload), mixings, facts["cost"], facts["lower_bound"], record)
 
 
 def _matrix(operator: Operator) -> Matrix:

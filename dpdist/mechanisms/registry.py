@@ -21,6 +21,7 @@ from dpdist.mechanisms.oblique import Oblique
 from dpdist.mechanisms.p_identity import PIdentity
 from dpdist.mechanisms.residual import Residual
 from dpdist.mechanisms.square_root import SquareRoot
+from dpdist.mechanisms.symmetric import Symmetric
 from dpdist.mechanisms.triangular import Triangular
 from dpdist.mechanisms.wavelet import Wavelet
 
@@ -31,6 +32,7 @@ REGISTRY: dict[str, Mechanism] = {
     for mechanism in (
         Marginals(),
         Kronecker(),
+        Symmetric(),
         Coa(),
         Eigen(),
         Residual(),

@@ -64,11 +64,28 @@ def _question(entry: QuerySpec) -> str:
     if entry.filters is not None:
         kinds = ", ".join(map(_filter, entry.filters.apply))
         return f"the series of counts over {entry.filters.of}, filtered{_by(entry.filters.by)}: {kinds}"
+    return _others(entry)
+
+
+def _others(entry: QuerySpec) -> str:
+    if entry.product is not None:
+        parts = ", ".join(_of_attribute(*each) for each in entry.product.items())
+        return f"counts for every combination of {parts}" if parts else "the count of all records"
     if entry.predicates is not None:
         count = len(entry.predicates)
         return f"counts of records that satisfy {'an expression' if count == 1 else f'each of {count:,} expressions'}"
     formula = "counts of a formula over binary attributes, for every way to negate them"
     return formula if entry.dnf is not None else "weighted counts by the publisher's own matrix"
+
+
+_KINDS = {"identity": "the values", "prefix": "the sums up to each value", "ranges": "all intervals", "total": "all values"}
+
+
+def _of_attribute(name: str, asked: str | tuple[str, ...]) -> str:
+    """What a product asks of one attribute."""
+    if isinstance(asked, str):
+        return f"{_KINDS[asked]} of {name}"
+    return f"{len(asked):,} listed conditions on {name}" if len(asked) > 1 else f"the condition {asked[0]}"
 
 
 def _marginals(asked: MarginalsSpec) -> str:

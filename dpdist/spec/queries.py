@@ -17,7 +17,7 @@ from dpdist.operators import Saved
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.values import SpecPart
 from dpdist.store import zarr_rows
-from dpdist.workloads import Filter, Workload, dnf, explicit, filtered, predicates, tall, union
+from dpdist.workloads import Filter, Workload, dnf, explicit, filtered, predicates, products, tall, union
 from dpdist.workloads.filters import (
     baxter_king,
     coefficients,
@@ -221,6 +221,13 @@ class QuerySpec(SpecPart):
         description="counts of the records that satisfy an expression over the attributes",
         examples=[["age >= 18 and branch == 'North'"]],
     )
+    product: dict[str, Literal["identity", "total", "prefix", "ranges"] | tuple[str, ...]] | None = Field(
+        None,
+        description="counts for every combination of one query of each attribute: 'identity' asks every value, 'prefix' the records at "
+        "or below each, 'ranges' all intervals, 'total' all records, a list the expressions in it. Attributes that are not named are "
+        "summed over",
+        examples=[{"branch": "identity", "age": ["age < 18", "age >= 65"]}],
+    )
     filters: FiltersSpec | None = Field(
         None, description="a series of counts over time, filtered: running sums, moving averages and others"
     )
@@ -252,7 +259,7 @@ class QuerySpec(SpecPart):
 
     @model_validator(mode="after")
     def _one_kind(self) -> QuerySpec:
-        kinds = ("marginals", "cdf", "ranges", "predicates", "filters", "dnf", "rows")
+        kinds = ("marginals", "cdf", "ranges", "predicates", "product", "filters", "dnf", "rows")
         if sum(getattr(self, kind) is not None for kind in kinds) != 1:
             raise ValueError(f"give exactly one of {', '.join(kinds)}")
         return self
@@ -294,7 +301,16 @@ def workload_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
         return _ranges_of(entry.ranges, domain)
     if entry.dnf is not None:
         return dnf(domain, entry.dnf.terms)
-    return _rows_of(entry.rows, domain, folder) if entry.rows is not None else predicates(domain, entry.predicates or ())
+    return _rows_of(entry.rows, domain, folder) if entry.rows is not None else _conditions_of(entry, domain)
+
+
+def _conditions_of(entry: QuerySpec, domain: Domain) -> Workload:
+    if entry.product is None:
+        return predicates(domain, entry.predicates or ())
+    for name, asked in entry.product.items():
+        if asked in ("prefix", "ranges"):
+            _check_ordered(domain, name)
+    return products(domain, entry.product)
 
 
 WRITTEN_VALUES = 2**22

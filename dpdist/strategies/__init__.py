@@ -17,6 +17,7 @@ from dpdist.strategies.partition import dawa
 from dpdist.strategies.products import kronecker
 from dpdist.strategies.residual import residual_products
 from dpdist.strategies.spectrum import laplace_spectrum, spectral_lower_bound
+from dpdist.strategies.symmetric import symmetric
 from dpdist.strategies.worst import least_worst
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "smoothing",
     "spectral_lower_bound",
     "square_root",
+    "symmetric",
     "wavelet",
 ]
 

@@ -5,12 +5,16 @@
 Singular grams leave some constraints slack (v_i -> 0 there), which the barrier handles. A Newton step is solved by
 preconditioned conjugate gradients on exact Hessian products; where those need too many, the whole Hessian is formed
 from an exponential sum for 1/(s_a + s_b) and factored.
+
+A gram that is block diagonal gives several factors over the same weights, each counted as often as the block occurs
+(``dpdist.workloads.symmetry``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import scipy
@@ -18,37 +22,75 @@ import scipy
 from dpdist.operators import Matrix
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, proven_root_trace
 from dpdist.strategies.interior import conjugate_gradients, damped
-from dpdist.strategies.problem import EPSILON, Problem
+from dpdist.strategies.problem import EPSILON, Summand
 
 INITIAL_BARRIER = 0.1
 LARGEST_STEP = 1.5
 FORCING = 0.03
 """Relative residual of the inner conjugate gradients."""
 PATIENCE = 15
+HESSIAN_CELLS = 2048
+"""Beyond so many cells, and four times the rank, the Hessian is not formed: it would be the largest array by far."""
+
+
+class Dual(Protocol):
+    """What the solver asks of a problem: the parts of V, a first guess, and how a checkpoint is written."""
+
+    @property
+    def summands(self) -> Sequence[Summand]:
+        """V = sum over the parts of copies F'F, each over some of the cells."""
+
+    @property
+    def initial_dual(self) -> Matrix:
+        """The first guess of the weights."""
+
+    @property
+    def scale(self) -> float:
+        """Costs of the problem times this are costs of the workload."""
+
+    @property
+    def cells(self) -> int:
+        """Number of dual weights."""
+
+    @property
+    def rank(self) -> int:
+        """Rows of the largest factor."""
+
+    def expand(self, dual: Matrix) -> Matrix:
+        """The weights as a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One part at v: its spectrum s and C = U'F."""
+
+    roots: Matrix
+    factor: Matrix
+    summand: Summand
 
 
 @dataclass(frozen=True)
 class Point:
-    """The dual function at v: spectrum s, C = U'F, diag X, and both bounds.
+    """The dual function at v: every part, diag X, and both bounds.
 
     Tiny s are raised to a floor: any s > 0 gives a strategy of cost max diag X * sum(s); only the lower bound needs care.
     """
 
     weight: Matrix
     proven_total: float
-    roots: Matrix
-    factor: Matrix
+    sides: tuple[Side, ...]
     diagonal: Matrix
 
     @property
     def total(self) -> float:
         """tr K^{1/2}."""
-        return float(self.roots.sum())
+        return sum(side.summand.copies * float(side.roots.sum()) for side in self.sides)
 
     def balanced(self) -> Point:
         """The same direction scaled so that sum(v) = tr K^1/2: everything scales with a power of v."""
         f = self.total / float(self.weight.sum())
-        return Point(self.weight * f**2, self.proven_total * f, self.roots * f, self.factor, self.diagonal / f)
+        sides = tuple(Side(side.roots * f, side.factor, side.summand) for side in self.sides)
+        return Point(self.weight * f**2, self.proven_total * f, sides, self.diagonal / f)
 
     @property
     def lower(self) -> float:
@@ -62,16 +104,16 @@ class Point:
 
 
 def solve(
-    problem: Problem, *, tolerance: float, max_iterations: int, on_step: OnStep, start: Matrix | None = None
-) -> tuple[Matrix, float, float, Solve]:
+    problem: Dual, *, tolerance: float, max_iterations: int, on_step: OnStep, start: Matrix | None = None
+) -> tuple[tuple[Matrix, ...], float, float, Solve]:
     """The optimal strategy of a problem of any rank.
 
-    Returns: the mixing M with A = M F; its cost and the lower bound, both of the scaled problem; the record.
+    Returns: for each part the mixing M with A = M F; the cost and the lower bound, both of the scaled problem; the record.
     """
-    factor = problem.factor
+    parts = problem.summands
     weight = np.maximum(problem.initial_dual if start is None else start, 0.0)
     weight = np.maximum(weight, 1e-14 * weight.sum())
-    point, vectors = evaluate(factor, weight)
+    point, vectors = evaluate(parts, weight)
     point = point.balanced()
     mean = point.total / problem.cells
     barrier = INITIAL_BARRIER * mean if start is None else 1e-3 * mean
@@ -102,14 +144,15 @@ def solve(
             cap = int(5 * problem.cells / problem.rank) + 5
             move, used = _inexact_newton(point, gradient, ridge, cap=max(cap, 12))
             hessian_products += used
-            dense = used >= max(cap, 12) and problem.cells * problem.rank > 10_000
+            formed = problem.cells <= max(HESSIAN_CELLS, 4 * problem.rank)
+            dense = formed and used >= max(cap, 12) and problem.cells * problem.rank > 10_000
         else:
             move = _newton(point, gradient, ridge)
             hessian_products += 20
         floor = 1e-3 * tolerance * mean
         weight, barrier = damped(point.weight, move, barrier, largest_step=LARGEST_STEP, floor=floor)
         del point
-        point, vectors = evaluate(factor, weight)
+        point, vectors = evaluate(parts, weight)
         eighs += 1
     record = Solve(
         "dual barrier Newton",
@@ -120,30 +163,44 @@ def solve(
         hessian_products,
     )
     if best is not point.weight:
-        point, vectors = evaluate(factor, best)
-    mixing = vectors.T / np.sqrt(point.roots * float(point.diagonal.max()))[:, None]
-    return mixing, best_upper, lower, record
+        point, vectors = evaluate(parts, best)
+    largest = float(point.diagonal.max())
+    mixing = (u.T / np.sqrt(side.roots * largest)[:, None] for u, side in zip(vectors, point.sides, strict=True))
+    return tuple(mixing), best_upper, lower, record
 
 
-def evaluate(factor: Matrix, weight: Matrix) -> tuple[Point, Matrix]:
-    """The dual at v, and the eigenvectors of K = F D_v F'."""
-    gram = (factor * weight) @ factor.T
-    values, vectors = scipy.linalg.eigh(gram.T, driver="evd", overwrite_a=True, check_finite=False)
-    roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
-    rotated = vectors.T @ factor
-    diagonal = np.einsum("ai,ai,a->i", rotated, rotated, 1.0 / roots)
-    return Point(weight, proven_root_trace(values), roots, rotated, diagonal), vectors
+def evaluate(parts: Sequence[Summand], weight: Matrix) -> tuple[Point, tuple[Matrix, ...]]:
+    """The dual at v, and the eigenvectors of K = F D_v F' of every part."""
+    diagonal, proven = np.zeros(weight.size), 0.0
+    sides, turned = [], []
+    for part in parts:
+        gram = (part.factor * weight[part.cells]) @ part.factor.T
+        values, vectors = scipy.linalg.eigh(gram.T, driver="evd", overwrite_a=True, check_finite=False)
+        del gram
+        roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
+        rotated = vectors.T @ part.factor
+        diagonal[part.cells] += part.copies * np.einsum("ai,ai,a->i", rotated, rotated, 1.0 / roots)
+        proven += part.copies * proven_root_trace(values)
+        sides.append(Side(roots, rotated, part))
+        turned.append(vectors)
+    return Point(weight, proven, tuple(sides), diagonal), tuple(turned)
 
 
 def hessian_product(point: Point) -> Callable[[Matrix], Matrix]:
-    """w -> -(Hessian of 2 tr K^{1/2}) w: two matrix products."""
-    s = point.roots
-    coefficients = 1.0 / (s[:, None] * s * (s[:, None] + s))
+    """w -> -(Hessian of 2 tr K^{1/2}) w: two matrix products a part."""
+    scaled = []
+    for side in point.sides:
+        s = side.roots
+        coefficients = 1.0 / (s[:, None] * s * (s[:, None] + s))
+        scaled.append((side.factor, side.summand.cells, coefficients, side.summand.copies))
 
     def apply(direction: Matrix) -> Matrix:
-        inner = (point.factor * direction) @ point.factor.T
-        inner *= coefficients
-        return np.asarray(np.einsum("ai,ai->i", point.factor, inner @ point.factor))
+        out = np.zeros(direction.size)
+        for factor, cells, coefficients, copies in scaled:
+            inner = (factor * direction[cells]) @ factor.T
+            inner *= coefficients
+            out[cells] += copies * np.einsum("ai,ai->i", factor, inner @ factor)
+        return out
 
     return apply
 
@@ -162,17 +219,18 @@ def _inexact_newton(point: Point, gradient: Matrix, ridge: Matrix, *, cap: int) 
 
 def _newton(point: Point, gradient: Matrix, ridge: Matrix) -> Matrix:
     """The exact Newton step, with -Hessian = sum_k w_k Q_k o Q_k, Q_k = C' diag(exp(-s t_k)/s) C."""
-    s, factor = point.roots, point.factor
-    grid = np.arange(np.log(1e-3 / s[-1]), np.log(12.0 / s[0]) + 1.0)
-    hessian = np.zeros((factor.shape[1], factor.shape[1]))
-    for node in grid:
-        decay = np.exp(-s * np.exp(node)) / s
-        active = decay * s > 1e-9
-        half = factor[active] * np.sqrt(decay[active])[:, None]
-        block = half.T @ half
-        block *= block
-        block *= np.exp(node)
-        hessian += block
+    hessian = np.zeros((point.weight.size, point.weight.size))
+    for side in point.sides:
+        s, places = side.roots, side.summand.places
+        target = slice(None) if places is None else np.ix_(places, places)
+        for node in np.arange(np.log(1e-3 / s[-1]), np.log(12.0 / s[0]) + 1.0):
+            decay = np.exp(-s * np.exp(node)) / s
+            active = decay * s > 1e-9
+            half = side.factor[active] * np.sqrt(decay[active])[:, None]
+            block = half.T @ half
+            block *= block
+            block *= side.summand.copies * np.exp(node)
+            hessian[target] += block
     hessian *= point.weight[:, None]
     hessian *= point.weight
     hessian[np.diag_indices_from(hessian)] += ridge

@@ -11,15 +11,20 @@ from typing import Literal
 
 import numpy as np
 
+from dpdist.grids.symmetric import PAIRED_ORBITS, PAIRS_AT_ONCE
 from dpdist.grids.terms import subsets
 from dpdist.operators import Identity, Matrix, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
+from dpdist.strategies.barrier import HESSIAN_CELLS
 from dpdist.strategies.marginals import marginal_weights
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
 from dpdist.strategies.residual import optima_kept
+from dpdist.strategies.symmetric import symmetry_for
 from dpdist.workloads import Workload, integer_basis
 
-Optimiser = Literal["coa", "worst", "newton", "eigen", "low_rank", "p_identity", "smoothing", "kronecker", "marginals"]
+Optimiser = Literal[
+    "coa", "worst", "newton", "eigen", "low_rank", "p_identity", "smoothing", "kronecker", "marginals", "symmetric"
+]
 EIGENDECOMPOSITION_PRODUCTS = 5.0
 ROUNDING_COPIES = 4
 """Copies of a factor while it is rounded and its columns are told apart."""
@@ -33,6 +38,8 @@ WORST_STEPS = 40
 """Iterations to a certified 1e-4 on most workloads (benchmarks/worst.py)."""
 TYPICAL_STEPS = 12
 """Iterations to a certified 1e-6 on most workloads (benchmarks/optimisers.py)."""
+HESSIAN_PRODUCTS = 20
+"""Products with the Hessian in each of them."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,21 @@ def _of_coa(workload: Workload | Matrix) -> Effort:
     doubles = 6 * rank**2 + 5 * rank * cells if factored else 6 * cells**2
     products = TYPICAL_STEPS * (2.0 + EIGENDECOMPOSITION_PRODUCTS * rank / cells) + 3 * TYPICAL_STEPS * 2.0
     return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products)
+
+
+def _of_symmetric(workload: Workload | Matrix) -> Effort:
+    """The factors of all components and their rotations, the squares of the largest, and the Hessian where it is formed."""
+    assert isinstance(workload, Workload)
+    symmetry = symmetry_for(workload)
+    sizes = [(part.basis.rank, part.places.size) for part in symmetry.components]
+    weights, rank = symmetry.sizes.size, max(rank for rank, _ in sizes)
+    held = sum(4 * rank * cells + 4 * rank**2 for rank, cells in sizes)
+    largest = max(3 * rank * cells + 6 * rank**2 for rank, cells in sizes)
+    hessian = 4 * weights**2 if weights <= max(HESSIAN_CELLS, 4 * rank) else 0
+    pairs = 4 * PAIRS_AT_ONCE if weights <= PAIRED_ORBITS else 0
+    memory = 8 * (held + max(largest + hessian, pairs)) + worst_factor_bytes(workload) + 2**20
+    step = sum(2.0 * rank**2 * cells * (2 + 2 * HESSIAN_PRODUCTS) + 20.0 * rank**3 for rank, cells in sizes)
+    return Effort(weights, rank, memory, TYPICAL_STEPS * step / (2.0 * rank**2 * weights))
 
 
 def _of_worst(workload: Workload | Matrix) -> Effort:
@@ -192,5 +214,6 @@ _EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
     "smoothing": partial(_of_arrays, 15, 200 * (EIGENDECOMPOSITION_PRODUCTS + 3)),
     "kronecker": _of_kronecker,
     "marginals": _of_marginals,
+    "symmetric": _of_symmetric,
 }
 """The optimisers' public names with what each takes."""

@@ -68,7 +68,7 @@ def solve_dual(
         )
         if record.stop == "converged":
             return _strategy(problem, root, cost, lower, record, on_cells=True)
-    mixing, cost, lower, record = barrier.solve(
+    (mixing,), cost, lower, record = barrier.solve(
         problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start
     )
     return _strategy(problem, mixing, cost, lower, record, on_cells=False)

@@ -21,6 +21,25 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
+class Summand:
+    """A diagonal block of V: F'F over some of the dual weights, as often as it occurs.
+
+    Attributes:
+        factor: F, (rank, cells).
+        places: the weights that it is over; None for all.
+    """
+
+    factor: Matrix
+    places: Matrix | None = None
+    copies: float = 1.0
+
+    @property
+    def cells(self) -> Matrix | slice:
+        """The weights that it is over, as an index."""
+        return slice(None) if self.places is None else self.places
+
+
+@dataclass(frozen=True)
 class Problem:
     """V over the distinct, queried cells, with V scaled to a mean diagonal of 1.
 
@@ -59,6 +78,11 @@ class Problem:
         assert self.gram is not None
         values, vectors = scipy.linalg.eigh(self.gram, driver="evd", check_finite=False)
         return np.ascontiguousarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
+
+    @property
+    def summands(self) -> tuple[Summand, ...]:
+        """V as one block."""
+        return (Summand(self.factor),)
 
     @property
     def rank(self) -> int:
@@ -132,7 +156,7 @@ def _from_gram(gram: Matrix) -> Problem:
 
 
 def _from_basis(basis: Basis) -> Problem:
-    coordinate_factor = _root_of(basis.gram())
+    coordinate_factor = root_of(basis.gram())
     cells = basis.representatives
     factor = coordinate_factor @ basis.columns(cells)
     scale = float(np.einsum("ai,ai->", factor, factor) / cells.size)
@@ -149,7 +173,7 @@ def _from_basis(basis: Basis) -> Problem:
     return Problem(None, factor, dual, scale, place, basis, coordinate_factor)
 
 
-def _root_of(gram: Matrix) -> Matrix:
+def root_of(gram: Matrix) -> Matrix:
     """A factor R with G = R'R of full row rank: Cholesky's where G is safely positive definite, else the spectral one."""
     try:
         triangle = scipy.linalg.cholesky(gram, lower=False, check_finite=False)
@@ -240,4 +264,4 @@ def _equal_cells(gram: Matrix) -> tuple[Matrix, Matrix]:
     return np.sort(first), rank[label]
 
 
-__all__ = ["Problem", "problem_of"]
+__all__ = ["Problem", "Summand", "problem_of", "root_of"]

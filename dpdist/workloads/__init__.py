@@ -7,6 +7,7 @@ from dpdist.workloads.explicit import explicit, tall
 from dpdist.workloads.filters import Filter, filtered
 from dpdist.workloads.marginals import marginals
 from dpdist.workloads.predicates import predicates
+from dpdist.workloads.products import products
 from dpdist.workloads.random import (
     discrete,
     marginal_queries,
@@ -37,6 +38,7 @@ __all__ = [
     "permuted",
     "predicates",
     "prefix",
+    "products",
     "random_marginals",
     "random_ranges",
     "range_marginals",

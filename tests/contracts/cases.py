@@ -129,6 +129,8 @@ CASES: dict[str, Case] = {
     "residual": case("residual", None, REFINED),
     "oblique": case("oblique", None, REFINED),
     "oblique over several kinds": case("oblique", None, SEVERAL),
+    "symmetric": case("symmetric", None, REFINED),
+    "symmetric over several kinds": case("symmetric", None, SEVERAL),
     "kronecker": case("kronecker", AGES | SEXES, BY_SEX),
     "kronecker, least largest error": case("kronecker", AGES | SEXES, BY_SEX, objective="worst"),
     "kronecker in two passes": case("kronecker", AGES | SEXES, BY_SEX, sizes=TWO_PASSES),

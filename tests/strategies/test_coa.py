@@ -12,6 +12,7 @@ from dpdist.strategies.barrier import evaluate, hessian_product
 from dpdist.strategies.base import Step
 from dpdist.strategies.newton import hessian_product as primal_hessian_product
 from dpdist.strategies.newton import newton_direction, objective_and_gradient
+from dpdist.strategies.problem import Summand
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import all_ranges, discrete, explicit, marginals, prefix, random_ranges, related
 from tests.oracles import AM_FIGURE_1, optimal_cost
@@ -99,9 +100,10 @@ def test_gradient_and_hessian_of_the_dual_against_differences() -> None:
     weight = STATE.uniform(0.5, 2.0, 9)
     direction = STATE.standard_normal(9)
     step = 1e-5
-    point, _ = evaluate(factor, weight)
-    up, _ = evaluate(factor, weight + step * direction)
-    down, _ = evaluate(factor, weight - step * direction)
+    summands = (Summand(factor), Summand(STATE.standard_normal((3, 4)), np.array([1, 3, 4, 8]), copies=5.0))
+    point, _ = evaluate(summands, weight)
+    up, _ = evaluate(summands, weight + step * direction)
+    down, _ = evaluate(summands, weight - step * direction)
     assert 2 * (up.total - down.total) / (2 * step) == pytest.approx(point.diagonal @ direction, rel=1e-8)
     np.testing.assert_allclose(
         (up.diagonal - down.diagonal) / (2 * step), -hessian_product(point)(direction), rtol=1e-6, atol=1e-8

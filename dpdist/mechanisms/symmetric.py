@@ -1,0 +1,76 @@
+"""The certified optimum of workloads that treat many cells alike."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
+from dpdist.mechanisms.kept import kept_symmetric, name_of
+from dpdist.strategies.base import Strategy
+from dpdist.strategies.needs import Effort, Limits, effort
+from dpdist.strategies.symmetric import SymmetricStrategy, symmetric
+from dpdist.workloads import Workload
+from dpdist.workloads.symmetry import MOST_COMPONENTS, most_components, orbits_of
+
+REACH = Limits(8 * 2**30, 1800.0)
+"""What ``auto`` spends on an optimum that nobody limited: 8 GiB, and half an hour of the nominal processor."""
+
+
+class Symmetric(Mechanism):
+    """One weight for cells that are exchanged, one small block for every way to tell them apart."""
+
+    name = "symmetric"
+    summary = (
+        "the certified optimum where values are exchangeable, over up to millions of cells: one weight for cells that are"
+    )
+    answers = "unions of products of queries of single attributes, some of whose values no query treats differently"
+
+    def refuses(self, workload: Workload) -> str | None:
+        codes = orbits_of(workload)
+        if codes is None:
+            return "the workload holds queries that are no product over attributes"
+        if math.prod(int(code.max()) + 1 for code in codes) == workload.domain.cells:
+            return "no two values of an attribute are exchangeable"
+        parts = most_components(codes)
+        return f"its symmetry gives {parts:,} parts, more than {MOST_COMPONENTS:,}" if parts > MOST_COMPONENTS else None
+
+    def certifies(self, question: Question) -> bool:
+        """Where the optimum over all cells is out of reach and this one is not."""
+        if question.special or self.refuses(question.workload) is not None:
+            return False
+        dense = effort(question.workload, "coa")
+        if REACH.exceeded_by(dense) is None or question.limits.exceeded_by(dense) is not None:
+            return False
+        return self._too_large(question) is None
+
+    def passed_over(self, question: Question) -> str | None:
+        reason = beaten(self, question)
+        return reason or (takes_long() if question.special else self._too_large(question))
+
+    def _too_large(self, question: Question) -> str | None:
+        needs = self.effort(question.workload)
+        if question.limits.exceeded_by(needs) is not None:
+            return question.limits.exceeded_by(needs)
+        return None if REACH.exceeded_by(needs) is None else takes_long()
+
+    def effort(self, workload: Workload) -> Effort:
+        return effort(workload, "symmetric")
+
+    def instead(self, workload: Workload, memory_bytes: int) -> str | None:
+        needed = self.effort(workload).memory_bytes
+        return f"'symmetric' (the same optimum in {needed / 2**30:.2f} GiB)" if needed <= memory_bytes else None
+
+    def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        workload = request.workload
+        needed = self.effort(workload).memory_bytes
+        work.check_memory("optimising strategy 'symmetric'", needed, workload)
+        name = name_of(workload, f"symmetric-{request.tolerance:g}")
+
+        def solve() -> SymmetricStrategy:
+            resuming = work.resuming(f"{name}-checkpoint.json", partial(symmetric, tolerance=request.tolerance))
+            return work.largest(resuming, workload, needed_bytes=needed)
+
+        found = kept_symmetric(work, name, workload, solve)
+        work.forget(f"{name}-checkpoint.json")
+        return found

@@ -1,0 +1,229 @@
+"""Symmetry: values that no query treats differently, and the small workloads that a workload splits into by it.
+
+Two values of an attribute are exchangeable when swapping them leaves the gram of every factor as it is. The values fall into orbits,
+and the space over an attribute into the sums over orbits and, for every orbit of c > 1 values, the c - 1 dimensions that tell them
+apart. A workload's gram is block diagonal over the products of these: one small workload over orbits each, with as many copies as
+there are dimensions (docs/mathematics.md, section 6).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from dpdist.domain import Domain
+from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Prefix, Product, Tall, Total
+from dpdist.operators.orbits import SUMMED, Orbits
+from dpdist.workloads.base import Block, Workload
+from dpdist.workloads.basis import Basis, integer_basis
+from dpdist.workloads.kinds import is_separable
+
+LOOKED_THROUGH = 1024
+"""Values of an attribute up to which grams are looked through for exchangeable ones; beyond, only plain tables are."""
+MOST_COMPONENTS = 4096
+SAME = 1e-13
+"""Relative difference of gram entries that is rounding."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """The part of a workload that sums some attributes over orbits and tells the values of one orbit of each other one apart.
+
+    Attributes:
+        chosen: for every attribute ``SUMMED``, or the orbit whose values are told apart.
+        orbits: what takes counts to this part, in whole numbers.
+        quotient: the queries over orbits, weighted so that its gram is that of the part.
+        blocks: of the whole workload, those that say something here, in the order of the quotient's.
+        copies: dimensions with this gram.
+        places: for every cell of the quotient, the orbit of cells that it stands for.
+    """
+
+    chosen: tuple[int, ...]
+    orbits: Orbits
+    quotient: Workload
+    blocks: tuple[int, ...]
+    copies: int
+    places: Matrix
+
+    @cached_property
+    def basis(self) -> Basis:
+        """The integer basis of what is asked over orbits."""
+        return integer_basis(self.quotient)
+
+    @property
+    def integer_rows(self) -> Operator:
+        """B of the basis."""
+        return Identity(self.basis.cells) if self.basis.operator is None else self.basis.operator
+
+    def rows(self, mixing: Matrix) -> Operator:
+        """Rows mixing B of this part over all cells of the domain."""
+        left = Product(Dense(mixing), self.integer_rows)
+        return Product(Kronecker([left, Identity(self.orbits.spread)]), self.orbits)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Squared length of a column of c I - 1 1', c (c - 1), for each chosen orbit."""
+        return tuple(c * (c - 1) for c in self.orbits.sizes())
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """A workload's orbits and the components that it splits into.
+
+    Attributes:
+        codes: the orbit of every value of each attribute.
+    """
+
+    workload: Workload
+    codes: tuple[Matrix, ...]
+    components: tuple[Component, ...]
+
+    @property
+    def orbits(self) -> tuple[int, ...]:
+        """Number of orbits of each attribute."""
+        return tuple(int(code.max()) + 1 for code in self.codes)
+
+    @property
+    def sizes(self) -> Matrix:
+        """Cells in every orbit of cells, float64."""
+        out = np.ones(1)
+        for code in self.codes:
+            out = np.multiply.outer(out, np.bincount(code)).ravel()
+        return out
+
+
+def orbits_of(workload: Workload) -> tuple[Matrix, ...] | None:
+    """The orbit of every value of each attribute; None where the queries are no products over attributes."""
+    if not is_separable(workload) or any(isinstance(f, Tall) for block in workload.blocks for f in block.factors):
+        return None
+    return tuple(_exchangeable(workload, axis) for axis in range(len(workload.domain.shape)))
+
+
+def symmetry_of(workload: Workload, codes: tuple[Matrix, ...]) -> Symmetry:
+    """The components of a workload that has an answer in them."""
+    strengths = [_strengths(workload, block, codes) for block in workload.blocks]
+    options = []
+    for axis, code in enumerate(codes):
+        several = np.flatnonzero(np.bincount(code) > 1)
+        asked = [o for o in several if any(given[axis][o] > 0 for given in strengths if axis in given)]
+        options.append([SUMMED, *(int(o) for o in asked)])
+    components = (_component(workload, codes, chosen, strengths) for chosen in product(*options))
+    return Symmetry(workload, codes, tuple(part for part in components if part is not None))
+
+
+def most_components(codes: tuple[Matrix, ...]) -> int:
+    """A bound of the number of components."""
+    return math.prod(1 + int((np.bincount(code) > 1).sum()) for code in codes)
+
+
+def _component(
+    workload: Workload, codes: tuple[Matrix, ...], chosen: tuple[int, ...], strengths: list[dict[int, Matrix]]
+) -> Component | None:
+    """The queries that tell the chosen orbits apart, over the orbits of the other attributes."""
+    sizes = tuple(int(code.max()) + 1 if orbit == SUMMED else 1 for code, orbit in zip(codes, chosen, strict=True))
+    told = tuple(axis for axis, orbit in enumerate(chosen) if orbit != SUMMED)
+    kept, places = [], []
+    for number, (block, given) in enumerate(zip(workload.blocks, strengths, strict=True)):
+        power = math.prod(given[axis][chosen[axis]] if axis in given else 0.0 for axis in told)
+        if power > 0:
+            kept.append(_over_orbits(block, codes, chosen, sizes, math.sqrt(power)))
+            places.append(number)
+    if not kept:
+        return None
+    orbits = Orbits(codes, chosen)
+    whole = tuple(int(code.max()) + 1 for code in codes)
+    index = np.indices(sizes).reshape(len(sizes), -1)
+    fixed = [row if orbit == SUMMED else np.full(row.size, orbit) for row, orbit in zip(index, chosen, strict=True)]
+    weight = 1.0 / math.sqrt(orbits.spread)
+    quotient = Workload(Domain.of_shape(sizes), tuple(replace(block, weight=block.weight * weight) for block in kept))
+    copies = math.prod(c - 1 for c in orbits.sizes())
+    return Component(chosen, orbits, quotient, tuple(places), copies, np.ravel_multi_index(fixed, whole))
+
+
+def _over_orbits(
+    block: Block, codes: tuple[Matrix, ...], chosen: tuple[int, ...], sizes: tuple[int, ...], power: float
+) -> Block:
+    """A block's queries as means over orbits, without the attributes whose values are told apart."""
+    scales = block.scales or (None,) * len(block.factors)
+    parts = [
+        (axis, _means(factor, codes[axis]), scale)
+        for axis, factor, scale in zip(block.axes, block.factors, scales, strict=True)
+        if chosen[axis] == SUMMED
+    ] or [(0, Total(sizes[0]), None)]
+    axes, factors = tuple(axis for axis, _, _ in parts), tuple(factor for _, factor, _ in parts)
+    kept = tuple(scale for _, _, scale in parts)
+    nameless = ((),) * len(factors)
+    return Block(block.name, axes, factors, nameless, block.weight * power, kept if any(s is not None for s in kept) else ())
+
+
+def _means(factor: Operator, codes: Matrix) -> Operator:
+    """A factor's queries over orbits: the mean of its entries in each."""
+    orbits = int(codes.max()) + 1
+    if orbits == codes.size and (codes == np.arange(codes.size)).all():
+        return factor
+    if isinstance(factor, Total):
+        return Total(orbits)
+    counts = np.bincount(codes)
+    sums = np.zeros((orbits, factor.shape[0]))
+    np.add.at(sums, codes, factor.dense().T)
+    return Dense((sums / counts[:, None]).T)
+
+
+def _strengths(workload: Workload, block: Block, codes: tuple[Matrix, ...]) -> dict[int, Matrix]:
+    """For each attribute of a block, how strongly it tells the values of every orbit apart: V_aa - V_ab."""
+    out = {}
+    for axis, factor in zip(block.axes, block.scaled(block.factors), strict=True):
+        counts = np.bincount(codes[axis])
+        found = np.zeros(counts.size)
+        several = np.flatnonzero(counts > 1)
+        if isinstance(factor, Identity):
+            found[several] = 1.0
+        elif several.size and not isinstance(factor, Total):
+            gram = factor.gram()
+            for orbit in several:
+                a, b = np.flatnonzero(codes[axis] == orbit)[:2]
+                apart = float(gram[a, a] - gram[a, b])
+                found[orbit] = apart if apart > 4 * SAME * float(gram[a, a]) else 0.0
+        out[axis] = found
+    return out
+
+
+def _exchangeable(workload: Workload, axis: int) -> Matrix:
+    """The orbit of every value of an attribute, numbered by first appearance."""
+    size = workload.domain.shape[axis]
+    factors: dict[str, Operator] = {}
+    for block in workload.blocks:
+        for place, factor in zip(block.axes, block.scaled(block.factors), strict=True):
+            if place == axis and not isinstance(factor, Identity | Total):
+                factors.setdefault(factor.fingerprint, factor)
+    if not factors:
+        return np.zeros(size, dtype=np.int64)
+    if size > LOOKED_THROUGH or any(isinstance(factor, Prefix) for factor in factors.values()):
+        return np.arange(size)
+    grams = [gram / float(np.diag(gram).max()) for gram in (factor.gram() for factor in factors.values())]
+    keys = np.round(np.array([[np.diag(g), g.sum(axis=0), (g * g).sum(axis=0)] for g in grams]).reshape(-1, size).T, 9)
+    candidates = np.unique(keys, axis=0, return_inverse=True)[1].ravel()
+    codes = np.full(size, -1, dtype=np.int64)
+    firsts: list[int] = []
+    for value in range(size):
+        same = (k for k, first in enumerate(firsts) if candidates[first] == candidates[value])
+        codes[value] = next((k for k in same if _swap(grams, firsts[k], value)), len(firsts))
+        if codes[value] == len(firsts):
+            firsts.append(value)
+    return codes
+
+
+def _swap(grams: list[Matrix], a: int, b: int) -> bool:
+    """Whether all grams stay as they are when two values are swapped."""
+    for gram in grams:
+        if abs(gram[a, a] - gram[b, b]) > SAME * gram.shape[0]:
+            return False
+        apart = np.abs(gram[a] - gram[b])
+        apart[[a, b]] = 0.0
+        if apart.max() > SAME * gram.shape[0]:
+            return False
+    return True
