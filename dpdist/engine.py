@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import threading
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cached_property, lru_cache, partial
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
@@ -129,6 +130,8 @@ class Engine:
             yield partial(_by_reference, self.exchange, folder, _kept_if_large(self.exchange, folder, function))
         finally:
             self.exchange.delete(folder)
+            with suppress(OSError, TimeoutError, CancelledError):  # whoever is gone holds nothing
+                self.client.run(_forget, on_error="ignore")
 
     def _placed(self, function: Callable[[None], Any], needed_bytes: int) -> Any:
         with _losses_told():
@@ -217,25 +220,36 @@ class _Kept:
         data = self._exchange.get_block(self._name, (self._size,), np.uint8, self._digest)
         return pickle.loads(data[SALT_BYTES:].tobytes())
 
-    def __hash__(self) -> int:
-        return hash(self._name)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Kept) and self._name == other._name
+class _Stage:
+    """The function of a stage on a worker, unpickled once: what it reads for one task it holds for the next ones."""
 
-    def __call__(self, *arguments: Any) -> Any:
-        return _unpickled(self)(*arguments)
+    folder, function = "", None
+    changing = threading.Lock()
 
 
-@lru_cache(maxsize=1)  # functions of one stage, then of the next
-def _unpickled(kept: _Kept) -> Any:
-    return kept.fetch()
+def _held(folder: str, function: Any) -> Callable[[Any], Any]:
+    """The first function that came for the stage that has this folder."""
+    with _Stage.changing:
+        if _Stage.folder != folder:
+            _Stage.folder, _Stage.function = folder, function.fetch() if isinstance(function, _Kept) else function
+        return cast(Callable[[Any], Any], _Stage.function)
 
 
-def _by_reference(exchange: Exchange, folder: str, function: Callable[[Any], Any], item: Any) -> Any:
+def _forget() -> None:
+    """Give up what a stage holds on this worker."""
+    with _Stage.changing:
+        _Stage.folder, _Stage.function = "", None
+
+
+def _by_reference(exchange: Exchange, folder: str, function: Any, item: Any) -> Any:
     """function(item) where it runs; its result, if it has one, is left in the exchange."""
-    found = _without_data(function, item)
+    found = _without_data(partial(_called, folder, function), item)
     return None if found is None else _Kept(exchange, folder, uuid.uuid4().hex, cloudpickle.dumps(found))
+
+
+def _called(folder: str, function: Any, item: Any) -> Any:
+    return _held(folder, function)(item)
 
 
 def _without_data(function: Callable[[Any], _T], item: Any) -> _T:

@@ -22,7 +22,9 @@ import threadpoolctl
 from distributed import LocalCluster
 
 from dpdist import engine
+from dpdist.arrays.vector import Held
 from dpdist.errors import EngineError, OutOfMemory
+from dpdist.grids.estimate import Shared
 from dpdist.limits import WORKER_BYTES
 from dpdist.release import story
 from dpdist.release.context import Context, silent
@@ -148,6 +150,45 @@ def large_sum(array: np.ndarray, item: int) -> np.ndarray:
     return array + item
 
 
+class CountedVector(Held):
+    """A vector that writes down how often it was read."""
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        with open(os.environ["READS"], "a", encoding="utf-8") as file:
+            file.write(f"{os.getpid()}\n")
+        return super().read(start, stop)
+
+
+def inverse_plus(shared: Shared, item: int) -> float:
+    return float(shared.values.sum()) + item
+
+
+@pytest.mark.usefixtures("without_tls")
+def test_what_all_tasks_of_a_stage_read_is_read_once_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An inverse of 2 GB was read for every task of a second. After the stage no worker holds it any longer."""
+    monkeypatch.setenv("READS", str(tmp_path / "reads"))
+    shared = Shared(CountedVector(np.ones(6)), (2, 3))
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        engine.started(cluster.scheduler_address) as started,
+    ):
+        started.exchange = Store(tmp_path / "store")
+        assert started.map(partial(inverse_plus, shared), list(range(40))) == [6.0 + item for item in range(40)]
+        reads = (tmp_path / "reads").read_text().split()
+        assert len(reads) == len(set(reads)) <= 2
+        assert started.map(partial(inverse_plus, shared), [0]) == [6.0]
+        assert len((tmp_path / "reads").read_text().split()) == len(reads) + 1
+        deadline = time.monotonic() + HANGS
+        while any(started.client.run(held_function).values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(started.client.run(held_function).values())
+
+
+def held_function() -> bool:
+    """Whether this worker holds the function of a stage."""
+    return engine._Stage.function is not None
+
+
 @pytest.mark.usefixtures("without_tls")
 def test_large_things_pass_by_the_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions and results of 4 MB travel through the store, and are gone from it afterwards."""
@@ -171,7 +212,7 @@ def test_large_things_pass_by_the_scheduler(tmp_path: Path, monkeypatch: pytest.
         np.testing.assert_array_equal(result, array + item)
     assert 0 < max(sizes) < 2**18
     left = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
-    assert {path.name for path in left} <= {"lease.json"}  # this process's own, which lives
+    assert {path.name for path in left} <= {"lease.json", "beat.json"}  # this process's own, which lives
 
 
 def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -178,14 +178,18 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Shared:
-    """An array that tasks read from where it was written."""
+    """An array that tasks read from where it was written, once for all tasks of a stage on one worker."""
 
     vector: Vector
     shape: tuple[int, ...]
 
-    def read(self) -> Matrix:
+    @cached_property
+    def values(self) -> Matrix:
         """The array."""
         return held(self.vector).reshape(self.shape)
+
+    def __reduce__(self) -> tuple[type[Shared], tuple[Vector, tuple[int, ...]]]:
+        return Shared, (self.vector, self.shape)
 
 
 def _answers_of(
@@ -200,12 +204,12 @@ def _answers_of(
     stop: int,
 ) -> list[Matrix]:
     """Answers, errors and half widths of some queries: a task."""
-    filled = reader if inverse is None else reader.with_inverse(inverse.read())
-    values, step = estimate.read(), reader.rows_a_block()
+    filled = reader if inverse is None else reader.with_inverse(inverse.values)
+    values, step = estimate.values, reader.rows_a_block()
     parts = [filled.answers(first, min(stop, first + step), values, noise) for first in range(start, stop, step)]
     answers, errors, half = (np.concatenate(column) for column in zip(*parts, strict=True))
     if cells is not None:
-        fitted = reader.workload.unweighted.rows(start, stop) @ cells.read()
+        fitted = reader.workload.unweighted.rows(start, stop) @ cells.values
         answers, half = fitted, half + np.abs(fitted - answers)  # still covers what the unbiased interval covers
     if integer:
         answers, half = np.rint(answers), half + 0.5
