@@ -128,6 +128,9 @@ def _type(facts: dict[str, Any], schema: dict[str, Any]) -> str:
         if "anyOf" in inner:
             return "a mapping of names to " + " or ".join(_type(each, schema) for each in inner["anyOf"])
         return "a mapping of names to " + ("parts" if "$ref" in inner else _several(_type(inner, schema)))
+    if "anyOf" in facts and "type" not in facts:
+        options = (_type(option, schema) for option in facts["anyOf"] if option.get("type") != "null")
+        return " or ".join(dict.fromkeys(options))
     return "a mapping of keys" if "$ref" in facts else WORDS[facts.get("format", facts["type"])]
 
 
@@ -155,6 +158,8 @@ def _several(kind: str) -> str:
     plural = {"text": "texts", "a whole number": "whole numbers", "a number": "numbers"}
     if kind.startswith("a list of "):
         return kind.replace("a list", "lists", 1)
+    if " or " in kind and "`" not in kind:
+        return " or ".join(map(_several, kind.split(" or ")))
     return plural.get(kind, kind)
 
 

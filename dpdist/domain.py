@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dpdist.errors import InvalidInput
 from dpdist.sizes import SIZES, Sizes
 from dpdist.stability import Distance
+from dpdist.times import Times
 
 Outside = Literal["clip", "drop", "error"]
 
@@ -97,6 +98,37 @@ class BinLabels(Sequence[str]):
 
 
 @dataclass(frozen=True)
+class TimeLabels(Sequence[str]):
+    """Names of the steps of a calendar, each made when it is asked for."""
+
+    times: Times
+    open_ends: bool = False
+    extra: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return self.times.steps + len(self.extra)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
+        picked = range(len(self))[place]
+        return [self._name(step) for step in picked] if isinstance(picked, range) else self._name(picked)
+
+    def _name(self, step: int) -> str:
+        last = self.times.steps - 1
+        if step > last:
+            return self.extra[step - last - 1]
+        name = self.times.label(step)
+        if not self.open_ends or 0 < step < last or last == 0:
+            return name
+        return f"{name} or earlier" if step == 0 else f"{name} or later"
+
+
+@dataclass(frozen=True)
 class Attribute:
     """One attribute: declared categories, or half-open numeric bins [edge, next edge); then bins for records without such a value.
 
@@ -110,6 +142,7 @@ class Attribute:
         missing, other: the label of the bin of records without a value, and of those with another value than the declared ones;
             ``DROP`` or ``NOWHERE``; None leaves them to ``outside``.
         named: whether the labels of the values are words of the publisher's.
+        times: the steps of a calendar that the bins 0..1, 1..2, ... stand for; raw values are then times.
     """
 
     name: str
@@ -120,6 +153,7 @@ class Attribute:
     missing: str | None = None
     other: str | None = None
     named: bool | None = field(default=None, compare=False, repr=False)
+    times: Times | None = None
 
     def __post_init__(self) -> None:
         if bool(self.categories) == bool(self.edges):
@@ -130,7 +164,10 @@ class Attribute:
                 "one out"
             )
         if self.named is None:
-            object.__setattr__(self, "named", bool(self.labels))
+            object.__setattr__(self, "named", bool(self.labels) or self.times is not None)
+        if self.times is not None and not self.labels:
+            object.__setattr__(self, "labels", self._time_labels(self.times))
+            return
         if isinstance(self.edges, EvenEdges) and not self.labels:
             object.__setattr__(self, "labels", BinLabels(self.edges, self.outside == "clip", self.extra))
             return
@@ -149,6 +186,10 @@ class Attribute:
                 f"attribute {self.name!r}: {taken!r} is a declared value and cannot be the label of 'missing' or 'other'; choose another"
             )
         object.__setattr__(self, "labels", labels + self.extra)
+
+    def _time_labels(self, times: Times) -> Sequence[str]:
+        labels = TimeLabels(times, self.outside == "clip", self.extra)
+        return labels if isinstance(self.edges, EvenEdges) else tuple(labels)
 
     def _check_categories(self) -> None:
         if len(set(self.categories)) != len(self.categories):

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.domain import Domain, EvenEdges, Layout
+from dpdist.domain import Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput
 from dpdist.leases import Lease
@@ -119,11 +119,15 @@ def _written(edges: Sequence[float]) -> Sequence[object]:
     return ["even", edges.first, edges.width, edges.bins] if isinstance(edges, EvenEdges) else edges
 
 
+def _beyond(attribute: Attribute) -> list[object]:
+    """What decides where values are counted besides edges and categories; nothing for attributes that have nothing else."""
+    labelled = attribute.missing is not None or attribute.other is not None
+    times = [] if attribute.times is None else [attribute.times.facts]
+    return [*([[attribute.missing, attribute.other]] if labelled else []), *times]
+
+
 def _count_digest(source: Source, domain: Domain, tables: tuple[tuple[int, ...], ...]) -> str:
-    facts = [
-        [a.name, a.categories, _written(a.edges), a.outside, *([] if a.missing is a.other is None else [a.missing, a.other])]
-        for a in domain.attributes
-    ]
+    facts = [[a.name, a.categories, _written(a.edges), a.outside, *_beyond(a)] for a in domain.attributes]
     return hashlib.sha256(f"{source.digest}{json.dumps([facts, tables])}".encode()).hexdigest()[:32]
 
 

@@ -14,11 +14,12 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from dpdist.domain import OUTSIDE, Attribute, Domain
-from dpdist.errors import InvalidSpec, UnknownValue
+from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.records import listing
 from dpdist.records.hashing import HashedFile
 from dpdist.records.reading import reading
 from dpdist.records.sources import BATCH_ROWS, Partition, Source, header_of, unpacked, wanted_columns
+from dpdist.times import FINER_THAN_DAYS, Times
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def _parquet_batches(source: Source, domain: Domain, partition: Partition, wante
 def _csv_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
     """Each column has the type that its attribute needs, whatever the first rows look like."""
     listing.check_names(header_of(source, partition.path, partition.tags), wanted, partition.path)
-    texts = [source.columns.get(a.name, a.name) for a in domain.attributes if a.categories]
+    texts = [source.columns.get(a.name, a.name) for a in domain.attributes if a.categories or a.times]
     types = {**dict.fromkeys(wanted, pa.float64()), **dict.fromkeys(texts, pa.string())}
     if source.person is not None:
         types[source.person] = pa.int64() if source.person_type == "integer" else pa.string()
@@ -102,6 +103,8 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, path: str) -> tupl
 
 
 def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[NDArray[np.int64], int]:
+    if attribute.times is not None:
+        return attribute.encode(_steps(column, attribute, attribute.times, path))
     if attribute.edges:
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
             raise InvalidSpec(
@@ -115,6 +118,34 @@ def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[ND
     known, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
     codes = known[np.asarray(pc.fill_null(encoded.indices, 0))]
     return np.where(np.asarray(encoded.is_null()), attribute.missing_code, codes), 0
+
+
+def _steps(column: pa.ChunkedArray, attribute: Attribute, times: Times, path: str) -> NDArray[np.float64]:
+    """Step of every date, time or ISO text of a column, NaN where there is none."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    dates = pa.types.is_date(kind)
+    if dates and times.every in FINER_THAN_DAYS:
+        raise InvalidSpec(
+            f"{Path(path).name}: attribute {attribute.name!r} counts by the {times.every}, its column holds dates; give 'every: day'"
+        )
+    try:
+        if dates or pa.types.is_timestamp(kind):
+            found = column.cast(kind).combine_chunks().to_numpy(zero_copy_only=False)
+            aware = pa.types.is_timestamp(kind) and kind.tz is not None
+            return times.numbers(times.local(found) if aware else found)
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            encoded = texts_of(column, path).dictionary_encode()
+            known = times.of_texts(encoded.dictionary.to_pylist() or [""])
+            if attribute.outside == "clip":  # a text that is no date lies on neither side
+                known[np.isinf(known)] = np.nan
+            steps = known[np.asarray(pc.fill_null(encoded.indices, 0))]
+            return np.where(np.asarray(encoded.is_null()), np.nan, steps)
+    except InvalidInput as error:
+        raise InvalidSpec(f"{Path(path).name}: attribute {attribute.name!r}: {error}") from None
+    raise InvalidSpec(
+        f"{Path(path).name}: attribute {attribute.name!r} has dates, its column holds {column.type}; allowed are dates, timestamps and "
+        "ISO texts such as 2026-09-01"
+    )
 
 
 def texts_of(column: pa.ChunkedArray, path: str) -> pa.Array:

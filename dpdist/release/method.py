@@ -29,6 +29,8 @@ def method(spec: ReleaseSpec) -> dict[str, Any]:
 def _attribute(part: AttributeSpec) -> dict[str, Any]:
     facts: dict[str, Any] = {"title": part.title, "unit": part.unit, "values": _values(part), "outside": part.outside}
     facts |= {name: given for name, given in (("missing", part.missing), ("other", part.other)) if given is not None}
+    if part.dates is not None:
+        facts["time"] = {"start": part.dates.times.start.isoformat(), "step": part.dates.every}
     if part.time is not None:
         facts["time"] = {"start": part.time.start.isoformat(), "step": part.time.step}
     return facts
@@ -43,6 +45,10 @@ def _values(part: AttributeSpec) -> str:
         shown = ", ".join(f"{edge:g}" for edge in part.edges[: LISTED + 1])
         more = f" and {len(part.edges) - LISTED - 1:,} more" if len(part.edges) > LISTED + 1 else ""
         return f"{len(part.edges) - 1:,} bins with edges {shown}{more}; a bin holds its lower edge and not its upper one"
+    if part.dates is not None:
+        times = part.dates.times
+        shown = f"{times.steps:,} {times.every}{'s' if times.steps != 1 else ''} from {times.label(0)} to {times.label(times.steps - 1)}"
+        return shown if times.zone is None else f"{shown}, by the clock of {times.zone}"
     span = f"whole numbers from {part.first} to {part.last}"
     return span if part.width == 1 else f"{span}, {part.width} in each bin"
 

@@ -10,6 +10,7 @@ from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.spec.explained import located
 from dpdist.spec.model import ReleaseSpec
+from dpdist.spec.parts import through_of
 from dpdist.spec.queries import workload_of
 from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root
@@ -105,11 +106,13 @@ def _check_stream(spec: ReleaseSpec) -> None:
             "a stream publishes one filter of the past (running_sum, window, mean, exponential, polynomial or a file), with "
             f"'mechanism: auto', {able}"
         )
-    edges = spec.attributes.attribute(entry.of).edges
-    if not edges[0] <= spec.stream.through < edges[-1]:
-        raise InvalidInput(
-            f"'through' is a value of {entry.of!r}, {edges[0]:g} to below {edges[-1]:g}, found {spec.stream.through}"
+    series = spec.attributes.attribute(entry.of)
+    edges, labels = series.edges, series.labels
+    if not edges[0] <= through_of(spec.stream, series) < edges[-1]:
+        shown = (
+            f"{edges[0]:g} to below {edges[-1]:g}" if series.times is None else f"{labels[0]} to {labels[series.values - 1]}"
         )
+        raise InvalidInput(f"'through' is a value of {entry.of!r}, {shown}, found {spec.stream.through}")
     options = spec.postprocess
     pure = "l1" in spec.norms
     if pure or entry.around is not None or options.known or options.non_negative or options.consistent_with:

@@ -28,6 +28,7 @@ from dpdist.spec.parts import (
     ReleaseBudgetSpec,
     SeparationSpec,
     StreamSpec,
+    through_of,
 )
 from dpdist.spec.queries import QuerySpec, workload_of
 from dpdist.spec.values import SpecPart
@@ -187,7 +188,7 @@ class ReleaseSpec(SpecPart):
         assert self.stream is not None
         assert entry is not None
         attribute = self.attributes.attribute(entry.of)
-        return int(np.searchsorted(np.asarray(attribute.edges), self.stream.through, side="right"))
+        return int(np.searchsorted(np.asarray(attribute.edges), through_of(self.stream, attribute), side="right"))
 
     def queries_of_steps(self, steps: int) -> Workload:
         """The stream's queries for its first steps."""

@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from dpdist.domain import DROP, NOWHERE, Attribute, even_edges
@@ -16,8 +17,9 @@ from dpdist.mechanisms.registry import AUTO, REGISTRY
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.records.sources import PersonType
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.values import Exact, SpecPart, Text
+from dpdist.spec.values import DayOrTime, Exact, SpecPart, Text
 from dpdist.strategies.needs import Limits
+from dpdist.times import Every, Times, is_zone, steps_between
 
 
 def _mechanism(name: Any) -> Any:
@@ -104,8 +106,74 @@ class TimeSpec(SpecPart):
     )
 
 
+class DatesSpec(SpecPart):
+    """Consecutive hours, days, ISO weeks, calendar months, quarters or years.
+
+    Columns hold dates, timestamps or ISO texts.
+    """
+
+    first: DayOrTime = Field(
+        alias="from",
+        description="a date or time in the first step. A spec for many periods may write '{period}'",
+        examples=["2026-09-01"],
+    )
+    last: DayOrTime | None = Field(
+        None,
+        alias="to",
+        description="a date or time in the last step; a date is meant with its whole day",
+        examples=["2026-11-30"],
+    )
+    steps: int | None = Field(None, ge=1, le=2**40, description="how many steps there are, in place of 'to'", examples=[24])
+    every: Every = Field(
+        "day",
+        description="how long a step is. Weeks begin on Monday, months and years are those of the calendar",
+        examples=["week"],
+    )
+    zone: str | None = Field(
+        None,
+        description="the time zone whose clock tells the step of timestamps that carry a zone. Hours are those that the clock shows: one "
+        "that it shows twice is one step. Default: times are taken as they are written, and refused where they carry a zone",
+        examples=["Europe/Berlin"],
+    )
+
+    @model_validator(mode="after")
+    def _some_steps(self) -> DatesSpec:
+        if (self.last is None) == (self.steps is None):
+            raise ValueError("give either 'to' or 'steps'")
+        ends = [end for end in (self.first, self.last) if isinstance(end, datetime.datetime)]
+        if any(end.tzinfo is not None for end in ends):
+            raise ValueError(
+                "'from' and 'to' are times of the zone's own clock: write them without an offset, and name the 'zone'"
+            )
+        if self.zone is not None and not is_zone(self.zone):
+            raise ValueError("the time zone is not known; write its name in the time zone database, such as 'Europe/Berlin'")
+        if self.last is not None and self._last < _moment(self.first):
+            raise ValueError("'from' must not come after 'to'")
+        return self
+
+    @property
+    def _last(self) -> datetime.datetime:
+        assert self.last is not None
+        whole = (
+            datetime.timedelta(0)
+            if isinstance(self.last, datetime.datetime)
+            else datetime.timedelta(hours=23, minutes=59, seconds=59)
+        )
+        return _moment(self.last) + whole
+
+    @property
+    def times(self) -> Times:
+        """As the domain knows them."""
+        first = _moment(self.first)
+        return Times(first, self.steps or steps_between(first, self._last, self.every), self.every, self.zone)
+
+
+def _moment(day: datetime.date) -> datetime.datetime:
+    return day if isinstance(day, datetime.datetime) else datetime.datetime(day.year, day.month, day.day)
+
+
 class AttributeSpec(SpecPart):
-    """The public, declared values of one attribute: ``categories``, ``edges``, or whole numbers ``from``..``to``."""
+    """The public, declared values of one attribute: ``categories``, ``edges``, ``dates``, or whole numbers ``from``..``to``."""
 
     categories: tuple[Text, ...] | None = Field(
         None, description="all values of an attribute that has no order", examples=[["Centre", "North", "Harbour"]]
@@ -123,6 +191,11 @@ class AttributeSpec(SpecPart):
     )
     last: int | None = Field(None, alias="to", description="the largest whole number, included", examples=[99])
     width: int = Field(1, ge=1, description="with 'from' and 'to': how many whole numbers each bin holds", examples=[10])
+    dates: DatesSpec | None = Field(
+        None,
+        description="the steps of time of an attribute that holds dates or times",
+        examples=[{"from": "2026-09-01", "to": "2026-11-30", "every": "day"}],
+    )
     outside: Literal["clip", "drop", "error"] = Field(
         "error",
         description="what happens to a record whose value is outside the domain: it is counted in the nearest bin, it is left out, "
@@ -161,16 +234,19 @@ class AttributeSpec(SpecPart):
     @model_validator(mode="after")
     def _one_form(self) -> AttributeSpec:
         forms = [self.categories is not None, self.edges is not None, self.first is not None or self.last is not None]
+        forms.append(self.dates is not None)
         if self.categories is not None and not self.categories:
             raise ValueError("'categories' is empty; list every value that the attribute may have")
         if sum(forms) != 1:
-            raise ValueError("give exactly one of 'categories', 'edges', or 'from' with 'to'")
+            raise ValueError("give exactly one of 'categories', 'edges', 'dates', or 'from' with 'to'")
         if forms[2] and (self.first is None or self.last is None or self.last < self.first):
             raise ValueError("'from' and 'to' must both be given, with from <= to")
         if self.categories is not None and (self.unit is not None or self.time is not None):
             raise ValueError("categories have neither 'unit' nor 'time', which belong to numbers; leave them out")
         if self.other is not None and "outside" in self.model_fields_set:
             raise ValueError("'other' and 'outside' both say where values beyond the declared ones count; leave one out")
+        if self.dates is not None and (self.unit is not None or self.time is not None or self.width != 1):
+            raise ValueError("dates have neither 'unit', 'time' nor 'width'; leave them out, and say 'every' in 'dates'")
         if any(abs(value) > WHOLE for value in (self.first or 0, self.last or 0, self.width)):
             raise ValueError(
                 f"whole numbers lie between -{WHOLE:,} and {WHOLE:,}: larger ones are not exact as floating-point numbers"
@@ -195,6 +271,9 @@ class AttributeSpec(SpecPart):
             return Attribute(name, categories=self.categories, **given)
         if self.edges is not None:
             return Attribute(name, edges=self.edges, **given)
+        if self.dates is not None:
+            times = self.dates.times
+            return Attribute(name, edges=even_edges(0, 1, times.steps, sizes), times=times, **given)
         assert self.first is not None
         assert self.last is not None
         bins = -(-(self.last - self.first + 1) // self.width)
@@ -478,8 +557,19 @@ class StreamSpec(SpecPart):
         description="the name of the series. All its releases state the same name; their ids differ",
         examples=["bikes"],
     )
-    through: int = Field(
-        description="the last step that is complete, as a value of the attribute that is filtered. The domain declares all steps "
-        "that there will ever be",
+    through: int | DayOrTime = Field(
+        description="the last step that is complete, as a value of the attribute that is filtered, or a time in it. The domain declares "
+        "all steps that there will ever be",
         examples=[503],
     )
+
+
+def through_of(stream: StreamSpec, attribute: Attribute) -> int:
+    """The last complete step of a stream, as a number of the attribute. Raises: InvalidInput when it is none of its steps."""
+    through, times = stream.through, attribute.times
+    if times is not None and not isinstance(through, int):
+        return int(times.numbers(np.array([_moment(through)], dtype="datetime64[s]"))[0])
+    if times is not None or not isinstance(through, int):
+        shown = "a date" if times is not None else "a number"
+        raise InvalidInput(f"'through' is {shown} of {attribute.name!r}, found {through}")
+    return through

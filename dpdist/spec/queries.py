@@ -15,7 +15,7 @@ from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Saved
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.values import SpecPart
+from dpdist.spec.values import End, SpecPart
 from dpdist.store import zarr_rows
 from dpdist.workloads import Filter, Workload, dnf, explicit, filtered, predicates, products, tall, union
 from dpdist.workloads.filters import (
@@ -77,13 +77,13 @@ class RangesSpec(SpecPart):
         examples=[["age"]],
     )
     by: tuple[str, ...] = Field((), description=BY, examples=[["branch"]])
-    listed: tuple[tuple[float, float] | tuple[tuple[float, float], ...], ...] | None = Field(
+    listed: tuple[tuple[End, End] | tuple[tuple[End, End], ...], ...] | None = Field(
         None,
         alias="list",
         description="the wanted intervals, both ends included, or the wanted boxes as one interval for each attribute. Default: all",
         examples=[[[0, 17], [18, 64]]],
     )
-    lists: dict[str, tuple[tuple[float, float], ...]] = Field(
+    lists: dict[str, tuple[tuple[End, End], ...]] = Field(
         default_factory=dict,
         description="the intervals of each attribute. Every combination of them is asked",
         examples=[{"age": [[0, 17], [18, 64]]}],
@@ -381,9 +381,15 @@ def _check_ordered(domain: Domain, name: str) -> None:
         raise InvalidInput(f"attribute {name!r} has categories, which have no order; ranges and cdf need edges or from/to")
 
 
-def _interval(domain: Domain, name: str, low: float, high: float) -> tuple[int, int]:
-    """Bins that an interval of values covers; both ends must be values (whole-number bins) or edges."""
+def _interval(domain: Domain, name: str, low: float | str, high: float | str) -> tuple[int, int]:
+    """Bins that an interval of values covers; both ends must be values (whole-number bins), times of steps, or edges."""
     attribute = domain.attribute(name)
+    if attribute.times is not None:
+        low, high = (attribute.times.number(f"{end:g}" if isinstance(end, float) else end) for end in (low, high))
+    if isinstance(low, str) or isinstance(high, str):
+        raise InvalidInput(
+            f"range {low} to {high} of {name!r} needs numbers; only attributes with 'dates' have ranges of dates"
+        )
     edges = np.asarray(attribute.edges)
     first = np.flatnonzero(edges[:-1] == low)
     unit = bool((np.diff(edges) == 1).all())

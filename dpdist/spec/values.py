@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from fractions import Fraction
 from typing import Annotated, Any
@@ -33,7 +34,35 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+def _end(value: Any) -> Any:
+    """A number, or a date or time as text."""
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 Exact = Annotated[Fraction, BeforeValidator(exact), Field(json_schema_extra={"type": "number"})]
+
+
+def _day_or_time(value: Any) -> Any:
+    """A date where only a day is written, else a time."""
+    try:
+        if isinstance(value, str):
+            return (datetime.date if len(value) == len("2026-09-01") else datetime.datetime).fromisoformat(value)
+    except ValueError:
+        pass
+    return value
+
+
+DayOrTime = Annotated[datetime.date | datetime.datetime, BeforeValidator(_day_or_time)]
+"""A date, or a time of a day."""
+
+
+End = Annotated[float | str, BeforeValidator(_end)]
+"""An end of an interval: a number, or a date or time."""
 
 
 Text = Annotated[str, BeforeValidator(_text)]

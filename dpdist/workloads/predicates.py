@@ -195,8 +195,11 @@ def _value_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: s
 
 
 def _bin_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) -> NDArray[np.bool_]:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidInput(f"predicate {_short(text)}: {attribute.name!r} is numeric and cannot be compared with {value!r}")
+    if attribute.times is not None and isinstance(value, str):
+        value = attribute.times.number(value)
+    elif isinstance(value, bool) or not isinstance(value, int | float) or attribute.times is not None:
+        kind = "is numeric" if attribute.times is None else "has dates"
+        raise InvalidInput(f"predicate {_short(text)}: {attribute.name!r} {kind} and cannot be compared with {value!r}")
     edges = np.asarray(attribute.edges, dtype=np.float64)
     low, high = edges[:-1], edges[1:]
     unit = bool(np.all(np.diff(edges) == 1) and np.all(edges == np.rint(edges)))
@@ -204,7 +207,7 @@ def _bin_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str
         return np.asarray(_COMPARE[type(comparison)](low, value), dtype=bool)
     if isinstance(comparison, ast.Lt | ast.GtE) and (bool(np.any(edges == value)) or value < edges[0] or value > edges[-1]):
         below = high <= value
-        return below if isinstance(comparison, ast.Lt) else ~below
+        return np.asarray(below if isinstance(comparison, ast.Lt) else ~below, dtype=bool)
     raise InvalidInput(
         f"predicate {_short(text)} cuts through a bin of {attribute.name!r}: compare with < or >= at one of its edges, "
         f"{', '.join(f'{e:g}' for e in edges[:12])}{' ...' if edges.size > 12 else ''}"

@@ -1,0 +1,172 @@
+"""Steps of a calendar: which hour, day, ISO week, month or year a time lies in, where the clock on the wall shows it."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import zoneinfo
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.errors import InvalidInput
+
+Every = Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
+UNITS: dict[str, Any] = {
+    "second": "s",
+    "minute": "m",
+    "hour": "h",
+    "day": "D",
+    "week": "D",
+    "month": "M",
+    "quarter": "M",
+    "year": "Y",
+}
+PER_STEP = {"week": 7, "quarter": 3}
+MONDAY = 3
+"""Days from the Monday of its week to 1 January 1970."""
+FINER_THAN_DAYS = ("second", "minute", "hour")
+OFFSET_SECONDS = 900
+"""Clocks have changed at multiples of it for a century; where they did not, times are looked at one by one."""
+_ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?")
+
+
+@dataclass(frozen=True)
+class Times:
+    """Consecutive steps of a calendar, numbered from 0.
+
+    >>> Times(datetime.datetime(2026, 12, 28), 3, "week").label(1)
+    '2027-W01'
+
+    Attributes:
+        first: a time in the first step.
+        steps: how many there are.
+        zone: where the clock hangs; None takes times as they are written and refuses those that carry a zone.
+    """
+
+    first: datetime.datetime
+    steps: int
+    every: Every
+    zone: str | None = None
+
+    def numbers(self, local: NDArray[Any]) -> NDArray[np.float64]:
+        """Step of every local time (datetime64), whole and from 0; NaN where there is none."""
+        missing = np.isnat(local)
+        return np.where(
+            missing, np.nan, _since_epoch(np.where(missing, np.datetime64(0, "s"), local), self.every) - self._first
+        )
+
+    def of_texts(self, texts: list[str]) -> NDArray[np.float64]:
+        """Step of every text: an ISO date or time, or the label of a step; NaN for an empty text, infinite for any other."""
+        return np.array([self._of_text(text) for text in texts], dtype=np.float64)
+
+    def number(self, text: str) -> int:
+        """Step of a time that a spec writes. Raises: InvalidInput unless it is one of the steps."""
+        found = self._of_text(text)
+        if not 0 <= found < self.steps:
+            raise InvalidInput(f"{text!r} is no {self.every} from {self.label(0)} to {self.label(self.steps - 1)}")
+        return int(found)
+
+    def label(self, step: int) -> str:
+        """What a step is called; labels sort as times do."""
+        if self.every == "week":
+            year, week, _ = self._start(step).isocalendar()
+            return f"{year:04d}-W{week:02d}"
+        start = self._start(step)
+        if self.every == "quarter":
+            return f"{start.year:04d}-Q{(start.month + 2) // 3}"
+        return start.isoformat()[: {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16, "second": 19}[self.every]]
+
+    @property
+    def start(self) -> datetime.datetime:
+        """The time at which the first step begins."""
+        return self._start(0)
+
+    @property
+    def facts(self) -> list[Any]:
+        """What decides which step a time is in."""
+        return [self.label(0), self.steps, self.every, self.zone]
+
+    def local(self, utc: NDArray[Any]) -> NDArray[Any]:
+        """What the zone's clock shows at the given times, datetime64 of the same unit. Raises: InvalidInput without a zone."""
+        if self._zone is None:
+            raise InvalidInput(
+                "its times carry a zone, and 'dates' names none; say whose days are meant, such as 'zone: Europe/Berlin'"
+            )
+        missing = np.isnat(utc)
+        seconds = np.where(missing, np.datetime64(0, "s"), utc.astype("datetime64[s]")).astype(np.int64)
+        buckets, place = np.unique(seconds // OFFSET_SECONDS, return_inverse=True)
+        offsets = np.array([self._offset(bucket * OFFSET_SECONDS) for bucket in buckets.tolist()], dtype=np.int64)
+        ends = np.array([self._offset((bucket + 1) * OFFSET_SECONDS - 1) for bucket in buckets.tolist()], dtype=np.int64)
+        out = offsets[place]
+        for row in np.flatnonzero((offsets != ends)[place]):
+            out[row] = self._offset(int(seconds[row]))
+        return np.asarray(utc + out.astype("timedelta64[s]"))
+
+    def _offset(self, seconds: int) -> int:
+        """Seconds that the zone's clock is ahead of UTC."""
+        moment = _EPOCH + datetime.timedelta(seconds=seconds)
+        found = moment.astimezone(self._zone).utcoffset()
+        assert found is not None
+        return round(found.total_seconds())
+
+    @cached_property
+    def _zone(self) -> zoneinfo.ZoneInfo | None:
+        return None if self.zone is None else zoneinfo.ZoneInfo(self.zone)
+
+    @cached_property
+    def _first(self) -> int:
+        return int(_since_epoch(np.array([self.first], dtype="datetime64[s]"), self.every)[0])
+
+    def _start(self, step: int) -> datetime.datetime:
+        number = (self._first + step) * PER_STEP.get(self.every, 1) - (MONDAY if self.every == "week" else 0)
+        found: datetime.datetime = np.datetime64(number, UNITS[self.every]).astype("datetime64[s]").item()
+        return found
+
+    def _of_text(self, text: str) -> float:
+        if not text:
+            return np.nan
+        try:
+            given = datetime.datetime.fromisoformat(text) if _ISO.fullmatch(text) else None
+        except ValueError:
+            given = None
+        if given is None:
+            return self._labels.get(text, np.inf)
+        if len(text) == len("2026-09-01") and self.every in FINER_THAN_DAYS:
+            return np.inf
+        if given.tzinfo is not None:
+            whole = given.astimezone(datetime.UTC).replace(tzinfo=None)
+            return float(self.numbers(self.local(np.array([whole], dtype="datetime64[us]")))[0])
+        return float(self.numbers(np.array([given], dtype="datetime64[us]"))[0])
+
+    @cached_property
+    def _labels(self) -> dict[str, int]:
+        """Steps by labels that are no dates: months, weeks, quarters, years and hours."""
+        return {} if self.every == "day" else {self.label(step): step for step in range(self.steps)}
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def _since_epoch(local: NDArray[Any], every: Every) -> NDArray[np.int64]:
+    """Steps between the one that holds 1 January 1970 and that of each time."""
+    units = local.astype(f"datetime64[{UNITS[every]}]").astype(np.int64)
+    return np.asarray((units + (MONDAY if every == "week" else 0)) // PER_STEP.get(every, 1))
+
+
+def steps_between(first: datetime.datetime, last: datetime.datetime, every: Every) -> int:
+    """How many steps there are from the one that holds ``first`` to the one that holds ``last``."""
+    low, high = _since_epoch(np.array([first, last], dtype="datetime64[s]"), every)
+    return int(high - low) + 1
+
+
+def is_zone(name: str) -> bool:
+    """Whether a zone of the time zone database has this name."""
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
