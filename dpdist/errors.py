@@ -88,6 +88,20 @@ class ReleaseConflict(LedgerError):
         )
 
 
+class ApprovalsMissing(LedgerError):
+    """A release lacks approvals that its data set asks for. Nothing was charged."""
+
+    def __init__(self, release: str, needed: int, found: int, waiting: tuple[str, ...]) -> None:
+        super().__init__(release, needed, found, waiting)
+        self.release, self.needed, self.found, self.waiting = release, needed, found, waiting
+
+    def told(self) -> str:
+        return (
+            f"release {self.release!r} needs {self.needed} approvals of its spec as it is now, found {self.found}; have approvers "
+            f"of the data set run 'dpdist approve SPEC --key FILE' (keys that have not signed: {', '.join(self.waiting)})"
+        )
+
+
 class EngineError(DpdistError):
     """The cluster that runs the tasks cannot be reached, or it stopped. Every stage can be run again."""
 

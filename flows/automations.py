@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from datetime import timedelta
+from typing import Any
 
 from prefect.client.schemas.objects import StateType
 from prefect.events.actions import ChangeFlowRunState
@@ -15,20 +18,24 @@ SILENT_SECONDS = 180
 """How long a run that sent heartbeats may be silent before it is taken for dead: three heartbeats (deploy/prefect.yaml) and more."""
 STARTING_SECONDS = 900
 """How long a run may be pending: an image may have to be pulled."""
-ENDED = ("Completed", "Failed", "Cancelled", "Crashed")
+ENDED = ("Completed", "Failed", "Cancelled", "Crashed", "Suspended")
+"""States of runs that no process has; a suspended one waits for approvals."""
+
+
+NAMES = ("runs that went silent", "runs that never began")
+"""Of the automations that dpdist has ever made; those of 0.2.0 have no other mark than name and tag."""
 
 
 def zombies(prefix: str, *, silent: float = SILENT_SECONDS, starting: float = STARTING_SECONDS) -> list[AutomationCore]:
-    """Two automations: for runs that stopped sending heartbeats, and for runs that never began."""
+    """Two automations: for runs that stopped sending heartbeats, and for runs that never began. Their descriptions mark them."""
     runs = ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"})
     tagged = ResourceSpecification({"prefect.resource.id": f"prefect.tag.{TAG}", "prefect.resource.role": "tag"})
     ended = {f"prefect.flow-run.{state}" for state in ENDED}
-    named = f"{prefix} dpdist" if prefix else "dpdist"
     out = []
     for name, after, expected, within in (
         # a run that is killed as soon as it runs never sent a heartbeat: its state alone has to start the clock
-        ("runs that went silent", {"Running", "heartbeat"}, "heartbeat", silent),
-        ("runs that never began", {"Pending"}, "Running", starting),
+        (NAMES[0], {"Running", "heartbeat"}, "heartbeat", silent),
+        (NAMES[1], {"Pending"}, "Running", starting),
     ):
         trigger = EventTrigger(
             match=runs,
@@ -42,5 +49,31 @@ def zombies(prefix: str, *, silent: float = SILENT_SECONDS, starting: float = ST
         )
         message = f"{name} for {within:g} s: its process is taken for dead; the next run goes on where it stopped"
         crash = ChangeFlowRunState(name=None, state=StateType.CRASHED, message=message, force=False)
-        out.append(AutomationCore(name=f"{named}: {name}", trigger=trigger, actions=[crash], tags=[TAG]))
+        core = AutomationCore(name=f"{_named(prefix)}: {name}", trigger=trigger, actions=[crash], tags=[TAG])
+        out.append(core.model_copy(update={"description": f"{_mark(prefix)}; form {_digest(core)}"}))
     return out
+
+
+def is_own(automation: AutomationCore, prefix: str) -> bool:
+    """Whether registering made an automation for this installation, under whatever name and in whatever version."""
+    marked = automation.description.startswith(_mark(prefix))
+    return TAG in automation.tags and (marked or automation.name in {f"{_named(prefix)}: {name}" for name in NAMES})
+
+
+def _named(prefix: str) -> str:
+    return f"{prefix} dpdist" if prefix else "dpdist"
+
+
+def _mark(prefix: str) -> str:
+    return f"made by deploy/register.py of installation {prefix!r}, which replaces it when a new version has another"
+
+
+def _digest(automation: AutomationCore) -> str:
+    """Of all that is sent to the server; sets in a fixed order."""
+    return hashlib.sha256(json.dumps(_ordered(automation.model_dump(mode="json")), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _ordered(inner) for key, inner in value.items()}
+    return sorted((_ordered(inner) for inner in value), key=str) if isinstance(value, list) else value

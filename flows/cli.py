@@ -238,7 +238,10 @@ def approve(
     key: Annotated[Path, typer.Option(help="the file of the approver's private key, which 'dpdist keys approver' made")],
     period: Period = None,
 ) -> None:
-    """Approve a release: sign its spec, and keep the signature in the ledger. A changed spec needs new approvals."""
+    """Approve a release: sign its spec, and keep the signature in the ledger. A changed spec needs new approvals.
+
+    Where PREFECT_API_URL names a server, the last approval resumes runs that were suspended for it.
+    """
     from dpdist.privacy import approvals
     from dpdist.privacy.ledger import opened
     from dpdist.spec import load
@@ -249,6 +252,11 @@ def approve(
     with opened(state_folder()) as book:
         found, needed = book.approve(dataset, release, digest, key=approvals.public_of(signer), signature=signed)
     out.print(f"{release}: approved, {found} of {needed} approvals", soft_wrap=True, markup=False)
+    if found >= needed and "PREFECT_API_URL" in os.environ:
+        from flows import waiting
+
+        for line in waiting.resume(release):
+            out.print(line, soft_wrap=True, markup=False)
 
 
 @app.command()

@@ -31,13 +31,14 @@ from prefect.client.schemas.actions import (
 from prefect.client.schemas.objects import ConcurrencyOptions
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
+from prefect.events.filters import AutomationFilter, AutomationFilterTags
 from prefect.exceptions import ObjectNotFound
 from prefect.utilities.callables import parameter_schema
 from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
 
 from dpdist.errors import InvalidInput
 from flows import settings
-from flows.automations import TAG, zombies
+from flows.automations import TAG, is_own, zombies
 
 
 @dataclass(frozen=True)
@@ -292,12 +293,26 @@ def _group(fields: Mapping[str, Any], group: str) -> dict[str, Any]:
 
 
 def _automations(client: SyncPrefectClient, prefix: str) -> list[str]:
-    """Mark runs whose heartbeat stopped as crashed, which frees their slots; existing automations stay as they are."""
+    """Mark runs whose heartbeat stopped as crashed, which frees their slots.
+
+    Those of another form that dpdist made before are replaced or removed. Of this form they stay as operators left them. Whether one is
+    enabled always stays.
+    """
+    tagged = AutomationFilter(tags=AutomationFilterTags(all_=[TAG]))
+    own = [found for found in client.read_automations(automations=tagged) if is_own(found, prefix)]
+    wanted = {automation.name: automation for automation in zombies(prefix)}
     done = []
-    for automation in zombies(prefix):
-        if not client.read_automations_by_name(automation.name):
-            client.create_automation(automation)
-            done.append(f"created automation {automation.name!r}")
+    for found in own:
+        automation = wanted.pop(found.name, None)
+        if automation is None:
+            client.delete_automation(found.id)
+            done.append(f"removed automation {found.name!r} of another version")
+        elif found.description != automation.description:
+            client.update_automation(found.id, automation.model_copy(update={"enabled": found.enabled}))
+            done.append(f"renewed automation {found.name!r}")
+    for name, automation in wanted.items():
+        client.create_automation(automation)
+        done.append(f"created automation {name!r}")
     return done
 
 

@@ -26,11 +26,11 @@ from prefect.concurrency.sync import concurrency
 from prefect.exceptions import PrefectException
 
 from dpdist import engine, spec, state
-from dpdist.errors import DpdistError, EngineError, InvalidSpec, NoRecords
+from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, InvalidSpec, NoRecords
 from dpdist.release import story
 from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
 from dpdist.release.story import Release
-from flows import notifications, settings
+from flows import notifications, settings, waiting
 from flows.observed import recorder
 from flows.observed.aside import aside
 from flows.observed.watch import watching
@@ -191,9 +191,11 @@ def _released(
 ) -> Iterator[Release]:
     """One release a period. A period whose records are not there is passed over, unless it was needed, and the log says so.
 
-    Raises: InvalidSpec, after the other periods, for records that are needed and not there, or that cannot be read.
+    Raises: after the other periods InvalidSpec for records that are needed and not there, or that cannot be read; then, for releases
+        that lack approvals, what suspends the run.
     """
     failing: list[str] = []
+    missing: dict[datetime.date | None, ApprovalsMissing] = {}
     for day in days:
         checked = None
         try:
@@ -209,8 +211,16 @@ def _released(
                 continue
             get_run_logger().warning("period %s is skipped: %s", day, error)
             notifications.notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
+        except ApprovalsMissing as error:
+            missing[day] = error
+            if checked is not None and checked.stream is not None:
+                break  # its parts go in order
     if failing:
-        raise InvalidSpec("; ".join(failing))
+        raise InvalidSpec("; ".join([*failing, *map(str, missing.values())]))
+    if missing:
+        for refusal in missing.values():
+            notifications.notify({"release": refusal.release, "state": "waits", "reason": type(refusal).__name__})
+        waiting.suspend(missing, spec_path)
 
 
 def published(

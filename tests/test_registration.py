@@ -1,7 +1,8 @@
-"""Registering deployments in a real Prefect server with basic auth: what operators changed there stays as it is."""
+"""A real Prefect server with basic auth: registering leaves what operators changed, and a run waits for its approvals."""
 
 from __future__ import annotations
 
+import datetime
 import os
 import signal
 import subprocess
@@ -14,14 +15,21 @@ import pytest
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolUpdate
+from prefect.exceptions import Pause
+from prefect.flow_engine import run_flow
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Scheduled
 
-from dpdist.errors import InvalidInput
-from flows import settings
+from dpdist.errors import ApprovalsMissing, InvalidInput
+from dpdist.privacy import approvals
+from dpdist.privacy.approvals import Approvers
+from dpdist.privacy.ledger import opened
+from dpdist.spec import load
+from flows import cli, settings
 from flows.automations import zombies
 from flows.registration import Registration, register, wait_for_server
-from tests import HANGS
+from flows.release import release
+from tests import HANGS, small
 from tests.ports import HeldPort
 
 ROOT = Path(__file__).parents[1]
@@ -161,8 +169,86 @@ def test_the_command(server: str, tmp_path: Path) -> None:
     assert said[1] == "everything was registered before; nothing was changed\n"
 
 
+def test_registering_replaces_automations_of_earlier_versions(client: SyncPrefectClient, tmp_path: Path) -> None:
+    """Its own only; what is of this version stays as operators left it, and one that they disabled stays disabled."""
+    what = Registration(shipped(tmp_path), pool="automations", prefix="older")
+    silent, starting = zombies("older")
+    of_0_2_0 = silent.model_copy(update={"description": "", "trigger": starting.trigger, "enabled": False})
+    gone = silent.model_copy(update={"name": "older dpdist: runs that nobody watches"})
+    mine = silent.model_copy(update={"name": "older dpdist: tell me", "description": "an operator's"})
+    other = zombies("older-2")[0].model_copy(update={"name": "older-2 dpdist: of another installation"})
+    for automation in (of_0_2_0, gone, mine, other):
+        client.create_automation(automation)
+    assert {line for line in register(client, what) if " automation " in line} == {
+        "renewed automation 'older dpdist: runs that went silent'",
+        "removed automation 'older dpdist: runs that nobody watches' of another version",
+        "created automation 'older dpdist: runs that never began'",
+    }
+    (renewed,) = client.read_automations_by_name(silent.name)
+    assert (renewed.trigger, renewed.enabled, renewed.description) == (silent.trigger, False, silent.description)
+    for automation in (mine, other):
+        assert len(client.read_automations_by_name(automation.name)) == 1
+    client.update_automation(renewed.id, silent.model_copy(update={"tags": [*silent.tags, "edited"]}))
+    assert register(client, what) == []
+    assert client.read_automations_by_name(silent.name)[0].tags == ["dpdist", "edited"]
+
+
 def test_a_run_that_never_sent_a_heartbeat_is_told_as_crashed() -> None:
     """Killed as soon as it runs, it has sent none: its state starts the clock (tests/deploy/test_kills.py tries it)."""
     silent, starting = zombies("")
     assert silent.trigger.after == {"prefect.flow-run.Running", "prefect.flow-run.heartbeat"}
     assert starting.trigger.after == {"prefect.flow-run.Pending"}
+    for automation in (silent, starting):
+        assert "prefect.flow-run.Suspended" in automation.trigger.expect  # it waits for approvals, and has no process
+
+
+def test_a_run_waits_for_its_approvals(
+    client: SyncPrefectClient,
+    server: str,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Suspended before anything is charged, again where it is resumed without them; the last approval resumes it."""
+    monkeypatch.setenv("PREFECT_API_URL", server)
+    data, key = tmp_path / "data", tmp_path / "approver.pem"
+    small.write(data / "2026-11-02")
+    content = small.spec(release="small-{period}", period="{period}", records={"path": "{period}/records.parquet"})
+    spec = data / "release.yaml"
+    spec.write_text(yaml.safe_dump(content, sort_keys=False))
+    checked = load(spec, period=datetime.date(2026, 11, 2))
+    with opened(home) as book:
+        book.declare("small", checked.ledger.cap.cap, checked.protection)
+        book.set_approvers("small", Approvers((approvals.new_key(key),), 1), "agreed on")
+
+    def charged() -> list[str]:
+        with opened(home) as book:
+            return [release for budget in book.budgets(charges=True) for release in budget.charges]
+
+    register(client, Registration(shipped(tmp_path / "file"), pool="waits", prefix="waits"))
+    deployment = client.read_deployment_by_name("release/waits-weekly")
+    known = {"spec_path": str(spec), "every": "week", "catch_up": 0, "engine_address": "inline", "home": str(home)}
+    due = Scheduled(scheduled_time=datetime.datetime(2026, 11, 9, 3, 30, tzinfo=datetime.UTC))
+    with pytest.raises(ApprovalsMissing):  # nobody would start a run without a deployment again: refused
+        release(**known, period=datetime.date(2026, 11, 2))
+    run = client.create_flow_run_from_deployment(deployment.id, parameters=known, state=due).id
+    for _ in range(2):  # a resume without an approval, as in the UI, changes nothing
+        with pytest.raises(Pause):
+            run_flow(release, flow_run=client.read_flow_run(run), parameters=known)
+        waiting = client.read_flow_run(run)
+        assert (waiting.state.name, "approval:small-2026-11-02" in waiting.tags) == ("Suspended", True)
+        assert "'small-2026-11-02' needs 1 approvals of its spec as it is now, found 0" in waiting.state.message
+        assert f"dpdist approve {spec} --period 2026-11-02 --key FILE" in waiting.state.message
+        assert charged() == []
+        client.resume_flow_run(run)
+        assert client.read_flow_run(run).state.is_scheduled()
+    with pytest.raises(Pause):
+        run_flow(release, flow_run=client.read_flow_run(run), parameters=known)
+    with pytest.raises(SystemExit):
+        cli.app(["approve", str(spec), "--period", "2026-11-02", "--key", str(key)])
+    assert f"resumed Prefect's run small-2026-11-02 ({run})" in capsys.readouterr().out
+    assert client.read_flow_run(run).state.is_scheduled()
+    run_flow(release, flow_run=client.read_flow_run(run), parameters=known)  # weeks later: still of the same period
+    assert client.read_flow_run(run).state.is_completed()
+    assert charged() == ["small-2026-11-02"]

@@ -24,7 +24,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dpdist.errors import BudgetExceeded, LedgerError, ReleaseConflict
+from dpdist.errors import ApprovalsMissing, BudgetExceeded, LedgerError, ReleaseConflict
 from dpdist.privacy import database as db
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Cap, Loss, Rule
@@ -322,13 +322,11 @@ class Ledger:
         approvers = self._approvers(connection, charge.dataset)
         if approvers is None or not approvers.needed:
             return False
-        known = self._events(connection, charge.release, "approved")
-        found = approvers.count(_signed(known, charge.dataset, charge.asked))
+        signed = _signed(self._events(connection, charge.release, "approved"), charge.dataset, charge.asked)
+        found = approvers.count(signed)
         if found < approvers.needed:
-            raise LedgerError(
-                f"release {charge.release!r} needs {approvers.needed} approvals of its spec as it is now, found {found}; have approvers "
-                "of the data set run 'dpdist approve SPEC --key FILE'"
-            )
+            waiting = tuple(f"{key[:8]}..." for key in approvers.keys if key not in signed)
+            raise ApprovalsMissing(charge.release, approvers.needed, found, waiting)
         return True
 
     def grant(self, application: str, noise: str | None = None) -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpdist.errors import NoRecords
+from dpdist.errors import ApprovalsMissing, NoRecords
 from dpdist.private import private_file, private_folder
 from flows.observed.run import Observer, Published, Run
 
@@ -67,8 +67,11 @@ class Recorder(Observer):
         change_facts(self.home, change)
 
     def failed(self, run: Run, reason: str) -> None:
-        """One more failure of a data set. Whether a period without records is one the flow knows: catching up passes over it."""
-        if reason != NoRecords.__name__:
+        """One more failure of a data set. Whether a period without records is one the flow knows: catching up passes over it.
+
+        A run that waits for approvals has not failed.
+        """
+        if reason not in (NoRecords.__name__, ApprovalsMissing.__name__):
             failed(self.home, run.dataset, reason)
 
 

@@ -6,6 +6,7 @@ released, too. However often the schedules fire, the ledger holds two charges.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ def test_a_run_of_the_deployment_publishes_its_period(
     (deployment,) = installation.ask("deployments/filter", {})
     (schedule,) = deployment["schedules"]
     assert (schedule["schedule"]["cron"], schedule["parameters"]) == ("0 6 1 1 *", {"period": WEEKS[0]})
+    installation.environment["DPDIST_LOG"] = "json"
     installation.start("prefect", "worker", "start", "--pool", "dpdist", "--type", "process")
     installation.ask(f"deployments/{deployment['id']}/create_flow_run", {"parameters": {"period": WEEKS[0]}})
     wait_until(lambda: any(told.get("where") for told in hook[1]), "the period")
@@ -82,6 +84,8 @@ def test_a_run_of_the_deployment_publishes_its_period(
     assert with_ledger.verify().releases == 1
     with_ledger.close()
     check_published(installation, WEEKS[0])
+    lines = [line for line in (installation.folder / "log").read_text().splitlines() if line.startswith('{"time"')]
+    assert json.loads(lines[0])["event"] == "started"  # the run is a process of the worker, which passes its lines on
     names = [run["name"] for run in installation.ask("flow_runs/filter", {"limit": 10})]
     assert f"weekly-{WEEKS[0]}" in names  # runs are called after the release they are for
     tasks = {run["name"] for run in installation.ask("task_runs/filter", {"limit": 20})}

@@ -2,6 +2,6 @@
 ARG BASE=dpdist:0.2.0
 FROM ${BASE}
 USER 0
-RUN /opt/dpdist/bin/python -m pip install --quiet --no-cache-dir "moto[server]>=5,<6"
+RUN pip --python /opt/dpdist/bin/python install --quiet --no-cache-dir "moto[server]>=5,<6"
 USER 10001:10001
 CMD ["moto_server", "--host", "0.0.0.0", "--port", "9000"]

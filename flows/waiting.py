@@ -1,0 +1,89 @@
+"""Runs that wait for approvals: suspended in Prefect's server, resumed by 'dpdist approve' or in its UI. The ledger alone decides.
+
+A suspended run is no process: it holds no turn of its deployment or data set, and nothing is charged. Resumed, it begins anew, finds what
+is published, and waits again for whatever the ledger still refuses.
+"""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import httpx
+import prefect.runtime
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.client.schemas.objects import State, StateType
+from prefect.client.schemas.responses import SetStateStatus
+from prefect.exceptions import Abort, Pause, PrefectException
+from prefect.states import Suspended
+from prefect.utilities.engine import propose_state_sync
+
+from dpdist.errors import ApprovalsMissing, LedgerError
+
+WAIT_SECONDS = 30 * 86400
+"""How long a run may wait: Prefect fails what is resumed later. A new run of the same period then goes on."""
+Missing = Mapping[datetime.date | None, ApprovalsMissing]
+"""What the ledger said, by period."""
+
+
+def suspend(missing: Missing, spec_path: str) -> NoReturn:
+    """Suspend the run of a deployment until its approvals are there; its state says who has to do what.
+
+    Raises: Pause, by which Prefect ends the process; the refusal itself where no deployment could start the run again.
+    """
+    refused = LedgerError("; ".join(map(str, missing.values()))) if len(missing) > 1 else next(iter(missing.values()))
+    if prefect.runtime.deployment.id is None:
+        raise refused
+    commands = (f"dpdist approve {spec_path}{_option(period)} --key FILE" for period in missing)
+    message = f"waits for approvals: {refused}. To approve: {'; '.join(commands)}. Then resume this run, if it was not resumed by that"
+    state: State[Any] = Suspended(timeout_seconds=WAIT_SECONDS, pause_key=str(uuid.uuid4()), message=message)
+    run = uuid.UUID(str(prefect.runtime.flow_run.id))
+    with get_client(sync_client=True) as client:
+        wanted = {tag(error.release) for error in missing.values()}
+        kept = [known for known in client.read_flow_run(run).tags if not known.startswith(tag(""))]
+        client.update_flow_run(run, tags=sorted({*kept, *wanted}))
+        try:
+            proposed = propose_state_sync(client, state, flow_run_id=run)
+        except Abort:
+            raise refused from None
+    if not proposed.is_paused():  # somebody cancelled it meanwhile
+        raise refused
+    raise Pause(state=proposed)
+
+
+def resume(release: str) -> list[str]:
+    """Resume the runs that wait for a release's approvals; a line for each, or why none could be resumed."""
+    try:
+        with get_client(sync_client=True) as client:
+            return _resumed(client, release)
+    except (httpx.HTTPError, PrefectException) as error:
+        return [
+            f"the approval is kept, but Prefect's server could not be asked for runs that wait ({type(error).__name__}); check "
+            "PREFECT_API_URL and PREFECT_API_AUTH_STRING and approve again, or resume the run in Prefect's UI"
+        ]
+
+
+def _resumed(client: SyncPrefectClient, release: str) -> list[str]:
+    waiting = FlowRunFilter.model_validate(
+        {"state": {"type": {"any_": [StateType.PAUSED]}}, "tags": {"all_": [tag(release)]}}
+    )
+    lines = []
+    for run in client.read_flow_runs(flow_run_filter=waiting):
+        answer = client.resume_flow_run(run.id)
+        if answer.status == SetStateStatus.ACCEPT:
+            lines.append(f"resumed Prefect's run {run.name} ({run.id})")
+        else:
+            lines.append(f"Prefect did not resume its run {run.name} ({run.id}); start a new run of that period")
+    return lines
+
+
+def tag(release: str) -> str:
+    """The tag of runs that wait for a release's approvals."""
+    return f"approval:{release}"
+
+
+def _option(period: datetime.date | None) -> str:
+    return "" if period is None else f" --period {period}"
