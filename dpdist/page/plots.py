@@ -42,6 +42,8 @@ def plot(figure: Figure, subtitle: str, release: str, source: str, counted: str,
     }
     if axis.edges is not None:
         data["e"] = axis.edges.tolist() if figure.kind == "steps" else axis.edges[:-1].tolist()
+    if figure.across is not None:
+        data["t"] = [axis.title, figure.across.title]
     if figure.widths is not None:
         data["w"] = figure.widths.tolist()
     return {

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.page import gallery
-from tests.page.browsing import browser, page
+from tests.page.browsing import browser, page, violations
 
 __all__ = ["browser", "page"]  # fixtures
 
@@ -80,6 +80,40 @@ def test_a_reader_chooses_series_scale_and_interval_and_links_to_the_view(income
     bars = chart(incomes, "Region")
     bars.get_by_role("button", name="Log scale").click()
     assert bars.locator("svg.wide circle").count() == 4  # bars on a logarithmic scale would have no honest beginning
+
+
+@pytest.mark.parametrize("screen", ["wide", "narrow"])
+def test_a_row_or_a_column_of_a_map_is_chosen(incomes: Any, tmp_path: Path, screen: str) -> None:
+    """All others fade; its answers and intervals stand below, in files, and in the link to the view."""
+    incomes.set_viewport_size({"width": 1000 if screen == "wide" else 390, "height": 800})
+    heat, occupation = chart(incomes, "Income and Occupation"), "Armed Forces"
+    slices, rows = heat.locator(".slice"), heat.locator(".slice tr")
+    assert slices.is_hidden()
+    assert heat.locator(".chosen").count() == 0
+    heat.locator("select").select_option(label=occupation)
+    assert slices.locator("caption").text_content() == f"Occupation: {occupation}"
+    assert heat.locator(f"svg.{screen} .chosen .rim").is_visible()
+    with incomes.expect_download() as begun:
+        heat.get_by_role("button", name="as CSV").click()
+    begun.value.save_as(tmp_path / "some.csv")
+    saved = list(csv.DictReader((tmp_path / "some.csv").open(encoding="utf-8")))
+    assert rows.count() == len(saved) > 5
+    for place, row in enumerate(saved):
+        answer, half = float(row["answer"]), (float(row["high_95"]) - float(row["low_95"])) / 2
+        text = rows.nth(place).text_content()
+        assert row["series" if heat.locator("optgroup").first.locator("option").count() != len(saved) else "value"] in text
+        value, spread = text.replace("\N{MINUS SIGN}", "-").replace(",", "").split(" ± ")
+        assert value.endswith(f"{answer:.0f}")
+        assert float(spread) == pytest.approx(half, abs=0.6)
+    assert violations(incomes) == []
+    view = heat.locator(".tools a").get_attribute("href")
+    incomes.goto(incomes.url.split("#")[0])
+    assert slices.is_hidden()
+    incomes.goto(incomes.url.split("#")[0] + view)
+    assert slices.locator("caption").text_content() == f"Occupation: {occupation}"
+    heat.locator("select").select_option(index=0)
+    assert slices.is_hidden()
+    assert heat.locator(".chosen").count() == 0
 
 
 def test_what_the_script_draws_is_what_was_printed(incomes: Any) -> None:

@@ -36,6 +36,7 @@ STYLE = (
     ".whisker{stroke:var(--ink);stroke-width:1.4;fill:none}.outline{fill:none;stroke-width:1.8;stroke-linejoin:round}"
     ".dots{fill:none;stroke-width:6;stroke-linecap:round}.band{fill-opacity:.32;stroke:none}.area{fill-opacity:.16;stroke:none}.open{fill:var(--soft)}"
     ".hn{fill:var(--none)}.tn{fill:var(--ink)}.small{font-size:12px}"
+    ".faded{fill:var(--paper);fill-opacity:.72}.rim{fill:none;stroke:var(--ink);stroke-width:1.6}"
     + "".join(f".f{k}{{fill:var(--c{k})}}.s{k}{{stroke:var(--c{k})}}" for k in range(SERIES))
     + "".join(f".h{k}{{fill:var(--h{k})}}.t{k}{{fill:var(--t{k})}}" for k in range(7))
 )

@@ -1,4 +1,4 @@
-// Charts: values on hover and by keyboard, one series, logarithms, intervals as band or bars, downloads, links to views.
+// Charts: values on hover and by keyboard, one series, one row or column of a map, logarithms, intervals in two forms, downloads, links.
 // The static SVGs stay as they are until a reader asks for another view; no network, no library (docs/decisions/0013-page.md).
 (() => {
   const look = document.getElementById("look");
@@ -30,7 +30,9 @@
     let at = -1, series = 0;
     const height = (i, s) => data.v[s][i] / (data.w ? data.w[i] : 1);
     const spread = (i, s) => (data.h[s][i] ?? 0) / (data.w ? data.w[i] : 1);
-    const shown = () => data.s.map((_, s) => s).filter((s) => state.only < 0 || s === state.only);
+    const shown = () => data.s.map((_, s) => s).filter((s) => heat || state.only < 0 || s === state.only);
+    // of a map a row is chosen by its place, a column by its place after all rows
+    const chosen = (i, s) => state.only < 0 || !heat || state.only === i || state.only === rows + s;
 
     // ---- where values are
     function logEnds() {
@@ -108,9 +110,45 @@
         svg.querySelector("g.scale")?.replaceChildren(...(state.log ? ticks(k) : plain[k].scale));
         svg.querySelector("g.marks").replaceChildren(...marks);
         svg.querySelector("g.values")?.replaceChildren(...values);
+        svg.querySelector("g.chosen")?.remove();
+        if (heat && state.only >= 0) svg.append(strip(data.p[k]));
       });
+      if (heat) slice();
       mark();
       if (tools.link) tools.link.href = "#" + new URLSearchParams({ chart: place, ...(state.log && { log: 1 }), ...(state.form !== usual && { interval: state.form }), ...(state.only >= 0 && { only: state.only }) });
+    }
+
+    // ---- one row or column of a map: all others fade, its answers stand below as bars
+    const slices = element("div", { className: "slice", tabIndex: 0, hidden: true });
+    slices.setAttribute("role", "region");
+    function strip(p) {
+      const row = state.only < rows, [x, y] = [p.x[0], p.y[0]], [width, height] = [several * p.cell[0], rows * p.cell[1]];
+      const [left, top] = row ? [x, y + state.only * p.cell[1]] : [x + (state.only - rows) * p.cell[0], y];
+      const inner = row ? `M${left} ${top}h${width}v${p.cell[1]}h${-width}z` : `M${left} ${top}h${p.cell[0]}v${height}h${-p.cell[0]}z`;
+      const found = make("g", { class: "chosen" });
+      found.append(make("path", { class: "faded", "fill-rule": "evenodd", d: `M${x} ${y}h${width}v${height}h${-width}z${inner}` }), make("path", { class: "rim", d: inner }));
+      return found;
+    }
+    function slice() {
+      slices.hidden = state.only < 0;
+      if (slices.hidden) return slices.replaceChildren();
+      const row = state.only < rows, name = row ? data.x[state.only] : data.s[state.only - rows];
+      const cells = (row ? data.s : data.x).map((text, j) => [text, ...(row ? [state.only, j] : [j, state.only - rows])]);
+      const ends = cells.flatMap(([, i, s]) => [height(i, s) - spread(i, s), height(i, s) + spread(i, s)]);
+      const low = Math.min(0, ...ends), x = (v) => 100 * (v - low) / (Math.max(...ends, low + 1e-9) - low);
+      const table = element("table"), body = element("tbody"), kind = data.t[row ? 0 : 1], title = name.startsWith(kind.split(" (")[0]) ? name : `${kind}: ${name}`;
+      for (const [text, i, s] of cells) {
+        const [v, h] = [height(i, s), spread(i, s)], digits = digitsOf(h, v), line = element("tr");
+        const svg = make("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }), [a, b] = [x(0), x(v)].sort((one, other) => one - other);
+        svg.append(make("rect", { class: "f0", x: a, y: 0, width: b - a, height: 10 }), make("rect", { class: "band ink", x: x(v - h), y: 0, width: x(v + h) - x(v - h), height: 10 }));
+        const [head, bar, said] = [element("th", { scope: "row" }, text), element("td"), element("td", {}, number(v, digits) + (h > 0 ? " ± " + number(h, digits) : ""))];
+        bar.append(svg);
+        line.append(head, bar, said);
+        body.append(line);
+      }
+      table.append(element("caption", {}, title), body);
+      slices.setAttribute("aria-label", title);
+      slices.replaceChildren(table);
     }
 
     // ---- values on hover and by keyboard
@@ -217,6 +255,7 @@
       const quote = (text) => /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
       const round = (value) => Number(value.toFixed(6)), lines = ["value,series,answer,low_95,high_95"];
       for (const s of shown()) for (let i = 0; i < rows; i++) {
+        if (!chosen(i, s)) continue;
         const v = data.v[s][i], h = data.h[s][i];
         lines.push([quote(safe(data.x[i])), quote(safe(data.s[s])), v, h === null ? "" : round(v - h), h === null ? "" : round(v + h)].join(","));
       }
@@ -245,9 +284,11 @@
       found.setAttribute("aria-pressed", "false");
       return found;
     };
-    if (several > 1 && !heat) {
+    if (several > 1) {
       const label = element("label", {}, "Show "), select = element("select");
-      select.append(element("option", { value: -1 }, "all"), ...data.s.map((text, s) => element("option", { value: s }, text)));
+      const options = (texts, first) => texts.map((text, s) => element("option", { value: first + s }, text));
+      const grouped = (label, found) => { const group = element("optgroup", { label }); group.append(...found); return group; };
+      select.append(element("option", { value: -1 }, "all"), ...(heat ? [grouped(data.t[0], options(data.x, 0)), grouped(data.t[1], options(data.s, rows))] : options(data.s, 0)));
       select.addEventListener("change", () => { state.only = Number(select.value); at = -1; show(); });
       label.append(select);
       bar.append(label);
@@ -268,7 +309,7 @@
     }
     tools.link = element("a", {}, "Link to this view");
     bar.append(tools.link);
-    figure.append(bar);
+    figure.append(...(heat ? [slices, bar] : [bar]));
     function show() {
       tools.log?.setAttribute("aria-pressed", state.log);
       tools.form?.setAttribute("aria-pressed", state.form !== usual);
@@ -280,7 +321,7 @@
       state.log = !heat && view.get("log") === "1";
       state.form = ["band", "bars"].includes(view.get("interval")) && tools.form ? view.get("interval") : usual;
       const only = Number(view.get("only") ?? -1);
-      state.only = tools.only && Number.isInteger(only) && only < several ? only : -1;
+      state.only = tools.only && Number.isInteger(only) && only < (heat ? rows : 0) + several ? only : -1;
       show();
       figure.scrollIntoView();
     };
