@@ -125,8 +125,6 @@ def _type(facts: dict[str, Any], schema: dict[str, Any]) -> str:
         return _list_type(facts, schema)
     if facts.get("type") == "object":
         inner = facts.get("additionalProperties", {})
-        if "anyOf" in inner:
-            return "a mapping of names to " + " or ".join(_type(each, schema) for each in inner["anyOf"])
         return "a mapping of names to " + ("parts" if "$ref" in inner else _several(_type(inner, schema)))
     if "anyOf" in facts and "type" not in facts:
         options = (_type(option, schema) for option in facts["anyOf"] if option.get("type") != "null")

@@ -21,7 +21,7 @@ from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
 from dpdist.limits import check_program
 from dpdist.private import private_folder
 from dpdist.state import OUTPUT, published_at, state_folder, store_of
-from flows import children, ledger_commands, settings
+from flows import beginning, children, ledger_commands, settings
 from flows.periods import Every, periods
 from flows.signals import guarded
 from flows.starting import without_collecting
@@ -51,6 +51,7 @@ key_app = typer.Typer(
     no_args_is_help=True, help="Make and check the root key, from which the noise of every release is derived."
 )
 app.add_typer(key_app, name="keys")
+app.command()(beginning.init)
 app.add_typer(ledger_commands.app, name="ledger")
 
 SpecPath = Annotated[Path, typer.Argument(help="the release spec, a YAML file")]

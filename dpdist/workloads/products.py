@@ -9,8 +9,8 @@ import numpy as np
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import AllRanges, Dense, Identity, Operator, Prefix, Total
-from dpdist.workloads.base import Block, Workload
+from dpdist.operators import AllRanges, Dense, Operator, Prefix, Total
+from dpdist.workloads.base import Block, Workload, along, values_of
 from dpdist.workloads.predicates import predicates
 
 AttributeQueries = Literal["identity", "total", "prefix", "ranges"] | Sequence[str]
@@ -43,9 +43,9 @@ def _title(attribute: Attribute, queries: AttributeQueries) -> str:
 def _factor(attribute: Attribute, queries: AttributeQueries) -> tuple[Operator, Sequence[str]]:
     """The rows over the attribute's values, with their names."""
     if queries == "identity":
-        return Identity(attribute.size), attribute.labels
+        return values_of(attribute), attribute.labels
     if isinstance(queries, str):
-        ordered: Operator = Prefix(attribute.size) if queries == "prefix" else AllRanges(attribute.size)
+        ordered = along(attribute, Prefix(attribute.values) if queries == "prefix" else AllRanges(attribute.values))
         return ordered, tuple(ordered.row_names(0, ordered.shape[0], attribute.labels))
     alone = Domain((attribute,))
     found = predicates(alone, queries)

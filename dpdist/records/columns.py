@@ -1,0 +1,136 @@
+"""What the columns of a file are: their names and types, and only of a file that is public its values."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from dpdist.errors import InvalidSpec
+from dpdist.records import listing
+from dpdist.records.hashing import HashedFile, Tags, hashed
+from dpdist.records.reading import reading
+from dpdist.records.sources import unpacked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Kind = Literal["text", "whole", "number", "date", "time", "boolean", "unknown", "other"]
+MOST_TEXTS = 100
+"""Different texts of a public column that are listed."""
+_VALUE = re.compile(r"\s*[-+]?[\d.,:;/%€$£ -]*\s*|\d{4}-\d\d-\d\d.*|true|false|null|nan|na", re.IGNORECASE)
+"""What a column is hardly ever called: without a header row, the first row of a CSV file is a record."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a file.
+
+    Attributes:
+        kind: by its type; unknown in CSV, whose columns have none.
+        values: of a public file all different texts (None: too many), or the smallest and the largest value.
+        zoned: whether its times carry a zone.
+    """
+
+    name: str
+    kind: Kind
+    values: tuple[Any, ...] | None = field(default=None, repr=False)
+    zoned: bool = False
+
+
+def columns_of(location: Path, *, header: tuple[str, ...] = (), public: bool = False) -> list[Column]:
+    """The columns of a file, or of the first file of a folder. Values are looked at only if the file is public.
+
+    Raises: InvalidSpec, NoRecords.
+    """
+    path = listing.listed(location)[0]
+    with reading(path):
+        _, tags = hashed(path)
+    if listing.kind_of(path) == "csv":
+        return (
+            _public_csv(path, tags, header) if public else [Column(name, "unknown") for name in _header(path, tags, header)]
+        )
+    import pyarrow.parquet
+
+    with reading(path), HashedFile(str(path), tags) as file:
+        schema = pyarrow.parquet.read_schema(file)
+    found = [Column(each.name, _kind(each.type), zoned=getattr(each.type, "tz", None) is not None) for each in schema]
+    if not public:
+        return found
+    with reading(path), HashedFile(str(path), tags) as file:
+        return _looked_at(found, pyarrow.parquet.ParquetFile(file).iter_batches())
+
+
+def _header(path: Path, tags: Tags, header: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns of a CSV file. Raises: InvalidSpec, without a word of it, when the first row seems to be a record."""
+    if header:
+        return header
+    with reading(path), HashedFile(str(path), tags) as file:
+        names = tuple(listing.header_of(unpacked(file, str(path)), str(path)))
+    if any(_VALUE.fullmatch(name) for name in names) or len(set(names)) < len(names):
+        raise InvalidSpec(
+            f"the first row of {path.name} seems to be a record, or names a column twice or not at all; name all {len(names)} columns "
+            "with --header"
+        )
+    return names
+
+
+def _public_csv(path: Path, tags: Tags, header: tuple[str, ...]) -> list[Column]:
+    import pyarrow.csv
+
+    names = _header(path, tags, header)
+    with (
+        reading(path),
+        HashedFile(str(path), tags) as file,
+        pyarrow.csv.open_csv(
+            unpacked(file, str(path)),
+            read_options=pyarrow.csv.ReadOptions(column_names=list(header) or None, block_size=listing.CSV_BLOCK_BYTES),
+            convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True),
+        ) as reader,
+    ):
+        kinds = {each.name: each.type for each in reader.schema}
+        found = [Column(name, _kind(kinds[name]), zoned=getattr(kinds[name], "tz", None) is not None) for name in names]
+        return _looked_at(found, iter(reader))
+
+
+def _kind(found: pa.DataType) -> Kind:
+    import pyarrow as pa
+
+    kind, types = found.value_type if pa.types.is_dictionary(found) else found, pa.types
+    tests: tuple[tuple[Kind, Any], ...] = (
+        ("boolean", types.is_boolean),
+        ("whole", types.is_integer),
+        ("number", lambda each: types.is_floating(each) or types.is_decimal(each)),
+        ("date", types.is_date),
+        ("time", types.is_timestamp),
+        ("text", lambda each: types.is_string(each) or types.is_large_string(each) or types.is_string_view(each)),
+    )
+    return next((name for name, test in tests if test(kind)), "other")
+
+
+def _looked_at(columns: list[Column], batches: Iterator[pa.RecordBatch]) -> list[Column]:
+    """The columns with what their values are, batch by batch."""
+    import pyarrow.compute as pc
+
+    seen: dict[str, set[Any]] = {column.name: set() for column in columns}
+    for batch in batches:
+        for column in columns:
+            part = batch.column(batch.schema.get_field_index(column.name)).drop_null()
+            if column.kind == "text" and len(seen[column.name]) <= MOST_TEXTS:
+                seen[column.name] |= set(pc.unique(part).to_pylist()[: MOST_TEXTS + 1])
+            elif column.kind in ("whole", "number", "date", "time") and len(part):
+                ends = pc.min_max(part)
+                seen[column.name] |= {ends["min"].as_py(), ends["max"].as_py()}
+    return [Column(column.name, column.kind, _values(column.kind, seen[column.name]), column.zoned) for column in columns]
+
+
+def _values(kind: Kind, seen: set[Any]) -> tuple[Any, ...] | None:
+    if not seen or (len(seen) > MOST_TEXTS and kind == "text"):
+        return None
+    if kind == "text":
+        return tuple(sorted(seen - {""}))
+    low, high = min(seen), max(seen)
+    return tuple(each.date() if isinstance(each, datetime.datetime) else each for each in (low, high))

@@ -1,0 +1,194 @@
+"""A release spec to complete, written from the names and types of columns: nothing in it comes from a value, unless the file is public."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpdist.records.columns import Column, Kind
+
+WORDS: dict[Kind, str] = {
+    "text": "texts",
+    "whole": "whole numbers",
+    "number": "numbers",
+    "date": "dates",
+    "time": "times",
+    "boolean": "yes or no",
+    "unknown": "",
+    "other": "",
+}
+NICE = (1, 2, 5, 10)
+"""Widths of bins, times a power of ten."""
+BINS = 10
+MOST_WHOLE = 200
+"""Whole numbers that a public column is counted one by one."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the person who starts a release has said.
+
+    Attributes:
+        path: of the records, as the spec names it.
+        person: the column that identifies persons.
+    """
+
+    path: str
+    dataset: str
+    header: tuple[str, ...] = ()
+    person: str | None = None
+    epsilon: float = 1.0
+    delta: float = 1e-6
+
+
+def outline(columns: Sequence[Column], asked: Asked, *, schema: str, public: bool) -> str:
+    """The text of a spec over some columns.
+
+    Args:
+        schema: where the JSON schema of specs is, for editors.
+        public: whether the columns' values were looked at.
+    """
+    names = names_of(columns)
+    moved = {name: column.name for name, column in zip(names, columns, strict=True) if name != column.name}
+    records = [f"  path: {_text(asked.path)}", "  called: records        # what the page calls them: people, visits, ..."]
+    records += [f"  header: [{', '.join(map(_text, asked.header))}]"] if asked.header else []
+    records += [f"  columns: {{{', '.join(f'{name}: {_text(column)}' for name, column in moved.items())}}}"] if moved else []
+    if asked.person is None:
+        records += [
+            "  # Every record is protected by itself. If a person may have several, name the column that tells persons apart:"
+        ]
+        records += ["  # person: {column: COLUMN, most_records: 1}"]
+    else:
+        records += [f"  person: {{column: {_text(asked.person)}, most_records: 1}}   # how many records of one person count"]
+    head = WITH_VALUES if public else WITHOUT_VALUES
+    attributes = [line for name, column in zip(names, columns, strict=True) for line in _attribute(name, column)]
+    return SPEC.format(
+        schema=schema,
+        release=asked.dataset,
+        records="\n".join(records),
+        head=head,
+        attributes="\n".join(attributes),
+        epsilon=f"{asked.epsilon:g}",
+        delta=f"{asked.delta:g}",
+        cap=f"{4 * asked.epsilon:g}",
+        cap_delta=f"{4 * asked.delta:g}",
+        dataset=asked.dataset,
+    )
+
+
+SPEC = """# yaml-language-server: $schema={schema}
+# A release to complete. Words in CAPITALS stand for what only you can say; then: dpdist plan, dpdist run.
+release: {release}-1
+records:
+{records}
+
+{head}
+domain:
+{attributes}
+
+# The questions. This asks for a table of each attribute by itself; [1, 2] asks for all pairs, too.
+workload:
+  - marginals: {{ways: [1]}}
+
+# What this release may reveal, and what all releases of these records may reveal together.
+budget: {{epsilon: {epsilon}, delta: {delta}}}
+ledger:
+  dataset: {dataset}
+  cap: {{epsilon: {cap}, delta: {cap_delta}}}
+"""
+WITHOUT_VALUES = """# Every attribute with all values that it may have, from public knowledge and never from the records:
+# a value that stands here because it was seen in them would reveal them. Delete attributes that no question needs."""
+WITH_VALUES = """# Every attribute with all values that it may have. They were taken from the file, which you said is public:
+# leave them so only if it is."""
+
+
+def names_of(columns: Sequence[Column]) -> list[str]:
+    """A name for each column that expressions can use: letters of any language, digits and underscores."""
+    found: list[str] = []
+    for column in columns:
+        name = re.sub(r"\W+", "_", column.name).strip("_") or "column"
+        name = f"_{name}" if name[0].isdigit() else name
+        while name in found:
+            name += "_"
+        found.append(name)
+    return found
+
+
+def _attribute(name: str, column: Column) -> list[str]:
+    """The lines of one attribute."""
+    if column.kind == "other":
+        return [f"  # {name}: its column holds values that cannot be counted (lists, maps, bytes)"]
+    head = (
+        f"  {name}:   # {WORDS[column.kind]}"
+        if column.kind != "unknown"
+        else f"  {name}:   # take the # away from the lines that fit"
+    )
+    return [head, *(f"    {line}" for line in _filled(column) or OPEN[column.kind]), MISSING]
+
+
+MISSING = (
+    "    missing: unknown         # the label of records without a value; 'drop' leaves them out of this attribute's answers"
+)
+OPEN: dict[Kind, list[str]] = {
+    "text": [
+        "categories: CATEGORIES   # all of them: [Centre, North, Harbour]",
+        "other: other             # the label of records with any other text",
+    ],
+    "whole": ["from: SMALLEST", "to: LARGEST", "outside: clip            # values beyond count at the nearest one"],
+    "number": [
+        "edges: EDGES             # of the bins: [0, 20000, 40000, 80000]",
+        "outside: clip            # values beyond count in the first or last bin",
+    ],
+    "date": [
+        "dates: {from: DAY, to: DAY, every: day}   # or week, month, quarter, year",
+        "outside: drop            # records of other days are left out",
+    ],
+    "time": [
+        "dates: {from: DAY, to: DAY, every: day}   # or hour, week, month; 'zone: Europe/Berlin' if the times carry a zone",
+        "outside: drop            # records of other times are left out",
+    ],
+    "boolean": ["categories: ['false', 'true']"],
+    "unknown": [
+        "# categories: CATEGORIES   # texts: [Centre, North, Harbour]",
+        "# from: SMALLEST           # whole numbers",
+        "# to: LARGEST",
+        "# edges: EDGES             # other numbers, by the edges of their bins: [0, 20000, 40000, 80000]",
+        "# dates: {from: DAY, to: DAY, every: day}",
+    ],
+}
+
+
+def _filled(column: Column) -> list[str]:
+    """The lines of a public column; none where its values say too little."""
+    values = column.values
+    if not values:
+        return []
+    if column.kind == "text":
+        return [f"categories: [{', '.join(map(_text, values))}]", "other: other"]
+    low, high = values
+    if column.kind == "whole" and high - low < MOST_WHOLE:
+        return [f"from: {low}", f"to: {high}"]
+    if column.kind in ("whole", "number"):
+        return [f"edges: {json.dumps(_edges(float(low), float(high)))}", "outside: clip"]
+    zone = ", zone: UTC" if column.zoned else ""
+    return [f"dates: {{from: {low}, to: {high}, every: day{zone}}}", "outside: drop"]
+
+
+def _edges(low: float, high: float) -> list[float]:
+    """About ten even bins with round edges that hold both values."""
+    width = max(high - low, abs(high) * 1e-6, 1e-9) / BINS
+    power = 10.0 ** math.floor(math.log10(width))
+    step = next(nice * power for nice in NICE if nice * power >= width * (1 - 1e-9))
+    first = math.floor(low / step)
+    count = max(1, math.floor(high / step) - first + 1)
+    edges = [round((first + k) * step, 12) for k in range(count + 1)]
+    return [int(edge) for edge in edges] if all(float(edge).is_integer() for edge in edges) else edges
+
+
+def _text(value: Any) -> str:
+    """A text as YAML reads it, in quotes."""
+    return json.dumps(str(value), ensure_ascii=False)

@@ -1,0 +1,125 @@
+"""``dpdist init``: a spec to complete, from the names and types of a file's columns."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast, get_args
+
+import typer
+
+from dpdist.errors import InvalidInput
+from flows.terminal import out
+
+if TYPE_CHECKING:
+    from dpdist.records.columns import Column
+
+SCHEMA = "release.schema.json"
+
+
+def init(
+    records: Annotated[Path, typer.Argument(help="a .parquet, .csv or .csv.gz file, or a folder of such files")],
+    spec: Annotated[
+        Path | None, typer.Option("--spec", help="the file to write. Default: the records' name with .yaml")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="the columns to count, with commas between. Default: all")
+    ] = None,
+    person: Annotated[
+        str | None, typer.Option("--person", help="the column that tells persons apart. Default: none")
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--as", help="what a column of a CSV file holds: NAME=text, whole, number, date, time or boolean"),
+    ] = None,
+    header: Annotated[
+        str | None, typer.Option("--header", help="the column names of CSV files without a header row")
+    ] = None,
+    epsilon: Annotated[float, typer.Option("--epsilon", help="the budget of the release", min=1e-6)] = 1.0,
+    public: Annotated[
+        bool, typer.Option("--public", help="the file is public: take categories and ranges from its values")
+    ] = False,
+) -> None:
+    """Write a release spec to complete, from the names and types of a file's columns. Their values are not looked at.
+
+    In a terminal it asks for what the options do not say.
+    """
+    from dpdist.records.columns import columns_of
+    from dpdist.spec import json_schema
+    from dpdist.spec.outline import Asked, outline
+
+    target = spec or Path(f"{dataset_of(records)}.yaml")
+    if target.exists():
+        raise InvalidInput(f"{target} exists; remove it, or name another file with --spec")
+    names = tuple(_parts(header))
+    found = _of_kinds(columns_of(records, header=names, public=public), types or [])
+    asks = sys.stdin.isatty() and sys.stdout.isatty()
+    if asks and person is None:
+        person = (
+            typer.prompt("Column that tells persons apart (empty: every record by itself)", default="", show_default=False)
+            or None
+        )
+    if asks and columns is None:
+        shown = ", ".join(column.name for column in found if column.name != person)
+        columns = typer.prompt("Columns to count, with commas between", default=shown)
+    chosen = _chosen(found, _parts(columns), person)
+    if asks:
+        chosen = [_asked_kind(column) for column in chosen]
+    place = os.path.relpath(records, target.parent)
+    asked = Asked(Path(place).as_posix(), dataset_of(records), names, person, epsilon)
+    schema = target.parent / SCHEMA
+    if not schema.exists():
+        schema.write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
+    target.write_text(outline(chosen, asked, schema=SCHEMA, public=public), encoding="utf-8")
+    out.print(f"wrote {target}: complete the words in capitals, then run 'dpdist plan {target}'")
+
+
+def dataset_of(records: Path) -> str:
+    """A name for the data set, from that of the file."""
+    name = re.sub(r"(\.(csv|parquet|gz))+$", "", records.resolve().name, flags=re.IGNORECASE)
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._") or "records"
+
+
+def _parts(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _of_kinds(columns: list[Column], types: list[str]) -> list[Column]:
+    """The columns, those that are named with the given kinds."""
+    from dataclasses import replace
+
+    from dpdist.records.columns import Kind
+
+    given = dict(each.rpartition("=")[::2] for each in types)
+    allowed = [kind for kind in get_args(Kind) if kind not in ("unknown", "other")]
+    for name, kind in given.items():
+        if name not in {column.name for column in columns} or kind not in allowed:
+            raise InvalidInput(
+                f"--as needs a column and what it holds, such as age=whole ({', '.join(allowed)}), found {name}={kind}"
+            )
+    return [replace(column, kind=cast("Kind", given.get(column.name, column.kind))) for column in columns]
+
+
+def _chosen(columns: list[Column], names: list[str], person: str | None) -> list[Column]:
+    known = [column.name for column in columns]
+    strange = next((name for name in (*names, *([person] if person else [])) if name not in known), None)
+    if strange is not None:
+        raise InvalidInput(f"no column is called {strange!r}; there are {', '.join(known)}")
+    kept = [column for column in columns if column.name != person and (not names or column.name in names)]
+    if not kept:
+        raise InvalidInput("no column is left to count; name some with --columns")
+    return kept
+
+
+def _asked_kind(column: Column) -> Column:
+    """The column with the kind that the terminal tells, where the file does not."""
+    if column.kind != "unknown":
+        return column
+    kinds = ("text", "whole", "number", "date", "time", "boolean")
+    told = ""
+    while told not in kinds:
+        told = typer.prompt(f"What does {column.name!r} hold ({', '.join(kinds)})", default="text")
+    return _of_kinds([column], [f"{column.name}={told}"])[0]

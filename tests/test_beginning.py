@@ -1,0 +1,133 @@
+"""``dpdist init``: what it writes tells nothing of the records, runs once it is completed, and is refused in one line before."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import yaml
+
+from dpdist.errors import InvalidSpec
+from dpdist.spec import load
+from tests import small
+from tests.command_line import CommandLine
+
+STATE = np.random.default_rng(5)
+ROWS = 300
+TABLE = pa.table(
+    {
+        "person_id": pa.array([f"p{k:05d}" for k in range(ROWS)]),
+        "Größe (cm)": pa.array(STATE.integers(31100, 31190, ROWS)),
+        "branch": pa.array([("Köln", "Zürich", None)[k % 3] for k in range(ROWS)]),
+        "paid": pa.array(STATE.uniform(70700, 70800, ROWS).round(2)),
+        "day": pa.array([datetime.date(1987, 3, 1 + k % 28) for k in range(ROWS)]),
+        "member": pa.array(STATE.integers(0, 2, ROWS) == 1),
+    }
+)
+VALUES = re.compile(r"p000|311\d\d|Köln|Zürich|707\d\d|1987")
+ANSWERS = {
+    "SMALLEST": "31100",
+    "LARGEST": "31189",
+    "CATEGORIES": "[Köln, Zürich]",
+    "EDGES": "[70700, 70750, 70800]",
+    "from: DAY, to: DAY": "from: 1987-03-01, to: 1987-03-28",
+}
+FORMS = ("records.parquet", "records.csv")
+
+
+@pytest.fixture
+def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the records in both forms."""
+    folder = home.parent / "work"
+    pyarrow.parquet.write_table(TABLE, folder / "records.parquet")
+    pyarrow.csv.write_csv(TABLE, folder / "records.csv")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def command(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    del place
+    return CommandLine(monkeypatch, capsys)
+
+
+def completed(text: str) -> str:
+    """The spec with its words in capitals replaced, as its first lines ask."""
+    for word, answer in ANSWERS.items():
+        text = text.replace(f" {word}", f" {answer}").replace(f"{{{word}", f"{{{answer}")
+    return text
+
+
+KINDS = ("Größe (cm)=whole", "branch=text", "paid=number", "day=date", "member=boolean")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, place: Path, command: CommandLine) -> None:
+    told = [word for kind in KINDS for word in ("--as", kind)] if form.endswith("csv") else []
+    made = command("init", form, "--person", "person_id", *told)
+    assert made.code == 0, made.err
+    text = (place / "records.yaml").read_text(encoding="utf-8")
+    assert text.startswith("# yaml-language-server: $schema=release.schema.json\n")
+    assert (place / "release.schema.json").exists()
+    assert not VALUES.search(text)
+    with pytest.raises(InvalidSpec, match="SMALLEST") as refused:
+        load(place / "records.yaml")
+    assert "\n" not in str(refused.value)
+    (place / "records.yaml").write_text(completed(text), encoding="utf-8")
+    release = small.run(place / "records.yaml", place.parent / "home")
+    assert release.certificate["method"]["attributes"].keys() == {"Größe_cm", "branch", "paid", "day", "member"}
+    assert release.certificate["privacy"]["bound_enforced_while_counting"]
+
+
+def test_a_spec_from_a_csv_file_alone_says_which_lines_to_keep(place: Path, command: CommandLine) -> None:
+    assert command("init", "records.csv", "--columns", "branch,paid").code == 0
+    text = (place / "records.yaml").read_text(encoding="utf-8")
+    assert not VALUES.search(text)
+    assert list(yaml.safe_load(text)["domain"]) == ["branch", "paid"]
+    with pytest.raises(InvalidSpec, match="give exactly one of 'categories'"):
+        load(place / "records.yaml")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_spec_of_a_public_file_needs_no_completion(form: str, place: Path, command: CommandLine) -> None:
+    made = command("init", form, "--public", "--columns", "Größe (cm),branch,paid,day,member", "--spec", "public.yaml")
+    assert made.code == 0, made.err
+    spec = load(place / "public.yaml")
+    assert spec.attributes.attribute("branch").labels == ("Köln", "Zürich", "other", "unknown")
+    assert spec.attributes.attribute("day").values == 28
+    assert 10 <= spec.attributes.attribute("paid").values <= 21
+    assert spec.domain["member"].categories == ("false", "true")
+
+
+REFUSED = {
+    "exists; remove it": ("records.parquet", "--spec", "taken.yaml"),
+    "no column is called 'nobody'": ("records.parquet", "--person", "nobody"),
+    "--as needs a column": ("records.csv", "--as", "paid=money"),
+    "no records at": ("nothing.csv",),
+    "seems to be a record": ("bare.csv",),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_refusals_are_one_line(said: str, place: Path, command: CommandLine) -> None:
+    (place / "taken.yaml").write_text("")
+    (place / "bare.csv").write_text("Ada,1987-03-01,70711.5\nBob,1987-03-02,70722.5\n")
+    refused = command("init", *REFUSED[said])
+    assert refused.code == 1
+    assert said in refused.err
+    assert "Traceback" not in refused.printed
+    assert not VALUES.search(refused.err)
+    assert "Ada" not in refused.err
+
+
+def test_columns_without_a_header_row_are_named(place: Path, command: CommandLine) -> None:
+    (place / "bare.csv").write_text("Ada,1987-03-01,70711.5\nBob,1987-03-02,70722.5\n")
+    assert command("init", "bare.csv", "--header", "name,day,paid", "--columns", "day").code == 0
+    assert "header:" in (place / "bare.yaml").read_text()
+    assert not VALUES.search((place / "bare.yaml").read_text())
