@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
@@ -80,7 +81,8 @@ def init(
 def dataset_of(records: Path) -> str:
     """A name for the data set, from that of the file."""
     name = re.sub(r"(\.(csv|parquet|gz))+$", "", records.resolve().name, flags=re.IGNORECASE)
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._") or "records"
+    plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-._") or "records"
 
 
 def _parts(text: str | None) -> list[str]:

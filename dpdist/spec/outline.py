@@ -127,7 +127,8 @@ def _attribute(name: str, column: Column) -> list[str]:
         if column.kind != "unknown"
         else f"  {name}:   # take the # away from the lines that fit"
     )
-    return [head, *(f"    {line}" for line in _filled(column) or OPEN[column.kind]), MISSING]
+    title = [f"    title: {_text(column.name)}"] if column.name != name else []
+    return [head, *title, *(f"    {line}" for line in _filled(column) or OPEN[column.kind]), MISSING]
 
 
 MISSING = (
