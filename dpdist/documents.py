@@ -6,6 +6,7 @@ readers see the old one, the new one or none, never half of one.
 
 from __future__ import annotations
 
+import base64
 import datetime
 import errno
 import fcntl
@@ -14,7 +15,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ DELETED_AT_ONCE = 1000
 """Objects that one request deletes, as many as S3 takes."""
 FLEETING = ("scratch/", "leases/")
 """Folders that nothing promised rests on: they need not survive a power loss."""
+_CLIENT = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_excludes", "proxy_url", "timeout")
+"""What the environment may say of connections to S3, as AWS_ALLOW_HTTP and so on."""
 _BRIEFLY: Any = {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=5)}
 
 
@@ -44,11 +47,13 @@ class Documents:
     Args:
         location: a folder, or an object store URL such as ``s3://bucket/prefix`` (credentials from the environment).
         briefly: give up soon when an object store does not answer.
+        lockable: send Content-MD5 with every object, without which S3 refuses to write where a bucket's object lock has a retention.
     """
 
-    def __init__(self, location: str | Path, *, briefly: bool = False) -> None:
+    def __init__(self, location: str | Path, *, briefly: bool = False, lockable: bool = False) -> None:
         self.location = str(location)
         self.is_local = "://" not in self.location
+        self._lockable = lockable
         if self.is_local:
             path = Path(location).expanduser().resolve()
             private_folder(path)
@@ -173,9 +178,16 @@ class Documents:
                 f"{name!r} could not be synced to the disk of {self.location}: {error.strerror}; {AGAIN}"
             ) from None
 
+    def _writer(self, data: Any) -> Any:
+        """The store as these bytes are written to: obstore sends headers of its clients only."""
+        if not self._lockable:
+            return self._objects
+        digest = hashlib.md5(data, usedforsecurity=False).digest()
+        return reached(self.location, headers={"content-md5": base64.b64encode(digest).decode()})
+
     def _put(self, name: str, data: Any, **options: Any) -> None:
         try:
-            obstore.put(self._objects, name, data, **options)
+            obstore.put(self._writer(data), name, data, **options)
         except (FileExistsError, obstore.exceptions.AlreadyExistsError):
             raise
         except (OSError, obstore.exceptions.BaseError) as error:
@@ -184,10 +196,14 @@ class Documents:
             ) from None
 
 
-def reached(url: str, *, briefly: bool = False) -> Any:
+def reached(url: str, *, briefly: bool = False, headers: Mapping[str, str] | None = None) -> Any:
     """The object store at a URL; credentials come from the environment. Raises: StoreError for no URL of one."""
+    options: dict[str, Any] = {"retry_config": _BRIEFLY} if briefly else {}
+    if headers:  # options that are given hide those of the environment
+        known = {name: os.environ[f"AWS_{name.upper()}"] for name in _CLIENT if f"AWS_{name.upper()}" in os.environ}
+        options["client_options"] = {**known, "default_headers": dict(headers)}
     try:
-        return obstore.store.from_url(url, **({"retry_config": _BRIEFLY} if briefly else {}))
+        return obstore.store.from_url(url, **options)
     except Exception as error:  # noqa: BLE001 - obstore raises many types for a URL it does not know
         raise StoreError(
             f"{url!r} is not the URL of an object store ({type(error).__name__}); give s3://bucket/prefix or a folder"

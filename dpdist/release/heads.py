@@ -52,6 +52,6 @@ def compare(ledger: Ledger) -> int | None:
 def _at(place: str) -> Documents:
     """The place of heads. Raises: StoreError when it cannot be used."""
     try:
-        return Documents(place)
+        return Documents(place, lockable=True)
     except OSError as error:
         raise StoreError(f"the ledger's head cannot be noted at {place} ({error.strerror}); correct {HEADS}") from None

@@ -87,7 +87,7 @@ MATRIX = {
             "dnsConfig": {"searches": ["example.org"]},
             "runtimeClassName": "gvisor",
             "extraEnvFrom": [{"configMapRef": {"name": "proxies"}}],
-            "monitoring": {"enabled": True, "podMonitor": {"labels": {"team": "statistics"}}},
+            "monitoring": {"enabled": True, "monitor": {"kind": "ServiceMonitor", "labels": {"team": "statistics"}}},
             "podLabels": {"team": "statistics"},
             "fullnameOverride": "publisher",
             "extraEnv": [{"name": "TZ", "value": "UTC"}],
@@ -315,6 +315,30 @@ def test_what_other_charts_let_people_set() -> None:
         assert pod["runtimeClassName"] == "gvisor"
         assert pod["containers"][0]["envFrom"] == [{"configMapRef": {"name": "proxies"}}]
     assert found["publisher-worker"]["terminationGracePeriodSeconds"] == 600
+
+
+def test_a_service_monitor_finds_the_same_port() -> None:
+    """Through a Service of its own: monitor to service by labels, service to pod by labels and the port's name."""
+    peers = [{"podSelector": {}}]
+    values = {"monitoring": {"enabled": True, "from": peers, "monitor": {"kind": "ServiceMonitor", "interval": "30s"}}}
+    documents = rendered(merged(BASE, values))
+    assert not [d for d in documents if d["kind"] == "PodMonitor"]
+    (monitor,) = [d for d in documents if d["kind"] == "ServiceMonitor"]
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    (service,) = [d for d in documents if d["kind"] == "Service" and wanted <= d["metadata"]["labels"].items()]
+    assert monitor["spec"]["endpoints"] == [
+        {"port": service["spec"]["ports"][0]["name"], "path": "/metrics", "interval": "30s"}
+    ]
+    (worker,) = [
+        d["spec"]["template"]
+        for d in documents
+        if d["kind"] == "Deployment"
+        and service["spec"]["selector"].items() <= d["spec"]["template"]["metadata"]["labels"].items()
+    ]
+    ports = [port["name"] for container in worker["spec"]["containers"] for port in container.get("ports", [])]
+    assert ports.count(service["spec"]["ports"][0]["targetPort"]) == 1
+    with pytest.raises(helm.HelmError, match="monitor"):
+        rendered(merged(BASE, {"monitoring": {"monitor": {"kind": "StatsD"}}}))
 
 
 def test_metrics_are_served_beside_the_worker() -> None:

@@ -103,6 +103,11 @@ def test_everything_tells_of_a_release_and_nothing_of_its_records(
     assert facets["dpdist_charge"]["rho_decimal"] == pytest.approx(0.1)
     assert facets["dpdist_charge"]["charged"] is True
     assert [entry["name"] for entry in events[-1]["inputs"]] == ["small"]
+    for event in events:  # what OpenLineage's schema asks of every event and every facet
+        assert {"eventTime", "producer", "schemaURL", "run", "job"} <= event.keys()
+        every = [*event["run"]["facets"].values(), *event["job"]["facets"].values()]
+        every += [facet for output in event["outputs"] for facet in output["outputFacets"].values()]
+        assert all(facet["_producer"] and facet["_schemaURL"] for facet in every)
     statistics = events[-1]["outputs"][0]["outputFacets"]["outputStatistics"]
     assert statistics["rowCount"] == done.plan.workload.shape[0]
 

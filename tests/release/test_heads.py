@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+import importlib
+import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +41,34 @@ def test_a_ledger_that_was_rolled_back_is_found(home: Path, tmp_path: Path, plac
     connection.close()
     with opened(home) as ledger, pytest.raises(LedgerError, match=f"another row {len(rows)} than the head .* rolled back"):
         heads.compare(ledger)
+
+
+def test_heads_in_a_bucket_are_locked(home: Path, tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the bucket's default retention, as far as moto enforces it: versions cannot be deleted, only hidden."""
+    client: Any = importlib.import_module("boto3").client("s3", endpoint_url=os.environ["AWS_ENDPOINT"])
+    refused = importlib.import_module("botocore.exceptions").ClientError
+    client.create_bucket(Bucket="locked", ObjectLockEnabledForBucket=True)
+    retention = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 1}}
+    client.put_object_lock_configuration(
+        Bucket="locked", ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": retention}
+    )
+    monkeypatch.setenv(heads.HEADS, "s3://locked/heads-of-ours")
+    path = small.write(tmp_path / "data")
+    small.run(path, home)
+    small.run(path, home)  # notes nothing new: no second version of anything
+    versions = client.list_object_versions(Bucket="locked")["Versions"]
+    assert len(versions) == len({version["Key"] for version in versions}) == 3
+    for version in versions:
+        which = {"Bucket": "locked", "Key": version["Key"], "VersionId": version["VersionId"]}
+        found = client.head_object(**which)
+        assert found["ObjectLockMode"] == "COMPLIANCE"
+        assert found["ObjectLockRetainUntilDate"] > found["LastModified"] + datetime.timedelta(hours=23)
+        with pytest.raises(refused, match="AccessDenied"):
+            client.delete_object(**which)
+        client.delete_object(Bucket="locked", Key=version["Key"])  # a marker hides it
+    assert {version["VersionId"] for version in client.list_object_versions(Bucket="locked")["Versions"]} == {
+        version["VersionId"] for version in versions
+    }
 
 
 def test_a_head_that_cannot_be_noted_refuses_the_release(
