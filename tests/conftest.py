@@ -11,6 +11,7 @@ from moto.server import ThreadedMotoServer
 from dpdist import engine
 from dpdist.limits import cores
 from dpdist.privacy import keys
+from tests import forked
 from tests.postgres import Server
 
 LONGEST = (
@@ -34,6 +35,11 @@ LONGEST = (
     "test_addresses.py",
 )
 """Files that take longest begin first, so that no process is left alone with one of them at the end."""
+
+
+def pytest_configure() -> None:
+    """Processes that tests start are forked where that shows the same."""
+    forked.prepare()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

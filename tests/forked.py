@@ -6,11 +6,18 @@ import importlib
 import multiprocessing
 import os
 import resource
+import runpy
 import signal
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
+
+import dask
+from distributed.utils import get_mp_context
 
 from dpdist import engine
 from dpdist.errors import DpdistError
@@ -20,24 +27,73 @@ from dpdist.spec import load
 from dpdist.store import Store
 
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    ["dpdist.release.story", "dpdist.spec", "pandas", "yaml", "pytest", "hypothesis", "distributed", "psycopg"]
-)
+
+
+class Here(ForkServerProcess):
+    """A forked process with the environment that the process had which asked for it, and in its folder."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._environment = dict(os.environ)
+
+    def run(self) -> None:
+        """What it is for."""
+        os.environ.clear()
+        os.environ.update(self._environment)
+        super().run()
+
+
+def prepare() -> None:
+    """From now on what this process forks has its imports, and so have the workers of Dask clusters in this process."""
+    FORKED.Process = Here
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    get_mp_context()  # sets Dask's own list of what is imported before a fork, which is a part of this one
+    FORKED.set_forkserver_preload(["tests.forked", "pandas", "yaml", "pytest", "hypothesis", "distributed", "psycopg"])
 
 
 def exit_code(target: Callable[..., None], *arguments: Any) -> int | None:
     """How a process ends that calls the function with the environment and in the folder of this one."""
-    process = FORKED.Process(target=_as_here, args=(dict(os.environ), str(Path.cwd()), target, arguments))
+    process = Here(target=target, args=arguments)
     process.start()
     process.join()
     return process.exitcode
 
 
-def _as_here(environment: dict[str, str], folder: str, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    os.environ.clear()
-    os.environ.update(environment)
+class Program:
+    """A Python module run as a program in a forked process, with what tests use of ``subprocess.Popen``. It prints nowhere."""
+
+    def __init__(self, module: str, *arguments: str, folder: Path) -> None:
+        self._process = Here(target=_run_module, args=(module, arguments, folder), daemon=True)
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._process.exitcode
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        self._process.join()
+
+    def kill(self) -> None:
+        """End it with SIGKILL, if it still runs."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+
+def _run_module(module: str, arguments: tuple[str, ...], folder: Path) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
     os.chdir(folder)
-    target(*arguments)
+    sys.argv = [module, *arguments]
+    dask.config.refresh()  # reads the variables of this process
+    runpy.run_module(module, run_name="__main__")
 
 
 def killed_run(holder: str, name: str, spec: Path, home: Path) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pickle
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -31,9 +27,10 @@ from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import HANGS, certificates, small
+from tests.forked import Program
 
-SCHEDULER = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
-WORKER = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-dashboard", "--nthreads"]
+SCHEDULER = ("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+WORKER = ("distributed.cli.dask_worker", "--no-dashboard", "--nthreads")
 
 
 class Processes:
@@ -44,7 +41,8 @@ class Processes:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.running = folder, []
+        self.folder = folder
+        self.running: list[Program] = []
         self.file = folder / "scheduler.json"
         certificate, key = certificates.written(folder / "certificates")
         self.environment, self.settings = certificates.environment(certificate, key), certificates.settings(certificate, key)
@@ -58,27 +56,23 @@ class Processes:
             "--tls-key",
             str(key),
         ]
-        self.scheduler = self._start([*SCHEDULER, *self._tls, "--scheduler-file", str(self.file)])
+        self.scheduler = self._start(*SCHEDULER, *self._tls, "--scheduler-file", str(self.file))
         deadline = time.monotonic() + HANGS
         while not self.file.exists() or not self.file.read_text():
             assert time.monotonic() < deadline, "the scheduler did not start"
             time.sleep(0.05)
         self.address = json.loads(self.file.read_text())["address"]
 
-    def worker(self, threads: int, *options: str) -> subprocess.Popen[bytes]:
-        return self._start([*WORKER, str(threads), "--no-nanny", *self._tls, *options, self.address])
+    def worker(self, threads: int, *options: str) -> Program:
+        return self._start(*WORKER, str(threads), "--no-nanny", *self._tls, *options, self.address)
 
-    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}  # workers import this module
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(command, cwd=self.folder, env=environment, **quiet)
-        self.running.append(process)
-        return process
+    def _start(self, *command: str) -> Program:
+        self.running.append(Program(*command, folder=self.folder))
+        return self.running[-1]
 
     def stop(self) -> None:
         for process in self.running:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGKILL)
+            process.kill()
             process.wait()
 
 

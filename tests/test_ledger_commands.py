@@ -32,12 +32,15 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return Run(monkeypatch, capsys)
 
 
-class Run(CommandLine):
-    """The commands of the ledger."""
+class Run:
+    """The commands of the ledger, in this process."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
+        self._command = CommandLine(patch, captured)
 
     def __call__(self, *arguments: str) -> tuple[object, str]:
         """Exit code, and all that was printed, in one line."""
-        ended = super().__call__("ledger", *arguments)
+        ended = self._command("ledger", *arguments)
         return ended.code, ended.printed
 
 

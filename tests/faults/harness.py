@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests import HANGS
+from tests.forked import Program
 
 HERE = Path(__file__).parent
 
@@ -48,19 +49,18 @@ def trials(folder: Path, spec: Path, *, power: bool, first: int, count: int) -> 
 
 
 @contextmanager
-def scheduler_and_worker(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def scheduler_and_worker(folder: Path) -> Iterator[tuple[str, Program]]:
     """The address and the process of a Dask scheduler with one worker, each a process of its own, in the clear."""
-    file, quiet = folder / "scheduler.json", {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
-    scheduler = subprocess.Popen([*dask, "--scheduler-file", str(file)], **quiet)
+    file = folder / "scheduler.json"
+    options = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file))
+    scheduler = Program("distributed.cli.dask_scheduler", *options, folder=folder)
     deadline = time.monotonic() + HANGS
     while not file.exists() or not file.read_text():
         assert time.monotonic() < deadline, "the scheduler did not start"
         time.sleep(0.05)
     address = json.loads(file.read_text())["address"]
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny"],
-        **quiet,
+    worker = Program(
+        "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny", folder=folder
     )
     try:
         yield address, scheduler
