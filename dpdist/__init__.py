@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpdist import errors, operators, privacy, strategies, workloads
+    from dpdist.asking.published import Published
     from dpdist.domain import Attribute, Domain
     from dpdist.release.plan import Plan
     from dpdist.release.story import Release
@@ -17,7 +18,19 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["Attribute", "Domain", "__version__", "errors", "operators", "plan", "privacy", "run", "strategies", "workloads"]
+__all__ = [
+    "Attribute",
+    "Domain",
+    "__version__",
+    "errors",
+    "operators",
+    "plan",
+    "privacy",
+    "published",
+    "run",
+    "strategies",
+    "workloads",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -79,3 +92,16 @@ def run(
         checked = checked.with_records(sources.write_records(records, home / "records", keys.load(home)))
     with engines.started(engine) as started:
         return story.release(Context(home, state.store_of(home), started, silent), checked)
+
+
+def published(release: str | Path) -> Published:
+    """Return a finished release that answers further questions. Touches no records and no budget.
+
+    Args:
+        release: its folder or URL, or its id.
+    Raises: StoreError when its files were altered; InvalidInput when its measurement was not published.
+    """
+    from dpdist.asking import published as asking
+    from dpdist.state import found_at
+
+    return asking.published(found_at(str(release)))

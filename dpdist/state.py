@@ -45,3 +45,10 @@ def published_at(release: str, folder: str | None = None) -> Path | str:
         return folder if "://" in folder else Path.cwd() / folder
     base = releases_at()
     return base / release if isinstance(base, Path) else f"{base}/{release}"
+
+
+def found_at(release: str) -> Path | str:
+    """Where a published release is: its URL, its folder, or the folder of that id."""
+    if "://" in release:
+        return release
+    return Path(release) if Path(release).is_dir() else published_at(release)

@@ -20,7 +20,7 @@ from rich.text import Text
 from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
 from dpdist.limits import check_program
 from dpdist.private import private_folder
-from dpdist.state import OUTPUT, published_at, state_folder, store_of
+from dpdist.state import OUTPUT, found_at, state_folder, store_of
 from flows import beginning, children, ledger_commands, settings
 from flows.periods import Every, periods
 from flows.signals import guarded
@@ -32,6 +32,8 @@ from flows.terminal import (
     loss_text,
     out,
     print_answers,
+    print_asked,
+    print_clear,
     print_mechanisms,
     print_memory,
     print_noises,
@@ -292,14 +294,24 @@ def show(
     release: Annotated[str, typer.Argument(help="the id of a release, or the folder or URL of a published release")],
     group: Annotated[str | None, typer.Option(help="print only the answers of this group of queries")] = None,
     limit: Annotated[int, typer.Option(min=0, help="how many answers to print at most; 0 prints all")] = 40,
+    below: Annotated[
+        float | None,
+        typer.Option(
+            help="print only answers that lie clearly above this number, and how often that errs, predicted from the noise"
+        ),
+    ] = None,
+    at: Annotated[float, typer.Option(help="with --below: how many standard errors an answer must lie above it")] = 2.0,
     as_json: Json = False,
 ) -> None:
     """Print the answers of a published release with their error bars, and its certificate."""
     from dpdist.page import report
 
-    where = _published_at(release)
+    where = found_at(release)
     with report.local_copy(where) as folder:
         certificate = report.certificate_of(folder)
+        if below is not None:
+            print_clear(folder, below, at, group=group, limit=limit, as_json=as_json)
+            return
         if as_json:
             rows, _ = report.first_rows(folder, group=group, limit=0)
             out.print_json(json.dumps({"certificate": certificate, "answers": rows}))
@@ -311,6 +323,36 @@ def show(
 
 
 @app.command()
+def ask(
+    release: Annotated[str, typer.Argument(help="the id of a release, or the folder or URL of a published release")],
+    questions: Annotated[
+        list[str],
+        typer.Argument(
+            help="such as 'sum of region=North, age>=65 minus sum of region=South, age>=65', 'mean of age by region', 'median of age "
+            "where sex=f', 'top 3 of region' or 'region with at least 500'"
+        ),
+    ],
+    covariance: Annotated[
+        bool, typer.Option("--covariance", help="print the covariance matrix of the answers, too; for sums and differences")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Ask a published release whatever its noisy measurement determines: exact standard errors and intervals, no budget."""
+    from dpdist.asking.published import published
+
+    found = published(found_at(release))
+    answers = found.ask(*questions)
+    matrix = found.covariance(questions).tolist() if covariance else None
+    if as_json:
+        told = {"release": found.certificate["release"], "answers": [each.facts() for each in answers], "notes": found.notes}
+        out.print_json(json.dumps({**told, **({} if matrix is None else {"covariance": matrix})}))
+        return
+    print_asked(answers, matrix)
+    for note in found.notes:
+        out.print(note, style="dim")
+
+
+@app.command()
 def export(
     release: Annotated[str, typer.Argument(help="the id of a release, or the folder or URL of a published release")],
     target: Annotated[Path, typer.Argument(help="the file to write, .pdf or .png")],
@@ -319,7 +361,7 @@ def export(
     from dpdist.page import report
     from flows import pictures
 
-    with report.local_copy(_published_at(release)) as folder:
+    with report.local_copy(found_at(release)) as folder:
         report.certificate_of(folder)
         pictures.save((folder / "index.html").resolve(), target.resolve())
     out.print(shown(target))
@@ -478,13 +520,6 @@ def _print_left(checked: ReleaseSpec, loss: Loss, home: Path) -> None:
 
 def _day(moment: datetime.datetime | None) -> datetime.date | None:
     return None if moment is None else moment.date()
-
-
-def _published_at(release: str) -> Path | str:
-    """Where a release is: its URL, its folder, or the folder of that id."""
-    if "://" in release:
-        return release
-    return Path(release) if Path(release).is_dir() else published_at(release)
 
 
 if __name__ == "__main__":

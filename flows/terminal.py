@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from dpdist.asking.published import Answer
     from dpdist.privacy.accounting import Loss
     from dpdist.release.memory import StageMemory
     from dpdist.workloads import Workload
@@ -140,11 +142,36 @@ def print_privacy(certificate: dict[str, Any]) -> None:
 
 def print_answers(folder: Path, *, group: str | None, limit: int) -> None:
     """The first answers of a published release, with error bars."""
-    from rich.table import Table
-
     from dpdist.page import report
 
     rows, total = report.first_rows(folder, group=group, limit=limit)
+    _print_rows(rows, total)
+
+
+def print_clear(folder: Path, below: float, at: float, *, group: str | None, limit: int, as_json: bool) -> None:
+    """The answers that lie clearly above a number, and how often that errs."""
+    import pyarrow.compute as pc
+
+    from dpdist.page import report
+    from dpdist.page.suppression import suppressed
+
+    table, _ = report.load(folder)
+    if group is not None:
+        report.first_rows(folder, group=group, limit=1)  # refuses an unknown group
+        table = table.filter(pc.equal(table["group"], group))
+    found = suppressed(table, below=below, at=at)
+    if as_json:
+        predicted = {name: value for name, value in vars(found).items() if name != "table"}
+        out.print_json(json.dumps({**predicted, "answers": found.table.to_pylist()}))
+        return
+    shown_rows = found.table.slice(0, limit or found.table.num_rows).to_pylist()
+    _print_rows(shown_rows, found.table.num_rows)
+    out.print(str(found), soft_wrap=True)
+
+
+def _print_rows(rows: list[dict[str, Any]], total: int) -> None:
+    from rich.table import Table
+
     table = Table("group", "query", "answer", "std. error", "95 % interval", box=None, pad_edge=False)
     for column in table.columns[2:]:
         column.justify = "right"
@@ -154,6 +181,33 @@ def print_answers(folder: Path, *, group: str | None, limit: int) -> None:
     out.print(table)
     if len(rows) < total:
         out.print(f"... {total - len(rows):,} more (--limit 0 prints all)")
+
+
+def print_asked(answers: Sequence[Answer], covariance: list[list[float]] | None) -> None:
+    """Answers to further questions, and their covariances."""
+    from rich.table import Table
+
+    table = Table("question", "answer", "std. error", "95 % interval", "", box=None, pad_edge=False)
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for each in answers:
+        digits = 4 if isinstance(each.value, float) and abs(each.value) < SMALL else 1
+        name = ", ".join(f"{attribute} {value}" for attribute, value in each.group.items()) or each.question
+        ends = (each.low, each.high)
+        interval = Text("unbounded") if each.low is None else Text(" .. ").join(_number(end, digits) for end in ends)
+        error = Text("") if each.standard_error is None else _number(each.standard_error, digits + 1)
+        table.add_row(Text(name), _number(each.value, digits), error, interval, Text(each.remark, "dim"))
+    out.print(table)
+    for row in covariance or []:
+        out.print("  ".join(f"{value:>12.6g}" for value in row))
+
+
+SMALL = 10
+"""Answers below, such as ratios, are shown with more decimals."""
+
+
+def _number(value: float | str | None, digits: int) -> Text:
+    return Text(f"{value:,.{digits}f}" if isinstance(value, float) else str(value))
 
 
 def loss_text(loss: Loss) -> str:

@@ -18,6 +18,7 @@ from dpdist.arrays.vector import Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
+from dpdist.grids.space import MeasuredSpace
 from dpdist.limits import cores
 from dpdist.operators import Matrix, Tall
 from dpdist.operators.base import ROW_BLOCK_BYTES
@@ -190,6 +191,15 @@ class Grid(ABC):
             "a measurement of this kind has no common estimate of the cells; choose mechanism 'coa' or 'identity'"
         )
 
+    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+        """The measurement with its strategy, as readers get it: everything in it is public once it is committed.
+
+        Args:
+            shape: sizes of the domain's attributes.
+        Raises: InvalidInput, which says why, where it is not a set of linear functions or takes more than ``most_bytes``.
+        """
+        raise InvalidInput("its rows are not linear functions that the spec alone decides")
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -266,6 +276,12 @@ class Noisy:
         drawn = self.noise.draw(self.key.reveal(), start=start, count=stop - start)
         drawn += self.exact.read(start, stop)
         return drawn
+
+
+def small_enough(values: int, most_bytes: int) -> None:
+    """Raises: InvalidInput for a measurement and a strategy of more whole numbers than are written down for readers."""
+    if 8 * values > most_bytes:
+        raise InvalidInput(f"it takes {8 * values / 2**20:,.0f} MiB, and up to {most_bytes / 2**20:,.0f} MiB are published")
 
 
 def few_enough(records: int) -> None:

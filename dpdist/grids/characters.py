@@ -10,14 +10,27 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
+import scipy
 
 from dpdist.arrays.kronecker import hadamard
 from dpdist.arrays.passes import slab_bytes
 from dpdist.arrays.vector import Held, Interleaved, LazyVector, Vector, held
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.base import HELD_COPIES, Counts, Grid, Reader, StageBytes, answer_bytes, few_enough, shard_bytes
+from dpdist.grids.base import (
+    HELD_COPIES,
+    Counts,
+    Grid,
+    Reader,
+    StageBytes,
+    answer_bytes,
+    few_enough,
+    shard_bytes,
+    small_enough,
+)
 from dpdist.grids.coefficients import UNIT, Coefficients, Form, least, square
+from dpdist.grids.row_space import RowSpace
+from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.transformed import Transformed, TransformReader
 from dpdist.operators import Dyadic, Matrix
 from dpdist.stability import Neighbours
@@ -95,6 +108,17 @@ class CharacterGrid(Grid):
         with work.scratch() as inner:
             turned = hadamard(inner, table, on_done=on_done)
             return work.write(LazyVector(self.weights.size, (self.weights, turned), _product, 32, "weighted", WHOLE))
+
+    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+        """The measured characters as rows over all cells."""
+        cells = math.prod(shape)
+        small_enough(self.rows * (cells + 2), most_bytes)
+        signs = scipy.linalg.hadamard(self.weights.size, dtype=np.int64)
+        sizes = [2 if axis in self.axes else 1 for axis in range(len(shape))]
+        kept = self.characters
+        rows = np.broadcast_to(signs[kept].reshape(-1, *sizes), (kept.size, *shape)).reshape(kept.size, cells)
+        values = held(measured) if self.form is Form.HELD else held(measured)[kept]
+        return RowSpace(held(self.weights)[kept], rows, shape, values)
 
     def reader(self, workload: Workload) -> Reader:
         return FormulaReader(workload, self)

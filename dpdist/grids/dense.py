@@ -32,6 +32,7 @@ from dpdist.grids.base import (
     answer_bytes,
     few_enough,
     shard_bytes,
+    small_enough,
 )
 from dpdist.grids.estimate import (
     JOINT_CELLS,
@@ -43,6 +44,9 @@ from dpdist.grids.estimate import (
     joint_estimate,
     left_inverse,
 )
+from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
+from dpdist.grids.row_space import RowSpace, Subsets
+from dpdist.grids.space import MeasuredSpace
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
@@ -153,6 +157,21 @@ class DenseGrid(Grid):
         if basis.operator is not None:
             inverse = basis.operator.matvec(inverse)
         return LeastSquares(workload, self.spacing, basis=basis, inverse=inverse)
+
+    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+        """The cells themselves, or M B: B by name where it is a basis or the cells, else its rows."""
+        if self.multiple is not None:
+            small_enough(self.rows, most_bytes)
+            cells = OpenTerm(tuple(range(len(shape))), tuple(Cells(size) for size in shape), multiplier=self.multiple)
+            return ProductSpace((cells,), shape, held(measured))
+        named = isinstance(self.base, SubsetBasis | Identity)
+        small_enough(self.rows + self.mixing.size + (0 if named else self.base.shape[0] * self.base.shape[1]), most_bytes)
+        base: Subsets | Matrix | None = None
+        if isinstance(self.base, SubsetBasis):
+            base = Subsets(self.base.codes, self.base.family)
+        elif not named:
+            base = self.base.dense().astype(np.int64)
+        return RowSpace(np.ascontiguousarray(self.mixing), base, shape, held(measured))
 
     def _mixes(self, basis: Basis) -> bool:
         """Whether the strategy mixes the very rows of the workload's basis."""

@@ -17,9 +17,20 @@ from dpdist.arrays.past import circle_of_past, deviations_past, read_past, readi
 from dpdist.arrays.vector import Held, Interleaved, Repeated, Reversed, Strided, Vector, held, rows_of, scaled
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.base import HELD_COPIES, Counts, Reader, StageBytes, answer_bytes, few_enough, shard_bytes
+from dpdist.grids.base import (
+    HELD_COPIES,
+    Counts,
+    Reader,
+    StageBytes,
+    answer_bytes,
+    few_enough,
+    shard_bytes,
+    small_enough,
+)
 from dpdist.grids.coefficients import UNIT, FilterCoefficients, Form, in_units, least, square
+from dpdist.grids.product_space import Circle, Listed, Past
 from dpdist.grids.series import SeriesGrid
+from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.transformed import Transformed, TransformReader
 from dpdist.operators import Matrix
 from dpdist.stability import Neighbours
@@ -111,6 +122,22 @@ class FilterGrid(SeriesGrid):
 
     def reader(self, workload: Workload) -> Reader:
         return FilterReader(workload, self)
+
+    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+        """One filter along the steps; a circle of more points than steps as the rows that it has over them."""
+        points = self.coefficients.size
+        padded = self.circular and points > self.steps
+        small_enough(self.rows + points * (self.steps if padded else 1), most_bytes)
+        coefficients, values = held(self.coefficients), held(measured)
+        if self.form is Form.HELD:
+            table = self.steps_first(values)
+        else:
+            others = tuple(size for i, size in enumerate(self.shape) if i != self.place)
+            table = np.moveaxis(values.reshape(*others, points), -1, self.place)
+        if padded:
+            lags = (np.arange(points)[:, None] - np.arange(self.steps)[None, :]) % points
+            return self.space_of(Listed(coefficients[lags]), table, shape)
+        return self.space_of(Circle(coefficients) if self.circular else Past(coefficients), table, shape)
 
     @property
     def stream(self) -> FilterGrid | None:

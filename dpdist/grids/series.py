@@ -7,6 +7,7 @@ import numpy as np
 from dpdist.arrays.vector import Strided, Vector
 from dpdist.grids.base import Grid
 from dpdist.grids.coefficients import AlongAxis
+from dpdist.grids.product_space import Cells, Factor, OpenTerm, ProductSpace
 from dpdist.operators import Matrix
 
 
@@ -35,3 +36,18 @@ class SeriesGrid(AlongAxis, Grid):
     def shape_of(self, steps: int) -> tuple[int, ...]:
         """The sizes of the table of the first steps."""
         return tuple(steps if i == self.place else size for i, size in enumerate(self.shape))
+
+    def space_of(self, factor: Factor, values: Matrix, shape: tuple[int, ...]) -> ProductSpace:
+        """The measurement of every series by one factor.
+
+        Args:
+            values: (measured values of a series, series), or of one series each, (series, values), as a table with the steps' axis
+                in its place.
+        """
+        factors = tuple(factor if i == self.place else Cells(size) for i, size in enumerate(self.shape))
+        return ProductSpace((OpenTerm(self.axes, factors),), shape, np.ascontiguousarray(values).ravel())
+
+    def steps_first(self, values: Matrix) -> Matrix:
+        """Values whose series lie side by side as a table with the steps' axis in its place."""
+        others = tuple(size for i, size in enumerate(self.shape) if i != self.place)
+        return np.moveaxis(values.reshape(-1, *others), 0, self.place)

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from dpdist.arrays.passes import Side, Target, slab_bytes
-from dpdist.arrays.vector import Held, Vector
+from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.grids.base import (
@@ -26,11 +26,14 @@ from dpdist.grids.base import (
     answer_bytes,
     few_enough,
     shard_bytes,
+    small_enough,
 )
 from dpdist.grids.estimate import JOINT_CELLS, Estimate, joint_estimate
 from dpdist.grids.integer_terms import CONVERTED_BYTES, IntegerTerm, rounded
+from dpdist.grids.product_space import Cells, Listed, OpenTerm, ProductSpace
+from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.term_reader import ProductReader, TermReader
-from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term
+from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, is_identity
 from dpdist.operators import Matrix
 from dpdist.operators.kronecker import widest
 from dpdist.privacy.noise import Noise
@@ -141,6 +144,22 @@ class TermGrid(Grid):
 
     def reader(self, workload: Workload) -> Reader:
         return ProductReader(workload, self) if self.streamed else TermReader(workload, self)
+
+    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+        """The terms; what was measured in two passes is put in the order of the others."""
+        small_enough(self.rows + sum(factor.size for term in self.terms for factor in term.factors), most_bytes)
+        values = held(measured)
+        if self.streamed:
+            first = self.terms[0].factors[0].shape[0]
+            values = np.ascontiguousarray(values.reshape(-1, first).T).ravel()
+        terms = []
+        for term in self.terms:
+            given = zip(term.axes, term.factors, strict=True)
+            factors = tuple(
+                Cells(f.shape[0]) if is_identity(f) else Listed(f, self.directions.get(axis)) for axis, f in given
+            )
+            terms.append(OpenTerm(term.axes, factors, term.multiplier, term.shift))
+        return ProductSpace(tuple(terms), shape, values, self.directions)
 
     def estimates(self, cells: int, *, jointly: bool) -> bool:
         return cells <= JOINT_CELLS

@@ -13,10 +13,12 @@ import scipy
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.base import HELD_COPIES, Counts, Reader, StageBytes, answer_bytes, few_enough
+from dpdist.grids.base import HELD_COPIES, Counts, Reader, StageBytes, answer_bytes, few_enough, small_enough
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.dense import sensitivity_squared
+from dpdist.grids.product_space import Listed
 from dpdist.grids.series import SeriesGrid
+from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.transformed import Transformed, TransformReader
 from dpdist.operators import Identity, Matrix
 from dpdist.sizes import Sizes
@@ -75,6 +77,10 @@ class TriangularGrid(SeriesGrid):
 
     def reader(self, workload: Workload) -> Reader:
         return TriangularReader(workload, self)
+
+    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+        small_enough(self.rows + self.factor.size, most_bytes)
+        return self.space_of(Listed(self.factor), self.steps_first(held(measured)), shape)
 
     @property
     def stream(self) -> TriangularGrid:

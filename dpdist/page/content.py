@@ -11,6 +11,7 @@ import numpy as np
 
 from dpdist.arrays.vector import Vector, least_positive
 from dpdist.operators import Matrix
+from dpdist.page.measurement import Measurement
 from dpdist.sizes import SIZES, Sizes
 from dpdist.version import version
 from dpdist.workloads import Workload
@@ -30,6 +31,7 @@ class Content:
 
     Attributes:
         formats: the tables that are written; None: those that the number of answers allows.
+        measurement: what the answers were computed from, where it is published, too.
     """
 
     release: str
@@ -41,6 +43,7 @@ class Content:
     certificate: dict[str, Any]
     formats: tuple[Format, ...] | None = None
     sizes: Sizes = SIZES
+    measurement: Measurement | None = None
 
     def rounded(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:
         """Answers, standard errors and half widths of some rows, to as many digits as are published."""

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpdist.errors import InvalidInput
+from dpdist.page.suppression import Suppressed, suppressed
 
 if TYPE_CHECKING:
     from dpdist.workloads import Workload
@@ -60,6 +61,10 @@ class Table:
                 coordinates |= _coordinates(axis, list(labels))
             out[block.name] = xarray.Dataset(values, coords=coordinates)
         return out
+
+    def suppressed(self, *, below: float, at: float = 2.0) -> Suppressed:
+        """The rows whose answer lies at least ``at`` standard errors above ``below``, and how often that errs."""
+        return suppressed(self.arrow, below=below, at=at)
 
     def __repr__(self) -> str:
         return f"<{self.arrow.num_rows:,} answers: {', '.join(self.arrow.column_names)}; .arrow, .pandas(), .polars(), .xarray()>"

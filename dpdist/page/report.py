@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dpdist.page.content import Content
 
 CERTIFICATE = "release.json"
+MEASUREMENT = "measurement.npz"
 RELEASE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}"
 """What a spec allows as a release's id: a name that leads nowhere else as a path or a link."""
 MOST_NAMED = 12
@@ -114,7 +115,8 @@ def _same_tables(folder: Path, content: Content) -> bool:
     with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
         _write_files(content, Path(scratch))
         found, expected = (_digests(place) for place in (folder, Path(scratch)))
-    return all(found.get(name) == digest for name, digest in expected.items() if name != "index.html")
+    later = ("index.html", MEASUREMENT)
+    return all(found.get(name) == digest for name, digest in expected.items() if name not in later)
 
 
 @contextmanager
@@ -131,12 +133,15 @@ def local_copy(folder: Path | str) -> Iterator[Path]:
 
 
 def _write_files(content: Content, draft: Path) -> None:
+    from dpdist.page import measurement
     from dpdist.page.content import decimals_of
     from dpdist.page.document import page
     from dpdist.page.tables import write_tables
 
     digits = decimals_of(content.error)
     write_tables(content, digits, draft)
+    if content.measurement is not None:
+        measurement.write(content.measurement, content.release, draft / MEASUREMENT)
     (draft / "index.html").write_text(page(content, digits), encoding="utf-8")
     certificate = {**content.certificate, "decimals": digits, "files": _digests(draft)}
     (draft / CERTIFICATE).write_text(json.dumps(certificate, indent=1) + "\n", encoding="utf-8")

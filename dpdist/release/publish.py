@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from dpdist.errors import InvalidInput
 from dpdist.grids.base import Answers
 from dpdist.page import report
 from dpdist.page.content import Content
+from dpdist.page.measurement import FORMAT, MOST_BYTES, Measurement
 from dpdist.privacy.ledger import Budget
 from dpdist.release.context import Context
 from dpdist.release.plan import Plan
+from dpdist.release.streams import steps_so_far
+from dpdist.release.workspace import StoredVector
 from dpdist.state import published_at
+from dpdist.store import StoredArray
 
 
-def publish(context: Context, planned: Plan, answers: Answers, budget: Budget, measurements: dict[str, str]) -> Path | str:
+def publish(
+    context: Context,
+    planned: Plan,
+    measured: StoredArray,
+    answers: Answers,
+    budget: Budget,
+    measurements: dict[str, str],
+) -> Path | str:
     """The files a reader gets; a finished folder is left as it is.
 
     Args:
+        measured: the committed noisy integers of this release.
         measurements: digest of the noisy integers of this release and of those that join its estimate, by release.
     """
     spec = planned.spec
+    measurement, about = opened(context, planned, measured)
     content = Content(
         release=spec.release,
         title=spec.title or spec.release,
@@ -27,8 +42,26 @@ def publish(context: Context, planned: Plan, answers: Answers, budget: Budget, m
         answer=answers.answer,
         error=answers.error,
         half_width=answers.half_width,
-        certificate={**planned.certificate(budget), "measurements": measurements},
+        certificate={**planned.certificate(budget), "measurements": measurements, "measurement": about},
         formats=spec.output.formats,
         sizes=context.store.sizes,
+        measurement=measurement,
     )
     return report.write(content, published_at(spec.release, spec.output.folder))
+
+
+def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Measurement | None, dict[str, Any]]:
+    """The measurement as it is published beside the answers, and what the certificate says of that; None where it is not."""
+    spec = planned.spec
+    try:
+        if not spec.output.measurement:
+            raise InvalidInput("the publisher left it out (output.measurement)")
+        if spec.around is not None:
+            raise InvalidInput("it measured distances from a known count, and not counts of records")
+        grid, values = (planned.grid, None) if spec.stream is None else steps_so_far(context, planned, measured)
+        whole = StoredVector(context.store, measured) if values is None else values
+        space = grid.space(whole, planned.workload.domain.shape, MOST_BYTES)
+    except InvalidInput as reason:
+        return None, {"file": None, "format": None, "values": None, "why": str(reason)}
+    facts = {"file": report.MEASUREMENT, "format": FORMAT, "values": int(space.values.size), "why": None}
+    return Measurement(space, planned.workload.domain, planned.noise, measured.digest), facts

@@ -6,15 +6,17 @@ references to stored arrays and returns some; each can be run again at any time 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dpdist import leases
+from dpdist.asking.published import Answer, Published, published
 from dpdist.documents import Documents
 from dpdist.grids.base import Answers
+from dpdist.operators import Matrix
 from dpdist.page import notebook, report
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Budget
@@ -83,6 +85,19 @@ class Release:
         with report.local_copy(self.folder) as folder:
             return notebook.Table(report.load(folder)[0], self.plan.workload)
 
+    @cached_property
+    def published(self) -> Published:
+        """The release open to further questions. Raises: InvalidInput when its measurement was not published."""
+        return published(self.folder)
+
+    def ask(self, *asked: str) -> tuple[Answer, ...]:
+        """Answers to further questions: see ``dpdist.asking.published.Published.ask``. Nothing is charged."""
+        return self.published.ask(*asked)
+
+    def covariance(self, asked: Sequence[str]) -> Matrix:
+        """The exact covariance matrix of the answers to linear questions, in counts squared."""
+        return self.published.covariance(asked)
+
     def __repr__(self) -> str:  # without the tally, which a notebook would publish
         charged = "charged by this run" if self.charged else "charged before"
         inside = isinstance(self.folder, Path) and self.folder.is_relative_to(Path.cwd())
@@ -117,7 +132,7 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
         with book(context) as ledger:
             budget = ledger.budget_after(spec.release)  # with the charges up to this one: the same whenever it is asked for
     measurements = {spec.release: measured.digest, **{other.spec.release: stored.digest for other, stored in others}}
-    folder = step("publish", lambda: publish(context, planned, answers, budget, measurements))
+    folder = step("publish", lambda: publish(context, planned, measured, answers, budget, measurements))
     if spec.output.to:
         step("deliver", lambda: deliver(folder, [target.named for target in spec.output.to]))
     return Release(spec, planned, answers, folder, charged, tally, budget)

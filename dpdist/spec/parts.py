@@ -444,6 +444,12 @@ class OutputSpec(SpecPart):
         description="which tables are written. Default: all of them, but CSV only up to 5,000,000 answers and Parquet up to 2^28",
         examples=[["csv", "parquet"]],
     )
+    measurement: bool = Field(
+        True,
+        description="publishes the noisy measurement, too, as measurement.npz of up to 64 MiB: readers ask it whatever it determines, "
+        "at no charge. It is covered by the same guarantee as the answers",
+        examples=[False],
+    )
     to: tuple[TargetSpec, ...] = Field(
         (),
         description="tables of warehouses that get the answers, too, each release once. Default: none",

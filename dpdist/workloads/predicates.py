@@ -163,6 +163,23 @@ def _compare(
     return mask.reshape(shape)
 
 
+SIGNS: dict[str, ast.cmpop] = {
+    "=": ast.Eq(),
+    "==": ast.Eq(),
+    "!=": ast.NotEq(),
+    "<": ast.Lt(),
+    "<=": ast.LtE(),
+    ">": ast.Gt(),
+    ">=": ast.GtE(),
+}
+"""How conditions compare."""
+
+
+def satisfied(attribute: Attribute, sign: str, value: Any) -> NDArray[np.bool_]:
+    """Which values of an attribute satisfy a comparison. Raises: InvalidInput where it cuts through a bin or names no value."""
+    return _mask(attribute, SIGNS[sign], value, f"{attribute.name} {sign} {value}")
+
+
 def _mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) -> NDArray[np.bool_]:
     if isinstance(comparison, ast.In | ast.NotIn):
         if not isinstance(value, list | tuple | set) or not value:

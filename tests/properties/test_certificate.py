@@ -222,7 +222,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 ALWAYS = {"confidence.level": 0.95, "confidence.columns": ["low_95", "high_95"]}
 KEYS = {
     "": "release period dataset spec_digest strategy_digest privacy mechanism budget queries cells stream post_processing "
-    "confidence versions measurements decimals files method",
+    "confidence versions measurement measurements decimals files method",
+    "measurement": "file format values why",
     "privacy": "definition noise unit neighbours one_change most_records_of_one_person bound_enforced_while_counting bound meaning "
     "rho rho_decimal delta epsilon noise_scale_on_grid grid_spacing sensitivity_squared_on_grid",
     "privacy.meaning": "false_alarms found_at_most headline guess",
@@ -319,7 +320,16 @@ def test_every_field_is_pinned_at_two_values(certificates: dict[str, dict[str, A
     told = {whichever(path) for found in certificates.values() for path, _ in leaves(found["certificate"])}
     gaps = {"mechanism.certified_gap", "mechanism.certified_gap_of_the_worst", "mechanism.lower_bound"}
     elsewhere = {"privacy.bound", "decimals", *gaps, *DIGESTS}
-    apart = ("versions.", "files.", "measurements.", "mechanism.compared", "privacy.meaning", "stream", "budget")
+    apart = (
+        "versions.",
+        "files.",
+        "measurement.",
+        "measurements.",
+        "mechanism.compared",
+        "privacy.meaning",
+        "stream",
+        "budget",
+    )
     left = {path for path in told - worked_out - elsewhere - set(ALWAYS) if not path.startswith(apart)}
     assert left == {"mechanism.biased"} - worked_out
     for path in (*elsewhere - {"decimals"}, "privacy.meaning.found_at_most"):

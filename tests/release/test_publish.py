@@ -33,6 +33,9 @@ from tests import small
 from tests.fit import assert_release_fits
 from tests.small import run
 
+ALWAYS = ("measurement.npz", "release.json")
+"""What is published beside the page, whatever the formats."""
+
 
 def table(folder: Any) -> pa.Table:
     return report.load(folder)[0]
@@ -76,7 +79,7 @@ def test_long_tables_are_written_in_parts(home: Path) -> None:
 def test_formats_are_a_choice(home: Path) -> None:
     path = small.write(home.parent / "data", output={"formats": ["zarr"]})
     folder = run(path, home).folder
-    assert sorted(file.name for file in folder.iterdir()) == ["answers.zarr", "index.html", "release.json"]
+    assert sorted(file.name for file in folder.iterdir()) == ["answers.zarr", "index.html", *ALWAYS]
     with pytest.raises(StoreError, match="has no table .output.formats left it out.; read its answers.zarr"):
         report.load(folder)
     assert "answers.csv" not in (folder / "index.html").read_text()

@@ -1,0 +1,1 @@
+"""Questions to a finished release: answered from its published measurement, with exact standard errors and without budget."""

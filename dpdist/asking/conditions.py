@@ -1,0 +1,118 @@
+"""Conditions on attributes, as readers write them: ``region=North, age>=65``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from dpdist.asking.products import EVERYTHING, Linear, products_of
+from dpdist.domain import Attribute, Domain
+from dpdist.errors import InvalidInput
+from dpdist.operators import Matrix
+from dpdist.workloads.predicates import predicates, satisfied
+
+ALL = ("all", "all records", "everything", "everyone")
+FORM = "write for example \"region=North, age>=65\"; names and values with commas or words such as 'minus' go into quotes"
+
+
+def parted(text: str, separator: str) -> list[str]:
+    """A text cut at every match of a pattern outside quotes and brackets."""
+    pieces, depth, quote, start, place = [], 0, "", 0, 0
+    pattern = re.compile(separator, re.IGNORECASE)
+    while place < len(text):
+        letter = text[place]
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            depth -= 1
+        found = None if quote or depth else pattern.match(text, place)
+        if found and found.end() > place:
+            pieces.append(text[start:place])
+            start = place = found.end()
+            continue
+        place += 1
+    return [piece.strip() for piece in (*pieces, text[start:])]
+
+
+def condition(domain: Domain, text: str) -> Linear:
+    """The number of records that satisfy all of some conditions, joined by commas.
+
+    Raises: InvalidInput for what is no condition, names no declared value, or cuts through a bin.
+    """
+    if text.strip().lower() in ALL:
+        return EVERYTHING
+    out = EVERYTHING
+    for piece in parted(text, ","):
+        out = _joined(domain, out, _single(domain, piece))
+    return out
+
+
+def _joined(domain: Domain, first: Linear, second: Linear) -> Linear:
+    """The product of two indicators."""
+    out = Linear(())
+    for coefficient, vectors in second.products:
+        out += first.within(vectors) * coefficient
+    return out.simplified(domain.shape)
+
+
+def _single(domain: Domain, text: str) -> Linear:
+    simple = _comparison(domain, text)
+    if simple is not None:
+        axis, mask = simple
+        return Linear(((1.0, {axis: mask.astype(np.float64)}),)) if mask.any() else Linear(())
+    try:
+        block = predicates(domain, [text]).blocks[0]
+    except InvalidInput as error:
+        raise InvalidInput(f"condition {text!r}: {error}; {FORM}") from None
+    if block.separable:
+        rows = zip(block.axes, block.factors, strict=True)
+        return Linear(((1.0, {axis: factor.dense()[0].astype(np.float64) for axis, factor in rows}),))
+    sizes = [domain.shape[axis] for axis in block.axes]
+    return products_of(block.axes, block.factors[0].dense()[0].reshape(sizes).astype(np.float64))
+
+
+def _comparison(domain: Domain, text: str) -> tuple[int, Matrix] | None:
+    """An attribute and which of its values satisfy ``name sign value``; None where it is something longer."""
+    for axis, attribute in _named(domain, text):
+        quoted = re.match(r"^(['\"])(.*?)\1", text)
+        rest = text[quoted.end() :] if quoted and quoted[2] == attribute.name else text[len(attribute.name) :]
+        found = re.fullmatch(r"\s*(==|!=|<=|>=|=|<|>)\s*(.+?)\s*", rest)
+        if found is None or re.search(r"\s(and|or|in|not)\s", found[2]):
+            continue
+        return axis, _satisfied(attribute, found[1], found[2])
+    return None
+
+
+def _named(domain: Domain, text: str) -> Iterator[tuple[int, Attribute]]:
+    """The attributes with whose name a text begins, the longest first."""
+    begun = [
+        (axis, attribute)
+        for axis, attribute in enumerate(domain.attributes)
+        if text.startswith((attribute.name, f"'{attribute.name}'", f'"{attribute.name}"'))
+    ]
+    yield from sorted(begun, key=lambda each: -len(each[1].name))
+
+
+def _satisfied(attribute: Attribute, sign: str, text: str) -> Matrix:
+    value = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+    if sign in ("=", "==", "!="):
+        labels = list(attribute.labels) if attribute.categories or len(attribute.labels) <= 2**16 else []
+        if value in labels:
+            same = np.arange(attribute.size) == labels.index(value)
+            return np.asarray(same if sign != "!=" else ~same)
+    if attribute.categories:
+        return satisfied(attribute, sign, value)
+    try:
+        number = float(value)
+    except ValueError:
+        raise InvalidInput(
+            f"condition {f'{attribute.name}{sign}{text}'!r}: {attribute.name!r} has numbers and bins, found {value!r}; give a "
+            f"number, or a bin such as {attribute.labels[0]!r}"
+        ) from None
+    return satisfied(attribute, sign, int(number) if number.is_integer() else number)

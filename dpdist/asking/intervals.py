@@ -1,0 +1,71 @@
+"""Intervals of ratios, and critical values of many comparisons at once."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import scipy
+
+from dpdist.operators import Matrix
+
+DRAWS = 20_000
+SIMULATED = 64
+"""Up to so many things compared the critical value is simulated; beyond it is Bonferroni's."""
+
+
+def fieller(values: Matrix, covariance: Matrix, width: float) -> tuple[float, float] | None:
+    """The interval of a ratio of two estimates, None where it is unbounded: the denominator may be zero.
+
+    It holds every ratio r for which numerator - r denominator lies within ``width`` standard errors of zero.
+
+    Args:
+        values: numerator and denominator.
+        covariance: of both, (2, 2).
+    Source: Fieller 1954.
+    """
+    above, below = (float(value) for value in values)
+    square = below**2 - width**2 * covariance[1, 1]
+    middle = above * below - width**2 * covariance[0, 1]
+    constant = above**2 - width**2 * covariance[0, 0]
+    if square <= 0:
+        return None
+    spread = math.sqrt(max(middle**2 - square * constant, 0.0))
+    return (middle - spread) / square, (middle + spread) / square
+
+
+def ratio_error(values: Matrix, covariance: Matrix) -> float:
+    """The standard error of a ratio by the delta method."""
+    above, below = (float(value) for value in values)
+    ratio = above / below
+    variance = covariance[0, 0] - 2 * ratio * covariance[0, 1] + ratio**2 * covariance[1, 1]
+    return math.sqrt(max(float(variance), 0.0)) / abs(below)
+
+
+def critical_value(covariance: Matrix, level: float = 0.95) -> float:
+    """How many standard errors hold all differences between normal estimates at once, with a probability.
+
+    Args:
+        covariance: of the estimates, (k, k).
+    Simulated with a fixed seed: its error is about 0.01.
+    """
+    count = covariance.shape[0]
+    if count < 2:
+        return float(scipy.stats.norm.isf((1 - level) / 2))
+    if count > SIMULATED:
+        return float(scipy.stats.norm.isf((1 - level) / (count * (count - 1))))
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    draws = np.random.default_rng(2026).standard_normal((DRAWS, count)) @ root.T
+    error = difference_errors(covariance)
+    largest = np.zeros(DRAWS)
+    for place in range(count - 1):
+        apart = np.abs(draws[:, place + 1 :] - draws[:, place, None]) / error[place, place + 1 :]
+        largest = np.maximum(largest, apart.max(axis=1))
+    return float(np.quantile(largest, level))
+
+
+def difference_errors(covariance: Matrix) -> Matrix:
+    """Standard errors of all differences, (k, k); infinitely small ones are kept above zero."""
+    squares = np.diag(covariance)
+    return np.asarray(np.sqrt(np.maximum(squares[:, None] + squares[None, :] - 2 * covariance, 1e-300)))

@@ -1,0 +1,290 @@
+"""A finished release that answers further questions: post-processing of its published measurement, free of any charge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpdist.asking import questions
+from dpdist.asking.intervals import critical_value, difference_errors, fieller, ratio_error
+from dpdist.asking.products import Linear, functionals
+from dpdist.asking.questions import AtLeast, Mean, Quantile, Sum, Top
+from dpdist.errors import InvalidInput
+from dpdist.grids.space import MOST_PRODUCTS, NotMeasured, Reading
+from dpdist.operators import Matrix
+from dpdist.page import measurement, report
+from dpdist.page.measurement import Measurement
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a question, or to a part of it.
+
+    Attributes:
+        question: as it was asked.
+        group: for answers by groups, the value of each attribute.
+        value: a number, or for quantiles the value or bin of the attribute.
+        standard_error: exact for counts, by the delta method for ratios and means; None for quantiles.
+        low, high: the ends of a 95 % interval; None where it is unbounded.
+        remark: what else is to be said of it.
+        ranks: of the answers to "top": the best and the worst place that are compatible with the measurement, 95 % of all at once.
+    """
+
+    question: str
+    value: float | str
+    standard_error: float | None
+    low: float | str | None
+    high: float | str | None
+    group: dict[str, str] = field(default_factory=dict)
+    remark: str = ""
+    ranks: tuple[int, int] | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published release.
+
+    Attributes:
+        certificate: its release.json.
+        measurement: its noisy integers and their strategy.
+    """
+
+    certificate: dict[str, Any]
+    measurement: Measurement = field(repr=False)
+
+    @property
+    def notes(self) -> list[str]:
+        """In what these answers may differ from the published ones."""
+        found = []
+        if self.certificate.get("post_processing"):
+            found.append(
+                "answers are the best linear unbiased ones from the noisy measurement alone: before rounding, known counts, other "
+                "releases and the fit of non-negative cells, so they may differ from the published answers"
+            )
+        elif not self.certificate["mechanism"]["consistent"]:
+            found.append(
+                "the mechanism publishes every query as it was measured; these answers combine all measured values, so they may differ "
+                "from the published ones, with smaller errors"
+            )
+        return found
+
+    def ask(self, *asked: str) -> tuple[Answer, ...]:
+        """Answers to questions, each with its standard error and 95 % interval. Nothing is charged.
+
+        Args:
+            asked: such as "sum of region=North, age>=65 minus sum of region=South, age>=65", "mean of age by region" or
+                "top 3 of region".
+        Raises: InvalidInput for a question that cannot be read or that the measurement does not determine.
+        """
+        out: list[Answer] = []
+        for text in asked:
+            made = questions.question(self.measurement.domain, text)
+            if isinstance(made, Sum):
+                out.append(self._sum(text, made))
+            elif isinstance(made, Mean):
+                out += self._means(text, made)
+            elif isinstance(made, Quantile):
+                out += self._quantiles(text, made)
+            elif isinstance(made, Top):
+                out += self._top(text, made)
+            else:
+                out += self._at_least(text, made)
+        return tuple(out)
+
+    def covariance(self, asked: Sequence[str]) -> Matrix:
+        """The exact covariance matrix of the answers to linear questions, (questions, questions).
+
+        Raises: InvalidInput as ``ask``, and for ratios, quantiles and tops.
+        """
+        made = [questions.question(self.measurement.domain, text) for text in asked]
+        linear = []
+        for text, each in zip(asked, made, strict=True):
+            if not isinstance(each, Sum) or each.below is not None:
+                raise InvalidInput(f"covariances are those of sums and differences of counts, found {text!r}")
+            linear.append(each.above)
+        return self._covariance(linear)
+
+    def _sum(self, text: str, asked: Sum) -> Answer:
+        if asked.below is None:
+            reading = self._read([asked.above])
+            return self._answer(text, reading, 0)
+        return self._ratio(text, asked.above, asked.below)
+
+    def _ratio(self, text: str, above: Linear, below: Linear, group: dict[str, str] | None = None) -> Answer:
+        values = self._read([above, below]).values
+        covariance = self._covariance([above, below])
+        noise = self.measurement.noise
+        found = fieller(values, covariance, float(noise.half_width_95(1.0)))
+        if values[1] == 0.0:
+            return Answer(text, math.nan, None, None, None, group or {}, "the denominator is zero")
+        remark = "" if found else "the denominator may be zero: no bounded interval"
+        low, high = found or (None, None)
+        return Answer(text, float(values[0] / values[1]), ratio_error(values, covariance), low, high, group or {}, remark)
+
+    def _means(self, text: str, asked: Mean) -> Iterator[Answer]:
+        values = questions.numbers(self.measurement.domain.attributes[asked.of])
+        for group, among in self._groups(asked.by, asked.among):
+            yield self._ratio(text, among.within({asked.of: values}), among, group)
+
+    def _quantiles(self, text: str, asked: Quantile) -> Iterator[Answer]:
+        attribute = self.measurement.domain.attributes[asked.of]
+        below = np.tril(np.ones((attribute.size, attribute.size)))[:-1] - asked.share
+        for group, among in self._groups(asked.by, asked.among):
+            reading = self._read([among.within({asked.of: row}) for row in below])
+            errors = np.sqrt(reading.squares) * self.measurement.noise.deviation
+            widths = errors * self.measurement.noise.half_width_95(reading.concentrations)
+            value, low, high = quantile_interval(reading.values, widths)
+            labels = attribute.labels
+            yield Answer(text, labels[value], None, labels[low], labels[high], group)
+
+    def _top(self, text: str, asked: Top) -> list[Answer]:
+        if self.measurement.noise.kind != "gaussian":
+            raise InvalidInput(
+                "how sure the order of a top is, is computed for Gaussian noise; ask for the counts themselves"
+            )
+        groups = list(self._groups(asked.of, asked.among))
+        linear = [among for _, among in groups]
+        reading, covariance = self._read(linear), self._covariance(linear)
+        best, worst = rank_ranges(reading.values, covariance, critical_value(covariance))
+        out = []
+        for place in np.argsort(-reading.values, kind="stable")[: asked.count]:
+            ranks = int(best[place]), int(worst[place])
+            sure = "surely in the top" if ranks[1] <= asked.count else "perhaps in the top"
+            remark = f"{sure} {asked.count}; its place is {_span(*ranks)} of {len(groups)}"
+            out.append(self._answer(text, reading, int(place), groups[place][0], remark, ranks))
+        return out
+
+    def _at_least(self, text: str, asked: AtLeast) -> list[Answer]:
+        groups = list(self._groups(asked.of, asked.among))
+        reading = self._read([among for _, among in groups])
+        found = [self._answer(text, reading, place, group) for place, (group, _) in enumerate(groups)]
+        out = []
+        for place in np.argsort(-reading.values, kind="stable"):
+            each = found[place]
+            assert isinstance(each.low, float)
+            assert isinstance(each.high, float)
+            if each.high >= asked.least:
+                sure = "surely" if each.low >= asked.least else "perhaps"
+                out.append(self._answer(text, reading, int(place), each.group, f"{sure} at least {asked.least:g}"))
+        return out
+
+    def _groups(self, axes: tuple[int, ...], among: Linear) -> Iterator[tuple[dict[str, str], Linear]]:
+        """Every combination of some attributes' values, and the function of what lies in it."""
+        attributes = [self.measurement.domain.attributes[axis] for axis in axes]
+        sizes = [attribute.size for attribute in attributes]
+        if math.prod(sizes) > MOST_PRODUCTS:
+            raise InvalidInput(f"this asks for {math.prod(sizes):,} groups; at most {MOST_PRODUCTS:,} are answered at once")
+        for values in np.ndindex(*sizes):
+            chosen = {axis: np.eye(1, size, value)[0] for axis, size, value in zip(axes, sizes, values, strict=True)}
+            names = {each.name: each.labels[value] for each, value in zip(attributes, values, strict=True)}
+            yield names, among.within(chosen)
+
+    def _answer(
+        self,
+        text: str,
+        reading: Reading,
+        place: int,
+        group: dict[str, str] | None = None,
+        remark: str = "",
+        ranks: tuple[int, int] | None = None,
+    ) -> Answer:
+        noise, value = self.measurement.noise, float(reading.values[place])
+        error = math.sqrt(float(reading.squares[place])) * noise.deviation
+        half = error * float(noise.half_width_95(reading.concentrations[place]))
+        return Answer(text, value, error, value - half, value + half, group or {}, remark, ranks)
+
+    def _read(self, asked: Sequence[Linear]) -> Reading:
+        try:
+            return self.measurement.space.read(functionals(asked, self.measurement.domain.shape))
+        except NotMeasured as lack:
+            raise self._refusal(lack) from None
+
+    def _covariance(self, asked: Sequence[Linear]) -> Matrix:
+        try:
+            gram = self.measurement.space.gram(functionals(asked, self.measurement.domain.shape))
+        except NotMeasured as lack:
+            raise self._refusal(lack) from None
+        return np.asarray(gram * self.measurement.noise.deviation**2)
+
+    def _refusal(self, lack: NotMeasured) -> InvalidInput:
+        """What was not measured, in the words of the attributes."""
+        names = " by ".join(self.measurement.domain.names[axis] for axis in lack.axes) or "all records"
+        if lack.finer:
+            return InvalidInput(
+                f"this release did not measure {names} as finely as asked: it merged values, or counted only some combinations of "
+                "them; ask for the groups that its queries have"
+            )
+        return InvalidInput(
+            f"this release did not measure the table of {names}, so its counts cannot be told; it measured {self._measured}"
+        )
+
+    @cached_property
+    def _measured(self) -> str:
+        names = self.measurement.domain.names
+        tables = [" by ".join(names[axis] for axis in axes) for axes in self.measurement.space.tables]
+        shown = "; ".join(tables[:12])
+        return f"{shown} and {len(tables) - 12} more" if len(tables) > 12 else shown or "other combinations"
+
+
+def quantile_interval(values: Matrix, widths: Matrix) -> tuple[int, int, int]:
+    """A quantile among the values of an attribute, and its confidence interval, all as places.
+
+    With C(t) records up to t, the quantile is the first t whose C(t) - share N is not negative. A place is kept unless the estimate
+    there is significantly below zero, or the one before significantly above it. Of the true place at most one of these two
+    tests, each at 2.5 %, errs on either side, so the interval covers it at least as often as it says.
+
+    Args:
+        values: estimates of C(t) - share N for all places but the last.
+        widths: half widths of their 95 % intervals.
+    """
+    kept = np.append(values >= -widths, True) & np.insert(values <= widths, 0, True)
+    places = np.flatnonzero(kept)
+    estimate = int((values < 0).sum())
+    if places.size == 0:
+        return estimate, estimate, estimate
+    return estimate, min(int(places[0]), estimate), max(int(places[-1]), estimate)
+
+
+def rank_ranges(values: Matrix, covariance: Matrix, critical: float) -> tuple[Matrix, Matrix]:
+    """The best and the worst place of each of some normal estimates, the largest first: with 95 % all hold at once.
+
+    A place is lost to every estimate that is significantly larger, with one critical value for all differences.
+
+    Args:
+        critical: ``critical_value`` of the covariance.
+    Source: Mogstad, Romano, Shaikh & Wilhelm 2024, simultaneous confidence sets for ranks.
+    """
+    apart = (values[:, None] - values[None, :]) / difference_errors(covariance)
+    larger, smaller = (apart < -critical).sum(axis=1), (apart > critical).sum(axis=1)
+    return 1 + larger, values.size - smaller
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def published(folder: Path | str) -> Published:
+    """A finished release, from its folder or its URL, open to questions.
+
+    Raises: StoreError when its files were altered; InvalidInput when its measurement was not published.
+    """
+    with report.local_copy(folder) as local:
+        certificate = report.certificate_of(local)
+        about = certificate.get("measurement")
+        if not about or not about.get("file"):
+            why = (about or {}).get("why", "it was published by an earlier version of dpdist")
+            raise InvalidInput(
+                f"release {certificate['release']!r} has no published measurement: {why}; only its published answers can be read"
+            )
+        found = measurement.read(local / report.MEASUREMENT)
+    return Published(certificate, found)

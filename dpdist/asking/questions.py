@@ -1,0 +1,149 @@
+"""What readers may ask, read from a line of text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdist.asking.conditions import condition, parted
+from dpdist.asking.products import EVERYTHING, Linear
+from dpdist.domain import Attribute, Domain
+from dpdist.errors import InvalidInput
+from dpdist.operators import Matrix
+
+FORMS = (
+    '"sum of region=North, age>=65 minus sum of region=South, age>=65", "sum of ... divided by sum of ...", "mean of age by region", '
+    '"median of age by region where sex=f", "quantile 0.9 of age", "top 3 of region", "region with at least 500"'
+)
+_NUMBER = r"\d+(?:\.\d+)?"
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A linear combination of counts, or a ratio of two."""
+
+    above: Linear
+    below: Linear | None = None
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of an attribute's values by groups."""
+
+    of: int
+    by: tuple[int, ...]
+    among: Linear
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """The value up to which a share of the records lies, by groups."""
+
+    share: float
+    of: int
+    by: tuple[int, ...]
+    among: Linear
+
+
+@dataclass(frozen=True)
+class Top:
+    """The combinations of some attributes' values with the most records."""
+
+    count: int
+    of: tuple[int, ...]
+    among: Linear
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """The combinations of some attributes' values with at least so many records."""
+
+    least: float
+    of: tuple[int, ...]
+    among: Linear
+
+
+Question = Sum | Mean | Quantile | Top | AtLeast
+
+
+def question(domain: Domain, text: str) -> Question:
+    """What a line asks. Raises: InvalidInput, which names the forms."""
+    body, *where = parted(text, r"\swhere\s")
+    if len(where) > 1:
+        raise InvalidInput(f"{text!r} has 'where' twice; join conditions by commas")
+    among = condition(domain, where[0]) if where else EVERYTHING
+    of_mean = re.fullmatch(r"(?:mean|average) of (.+)", body, re.IGNORECASE)
+    of_quantile = re.fullmatch(rf"(?:median|quantile ({_NUMBER})) of (.+)", body, re.IGNORECASE)
+    of_top = re.fullmatch(r"top (\d+) of (.+)", body, re.IGNORECASE)
+    of_least = re.fullmatch(rf"(.+?) with at least ({_NUMBER})", body, re.IGNORECASE)
+    if of_mean:
+        name, by = _grouped(domain, of_mean[1])
+        numbers(domain.attribute(name))
+        return Mean(domain.axis(name), by, among)
+    if of_quantile:
+        name, by = _grouped(domain, of_quantile[2])
+        share = 0.5 if of_quantile[1] is None else float(of_quantile[1])
+        if not 0 < share < 1:
+            raise InvalidInput(f"a quantile lies between 0 and 1, found {share:g}; write 0.9 for nine tenths")
+        if domain.attribute(name).categories:
+            raise InvalidInput(
+                f"the categories of {name!r} have no order, so they have no quantiles; ask for top 1 of {name}"
+            )
+        return Quantile(share, domain.axis(name), by, among)
+    if of_top:
+        return Top(int(of_top[1]), _axes(domain, of_top[2]), among)
+    if of_least:
+        return AtLeast(float(of_least[2]), _axes(domain, of_least[1]), among)
+    if where:
+        raise InvalidInput(f"{text!r}: 'where' belongs to means, quantiles, tops and 'with at least'; the forms are {FORMS}")
+    ratio = parted(body, r"\sdivided\s+by\s")
+    if len(ratio) > 2:
+        raise InvalidInput(f"{text!r} divides twice; ask for one ratio at a time")
+    return Sum(*(linear(domain, part) for part in ratio))
+
+
+def linear(domain: Domain, text: str) -> Linear:
+    """A linear combination of counts: parts joined by 'plus' and 'minus', each with a number in front or without."""
+    begun = f" plus {text}" if not re.match(r"\s*(plus|minus)\s", text, re.IGNORECASE) else f" {text}"
+    out = Linear(())
+    parts = parted(begun, r"\s(?=(?:plus|minus)\s)")
+    for part in parts[1:]:
+        sign = 1.0 if part.lower().startswith("plus") else -1.0
+        body = re.fullmatch(
+            rf"(?:plus|minus)\s+(?:({_NUMBER})\s*(?:\*|times)?\s+)?(?:(?:sum|count|number) of\s+)?(.+)", part, re.I
+        )
+        if body is None:
+            raise InvalidInput(f"{text!r} cannot be read; the forms are {FORMS}")
+        out += condition(domain, body[2]) * (sign * float(body[1] or 1.0))
+    return out
+
+
+def numbers(attribute: Attribute) -> Matrix:
+    """The whole numbers that an attribute's values stand for. Raises: InvalidInput where its bins hold more than one."""
+    if attribute.categories:
+        raise InvalidInput(
+            f"the categories of {attribute.name!r} are no numbers, so they have no mean; ask for counts or shares"
+        )
+    edges = np.asarray(attribute.edges, dtype=np.float64)
+    if not (np.diff(edges) == 1).all():
+        raise InvalidInput(
+            f"bins of {attribute.name!r} hold more than one number, and counts do not tell where in a bin records lie; ask for the "
+            f"median of {attribute.name}"
+        )
+    return edges[:-1]
+
+
+def _grouped(domain: Domain, text: str) -> tuple[str, tuple[int, ...]]:
+    """An attribute and those that it is asked by."""
+    name, *by = parted(text, r"\sby\s")
+    return _unquoted(name), _axes(domain, by[0]) if by else ()
+
+
+def _axes(domain: Domain, text: str) -> tuple[int, ...]:
+    return tuple(domain.axis(_unquoted(name)) for name in parted(text, r",|\sand\s"))
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1] if len(name) > 1 and name[0] == name[-1] and name[0] in "'\"" else name

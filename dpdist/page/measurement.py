@@ -1,0 +1,99 @@
+"""The published measurement: one file of NumPy arrays, with everything that a reader needs to ask more of a release.
+
+It holds the noisy integers and the strategy, both public by the guarantee of the release, and no other number that depends on the
+records. docs/reference/files.md describes every array.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from dpdist.domain import Attribute, Domain, EvenEdges, even_edges
+from dpdist.errors import StoreError
+from dpdist.grids.product_space import product_space_from
+from dpdist.grids.row_space import row_space_from
+from dpdist.grids.space import MeasuredSpace
+from dpdist.privacy.noise import Noise
+
+FORMAT = 1
+"""Of the file. A reader refuses another one."""
+MOST_BYTES = 2**26
+"""Larger measurements are not published as one file."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured of a release, and of which cells.
+
+    Attributes:
+        digest: of the noisy integers in the ledger.
+    """
+
+    space: MeasuredSpace
+    domain: Domain
+    noise: Noise
+    digest: str = field(default="")
+
+
+def write(measurement: Measurement, release: str, path: Path) -> None:
+    """The file: the same bytes whenever it is written."""
+    facts, arrays = measurement.space.facts()
+    about = {
+        "format": FORMAT,
+        "release": release,
+        "attributes": [_attribute_facts(attribute) for attribute in measurement.domain.attributes],
+        "noise": {**asdict(measurement.noise), "deviation": measurement.noise.deviation},
+        "measurement": measurement.digest,
+        "strategy": facts,
+    }
+    named = {"facts": np.array(json.dumps(about)), "values": measurement.space.values, **arrays}
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **named)
+
+
+def read(path: Path) -> Measurement:
+    """The measurement in a release's folder. Raises: StoreError when it is another format or damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        facts = json.loads(arrays.pop("facts").item())
+        if facts["format"] != FORMAT:
+            raise StoreError(
+                f"{path} has format {facts['format']!r}; this version reads {FORMAT}: read it with a newer dpdist"
+            )
+        domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
+        of = product_space_from if facts["strategy"]["kind"] == "products" else row_space_from
+        space = of(facts["strategy"], arrays, domain.shape, arrays["values"])
+    except (OSError, EOFError, BadZipFile, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreError(f"{path} cannot be read ({type(error).__name__}); get the release's files again") from None
+    return Measurement(space, domain, Noise(facts["noise"]["kind"], int(facts["noise"]["scale"])), facts["measurement"])
+
+
+def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
+    """An attribute's declared values; many even bins by their first edge, width and number."""
+    facts: dict[str, Any] = {"name": attribute.name, "outside": attribute.outside}
+    edges = attribute.edges
+    if isinstance(edges, EvenEdges):
+        return {**facts, "even": asdict(edges)}
+    values = {"categories": attribute.categories} if attribute.categories else {"edges": list(edges)}
+    return {**facts, **values, "labels": list(attribute.labels)}
+
+
+def _attribute(facts: dict[str, Any]) -> Attribute:
+    if "even" in facts:
+        edges: Sequence[float] = even_edges(**facts["even"])
+        return Attribute(facts["name"], edges=edges, outside=facts["outside"])
+    return Attribute(
+        facts["name"],
+        categories=tuple(facts.get("categories", ())),
+        edges=tuple(facts.get("edges", ())),
+        outside=facts["outside"],
+        labels=tuple(facts["labels"]),
+    )

@@ -1,0 +1,205 @@
+"""Questions to a finished release: the answers of its measurement, what it refuses, and what its file holds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+import dpdist as dp
+from dpdist.asking.published import published
+from dpdist.errors import InvalidInput, StoreError
+from dpdist.page import measurement, report
+from dpdist.store import Store
+from flows import cli
+from tests import small
+from tests.small import run
+
+TABLES: list[dict[str, Any]] = [{"marginals": {"of": [["age", "sex"], ["work"]]}}]
+
+
+def counts_of(path: Path) -> np.ndarray:
+    """The exact histogram of the small records."""
+    found = np.zeros((12, 2, 3))
+    for row in pyarrow.parquet.read_table(path.parent / "records.parquet").to_pylist():
+        found[row["age"], "fm".index(row["sex"]), "abc".index(row["work"])] += 1
+    return found
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("mechanism", ["coa", "identity", "residual", "gaussian"])
+def test_questions_are_answered_around_the_truth_with_exact_errors(home: Path, mechanism: str) -> None:
+    path = small.write(home.parent / "data", workload=TABLES, mechanism=mechanism, budget={"rho": 0.2})
+    done, x = run(path, home), counts_of(path)
+    asked = {
+        "sum of all": x.sum(),
+        "sum of age>=6, sex=f": x[6:, 0].sum(),
+        "sum of work=a minus 2 times sum of work=b": x[..., 0].sum() - 2 * x[..., 1].sum(),
+        "age < 3 or age >= 9 plus count of work != c": x[:3].sum() + x[9:].sum() + x[..., :2].sum(),
+        "age in [1, 2], sex=m": x[1:3, 1].sum(),
+    }
+    answers = done.ask(*asked)
+    matrix = done.covariance(list(asked))
+    for place, (answer, truth) in enumerate(zip(answers, asked.values(), strict=True)):
+        assert isinstance(answer.value, float)
+        assert answer.standard_error == pytest.approx(np.sqrt(matrix[place, place]), rel=1e-9)
+        assert abs(answer.value - truth) <= 4.5 * answer.standard_error + 1e-6  # seven false alarms in a million
+    summed = done.ask("sum of age>=6, sex=f plus sum of all")[0]
+    assert summed.value == pytest.approx(answers[0].value + answers[1].value, abs=1e-6)
+    assert summed.standard_error == pytest.approx(np.sqrt(matrix[:2, :2].sum()), rel=1e-6)
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("mechanism", ["coa", "identity", "marginals"])
+def test_a_published_question_has_its_published_answer(home: Path, mechanism: str) -> None:
+    done = run(small.write(home.parent / "data", workload=TABLES, mechanism=mechanism), home)
+    table, certificate = report.load(done.folder)
+    rows = [row for row in table.to_pylist() if row["age"]]
+    found = dp.published(done.folder).ask(*(f"age={row['age']}, sex={row['sex']}" for row in rows))
+    digits = certificate["decimals"]
+    for row, answer in zip(rows, found, strict=True):
+        assert answer.value == pytest.approx(row["answer"], abs=0.51 * 10**-digits)
+        assert answer.standard_error == pytest.approx(row["standard_error"], abs=0.51 * 10 ** -(digits + 2))
+        assert (answer.low, answer.high) == pytest.approx((row["low_95"], row["high_95"]), abs=2 * 10**-digits)
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("mechanism", ["coa", "residual"])
+def test_what_was_not_measured_is_refused_with_what_is_missing(home: Path, mechanism: str) -> None:
+    folder = run(small.write(home.parent / "data", workload=TABLES, mechanism=mechanism), home).folder
+    release = published(folder)
+    with pytest.raises(InvalidInput, match="did not measure the table of (age by work|work by age|age by sex by work)"):
+        release.ask("age=3, work=a")
+    with pytest.raises(InvalidInput, match="it measured .*age by sex"):
+        release.ask("sex=f, work=b minus 3 sum of sex=m, work=b")
+    whole = release.ask("sex=f, work=b plus sum of sex=m, work=b")[0]  # what is missing of the two cancels
+    assert whole.value == pytest.approx(release.ask("work=b")[0].value)
+
+
+BAD = {
+    "sum of height=3": "height",
+    "sum of age=three": "'three'",
+    "sum of work=z": "'z' is not a declared category",
+    "median of work": "have no order",
+    "mean of sex": "are no numbers",
+    "sum of age=1 divided by sum of age=2 divided by sum of age=3": "divides twice",
+    "quantile 2 of age": "between 0 and 1",
+    "median of age where sex=f where sex=m": "'where' twice",
+    "sum of all where sex=f": "'where' belongs to",
+    "": "cannot be read",
+}
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_questions_that_cannot_be_read_are_refused_in_one_line(home: Path) -> None:
+    folder = run(small.write(home.parent / "data", workload=TABLES, mechanism="identity"), home).folder
+    for text, problem in BAD.items():
+        with pytest.raises(InvalidInput, match=problem) as refusal:
+            published(folder).ask(text)
+        assert "\n" not in str(refusal.value)
+    with pytest.raises(InvalidInput, match="sums and differences"):
+        published(folder).covariance(["median of age"])
+
+
+def test_the_file_holds_nothing_private_and_the_same_bytes_each_time(home: Path) -> None:
+    """Its arrays are the committed noisy integers and what the plan alone decides; neither salt nor key nor tally is near it."""
+    path = small.write(home.parent / "data", workload=TABLES, mechanism="coa")
+    done = run(path, home)
+    place = done.folder / "measurement.npz"
+    first = place.read_bytes()
+    with np.load(place, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    facts = json.loads(arrays.pop("facts").item())
+    assert set(facts) == {"format", "release", "attributes", "noise", "measurement", "strategy"}
+    assert set(facts["noise"]) == {"kind", "scale", "deviation"}
+    stored = Store(home / "store").open("measurements/small-1")
+    np.testing.assert_array_equal(arrays.pop("values"), Store(home / "store").read(stored))
+    assert (
+        facts["measurement"] == stored.digest == done.certificate.get("measurements", {"small-1": stored.digest})["small-1"]
+    )
+    grid: Any = done.plan.grid
+    np.testing.assert_array_equal(arrays.pop("mixing"), grid.mixing)
+    for axis, codes in enumerate(grid.base.codes):
+        np.testing.assert_array_equal(arrays.pop(f"codes_{axis}"), codes)
+    assert not arrays
+    shutil.rmtree(done.folder)
+    assert (run(path, home).folder / "measurement.npz").read_bytes() == first
+
+
+def test_the_certificate_covers_the_file_and_an_altered_one_is_refused(home: Path) -> None:
+    folder = run(small.write(home.parent / "data", workload=TABLES, mechanism="identity"), home).folder
+    certificate = json.loads((folder / "release.json").read_text())
+    assert certificate["measurement"] == {"file": "measurement.npz", "format": 1, "values": 72, "why": None}
+    assert "measurement.npz" in certificate["files"]
+    (folder / "measurement.npz").write_bytes(b"PK\x03\x04 damaged")
+    with pytest.raises(StoreError, match="altered"):
+        published(folder)
+    with pytest.raises(StoreError, match="cannot be read"):
+        measurement.read(folder / "measurement.npz")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"output": {"measurement": False}}, "the publisher left it out"),
+        (
+            {
+                "mechanism": "dawa",
+                "workload": [{"cdf": {"of": "age"}}],
+                "domain": {"age": {"from": 0, "to": 11}},
+                "budget": {"epsilon": 1},
+                "ledger": {"dataset": "small", "cap": {"epsilon": 2}},
+            },
+            "not linear functions",
+        ),
+    ],
+)
+def test_a_release_without_its_measurement_says_why(home: Path, changes: dict[str, Any], why: str) -> None:
+    folder = run(small.write(home.parent / "data", **changes), home).folder
+    assert not (folder / "measurement.npz").exists()
+    assert why in json.loads((folder / "release.json").read_text())["measurement"]["why"]
+    with pytest.raises(InvalidInput, match=f"has no published measurement: .*{why}"):
+        published(folder)
+
+
+def test_numpy_alone_answers_from_the_file(home: Path) -> None:
+    """The recipe of docs/reference/files.md."""
+    done = run(small.write(home.parent / "data", workload=TABLES, mechanism="residual"), home)
+    file = np.load(done.folder / "measurement.npz")
+    facts = json.loads(file["facts"].item())
+    term = next(each for each in facts["strategy"]["terms"] if each["attributes"] == [2])
+    total = next(each for each in facts["strategy"]["terms"] if each["attributes"] == [])
+    weights, deviation = np.array([0.0, 1.0, 0.0]), facts["noise"]["deviation"]
+    value = variance = 0.0
+    for each, vector in ((total, np.array([1.0])), (term, weights @ np.linalg.pinv(file[term["factors"][0]["array"]]))):
+        unit = 2.0 ** each["shift"] / each["multiplier"] * (1 / 3 if each is total else 1.0)
+        z = file["values"][each["first"] : each["first"] + each["values"]]
+        value, variance = value + unit * vector @ z, variance + (unit * deviation) ** 2 * vector @ vector
+    answer = done.ask("work=b")[0]
+    assert answer.value == pytest.approx(value, rel=1e-9)
+    assert answer.standard_error == pytest.approx(np.sqrt(variance), rel=1e-9)
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_the_command_prints_answers_covariances_and_notes(home: Path) -> None:
+    path = small.write(home.parent / "data", workload=TABLES, mechanism="identity", postprocess={"integer": True})
+    folder = run(path, home).folder
+    told = CliRunner().invoke(
+        cli.app,
+        ["ask", str(folder), "sum of sex=f", "sum of sex=f divided by sum of all", "top 2 of work"],
+        env={"COLUMNS": "240"},
+    )
+    assert told.exit_code == 0, told.output
+    assert "in the top 2" in told.output
+    assert "before rounding" in " ".join(told.output.split())
+    told = CliRunner().invoke(cli.app, ["ask", str(folder), "sex=f", "sex=m", "--covariance", "--json"])
+    given = json.loads(told.output)
+    assert [each["question"] for each in given["answers"]] == ["sex=f", "sex=m"]
+    assert given["covariance"][0][0] == pytest.approx(given["answers"][0]["standard_error"] ** 2)
+    assert given["covariance"][0][1] == pytest.approx(0.0, abs=1e-6)

@@ -1,0 +1,62 @@
+"""Every mechanism's measurement is open to questions: the published ones have the published answers, from the file alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpdist.arrays.vector import Held
+from dpdist.asking.products import functionals, products_of
+from dpdist.page import measurement
+from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.privacy.noise import Noise
+from tests.contracts.cases import CASES
+from tests.contracts.pipeline import Pipeline, truth
+
+FEW = {1: 5, 2: 4, 3: 3}
+SMALL = (
+    "coa over a basis of tables", "coa over cells", "p-identity over tables", "gaussian over predicates", "laplace over weights",
+    "laplace over real rows", "identity", "hierarchical", "residual", "oblique", "kronecker in two passes", "convolution",
+    "convolution around a circle", "convolution, stored", "square-root", "triangular", "characters", "characters, stored",
+)  # fmt: skip
+"""One case of every way to write a measurement down."""
+WHOLE = [
+    name if name in SMALL else pytest.param(name, marks=pytest.mark.slow)
+    for name, case in CASES.items()
+    if not case.through and name != "dawa"
+]
+"""DAWA measures what depends on the records; a stream is measured by the same grid as a series that is complete."""
+BETTER = ("laplace over weights", "convolution", "convolution of distances")
+"""Published answers that do not combine all that was measured: those to questions do, with smaller errors."""
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_published_queries_have_their_answers_and_errors(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    attributes = len(case.changes.get("domain", ("age", "sex", "work")))
+    pipeline = Pipeline(case, tmp_path, FEW.get(attributes, 1))
+    planned = pipeline.plan(case.neighbours[-1])
+    queries, domain = truth(planned), planned.workload.domain
+    x = np.random.default_rng(1).integers(0, 1000, queries.shape[1])
+    exact = pipeline.exact(planned, x)
+    z = exact + np.random.default_rng(2).integers(-(2**31), 2**31, exact.size)
+    space = planned.grid.space(Held(z), domain.shape, MOST_BYTES)
+    measurement.write(Measurement(space, domain, Noise("gaussian", 1)), "contract", tmp_path / "measurement.npz")
+    read = measurement.read(tmp_path / "measurement.npz")
+    assert [(each.name, *each.labels) for each in read.domain.attributes] == [
+        (each.name, *each.labels) for each in domain.attributes
+    ]
+    rows = [products_of(tuple(range(len(domain.shape))), row.reshape(domain.shape)) for row in queries]
+    asked = functionals(rows, domain.shape)
+    reading, gram = read.space.read(asked), read.space.gram(asked)
+    np.testing.assert_allclose(np.diag(gram), reading.squares, rtol=1e-9)
+    answers, errors = pipeline.answers(planned, z)
+    found = np.sqrt(reading.squares) * planned.noise.deviation
+    if name in BETTER:
+        assert (found <= errors * (1 + 1e-9)).all()
+        assert found.sum() < 0.99 * errors.sum()
+    else:
+        np.testing.assert_allclose(found, errors, rtol=1e-7)
+        np.testing.assert_allclose(reading.values, answers, rtol=0, atol=1e-7 * np.abs(answers).max())
