@@ -13,6 +13,8 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.workloads.predicates import predicates, satisfied
 
+LABELS = 2**16
+"""Values of an attribute among whose labels a condition's value is looked for."""
 ALL = ("all", "all records", "everything", "everyone")
 FORM = "write for example \"region=North, age>=65\"; names and values with commas or words such as 'minus' go into quotes"
 
@@ -100,14 +102,16 @@ def _named(domain: Domain, text: str) -> Iterator[tuple[int, Attribute]]:
 
 
 def _satisfied(attribute: Attribute, sign: str, text: str) -> Matrix:
+    """Which bins satisfy a comparison; never the one of records that are dropped wherever the attribute is asked for."""
     value = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
-    if sign in ("=", "==", "!="):
-        labels = list(attribute.labels) if attribute.categories or len(attribute.labels) <= 2**16 else []
+    counted = np.arange(attribute.size) < attribute.shown
+    if sign in ("=", "==", "!=") and attribute.size <= LABELS:
+        labels = list(attribute.labels)
         if value in labels:
             same = np.arange(attribute.size) == labels.index(value)
-            return np.asarray(same if sign != "!=" else ~same)
-    if attribute.categories:
-        return satisfied(attribute, sign, value)
+            return np.asarray((same if sign != "!=" else ~same) & counted)
+    if attribute.categories or attribute.times is not None:
+        return np.asarray(satisfied(attribute, sign, value) & counted)
     try:
         number = float(value)
     except ValueError:
@@ -115,4 +119,4 @@ def _satisfied(attribute: Attribute, sign: str, text: str) -> Matrix:
             f"condition {f'{attribute.name}{sign}{text}'!r}: {attribute.name!r} has numbers and bins, found {value!r}; give a "
             f"number, or a bin such as {attribute.labels[0]!r}"
         ) from None
-    return satisfied(attribute, sign, int(number) if number.is_integer() else number)
+    return np.asarray(satisfied(attribute, sign, int(number) if number.is_integer() else number) & counted)

@@ -132,13 +132,18 @@ class Published:
         return Answer(text, float(values[0] / values[1]), ratio_error(values, covariance), low, high, group or {}, remark)
 
     def _means(self, text: str, asked: Mean) -> Iterator[Answer]:
-        values = questions.numbers(self.measurement.domain.attributes[asked.of])
+        attribute = self.measurement.domain.attributes[asked.of]
+        declared = np.arange(attribute.size) < attribute.values  # records without a declared value have no part in a mean
+        values = np.zeros(attribute.size)
+        values[declared] = questions.numbers(attribute)
         for group, among in self._groups(asked.by, asked.among):
-            yield self._ratio(text, among.within({asked.of: values}), among, group)
+            above, below = among.within({asked.of: values}), among.within({asked.of: declared.astype(np.float64)})
+            yield self._ratio(text, above, below, group)
 
     def _quantiles(self, text: str, asked: Quantile) -> Iterator[Answer]:
         attribute = self.measurement.domain.attributes[asked.of]
-        below = np.tril(np.ones((attribute.size, attribute.size)))[:-1] - asked.share
+        below = np.zeros((attribute.values - 1, attribute.size))  # nor in a quantile
+        below[:, : attribute.values] = np.tril(np.ones((attribute.values,) * 2))[:-1] - asked.share
         for group, among in self._groups(asked.by, asked.among):
             reading = self._read([among.within({asked.of: row}) for row in below])
             errors = np.sqrt(reading.squares) * self.measurement.noise.deviation
@@ -181,11 +186,13 @@ class Published:
     def _groups(self, axes: tuple[int, ...], among: Linear) -> Iterator[tuple[dict[str, str], Linear]]:
         """Every combination of some attributes' values, and the function of what lies in it."""
         attributes = [self.measurement.domain.attributes[axis] for axis in axes]
-        sizes = [attribute.size for attribute in attributes]
-        if math.prod(sizes) > MOST_PRODUCTS:
-            raise InvalidInput(f"this asks for {math.prod(sizes):,} groups; at most {MOST_PRODUCTS:,} are answered at once")
-        for values in np.ndindex(*sizes):
-            chosen = {axis: np.eye(1, size, value)[0] for axis, size, value in zip(axes, sizes, values, strict=True)}
+        shown = [attribute.shown for attribute in attributes]
+        if math.prod(shown) > MOST_PRODUCTS:
+            raise InvalidInput(f"this asks for {math.prod(shown):,} groups; at most {MOST_PRODUCTS:,} are answered at once")
+        for values in np.ndindex(*shown):
+            chosen = {
+                axis: np.eye(1, each.size, value)[0] for axis, each, value in zip(axes, attributes, values, strict=True)
+            }
             names = {each.name: each.labels[value] for each, value in zip(attributes, values, strict=True)}
             yield names, among.within(chosen)
 

@@ -121,8 +121,8 @@ def linear(domain: Domain, text: str) -> Linear:
 
 
 def numbers(attribute: Attribute) -> Matrix:
-    """The whole numbers that an attribute's values stand for. Raises: InvalidInput where its bins hold more than one."""
-    if attribute.categories:
+    """The whole numbers that an attribute's declared values stand for. Raises: InvalidInput where its bins hold more than one."""
+    if attribute.categories or attribute.times is not None:
         raise InvalidInput(
             f"the categories of {attribute.name!r} are no numbers, so they have no mean; ask for counts or shares"
         )

@@ -6,8 +6,8 @@ records. docs/reference/files.md describes every array.
 
 from __future__ import annotations
 
+import datetime
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from dpdist.grids.product_space import product_space_from
 from dpdist.grids.row_space import row_space_from
 from dpdist.grids.space import MeasuredSpace
 from dpdist.privacy.noise import Noise
+from dpdist.times import Times
 
 FORMAT = 1
 """Of the file. A reader refuses another one."""
@@ -77,23 +78,25 @@ def read(path: Path) -> Measurement:
 
 
 def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
-    """An attribute's declared values; many even bins by their first edge, width and number."""
+    """What was declared of an attribute; many even bins by their first edge, width and number."""
     facts: dict[str, Any] = {"name": attribute.name, "outside": attribute.outside}
+    facts |= {"missing": attribute.missing, "other": attribute.other}
+    if attribute.times is not None:
+        times = attribute.times
+        return {**facts, "times": {**asdict(times), "first": times.first.isoformat()}}
     edges = attribute.edges
     if isinstance(edges, EvenEdges):
         return {**facts, "even": asdict(edges)}
     values = {"categories": attribute.categories} if attribute.categories else {"edges": list(edges)}
-    return {**facts, **values, "labels": list(attribute.labels)}
+    return {**facts, **values, "labels": list(attribute.labels[: attribute.values]) if attribute.named else []}
 
 
 def _attribute(facts: dict[str, Any]) -> Attribute:
+    given: dict[str, Any] = {name: facts[name] for name in ("name", "outside", "missing", "other")}
+    if "times" in facts:
+        times = Times(**{**facts["times"], "first": datetime.datetime.fromisoformat(facts["times"]["first"])})
+        return Attribute(**given, edges=even_edges(0, 1, times.steps), times=times)
     if "even" in facts:
-        edges: Sequence[float] = even_edges(**facts["even"])
-        return Attribute(facts["name"], edges=edges, outside=facts["outside"])
-    return Attribute(
-        facts["name"],
-        categories=tuple(facts.get("categories", ())),
-        edges=tuple(facts.get("edges", ())),
-        outside=facts["outside"],
-        labels=tuple(facts["labels"]),
-    )
+        return Attribute(**given, edges=even_edges(**facts["even"]))
+    values: dict[str, Any] = {name: tuple(facts.get(name, ())) for name in ("categories", "edges", "labels")}
+    return Attribute(**given, **values)

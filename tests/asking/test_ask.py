@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
@@ -80,6 +81,36 @@ def test_what_was_not_measured_is_refused_with_what_is_missing(home: Path, mecha
         release.ask("sex=f, work=b minus 3 sum of sex=m, work=b")
     whole = release.ask("sex=f, work=b plus sum of sex=m, work=b")[0]  # what is missing of the two cancels
     assert whole.value == pytest.approx(release.ask("work=b")[0].value)
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_bins_of_missing_and_dropped_records_are_in_no_answer_that_does_not_name_them(home: Path) -> None:
+    """Means, quantiles and conditions are over declared values; the total counts everybody; labels of extra bins can be asked for."""
+    table = small.records()
+    ages = table["age"].to_pylist()
+    nulled = table.set_column(
+        0, "age", pa.array([None if place % 3 == 0 else age for place, age in enumerate(ages)], pa.int64())
+    )
+    declared = [age for place, age in enumerate(ages) if place % 3]
+    for missing, groups in (("unknown", 13), ("drop", 12)):
+        domain = {"age": {"from": 0, "to": 11, "missing": missing}, "sex": {"categories": ["f", "m"]}}
+        asked = [{"marginals": {"of": [["age"], ["sex"]]}}]
+        changes = {"release": f"with-{missing}", "domain": domain, "workload": asked, "mechanism": "identity"}
+        done = run(small.write(home.parent / missing, table=nulled, **changes), home)
+        mean, everybody, young, other = done.ask("mean of age", "sum of all", "age<6", "age!=3")
+        assert len(done.ask("age with at least 0")) == groups
+        truths = (
+            np.mean(declared),
+            3000,
+            sum(age < 6 for age in declared),
+            3000 - declared.count(3) - 1000 * (missing == "drop"),
+        )
+        for answer, truth in zip((mean, everybody, young, other), truths, strict=True):
+            assert isinstance(answer.value, float)
+            assert answer.standard_error is not None
+            assert abs(answer.value - truth) < 4.5 * answer.standard_error
+        assert abs(int(str(done.ask("median of age")[0].value)) - np.median(declared)) <= 1
+    assert run(home.parent / "unknown" / "release.yaml", home).ask("age=unknown")[0].value == pytest.approx(1000, abs=60)
 
 
 BAD = {
