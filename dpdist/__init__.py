@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dpdist import errors, operators, privacy, strategies, workloads
     from dpdist.asking.published import Published
     from dpdist.domain import Attribute, Domain
+    from dpdist.records.sources import ArrowStream
     from dpdist.release.plan import Plan
     from dpdist.release.story import Release
     from dpdist.spec import ReleaseSpec
@@ -69,12 +68,12 @@ def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None 
 
 
 def run(
-    spec: ReleaseSpec | dict[str, Any] | str | Path, *, records: pa.Table | None = None, engine: str | None = None
+    spec: ReleaseSpec | dict[str, Any] | str | Path, *, records: ArrowStream | None = None, engine: str | None = None
 ) -> Release:
     """Publish a release and return it, by the same stages as ``dpdist run`` but without Prefect.
 
     Args:
-        records: an Arrow table in place of the spec's files.
+        records: an Arrow table, or whatever else gives Arrow's record batches, in place of the spec's files.
         engine: as for ``plan``.
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """

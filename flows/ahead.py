@@ -52,4 +52,4 @@ def engine_for(spec: ReleaseSpec, address: str | None) -> str | None:
     """Where a release runs: where it was asked to, else in this process if it is small, else on processes of this machine."""
     if address or os.environ.get("DPDIST_ENGINE"):
         return address
-    return "inline" if fits_one_process(spec, [path for path, _ in spec.source.files]) else None
+    return "inline" if fits_one_process(spec, sum(tags.size for tags in spec.source.tags)) else None

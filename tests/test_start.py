@@ -162,17 +162,16 @@ def test_small_releases_run_in_one_process(home: Path, monkeypatch: pytest.Monke
     """By cells, answers, multiplications of the optimiser and bytes of records, each just within and just beyond its limit."""
     monkeypatch.delenv("DPDIST_ENGINE", raising=False)
     checked = load(small.write(home.parent / "data"))
-    files = [path for path, _ in checked.source.files]
     assert ahead.engine_for(checked, None) == "inline"
     assert ahead.engine_for(checked, "tls://somewhere:1") == "tls://somewhere:1"
     rows, cells = checked.queries.shape
-    size = sum(os.path.getsize(path) for path in files)
+    size = sum(os.path.getsize(path) for path, _ in checked.source.files)
     for name, value in (("ANSWERS", rows), ("CELLS", cells), ("RECORD_BYTES", size)):
         with monkeypatch.context() as patch:
             patch.setattr(extent, name, value)
-            assert extent.fits_one_process(checked, files)
+            assert extent.fits_one_process(checked, size)
             patch.setattr(extent, name, value - 1)
-            assert not extent.fits_one_process(checked, files)
+            assert not extent.fits_one_process(checked, size)
             assert ahead.engine_for(checked, None) is None
     monkeypatch.setattr(extent, "OPERATIONS", 1.0)
     assert not extent.plans_in_one_process(checked)

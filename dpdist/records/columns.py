@@ -13,7 +13,7 @@ from dpdist.errors import InvalidSpec
 from dpdist.records import listing
 from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
-from dpdist.records.sources import unpacked
+from dpdist.records.sources import arrow_file, schema_of, unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,22 +46,24 @@ def columns_of(location: Path, *, header: tuple[str, ...] = (), public: bool = F
 
     Raises: InvalidSpec, NoRecords.
     """
-    path = listing.listed(location)[0]
+    path = Path(listing.listed(location)[0])
     with reading(path):
         _, tags = hashed(path)
     if listing.kind_of(path) == "csv":
         return (
             _public_csv(path, tags, header) if public else [Column(name, "unknown") for name in _header(path, tags, header)]
         )
-    import pyarrow.parquet
-
-    with reading(path), HashedFile(str(path), tags) as file:
-        schema = pyarrow.parquet.read_schema(file)
+    schema = schema_of(str(path), tags)
     found = [Column(each.name, _kind(each.type), zoned=getattr(each.type, "tz", None) is not None) for each in schema]
     if not public:
         return found
+    import pyarrow.parquet
+
     with reading(path), HashedFile(str(path), tags) as file:
-        return _looked_at(found, pyarrow.parquet.ParquetFile(file).iter_batches())
+        if listing.kind_of(path) == "parquet":
+            return _looked_at(found, pyarrow.parquet.ParquetFile(file).iter_batches())
+        reader = arrow_file(file)
+        return _looked_at(found, (reader.get_batch(number) for number in range(reader.num_record_batches)))
 
 
 def _header(path: Path, tags: Tags, header: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,12 +10,14 @@ import hashlib
 import hmac
 import io
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpdist.errors import InvalidInput
+from dpdist.records import remote
 
 BLOCK_BYTES = 2**20
 TAG_BYTES = 16
@@ -36,16 +38,24 @@ class Tags:
     tags: bytes = field(repr=False)
 
 
-def hashed(path: Path) -> tuple[str, Tags]:
-    """SHA-256 of a file, and the tags of the very bytes that were hashed."""
+def hashed(path: str | Path) -> tuple[str, Tags]:
+    """SHA-256 of a file or object, and the tags of the very bytes that were hashed."""
     key, whole, tags, size = os.urandom(16), hashlib.sha256(), bytearray(), 0
     cipher = AESGCM(key)
-    with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            whole.update(block)
-            tags += _tag(cipher, size // BLOCK_BYTES, block)
-            size += len(block)
+    for block in _blocks(str(path)):
+        whole.update(block)
+        tags += _tag(cipher, size // BLOCK_BYTES, block)
+        size += len(block)
     return whole.hexdigest(), Tags(size, key, bytes(tags))
+
+
+def _blocks(path: str) -> Iterator[bytes]:
+    if remote.is_remote(path):
+        yield from remote.chunks(path, BLOCK_BYTES)
+        return
+    with Path(path).open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            yield block
 
 
 def _tag(cipher: AESGCM, number: int, block: bytes) -> bytes:
@@ -62,6 +72,9 @@ class HashedFile(io.RawIOBase):
         super().__init__()
         self._path, self._tags, self._cipher, self._at = path, tags, AESGCM(tags.key), 0
         self._number, self._block = -1, b""
+        if remote.is_remote(path):
+            self._remote = remote.RemoteBytes(path, tags.size)
+            return
         try:
             self._file = Path(path).open("rb")  # noqa: SIM115 - closed by close
         except OSError:
@@ -81,8 +94,7 @@ class HashedFile(io.RawIOBase):
     def _checked(self, number: int) -> bytes:
         if number != self._number:
             try:
-                self._file.seek(number * BLOCK_BYTES)
-                block = self._file.read(BLOCK_BYTES)
+                block = self._read(number * BLOCK_BYTES)
             except OSError:
                 raise self._changed() from None
             tag = self._tags.tags[number * TAG_BYTES : (number + 1) * TAG_BYTES]
@@ -90,6 +102,12 @@ class HashedFile(io.RawIOBase):
                 raise self._changed()
             self._number, self._block = number, block
         return self._block
+
+    def _read(self, start: int) -> bytes:
+        if hasattr(self, "_file"):
+            self._file.seek(start)
+            return self._file.read(BLOCK_BYTES)
+        return self._remote.read(start, min(BLOCK_BYTES, self._tags.size - start))
 
     def _changed(self) -> InvalidInput:
         return InvalidInput(

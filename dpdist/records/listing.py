@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpdist.errors import InvalidSpec, NoRecords
+from dpdist.records import remote
 from dpdist.records.reading import reading
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 CSV_BLOCK_BYTES = 16 * 2**20
 """What is read of a CSV file at a time: no row may be longer."""
+ARROW = (".arrow", ".feather", ".ipc")
+"""Files in Arrow's IPC format."""
+GIVEN = "give a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder that holds some"
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -27,29 +31,52 @@ KINDS = {
 }
 
 
-def kind_of(path: Path) -> str | None:
-    """'parquet' or 'csv' by the file's name, None for other files."""
-    name = path.name.lower()
-    if name.endswith(".parquet"):
-        return "parquet"
+def kind_of(path: str | Path) -> str | None:
+    """'parquet', 'arrow' or 'csv' by the file's name, None for other files."""
+    name = Path(path).name.lower()
+    if name.endswith((".parquet", *ARROW)):
+        return "parquet" if name.endswith(".parquet") else "arrow"
     return "csv" if name.endswith((".csv", ".csv.gz")) else None
 
 
-def listed(location: Path) -> list[Path]:
-    """The file at a path, or all files of records of a folder, in order.
+def listed(location: str | Path) -> list[str]:
+    """The file at a path or URL, or all files of records of a folder or prefix, in order.
 
     Names that begin with '.', '_' or '~' are not records: hidden files, drafts of editors, marks and logs of Spark and Hive.
     Raises: InvalidSpec when there is none, and naming what is no file: a link to nothing, a pipe, a socket, a device.
     """
+    if remote.is_remote(str(location)):
+        return _below_url(str(location))
+    location = Path(location)
     paths = sorted(_below(location)) if location.is_dir() else [location]
     for path in paths:
         _check_file(path)
     if not paths:
-        raise NoRecords(f"no records at {location}: give a .parquet, .csv or .csv.gz file, or a folder that holds some")
-    strange = [path.name for path in paths if kind_of(path) is None]
-    if strange:
-        raise InvalidSpec(f"records in {strange[0]!r} cannot be read: allowed are .parquet, .csv and .csv.gz")
-    return paths
+        raise NoRecords(f"no records at {location}: {GIVEN}")
+    return [str(path) for path in paths if _is_known(path.name)]
+
+
+def _is_known(name: str) -> bool:
+    """Accept a name of a file of records. Raises: InvalidSpec."""
+    if kind_of(name) is None:
+        raise InvalidSpec(f"records in {name!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv and .csv.gz")
+    return True
+
+
+def _below_url(location: str) -> list[str]:
+    """The object at a URL, or all objects of records below it."""
+    found = remote.listed(location)
+    if found == [location]:
+        return [location] if _is_known(Path(location).name) else []
+    start = len(location.rstrip("/")) + 1
+    kept = [
+        url
+        for url in sorted(found)
+        if kind_of(url) is not None and not any(part.startswith((".", "_", "~")) for part in url[start:].split("/"))
+    ]
+    if not kept:
+        raise NoRecords(f"no records at {location}: {GIVEN}")
+    return kept
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -72,25 +99,11 @@ def _check_file(path: Path) -> None:
             raise InvalidSpec(
                 f"{path} is a link to {os.readlink(path)}, which cannot be reached; repair or remove it"
             ) from None
-        given = "give a .parquet, .csv or .csv.gz file, or a folder that holds some"
         kind = NoRecords if isinstance(error, FileNotFoundError) else InvalidSpec
-        raise kind(f"no records at {path} ({error.strerror}): {given}") from None
+        raise kind(f"no records at {path} ({error.strerror}): {GIVEN}") from None
     if not stat.S_ISREG(mode):
         found = KINDS.get(stat.S_IFMT(mode), "no file")
         raise InvalidSpec(f"{path} is {found}, records are read from files: write them to one, or move it away")
-
-
-def is_empty(path: Path, *, header: bool) -> bool:
-    """Whether a file holds no record: no row of Parquet, nothing below the header row of a CSV file."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    with reading(path):
-        if kind_of(path) == "parquet":
-            return bool(pyarrow.parquet.read_metadata(path).num_rows == 0)
-        with pa.input_stream(str(path), compression="detect") as stream:
-            lines = stream.read(2**16).split(b"\n", 1) if header else [b"", stream.read(2**16)]
-            return not b"".join(lines[1:]).strip()
 
 
 def check_names(found: Sequence[str], wanted: Sequence[str], path: str) -> None:

@@ -18,11 +18,10 @@ from dpdist.domain import Domain
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidSpec
 from dpdist.records import listing
-from dpdist.records.hashing import HashedFile
 from dpdist.records.partials import Counter, write_whole
 from dpdist.records.reading import reading
 from dpdist.records.rows import CountSummary, cells_of, tables_of, texts_of
-from dpdist.records.sources import Partition, PersonType, Source, partitions_of, without_files
+from dpdist.records.sources import Partition, PersonType, Source, partitions_of, schema_of, without_files
 
 
 def count_by_person(
@@ -125,10 +124,9 @@ def _person_type(found: pa.DataType) -> PersonType | None:
 def first_person_type(source: Source, person: str) -> PersonType:
     """The type of the person column in the first file: text for CSV, which has no types."""
     path = source.files[0][0]
-    if listing.kind_of(Path(path)) == "csv":
+    if listing.kind_of(path) == "csv":
         return "text"
-    with reading(path), HashedFile(path, source.tags[0]) as file:
-        column = pyarrow.parquet.read_schema(file).field(person).type
+    column = schema_of(path, source.tags[0]).field(person).type
     found = _person_type(column)
     if found is None:
         raise InvalidSpec(

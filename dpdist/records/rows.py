@@ -18,7 +18,7 @@ from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.records import listing
 from dpdist.records.hashing import HashedFile
 from dpdist.records.reading import reading
-from dpdist.records.sources import BATCH_ROWS, Partition, Source, header_of, unpacked, wanted_columns
+from dpdist.records.sources import BATCH_ROWS, Partition, Source, arrow_file, header_of, unpacked, wanted_columns
 from dpdist.times import FINER_THAN_DAYS, Times
 
 
@@ -43,7 +43,8 @@ class CountSummary:
 def tables_of(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
     """The needed columns of a partition, in bounded batches."""
     wanted = wanted_columns(source, domain)
-    batches = (_csv_batches if partition.group is None else _parquet_batches)(source, domain, partition, wanted)
+    readers = {"csv": _csv_batches, "parquet": _parquet_batches, "arrow": _arrow_batches}
+    batches = readers[listing.kind_of(partition.path) or "csv"](source, domain, partition, wanted)
     while True:
         with reading(partition.path):
             batch = next(batches, None)
@@ -58,6 +59,17 @@ def _parquet_batches(source: Source, domain: Domain, partition: Partition, wante
         parquet = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
         listing.check_names(parquet.schema_arrow.names, wanted, partition.path)
         yield from parquet.iter_batches(BATCH_ROWS, row_groups=[partition.group], columns=wanted)
+
+
+def _arrow_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    del source, domain
+    with HashedFile(partition.path, partition.tags) as file:
+        reader = arrow_file(file)
+        listing.check_names(reader.schema.names, wanted, partition.path)
+        batch = reader.get_batch(partition.group).select(wanted)
+        batch.validate(full=True)
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            yield batch.slice(start, BATCH_ROWS)
 
 
 def _csv_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:

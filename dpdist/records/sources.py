@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, InvalidSpec
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 250_000
+
+
+class ArrowStream(Protocol):
+    """Whatever gives record batches: Arrow's tables and readers, frames of Polars and pandas, relations of DuckDB."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 PersonType = Literal["text", "integer"]
@@ -67,7 +74,7 @@ class Source:
 
 
 def source_of(
-    location: Path,
+    location: str | Path,
     *,
     columns: dict[str, str],
     header: tuple[str, ...] = (),
@@ -75,13 +82,13 @@ def source_of(
     most_records: int = 1,
     person_type: PersonType | None = None,
 ) -> Source:
-    """The files behind a path: one file, or every .parquet, .csv and .csv.gz file of a folder."""
+    """The files behind a path or URL: one file, or every file of records of a folder."""
     paths = listing.listed(location)
     found = list(in_order(_hashed, paths))
-    files = tuple((str(path), digest) for path, (digest, _) in zip(paths, found, strict=True))
+    files = tuple((path, digest) for path, (digest, _) in zip(paths, found, strict=True))
     seen: dict[str, str] = {}
-    for path, digest in files:
-        if digest in seen and not listing.is_empty(Path(path), header=not header):
+    for (path, digest), (_, tags) in zip(files, found, strict=True):
+        if digest in seen and not _is_empty(path, tags, header=not header):
             raise InvalidSpec(
                 f"{Path(seen[digest]).name} and {Path(path).name} hold the same records: every record would count twice; "
                 "remove one of them"
@@ -90,13 +97,27 @@ def source_of(
     return Source(files, columns, header, person, most_records, tuple(tags for _, tags in found), person_type)
 
 
-def _hashed(path: Path) -> tuple[str, Tags]:
+def _is_empty(path: str, tags: Tags, *, header: bool) -> bool:
+    """Whether a file holds no record: no row of Parquet or Arrow, nothing below the header row of a CSV file."""
+    with reading(path), HashedFile(path, tags) as file:
+        if listing.kind_of(path) == "csv":
+            with unpacked(file, path) as stream:
+                lines = stream.read(2**16).split(b"\n", 1) if header else [b"", stream.read(2**16)]
+                return not b"".join(lines[1:]).strip()
+        if listing.kind_of(path) == "parquet":
+            import pyarrow.parquet
+
+            return bool(pyarrow.parquet.read_metadata(file).num_rows == 0)
+        return bool(arrow_file(file).count_rows() == 0)
+
+
+def _hashed(path: str) -> tuple[str, Tags]:
     with reading(path):
         return hashed(path)
 
 
 class Partition(NamedTuple):
-    """A file and, for Parquet, one of its row groups."""
+    """A file and, for Parquet and Arrow, one of its row groups or batches."""
 
     path: str
     group: int | None
@@ -104,18 +125,39 @@ class Partition(NamedTuple):
 
 
 def partitions_of(source: Source) -> list[Partition]:
-    """What tasks count: the row groups of Parquet files, and CSV files whole."""
-    import pyarrow.parquet
-
+    """What tasks count: the row groups of Parquet files, the batches of Arrow files, and CSV files whole."""
     out: list[Partition] = []
     for (path, _), tags in zip(source.files, source.tags, strict=True):
-        if listing.kind_of(Path(path)) == "parquet":
-            with reading(path), HashedFile(path, tags) as file:
-                groups = pyarrow.parquet.ParquetFile(file).num_row_groups
-            out += [Partition(path, group, tags) for group in range(groups)]
-        else:
+        kind = listing.kind_of(path)
+        if kind == "csv":
             out.append(Partition(path, None, tags))
+            continue
+        with reading(path), HashedFile(path, tags) as file:
+            groups = row_groups(file) if kind == "parquet" else arrow_file(file).num_record_batches
+        out += [Partition(path, group, tags) for group in range(groups)]
     return out
+
+
+def row_groups(file: HashedFile) -> int:
+    """How many row groups a Parquet file has."""
+    import pyarrow.parquet
+
+    return int(pyarrow.parquet.ParquetFile(file).num_row_groups)
+
+
+def arrow_file(file: HashedFile) -> pa.RecordBatchFileReader:
+    """The batches of a file in Arrow's IPC format (Feather)."""
+    import pyarrow as pa
+
+    return pa.ipc.open_file(pa.PythonFile(file, mode="r"))
+
+
+def schema_of(path: str, tags: Tags) -> pa.Schema:
+    """The columns of a Parquet or Arrow file with their types."""
+    import pyarrow.parquet
+
+    with reading(path), HashedFile(path, tags) as file:
+        return pyarrow.parquet.read_schema(file) if listing.kind_of(path) == "parquet" else arrow_file(file).schema
 
 
 def without_files(source: Source) -> Source:
@@ -148,37 +190,40 @@ def unpacked(file: HashedFile, path: str) -> pa.NativeFile:
 def check_columns(source: Source, domain: Domain) -> None:
     """The first file's columns, before anything is prepared. Raises: InvalidSpec."""
     path = source.files[0][0]
-    if listing.kind_of(Path(path)) == "parquet":
-        import pyarrow.parquet
-
-        with reading(path), HashedFile(path, source.tags[0]) as file:
-            found: Sequence[str] = pyarrow.parquet.read_schema(file).names
-    else:
-        found = header_of(source, path, source.tags[0])
+    tags = source.tags[0]
+    found = header_of(source, path, tags) if listing.kind_of(path) == "csv" else schema_of(path, tags).names
     listing.check_names(found, wanted_columns(source, domain), path)
 
 
-def write_records(table: pa.Table, folder: Path, root: Secret) -> Path:
-    """An Arrow table as a Parquet file named by a commitment to its content, for the readers above.
+def write_records(records: ArrowStream, folder: Path, root: Secret) -> Path:
+    """An Arrow table or stream as a Parquet file named by a commitment to its content, for the readers above.
+
+    A stream is read once, batch by batch.
 
     Files that version 0.1.0 named by the plain digest of their content are removed: who sees the name could test a guess of them.
     """
     import pyarrow as pa
     import pyarrow.parquet
 
-    if table.num_columns == 0:
+    reader = pa.RecordBatchReader.from_stream(records)
+    if len(reader.schema) == 0:
         raise InvalidInput("the table of records has no column")
     private_folder(folder)
     for path in folder.glob("*.parquet"):
         if _PLAIN_NAME.fullmatch(path.name):
             path.unlink(missing_ok=True)
-    sink = pa.BufferOutputStream()
-    pyarrow.parquet.write_table(table, sink, row_group_size=BATCH_ROWS)
-    data = sink.getvalue().to_pybytes()
-    name = keys.commitment(root, "records in memory", hashlib.sha256(data).hexdigest())
-    path = folder / f"records-{name[:32]}.parquet"
-    path.write_bytes(data)
-    return path
+    draft = folder / f".{uuid.uuid4().hex}.draft"
+    try:
+        if isinstance(records, pa.Table):
+            pyarrow.parquet.write_table(records, draft, row_group_size=BATCH_ROWS)
+        else:
+            with pyarrow.parquet.ParquetWriter(draft, reader.schema) as writer:
+                for batch in reader:
+                    writer.write_batch(batch, row_group_size=BATCH_ROWS)
+        name = keys.commitment(root, "records in memory", hashed(draft)[0])
+        return draft.replace(folder / f"records-{name[:32]}.parquet")
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 _PLAIN_NAME = re.compile(r"[0-9a-f]{32}\.parquet")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-
 from dpdist.mechanisms.planner import considered_with, planned_effort
 from dpdist.spec import ReleaseSpec
 
@@ -25,6 +22,6 @@ def plans_in_one_process(spec: ReleaseSpec) -> bool:
     return cells <= CELLS and rows <= ANSWERS and operations <= OPERATIONS
 
 
-def fits_one_process(spec: ReleaseSpec, record_files: Sequence[str]) -> bool:
+def fits_one_process(spec: ReleaseSpec, record_bytes: int) -> bool:
     """Whether one process publishes a release in less than about ten seconds."""
-    return plans_in_one_process(spec) and sum(os.path.getsize(path) for path in record_files) <= RECORD_BYTES
+    return plans_in_one_process(spec) and record_bytes <= RECORD_BYTES

@@ -8,6 +8,7 @@ from pathlib import Path
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
+from dpdist.records import remote
 from dpdist.spec.explained import located
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.parts import through_of
@@ -21,6 +22,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     """Hold a spec to the rules between its parts. Raises: InvalidSpec with the line, what was found and what to do."""
     for attribute, part in spec.domain.items():
         located(partial(part.attribute, attribute), ("domain", attribute), lines, name)
+    located(lambda: remote.is_remote(spec.records.path), ("records", "path"), lines, name)
     located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
     located(lambda: _check_person(spec), ("records", "person", "column"), lines, name)
     for i, entry in enumerate(spec.workload):

@@ -214,9 +214,9 @@ class ReleaseSpec(SpecPart):
         return self._companions
 
     @property
-    def records_path(self) -> Path:
-        """The records, relative paths resolved against the spec's folder."""
-        return self._folder / self.records.path
+    def records_path(self) -> str | Path:
+        """The records: a URL, or a path, resolved against the spec's folder if it is relative."""
+        return self.records.path if "://" in self.records.path else self._folder / self.records.path
 
     def with_records(self, path: Path) -> ReleaseSpec:
         """The same spec over other records."""

@@ -65,7 +65,8 @@ class Records(SpecPart):
     """Where the records are."""
 
     path: str = Field(
-        description="a .parquet, .csv or .csv.gz file, or a folder of such files. A relative path starts at the spec file",
+        description="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files. A relative path starts at the spec "
+        "file. Or the URL of one at s3://, gs://, az:// or https://; credentials come from the environment of the workers, too",
         examples=["visitors.csv"],
     )
     columns: dict[str, str] = Field(

@@ -176,7 +176,7 @@ def test_hidden_and_temporary_files_are_no_records(tmp_path: Path) -> None:
         (folder / name).write_bytes(ROW)
     (folder / "_temporary" / "a.csv").write_bytes(ROW)
     (folder / ".cache" / "a.csv").write_bytes(ROW)
-    assert [path.name for path in listing.listed(folder)] == ["a.parquet"]
+    assert [Path(path).name for path in listing.listed(folder)] == ["a.parquet"]
     assert counted(tmp_path, folder).read == 400
     (folder / "part.parquet" / "a.parquet").unlink()
     with pytest.raises(InvalidSpec, match="no records at"):

@@ -1,0 +1,112 @@
+"""Files of records in object stores and on web servers, read by whoever needs them: no volume is shared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from dpdist.errors import InvalidInput, InvalidSpec, NoRecords, StoreError
+
+SCHEMES = ("s3://", "gs://", "az://", "abfss://", "https://")
+LISTED = ("s3://", "gs://", "az://", "abfss://")
+"""Places that can say what they hold."""
+WINDOW_BYTES = 8 * 2**20
+"""What one request brings."""
+
+
+def is_remote(location: str) -> bool:
+    """Whether records are named by a URL. Raises: InvalidInput for URLs that cannot be read, or that carry credentials."""
+    if "://" not in location:
+        return False
+    if not location.startswith(SCHEMES):
+        raise InvalidInput(
+            f"records are read from s3://, gs://, az://, abfss://, https:// or files, found {location.partition('://')[0]}://"
+        )
+    if "?" in location or re.match(r"\w+://[^/]*:[^/]*@", location):
+        raise InvalidInput(
+            "the URL of records holds credentials, and specs are public: leave them out, and give them in the environment"
+        )
+    return True
+
+
+def listed(location: str) -> list[str]:
+    """The URLs of all objects below a URL, and its own if it is one. Raises: NoRecords, InvalidSpec."""
+    import obstore
+
+    root, name = _split(location.rstrip("/"))
+    try:
+        if not location.startswith(LISTED):
+            obstore.head(_opened(root), name)
+            return [location]
+        found = [entry["path"] for page in obstore.list(_opened(root), prefix=name or None) for entry in page]
+        if not found and name:
+            obstore.head(_opened(root), name)
+            return [location]
+    except FileNotFoundError:
+        raise NoRecords(f"no records at {location}: give a file of records, or a prefix that holds some") from None
+    except StoreError:
+        raise
+    except Exception as error:  # noqa: BLE001 - obstore raises many types, and quotes whole requests
+        from dpdist.documents import reason
+
+        raise InvalidSpec(
+            f"{location} cannot be read ({reason(error)}); check the URL and the credentials in the environment"
+        ) from None
+    return [f"{root}/{path}" for path in found]
+
+
+def chunks(location: str, size: int) -> Iterator[bytes]:
+    """The content of an object in blocks of ``size`` bytes, the last one shorter."""
+    import obstore
+    import obstore.exceptions
+
+    root, name = _split(location)
+    kept = bytearray()
+    try:
+        for part in obstore.get(_opened(root), name).stream(min_chunk_size=max(size, WINDOW_BYTES)):
+            kept += bytes(part)
+            while len(kept) >= size:
+                yield bytes(kept[:size])
+                del kept[:size]
+    except obstore.exceptions.BaseError as error:
+        raise OSError(type(error).__name__) from None
+    if kept:
+        yield bytes(kept)
+
+
+class RemoteBytes:
+    """Ranges of an object, asked for some blocks ahead."""
+
+    def __init__(self, location: str, size: int) -> None:
+        self._location, self._size, self._start, self._held = location, size, 0, b""
+
+    def read(self, start: int, length: int) -> bytes:
+        """Bytes start..start + length, fewer at the end. Raises: OSError when the store does not give them."""
+        import obstore
+        import obstore.exceptions
+
+        if not (self._start <= start and start + length <= self._start + len(self._held)):
+            root, name = _split(self._location)
+            wanted = min(max(length, WINDOW_BYTES), self._size - start)
+            try:
+                self._held = bytes(obstore.get_range(_opened(root), name, start=start, length=wanted)) if wanted > 0 else b""
+            except obstore.exceptions.BaseError as error:
+                raise OSError(type(error).__name__) from None
+            self._start = start
+        return self._held[start - self._start : start - self._start + length]
+
+
+def _split(location: str) -> tuple[str, str]:
+    """The root of the store, and the name in it."""
+    scheme, _, rest = location.partition("://")
+    host, _, name = rest.partition("/")
+    return f"{scheme}://{host}", name
+
+
+@lru_cache(maxsize=16)
+def _opened(root: str) -> Any:
+    from dpdist.documents import reached
+
+    return reached(root)

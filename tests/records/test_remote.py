@@ -1,0 +1,194 @@
+"""Records in object stores, in Arrow files and in Python's memory: the same counts as from a file, and never other bytes than hashed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import obstore
+import obstore.store
+import polars
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.ipc
+import pyarrow.parquet
+import pytest
+
+import dpdist as dp
+from dpdist import engine
+from dpdist.errors import InvalidInput, InvalidSpec, NoRecords
+from dpdist.privacy.keys import Secret
+from dpdist.records import remote
+from dpdist.records.counting import count
+from dpdist.records.hashing import BLOCK_BYTES, HashedFile, hashed
+from dpdist.records.rows import CountSummary
+from dpdist.records.sources import source_of, write_records
+from dpdist.spec import load
+from dpdist.store import Store
+from tests import small
+from tests.records.test_counting import DOMAIN, truth
+
+ROOT = Secret(bytes(range(32)))
+TABLE = small.records()
+
+
+def counted(tmp_path: Path, location: str | Path, **options: Any) -> tuple[np.ndarray, CountSummary]:
+    store = Store(tmp_path / "store")
+    source = source_of(location, columns={}, **options)
+    stored, tally = count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
+    return store.read(stored), tally
+
+
+def content(form: str, table: pa.Table = TABLE) -> bytes:
+    """The table as a file of some form."""
+    sink = pa.BufferOutputStream()
+    if form == "parquet":
+        pyarrow.parquet.write_table(table, sink, row_group_size=700)
+    elif form == "csv":
+        pyarrow.csv.write_csv(table, sink)
+    elif form == "feather":
+        pyarrow.feather.write_feather(table, sink, chunksize=700)
+    else:
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=700)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+@pytest.mark.parametrize("form", ["arrow", "feather"])
+@pytest.mark.parametrize("person", [None, "person"])
+def test_arrow_files_are_counted_batch_by_batch(form: str, person: str | None, tmp_path: Path) -> None:
+    for suffix in (form, "parquet"):
+        (tmp_path / f"records.{suffix}").write_bytes(content(suffix))
+    given: dict[str, Any] = {"person": person, "most_records": 1}
+    found, tally = counted(tmp_path, tmp_path / f"records.{form}", **given)
+    same, other = counted(tmp_path, tmp_path / "records.parquet", **given)
+    np.testing.assert_array_equal(found, same)
+    assert tally == other
+    if person is None:
+        np.testing.assert_array_equal(found, truth(TABLE))
+
+
+def test_damaged_arrow_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    data = bytearray(content("arrow"))
+    for bad in (data[:100], data[: len(data) // 2], b"", b"nothing of the kind"):
+        (tmp_path / "x.arrow").write_bytes(bad)
+        with pytest.raises(InvalidSpec, match=r"x\.arrow cannot be read") as refused:
+            counted(tmp_path, tmp_path / "x.arrow")
+        assert "\n" not in str(refused.value)
+
+
+def put(s3: str, name: str, data: bytes) -> str:
+    obstore.put(obstore.store.from_url(s3), name, data)
+    return f"{s3}/{name}"
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "arrow"])
+def test_objects_are_counted_as_files_are(form: str, s3: str, tmp_path: Path) -> None:
+    url = put(s3, f"{tmp_path.name}/records.{form}", content(form))
+    (tmp_path / f"records.{form}").write_bytes(content(form))
+    found, tally = counted(tmp_path, url)
+    np.testing.assert_array_equal(found, truth(TABLE))
+    assert tally == CountSummary(read=3000)
+    local = source_of(tmp_path / f"records.{form}", columns={})
+    assert source_of(url, columns={}).digest == local.digest
+
+
+def test_a_prefix_holds_the_files_of_records_below_it(s3: str, tmp_path: Path) -> None:
+    for name, part in (("a.parquet", TABLE[:1000]), ("deeper/b.csv", TABLE[1000:])):
+        put(s3, f"{tmp_path.name}/{name}", content(name.rpartition(".")[2], part))
+    for name in ("_SUCCESS", "notes.txt", "_delta_log/0.parquet", ".hidden.csv", "deeper/~b.csv"):
+        put(s3, f"{tmp_path.name}/{name}", b"no records")
+    source = source_of(f"{s3}/{tmp_path.name}/", columns={})
+    assert [path.rpartition("/")[2] for path, _ in source.files] == ["a.parquet", "b.csv"]
+    np.testing.assert_array_equal(counted(tmp_path, f"{s3}/{tmp_path.name}")[0], truth(TABLE))
+
+
+def test_an_object_that_changes_after_it_was_hashed_is_never_read(s3: str, tmp_path: Path) -> None:
+    data = np.random.default_rng(1).bytes(9 * BLOCK_BYTES + 17)
+    url = put(s3, f"{tmp_path.name}/x.csv", data)
+    digest, tags = hashed(url)
+    (tmp_path / "x.csv").write_bytes(data)
+    assert digest == hashed(tmp_path / "x.csv")[0]
+    with HashedFile(url, tags) as file:
+        file.seek(3 * BLOCK_BYTES - 5)
+        assert file.read(BLOCK_BYTES) == data[3 * BLOCK_BYTES - 5 : 4 * BLOCK_BYTES - 5]
+        file.seek(-30, 2)
+        assert file.read() == data[-30:]
+    for other in (data[:-1] + b"?", data[: 2 * BLOCK_BYTES], None):
+        if other is None:
+            obstore.delete(obstore.store.from_url(s3), f"{tmp_path.name}/x.csv")
+        else:
+            put(s3, f"{tmp_path.name}/x.csv", other)
+        with HashedFile(url, tags) as file:
+            file.seek(9 * BLOCK_BYTES)
+            with pytest.raises(InvalidInput, match=r"x\.csv was changed or replaced"):
+                file.read()
+
+
+@pytest.mark.usefixtures("home")
+def test_a_release_from_an_object_store(s3: str, tmp_path: Path) -> None:
+    url = put(s3, f"{tmp_path.name}/records.parquet", content("parquet"))
+    release = small.run(small.write(tmp_path / "data", records={"path": url}), tmp_path / "home")
+    assert (release.folder / "answers.parquet").exists()
+    published = b"".join(small.tree(release.folder).values())
+    assert url.encode() not in published
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://host/records.csv", "records are read from s3://"),
+        ("http://host/records.csv", "found http://"),
+        ("https://host/records.csv?signature=KNOWN", "the URL of records holds credentials"),
+        ("s3://me:KNOWN@bucket/records.csv", "the URL of records holds credentials"),
+    ],
+)
+def test_urls_that_are_refused(url: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match=said) as refused:
+        load(small.write(tmp_path, records={"path": url}))
+    assert "KNOWN" not in str(refused.value)
+
+
+def test_an_empty_prefix_and_strange_objects_are_refused(s3: str, tmp_path: Path) -> None:
+    with pytest.raises(NoRecords, match="no records at s3://"):
+        source_of(f"{s3}/{tmp_path.name}/nothing", columns={})
+    put(s3, f"{tmp_path.name}/notes.txt", b"no records")
+    for name in ("", "/notes.txt"):
+        with pytest.raises((NoRecords, InvalidSpec)):
+            source_of(f"{s3}/{tmp_path.name}{name}", columns={})
+    assert remote.is_remote("records.csv") is False
+
+
+STREAMS = {
+    "table": lambda: TABLE,
+    "reader": lambda: pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches(max_chunksize=500)),
+    "polars": lambda: polars.from_arrow(TABLE),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_whatever_gives_record_batches_is_counted(kind: str, tmp_path: Path) -> None:
+    path = write_records(STREAMS[kind](), tmp_path / "records", ROOT)
+    assert write_records(STREAMS[kind](), tmp_path / "records", ROOT) == path
+    assert [each.name for each in (tmp_path / "records").iterdir()] == [path.name]
+    np.testing.assert_array_equal(counted(tmp_path, path)[0], truth(TABLE))
+
+
+def test_a_stream_that_fails_leaves_no_draft(tmp_path: Path) -> None:
+    def batches() -> Any:
+        yield from TABLE[:10].to_batches()
+        raise ValueError("the source is gone")
+
+    reader = pa.RecordBatchReader.from_batches(TABLE.schema, batches())
+    with pytest.raises(Exception, match="the source is gone"):
+        write_records(reader, tmp_path / "records", ROOT)
+    assert not list((tmp_path / "records").iterdir())
+
+
+def test_a_stream_in_place_of_the_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPDIST_HOME", str(home))
+    path = small.write(home.parent / "data")
+    release = dp.run(path, records=STREAMS["reader"](), engine="inline")
+    assert release.certificate["queries"] > 0
