@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dpdist.release.memory import DELIVERED_BYTES
 from tests import HANGS
 
 ROOT = Path(__file__).parents[1]
@@ -240,3 +241,14 @@ def test_papers_stop_what_takes_too_long(tmp_path: Path) -> None:
     assert all("error" in values for values in found.values())
     assert len(found) == 16
     check_optimum(tmp_path, "tiny")
+
+
+@pytest.mark.slow
+def test_deliver() -> None:
+    """Two million rows stay below what a release's plan counts for them."""
+    command = [sys.executable, ROOT / "benchmarks" / "deliver.py", "--rows", "2000000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
+    assert done.returncode == 0, done.stderr
+    grown = [int(line.split("|")[3]) for line in done.stdout.splitlines()[2:]]
+    assert len(grown) == 2
+    assert max(grown) * 2**20 < DELIVERED_BYTES

@@ -165,6 +165,18 @@ def _tables_in(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
     return [pyarrow.parquet.ParquetFile(part, read_dictionary=["group"]) for part in parts]
 
 
+def shape(folder: Path) -> tuple[pa.Schema, int]:
+    """The columns of the published table, and how many rows it has. Raises: StoreError when the release has none."""
+    tables = _tables_in(folder)
+    return tables[0].schema_arrow, sum(table.metadata.num_rows for table in tables)
+
+
+def batches(folder: Path, rows: int) -> Iterator[pa.RecordBatch]:
+    """The published table in order, so many rows at a time. Raises: StoreError when the release has none."""
+    for table in _tables_in(folder):
+        yield from table.iter_batches(rows)
+
+
 def published_certificate(folder: Path) -> bytes | None:
     """The bytes of a folder's certificate, if it has one."""
     try:

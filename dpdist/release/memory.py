@@ -21,6 +21,9 @@ from dpdist.workloads import Workload
 TEXT_BYTES = 400
 """What a published row takes while its names are made."""
 
+DELIVERED_ROW_BYTES, DELIVERED_BYTES = 600, 512 * 2**20
+"""What writing into a warehouse takes, by row and at most: some batches, and files that are not yet full (benchmarks/deliver.py)."""
+
 FIT_COPIES = 4
 """Of rows and inverse: decompositions and solves write their results beside what they are given."""
 
@@ -42,12 +45,20 @@ class StageMemory:
 
 
 def memory_plan(
-    workload: Workload, grid: Grid, layout: Layout, optimising: Effort, engine: Engine, *, fitted: bool = False
+    workload: Workload,
+    grid: Grid,
+    layout: Layout,
+    optimising: Effort,
+    engine: Engine,
+    *,
+    fitted: bool = False,
+    delivered: bool = False,
 ) -> list[StageMemory]:
     """Every stage with what it takes: an upper bound (tests compare it with the measured peak).
 
     Args:
         fitted: whether one estimate of the cells is fitted to known counts, other releases, or to be non-negative.
+        delivered: whether the answers go into a warehouse, too.
     """
     worker, here = engine.task_bytes, engine.own_bytes
     takes = grid.memory(workload, layout, engine.memory_bytes)
@@ -58,6 +69,9 @@ def memory_plan(
         StageMemory("answer", takes.answer, worker, True),
         StageMemory("publish", publish_bytes(workload), here, False),
     ]
+    if delivered:
+        delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
+        out.append(StageMemory("deliver", delivering, here, False))
     if fitted:
         out.insert(3, StageMemory("fit", _fit_bytes(grid.rows, workload.shape[1]), engine.largest_worker_bytes, False))
     if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):

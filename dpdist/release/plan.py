@@ -275,7 +275,10 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     """What every stage of a planned release takes."""
     options = planned.spec.postprocess
     fitted = bool(options.known or options.non_negative or options.consistent_with)
-    return memory.memory_plan(planned.workload, planned.grid, planned.layout, planned.effort, engine, fitted=fitted)
+    delivered = bool(planned.spec.output.to)
+    return memory.memory_plan(
+        planned.workload, planned.grid, planned.layout, planned.effort, engine, fitted=fitted, delivered=delivered
+    )
 
 
 def _grid(spec: ReleaseSpec, strategy: Strategy) -> Grid:

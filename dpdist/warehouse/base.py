@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,39 +15,64 @@ import pyarrow as pa
 from dpdist.errors import StoreError
 from dpdist.page import report
 
+BATCH_ROWS = 100_000
+"""Rows that are held at once while a release is written; a warehouse may keep some batches more (benchmarks/deliver.py)."""
+
 
 @dataclass(frozen=True)
 class Rows:
-    """The answers of one published release, with what tells them from those of other releases.
+    """The answers of one published release, with what tells them from those of other releases. They are read batch by batch.
 
     Attributes:
         release: its id.
         period: the first day of the period it is for, if it is for one.
         certificate: SHA-256 of the published certificate; the same release always has the same.
-        table: columns ``release, dataset, period, certificate`` and those of answers.parquet.
+        number: how many rows there are.
+        schema: columns ``release, dataset, period, certificate`` and those of answers.parquet.
+        batches: reads them from the start; it can be called again.
     """
 
     release: str
     period: datetime.date | None
     certificate: str
-    table: pa.Table
+    number: int
+    schema: pa.Schema
+    batches: Callable[[], Iterator[pa.RecordBatch]]
 
-    @classmethod
-    def of(cls, folder: Path | str) -> Rows:
-        """Those of a published release. Raises: StoreError when a file of it was altered, or when it has no table."""
-        with report.local_copy(folder) as local:
-            answers, certificate = report.load(local)
-            digest = hashlib.sha256((local / report.CERTIFICATE).read_bytes()).hexdigest()
+    @property
+    def names(self) -> list[str]:
+        """Of the columns."""
+        return list(self.schema.names)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """All rows, from the start."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+
+@contextmanager
+def rows_of(folder: Path | str) -> Iterator[Rows]:
+    """The rows of a published release, for the block. Raises: StoreError when a file of it was altered, or when it has no table."""
+    with report.local_copy(folder) as local:
+        certificate = report.certificate_of(local)
+        schema, number = report.shape(local)
         period = None if certificate["period"] is None else datetime.date.fromisoformat(certificate["period"])
-        number = answers.num_rows
-        known = {
-            "release": pa.array([certificate["release"]] * number, pa.string()),
-            "dataset": pa.array([certificate["dataset"]] * number, pa.string()),
-            "period": pa.array([period] * number, pa.date32()),
-            "certificate": pa.array([digest] * number, pa.string()),
-        }
-        columns = {name: _plain(answers.column(name)) for name in answers.column_names}
-        return cls(certificate["release"], period, digest, pa.table({**known, **columns}))
+        digest = hashlib.sha256((local / report.CERTIFICATE).read_bytes()).hexdigest()
+        known = (
+            ("release", certificate["release"], pa.string()),
+            ("dataset", certificate["dataset"], pa.string()),
+            ("period", period, pa.date32()),
+            ("certificate", digest, pa.string()),
+        )
+        plain = [pa.field(field.name, _plain(field.type), field.nullable) for field in schema]
+        whole = pa.schema([*(pa.field(name, kind) for name, _, kind in known), *plain])
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in report.batches(local, BATCH_ROWS):
+                columns = [pa.repeat(pa.scalar(value, kind), batch.num_rows) for _, value, kind in known]
+                columns += [column.cast(_plain(column.type)) for column in batch.columns]
+                yield pa.RecordBatch.from_arrays(columns, schema=whole)
+
+        yield Rows(certificate["release"], period, digest, number, whole, batches)
 
 
 class Warehouse(Protocol):
@@ -83,6 +110,6 @@ def could_not(what: str, table: str, error: Exception) -> StoreError:
     )
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column without a dictionary: not every warehouse takes them."""
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """A type without a dictionary: not every warehouse takes them."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

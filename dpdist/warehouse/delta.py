@@ -35,20 +35,20 @@ class Delta:
     def _write(self, rows: Rows) -> bool:
         deltalake = _package()
         if not deltalake.DeltaTable.is_deltatable(self.place):
-            deltalake.write_deltalake(self.place, rows.table, partition_by=["period"], mode="error")
+            deltalake.write_deltalake(self.place, rows.reader(), partition_by=["period"], mode="error")
             return True
         table = deltalake.DeltaTable(self.place)
         there = [field.name for field in table.schema().fields]
-        if there != rows.table.column_names:
-            raise other_columns(self.place, there, rows.table.column_names)
+        if there != rows.names:
+            raise other_columns(self.place, there, rows.names)
         query = deltalake.QueryBuilder().register("answers", table)
         mine = f"release = '{rows.release}'"  # an id has no quotes (spec)
         found = query.execute(
             f"SELECT count(*) AS n FROM answers WHERE {mine} AND certificate = '{rows.certificate}'"
         ).read_all()
-        if int(found["n"][0].as_py()) == rows.table.num_rows:
+        if int(found["n"][0].as_py()) == rows.number:
             return False
-        deltalake.write_deltalake(table, rows.table, mode="overwrite", predicate=mine)
+        deltalake.write_deltalake(table, rows.reader(), mode="overwrite", predicate=mine)
         return True
 
 

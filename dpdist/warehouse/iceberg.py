@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
+
+import pyarrow as pa
 
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.warehouse.base import Rows, could_not, needs, other_columns
+
+PART_BATCHES = 5
+"""Of a file of the table: half a million rows."""
 
 
 class Iceberg:
@@ -41,8 +48,8 @@ class Iceberg:
         where: Any = expressions  # its types do not know positional arguments
         table = self._table(catalog, rows)
         there = [field.name for field in table.schema().fields]
-        if there != rows.table.column_names:
-            raise other_columns(self.name, there, rows.table.column_names)
+        if there != rows.names:
+            raise other_columns(self.name, there, rows.names)
         same_period = where.IsNull("period") if rows.period is None else where.EqualTo("period", rows.period.isoformat())
         mine = where.And(
             where.EqualTo("release", rows.release), same_period
@@ -50,9 +57,11 @@ class Iceberg:
         same = table.scan(
             row_filter=where.And(mine, where.EqualTo("certificate", rows.certificate)), selected_fields=("release",)
         ).count()
-        if same == rows.table.num_rows:
+        if same == rows.number:
             return False
-        table.overwrite(rows.table, overwrite_filter=mine)
+        with table.transaction() as change:  # PyIceberg streams into tables without partitions only: one file a part
+            for number, part in enumerate(_parts(rows)):
+                change.append(part) if number else change.overwrite(part, overwrite_filter=mine)
         return True
 
     def _table(self, catalog: Any, rows: Rows) -> Any:
@@ -64,7 +73,7 @@ class Iceberg:
         catalog.create_namespace_if_not_exists(self.table_name.rpartition(".")[0])
         try:
             with (
-                catalog.create_table_transaction(self.table_name, schema=rows.table.schema) as making,
+                catalog.create_table_transaction(self.table_name, schema=rows.schema) as making,
                 making.update_spec() as partitions,
             ):
                 partitions.add_identity("period")
@@ -81,3 +90,12 @@ class Iceberg:
             return load_catalog(self.catalog_name)
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises
             raise could_not("reached", self.name, error) from None
+
+
+def _parts(rows: Rows) -> Iterator[pa.Table]:
+    """The rows in tables of a bounded size; one that is empty for no rows."""
+    batches = rows.batches()
+    first = list(islice(batches, PART_BATCHES))
+    yield pa.Table.from_batches(first, rows.schema)
+    while part := list(islice(batches, PART_BATCHES)):
+        yield pa.Table.from_batches(part, rows.schema)

@@ -49,16 +49,16 @@ class Postgres:
         )
         there = [row[0] for row in cursor.fetchall()]
         if there:
-            if there != rows.table.column_names:
-                raise other_columns(self.name, there, rows.table.column_names)
+            if there != rows.names:
+                raise other_columns(self.name, there, rows.names)
             quoted = f'"{self.schema}"."{self.table}"'
             cursor.execute(
                 f"SELECT count(*) FROM {quoted} WHERE release = $1 AND certificate = $2", (rows.release, rows.certificate)
             )
-            if cursor.fetchone()[0] == rows.table.num_rows:
+            if cursor.fetchone()[0] == rows.number:
                 return False
             cursor.execute(f"DELETE FROM {quoted} WHERE release = $1", (rows.release,))
-        cursor.adbc_ingest(self.table, rows.table, mode="append" if there else "create", db_schema_name=self.schema)
+        cursor.adbc_ingest(self.table, rows.reader(), mode="append" if there else "create", db_schema_name=self.schema)
         return True
 
     def _connected(self, what: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from dpdist.warehouse.base import Rows, Warehouse
+from dpdist.warehouse.base import Warehouse, rows_of
 from dpdist.warehouse.delta import Delta
 from dpdist.warehouse.iceberg import Iceberg
 from dpdist.warehouse.postgres import Postgres
@@ -20,5 +20,5 @@ def warehouse(kind: str, name: str) -> Warehouse:
 
 def deliver(folder: Path | str, targets: Iterable[tuple[str, str]]) -> list[str]:
     """Put a published release into every target; the names of those that did not have it. Raises: StoreError."""
-    rows = Rows.of(folder)
-    return [f"{kind} {name}" for kind, name in targets if warehouse(kind, name).write(rows)]
+    with rows_of(folder) as rows:
+        return [f"{kind} {name}" for kind, name in targets if warehouse(kind, name).write(rows)]

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 from pyiceberg.utils.config import Config
 
+from dpdist import engine
 from dpdist.errors import DpdistError, InvalidSpec, StoreError
 from dpdist.page import report
 from dpdist.privacy.ledger import opened
+from dpdist.release.context import Context, silent
+from dpdist.release.memory import DELIVERED_ROW_BYTES
+from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import load
-from dpdist.warehouse.base import Rows
+from dpdist.store import Store
+from dpdist.warehouse.base import Rows, rows_of
 from dpdist.warehouse.targets import deliver, warehouse
 from tests import small
 from tests.postgres import Server
@@ -80,17 +85,22 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
 
 
 def test_rows_of_a_release_are_replaced_never_doubled(
-    home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader]
+    home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table that holds half of a release, or another certificate of it, holds the published one afterwards."""
     place, read = target
     done = small.run(small.write(tmp_path / "r", period="2026-11-09"), home)
-    rows = Rows.of(done.folder)
     (named,) = place.items()
-    half = Rows(rows.release, rows.period, rows.certificate, rows.table.slice(0, rows.table.num_rows // 2))
-    assert warehouse(*named).write(half)
+    with rows_of(done.folder) as rows:
+        table = rows.reader().read_all().slice(0, rows.number // 2)
+        half = Rows(
+            rows.release, rows.period, rows.certificate, table.num_rows, rows.schema, lambda: iter(table.to_batches())
+        )
+        assert warehouse(*named).write(half)
+    monkeypatch.setattr("dpdist.warehouse.base.BATCH_ROWS", 3)  # in many batches, and for Iceberg in many files
     assert deliver(done.folder, [named])
-    assert len(read()) == rows.table.num_rows
+    assert len(read()) == rows.number
+    assert deliver(done.folder, [named]) == []
 
 
 def test_a_table_with_other_columns_is_refused_in_one_line(
@@ -132,6 +142,17 @@ def test_a_warehouse_that_is_not_there_refuses_before_the_charge(
     assert "secret-word" not in str(refused.value)
     with opened(home) as ledger:
         assert ledger.budgets() == []
+
+
+def test_memory_of_delivering_is_planned(home: Path, tmp_path: Path) -> None:
+    """tests/test_benchmarks.py measures it."""
+    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    stages = []
+    for folder, output in (("plain", {}), ("delivered", {"to": [{"delta": str(tmp_path / "answers")}]})):
+        planned = plan(context, load(small.write(tmp_path / folder, output=output)))
+        stages.append({stage.stage: stage.bytes for stage in stage_memory(planned, context.engine)})
+    assert "deliver" not in stages[0]
+    assert stages[1]["deliver"] == planned.workload.shape[0] * DELIVERED_ROW_BYTES
 
 
 def test_a_warehouse_changes_no_identity(tmp_path: Path) -> None:
