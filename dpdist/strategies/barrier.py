@@ -29,6 +29,16 @@ LARGEST_STEP = 1.5
 FORCING = 0.03
 """Relative residual of the inner conjugate gradients."""
 PATIENCE = 15
+HALF_DIGITS = 3
+"""Iterations without progress after which an ill-conditioned K is no longer squared."""
+ILL = 1e-5
+"""Ratio of its roots below which that may help."""
+ILL_PRODUCTS = 200
+"""Of its Hessian, whose entries are not formed: an exponential sum is no longer exact."""
+SINGULAR_CELLS = 2048
+"""Cells up to which they are taken: eleven arrays over pairs of cells are held then."""
+SINGULAR_COST = 4
+"""Eigen-decompositions that singular vectors take."""
 HESSIAN_CELLS = 2048
 """Beyond so many cells, and four times the rank, the Hessian is not formed: it would be the largest array by far."""
 
@@ -103,6 +113,37 @@ class Point:
         return float(self.diagonal.max()) * self.total
 
 
+@dataclass
+class _Inner:
+    """How Newton steps are solved: by products, and from the first that need too many on by forming the Hessian.
+
+    Attributes:
+        singular: whether K is too ill-conditioned to be squared: singular vectors then, and products only.
+    """
+
+    problem: Dual
+    dense: bool = False
+    singular: bool = False
+    products: int = 0
+
+    def may_help(self, point: Point) -> bool:
+        """Whether singular vectors may reach what eigenvectors do not."""
+        ill = any(side.roots.min() < ILL * side.roots.max() for side in point.sides)
+        return ill and not self.singular and self.problem.cells <= SINGULAR_CELLS
+
+    def move(self, point: Point, gradient: Matrix, ridge: Matrix) -> Matrix:
+        """The relative step of all weights."""
+        cells, rank = self.problem.cells, self.problem.rank
+        if self.dense and not self.singular:
+            self.products += 20
+            return _newton(point, gradient, ridge)
+        cap = ILL_PRODUCTS if self.singular else max(int(5 * cells / rank) + 5, 12)
+        move, used = _inexact_newton(point, gradient, ridge, cap=cap)
+        self.products += used
+        self.dense = used >= cap and cells <= max(HESSIAN_CELLS, 4 * rank) and cells * rank > 10_000
+        return move
+
+
 def solve(
     problem: Dual, *, tolerance: float, max_iterations: int, on_step: OnStep, start: Matrix | None = None
 ) -> tuple[tuple[Matrix, ...], float, float, Solve]:
@@ -110,16 +151,16 @@ def solve(
 
     Returns: for each part the mixing M with A = M F; the cost and the lower bound, both of the scaled problem; the record.
     """
-    parts = problem.summands
+    summands = problem.summands
     weight = np.maximum(problem.initial_dual if start is None else start, 0.0)
     weight = np.maximum(weight, 1e-14 * weight.sum())
-    point, vectors = evaluate(parts, weight)
+    point, vectors = evaluate(summands, weight)
     point = point.balanced()
     mean = point.total / problem.cells
     barrier = INITIAL_BARRIER * mean if start is None else 1e-3 * mean
     best, best_upper, lower = point.weight, point.upper, point.lower
     history: list[Step] = []
-    hessian_products, eighs, dense, since, smallest = 0, 2, False, 0, np.inf
+    inner, eighs, since, smallest = _Inner(problem), 2, 0, np.inf
     stop: Stop = "iteration limit"
     for iteration in range(1, max_iterations + 1):
         lower = max(lower, point.lower)
@@ -133,6 +174,11 @@ def solve(
         if gap <= tolerance:
             stop = "converged"
             break
+        if since == HALF_DIGITS and inner.may_help(point):
+            inner.singular, barrier = True, max(barrier, mean * gap)
+            del point, vectors
+            point, vectors = evaluate(summands, best, singular=True)
+            point = point.balanced()
         if since > PATIENCE:
             stop = "stalled"
             break
@@ -140,47 +186,53 @@ def solve(
         gradient = point.weight * (point.diagonal - 1.0) + barrier
         # primal-dual: the multiplier of a slack cell is its slack 1 - X_ii, so that its weight goes to mu / slack at once
         ridge = np.maximum(point.weight * (1.0 - point.diagonal), barrier)
-        if not dense:
-            cap = int(5 * problem.cells / problem.rank) + 5
-            move, used = _inexact_newton(point, gradient, ridge, cap=max(cap, 12))
-            hessian_products += used
-            formed = problem.cells <= max(HESSIAN_CELLS, 4 * problem.rank)
-            dense = formed and used >= max(cap, 12) and problem.cells * problem.rank > 10_000
-        else:
-            move = _newton(point, gradient, ridge)
-            hessian_products += 20
+        move = inner.move(point, gradient, ridge)
         floor = 1e-3 * tolerance * mean
         weight, barrier = damped(point.weight, move, barrier, largest_step=LARGEST_STEP, floor=floor)
         del point
-        point, vectors = evaluate(parts, weight)
-        eighs += 1
+        point, vectors = evaluate(summands, weight, singular=inner.singular)
+        eighs += SINGULAR_COST if inner.singular else 1
     record = Solve(
         "dual barrier Newton",
         stop,
         tuple(history),
         history[-1].checkpoint,
         eighs,
-        hessian_products,
+        inner.products,
     )
     if best is not point.weight:
-        point, vectors = evaluate(parts, best)
+        point, vectors = evaluate(summands, best, singular=inner.singular)
     largest = float(point.diagonal.max())
     mixing = (u.T / np.sqrt(side.roots * largest)[:, None] for u, side in zip(vectors, point.sides, strict=True))
     return tuple(mixing), best_upper, lower, record
 
 
-def evaluate(parts: Sequence[Summand], weight: Matrix) -> tuple[Point, tuple[Matrix, ...]]:
-    """The dual at v, and the eigenvectors of K = F D_v F' of every part."""
+def evaluate(summands: Sequence[Summand], weight: Matrix, *, singular: bool = False) -> tuple[Point, tuple[Matrix, ...]]:
+    """The dual at v, and the eigenvectors of K = F D_v F' of every part.
+
+    Args:
+        singular: from the singular values of F D_v^1/2, which are exact to eps of the largest; those of K only to its root.
+    """
     diagonal, proven = np.zeros(weight.size), 0.0
     sides, turned = [], []
-    for part in parts:
-        gram = (part.factor * weight[part.cells]) @ part.factor.T
-        values, vectors = scipy.linalg.eigh(gram.T, driver="evd", overwrite_a=True, check_finite=False)
-        del gram
-        roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
-        rotated = vectors.T @ part.factor
+    for part in summands:
+        if singular:
+            scale = np.sqrt(weight[part.cells])
+            vectors, roots, rotated = scipy.linalg.svd(
+                part.factor * scale, full_matrices=False, overwrite_a=True, check_finite=False
+            )
+            least = float(np.maximum(roots - roots.size * EPSILON * roots[0], 0.0).sum())
+            roots = np.maximum(roots, EPSILON * roots[0])
+            rotated *= roots[:, None]
+            rotated /= scale
+        else:
+            gram = (part.factor * weight[part.cells]) @ part.factor.T
+            values, vectors = scipy.linalg.eigh(gram.T, driver="evd", overwrite_a=True, check_finite=False)
+            del gram
+            roots, least = np.sqrt(np.maximum(values, EPSILON * values[-1])), proven_root_trace(values)
+            rotated = vectors.T @ part.factor
         diagonal[part.cells] += part.copies * np.einsum("ai,ai,a->i", rotated, rotated, 1.0 / roots)
-        proven += part.copies * proven_root_trace(values)
+        proven += part.copies * least
         sides.append(Side(roots, rotated, part))
         turned.append(vectors)
     return Point(weight, proven, tuple(sides), diagonal), tuple(turned)

@@ -15,7 +15,7 @@ from dpdist.grids.symmetric import PAIRED_ORBITS, PAIRS_AT_ONCE
 from dpdist.grids.terms import subsets
 from dpdist.operators import Identity, Matrix, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
-from dpdist.strategies.barrier import HESSIAN_CELLS
+from dpdist.strategies.barrier import HESSIAN_CELLS, SINGULAR_CELLS
 from dpdist.strategies.marginals import marginal_weights
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
 from dpdist.strategies.residual import optima_kept
@@ -38,6 +38,8 @@ WORST_STEPS = 40
 """Iterations to a certified 1e-4 on most workloads (benchmarks/worst.py)."""
 TYPICAL_STEPS = 12
 """Iterations to a certified 1e-6 on most workloads (benchmarks/optimisers.py)."""
+SINGULAR_SQUARES = 5
+"""Arrays over pairs of cells that singular vectors take beside those of every solve."""
 HESSIAN_PRODUCTS = 20
 """Products with the Hessian in each of them."""
 
@@ -107,9 +109,11 @@ def _size(workload: Workload | Matrix) -> tuple[int, int, bool]:
 
 
 def _of_coa(workload: Workload | Matrix) -> Effort:
-    """A thin factor, its rotation and the work of both; or V, the scaled V, its eigenvectors twice and LAPACK's work."""
+    """A thin factor, its rotation and the work of both; or V, the scaled V, its eigenvectors twice and LAPACK's work. Of few cells
+    also the singular vectors that an ill-conditioned gram needs."""
     cells, rank, factored = _size(workload)
     doubles = 6 * rank**2 + 5 * rank * cells if factored else 6 * cells**2
+    doubles += SINGULAR_SQUARES * rank * cells if cells <= SINGULAR_CELLS else 0
     products = TYPICAL_STEPS * (2.0 + EIGENDECOMPOSITION_PRODUCTS * rank / cells) + 3 * TYPICAL_STEPS * 2.0
     return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products)
 
@@ -123,6 +127,7 @@ def _of_symmetric(workload: Workload | Matrix) -> Effort:
     held = sum(4 * rank * cells + 4 * rank**2 for rank, cells in sizes)
     largest = max(3 * rank * cells + 6 * rank**2 for rank, cells in sizes)
     hessian = 4 * weights**2 if weights <= max(HESSIAN_CELLS, 4 * rank) else 0
+    held += SINGULAR_SQUARES * max(rank * cells for rank, cells in sizes) if weights <= SINGULAR_CELLS else 0
     pairs = 4 * PAIRS_AT_ONCE if weights <= PAIRED_ORBITS else 0
     memory = 8 * (held + max(largest + hessian, pairs)) + worst_factor_bytes(workload) + 2**20
     step = sum(2.0 * rank**2 * cells * (2 + 2 * HESSIAN_PRODUCTS) + 20.0 * rank**3 for rank, cells in sizes)

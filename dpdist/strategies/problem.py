@@ -46,7 +46,8 @@ class Problem:
     Attributes:
         gram: V of the kept cells, (k, k); None when only the factor is at hand.
         thin: F with V = F'F, (rank, k), full row rank; None for a full-rank gram, whose factor is rarely needed.
-        initial_dual: diag(V^1/2), the first guess of the dual weights.
+        initial_dual: the first guess of the dual weights: diag(V)^1/2 at full rank, where it takes no eigen-decomposition, else
+            diag(V^1/2).
         scale: costs of the scaled problem times this are costs of the original.
         place: kept cell of every original cell, -1 for cells without queries.
         basis: the workload's integer basis, when there is one, and the map from its coordinates to the factor.
@@ -143,6 +144,8 @@ def _from_gram(gram: Matrix) -> Problem:
     small = gram[np.ix_(kept, kept)] if kept.size < gram.shape[0] else gram
     scale = float(np.diag(small).mean())
     small = np.divide(small, scale, out=small)  # gram_of made a copy
+    if _safely_definite(small):
+        return Problem(small, None, np.sqrt(np.diag(small)), scale, place)
     thin = _pivoted_factor(small)
     if thin is not None:
         values, vectors = scipy.linalg.eigh(thin @ thin.T, driver="evd", overwrite_a=True, check_finite=False)
@@ -204,6 +207,15 @@ def _class_of_cells(basis: Basis, cells: Matrix) -> Matrix:
     return position[representative]
 
 
+def _safely_definite(gram: Matrix) -> bool:
+    """Whether Cholesky's factor shows a gram of full rank, far from singular."""
+    try:
+        diagonal = np.diag(scipy.linalg.cholesky(gram, lower=False, check_finite=False))
+    except scipy.linalg.LinAlgError:
+        return False  # singular: find out how far
+    return bool(diagonal.min() > 1e-6 * diagonal.max())
+
+
 def _pivoted_factor(gram: Matrix) -> Matrix | None:
     """F with V = F'F from Cholesky with pivots, when V's rank is clearly below n: n r^2 instead of n^3 operations.
 
@@ -211,12 +223,6 @@ def _pivoted_factor(gram: Matrix) -> Matrix | None:
     eigen-decomposition then decides.
     """
     n = gram.shape[0]
-    try:
-        diagonal = np.diag(scipy.linalg.cholesky(gram, lower=False, check_finite=False))
-        if diagonal.min() > 1e-6 * diagonal.max():
-            return None
-    except scipy.linalg.LinAlgError:
-        pass  # singular: find out how far
     factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=n * EPSILON * float(np.diag(gram).max()), lower=0)
     if rank > 0.9 * n:
         return None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from dpdist.errors import Cancelled, InvalidInput, NotPositiveDefinite
 from dpdist.operators import Haar
-from dpdist.strategies import coa, dual_bound, gaussian, identity, matrix_mechanism_cost, singular_value_bound
+from dpdist.strategies import coa, dual_bound, effort, gaussian, identity, matrix_mechanism_cost, singular_value_bound
 from dpdist.strategies.barrier import evaluate, hessian_product
 from dpdist.strategies.base import Step
 from dpdist.strategies.newton import hessian_product as primal_hessian_product
@@ -230,3 +232,31 @@ def test_bad_options() -> None:
     for method in ("dual", "newton"):
         with pytest.raises(InvalidInput, match="start"):
             coa(np.eye(2), start=np.array([1.0]), method=method)
+
+
+@pytest.mark.parametrize("least", [1e-6, 1e-10])
+def test_ill_conditioned_grams_reach_the_tolerance(least: float) -> None:
+    """K's eigenvalues are the squares of what is needed: half of their digits are lost, and singular vectors get them back."""
+    state, n = np.random.default_rng(3), 128
+    left, right = (np.linalg.qr(state.standard_normal((n, n)))[0] for _ in range(2))
+    rows = (left * np.geomspace(1.0, least, n)) @ right.T
+    tracemalloc.start()
+    found = coa(rows.T @ rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= effort(rows.T @ rows).memory_bytes
+    assert 0 <= found.gap <= 1e-6
+    assert found.solve is not None
+    assert found.solve.stop == "converged"
+    if least == 1e-6:  # the queries themselves, without squaring: a gram holds nothing of singular values below 1e-8
+        values, vectors = np.linalg.svd(found.matrix())[1:]
+        spread = rows @ (vectors.T / values)
+        assert found.l2_sensitivity**2 * (spread**2).sum() == pytest.approx(found.workload_cost, rel=1e-3)
+
+
+def test_a_full_rank_gram_is_solved_in_few_eigendecompositions() -> None:
+    """None to start with: nine for prefix sums before."""
+    found = coa(prefix(200))
+    assert found.gap <= 1e-6
+    assert found.solve is not None
+    assert found.solve.eigendecompositions <= 8
