@@ -259,6 +259,19 @@ def test_rules_and_dashboard_ask_for_metrics_that_exist(home: Path, tmp_path: Pa
     assert rules["groups"][0]["rules"][0]["alert"] == "DpdistPeriodMissing"
 
 
+def test_the_dashboard_asks_in_promql(tmp_path: Path) -> None:
+    """Prometheus itself reads its queries, with every data set chosen."""
+    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    rules = [{"record": f"panel:{number}", "expr": query.replace("$dataset", ".*")} for number, query in enumerate(queries)]
+    file = tmp_path / "dashboard.yaml"
+    for broken in (False, True):
+        changed = [{**rules[0], "expr": rules[0]["expr"] + ")"}, *rules[1:]] if broken else rules
+        file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": changed}]}))
+        done = promtool("check", "rules", str(file), text=True)
+        assert (done.returncode != 0) is broken, done.stdout + done.stderr
+
+
 def _names(expression: str) -> list[str]:
     return [
         word
