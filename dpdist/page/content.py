@@ -32,6 +32,7 @@ class Content:
     Attributes:
         formats: the tables that are written; None: those that the number of answers allows.
         measurement: what the answers were computed from, where it is published, too.
+        about: what the publisher says of the data product; None where nothing is said.
     """
 
     release: str
@@ -44,6 +45,7 @@ class Content:
     formats: tuple[Format, ...] | None = None
     sizes: Sizes = SIZES
     measurement: Measurement | None = None
+    about: dict[str, Any] | None = None
 
     def rounded(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:
         """Answers, standard errors and half widths of some rows, to as many digits as are published."""

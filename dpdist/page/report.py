@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 CERTIFICATE = "release.json"
 MEASUREMENT = "measurement.npz"
+TABLES = ("answers.parquet", "answers.csv", "answers.zarr")
+FORMAT = 2
+"""Of the certificate; that of earlier versions has none. docs/certificate.schema.json describes it."""
 RELEASE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}"
 """What a spec allows as a release's id: a name that leads nowhere else as a path or a link."""
 MOST_NAMED = 12
@@ -115,8 +118,7 @@ def _same_tables(folder: Path, content: Content) -> bool:
     with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
         _write_files(content, Path(scratch))
         found, expected = (_digests(place) for place in (folder, Path(scratch)))
-    later = ("index.html", MEASUREMENT)
-    return all(found.get(name) == digest for name, digest in expected.items() if name not in later)
+    return all(found.get(name) == digest for name, digest in expected.items() if name.split("/")[0] in TABLES)
 
 
 @contextmanager
@@ -136,14 +138,17 @@ def _write_files(content: Content, draft: Path) -> None:
     from dpdist.page import measurement
     from dpdist.page.content import decimals_of
     from dpdist.page.document import page
+    from dpdist.page.metadata import metadata_files
     from dpdist.page.tables import write_tables
 
     digits = decimals_of(content.error)
     write_tables(content, digits, draft)
     if content.measurement is not None:
         measurement.write(content.measurement, content.release, draft / MEASUREMENT)
+    for name, text in metadata_files(content, _digests(draft)).items():
+        (draft / name).write_text(text, encoding="utf-8")
     (draft / "index.html").write_text(page(content, digits), encoding="utf-8")
-    certificate = {**content.certificate, "decimals": digits, "files": _digests(draft)}
+    certificate = {"format": FORMAT, **content.certificate, "decimals": digits, "files": _digests(draft)}
     (draft / CERTIFICATE).write_text(json.dumps(certificate, indent=1) + "\n", encoding="utf-8")
 
 

@@ -110,7 +110,7 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
                 {
                     "group": pa.array([block.name]).take(pa.array(np.zeros(end - position, dtype=np.int64))),
                     "query": query,
-                    **{_column(name): text for name, text in attributes.items()},
+                    **{column_of(name): text for name, text in attributes.items()},
                     "answer": answer,
                     "standard_error": error,
                     "low_95": pa.array(np.round(answer - half, 6), from_pandas=True),
@@ -140,6 +140,7 @@ def query_names(block: Block, names: tuple[str, ...], start: int, stop: int) -> 
     return pc.if_else(whole, pa.scalar(block.name), query), texts
 
 
-def _column(name: str) -> str:
+def column_of(name: str) -> str:
+    """The column of an attribute."""
     reserved = ("group", "query", "answer", "standard_error", "low_95", "high_95")
     return f"attribute_{name}" if name in reserved else name

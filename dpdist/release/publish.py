@@ -15,6 +15,7 @@ from dpdist.release.context import Context
 from dpdist.release.plan import Plan
 from dpdist.release.streams import steps_so_far
 from dpdist.release.workspace import StoredVector
+from dpdist.spec import ReleaseSpec
 from dpdist.state import published_at
 from dpdist.store import StoredArray
 
@@ -46,6 +47,7 @@ def publish(
         formats=spec.output.formats,
         sizes=context.store.sizes,
         measurement=measurement,
+        about=_about(spec),
     )
     return report.write(content, published_at(spec.release, spec.output.folder))
 
@@ -65,3 +67,11 @@ def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Meas
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
     facts = {"file": report.MEASUREMENT, "format": FORMAT, "values": int(space.values.size), "why": None}
     return Measurement(space, planned.workload.domain, planned.noise, measured.digest), facts
+
+
+def _about(spec: ReleaseSpec) -> dict[str, Any] | None:
+    """What the publisher says of the data product, as plain values; published on the release's period unless another day is given."""
+    if spec.about is None:
+        return None
+    day = spec.about.published or spec.period
+    return {**spec.about.model_dump(mode="json"), "published": None if day is None else day.isoformat()}

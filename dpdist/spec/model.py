@@ -18,6 +18,7 @@ from dpdist.privacy.protection import Protection
 from dpdist.records.sources import Source, source_of
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.parts import (
+    AboutSpec,
     AttributeSpec,
     LedgerSpec,
     LimitsSpec,
@@ -109,6 +110,10 @@ class ReleaseSpec(SpecPart):
     postprocess: PostprocessSpec = Field(
         default_factory=lambda: PostprocessSpec.model_validate({}),
         description="what is done to the noisy answers afterwards, at no charge",
+    )
+    about: AboutSpec | None = Field(
+        None,
+        description="what the publisher says of the data product: the release then carries deployment.yaml and CITATION.cff, too",
     )
     output: OutputSpec = Field(
         default_factory=lambda: OutputSpec.model_validate({}), description="where the published files go"
@@ -240,7 +245,7 @@ class ReleaseSpec(SpecPart):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured. Paths, titles, output folders and post-processing do not enter."""
-        left_out = {"title", "output", "records", "ledger", "postprocess", "domain"}
+        left_out = {"title", "output", "records", "ledger", "postprocess", "domain", "about"}
         facts = {
             "spec": {name: part for name, part in canonical(self).items() if name not in left_out},
             "domain": [(name, part.measured) for name, part in self.domain.items()],  # in order: it numbers the cells

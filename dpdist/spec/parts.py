@@ -430,6 +430,32 @@ class TargetSpec(SpecPart):
         return kind, name
 
 
+class AboutSpec(SpecPart):
+    """What the publisher says of the data product: for catalogues, citations and the public registry of deployments."""
+
+    curator: Text = Field(description="who publishes the release", examples=["City library"])
+    description: Text = Field(
+        description="what the data product is, in a sentence or two", examples=["Visitors of the library by age"]
+    )
+    intended_use: Text = Field(description="what it is meant for", examples=["Planning opening hours"])
+    region: Text = Field(description="the region that the records describe", examples=["Hamburg, Germany"])
+    published: datetime.date | None = Field(
+        None, description="the day of publication, YYYY-MM-DD. Default: the release's period", examples=["2026-12-01"]
+    )
+    sector: Literal["Technology", "Healthcare", "Education", "Government", "Energy", "Finance"] | None = Field(
+        None, description="the sector, as the registry of deployments names it", examples=["Government"]
+    )
+    authors: tuple[Text, ...] = Field(
+        (), description="who is cited. Default: the curator", examples=[["Library statistics team"]]
+    )
+    license: Text | None = Field(
+        None, description="the licence of the answers, an SPDX name or a URL", examples=["CC-BY-4.0"]
+    )
+    address: Text | None = Field(
+        None, description="the URL at which the release will be", examples=["https://example.org/visitors"]
+    )
+
+
 class OutputSpec(SpecPart):
     """Where the published files go."""
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -219,9 +220,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
     ),
 }
-ALWAYS = {"confidence.level": 0.95, "confidence.columns": ["low_95", "high_95"]}
+ALWAYS = {"format": 2, "confidence.level": 0.95, "confidence.columns": ["low_95", "high_95"]}
 KEYS = {
-    "": "release period dataset spec_digest strategy_digest privacy mechanism budget queries cells stream post_processing "
+    "": "format release period dataset spec_digest strategy_digest privacy mechanism budget queries cells stream post_processing "
     "confidence versions measurement measurements decimals files method",
     "measurement": "file format values why",
     "privacy": "definition noise unit neighbours one_change most_records_of_one_person bound_enforced_while_counting bound meaning "
@@ -354,6 +355,17 @@ def test_nothing_else_is_published(certificates: dict[str, dict[str, Any]]) -> N
         numbers = {int(n) for path, v in leaves(certificate) if not path.startswith(apart) and path not in DIGESTS
                    for n in re.findall(r"\d+", json.dumps(v))}  # fmt: skip
         assert not numbers & (secret - known)
+
+
+def test_every_certificate_keeps_the_published_schema(certificates: dict[str, dict[str, Any]]) -> None:
+    """docs/certificate.schema.json: a certificate with another key, or of another format, is refused by it."""
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "certificate.schema.json").read_text())
+    for found in certificates.values():
+        jsonschema.validate(found["certificate"], schema)
+    certificate = next(iter(certificates.values()))["certificate"]
+    for changed in ({**certificate, "format": 1}, {**certificate, "records": 1777}, {**certificate, "queries": "all"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(changed, schema)
 
 
 def test_a_period_is_a_day(certificates: dict[str, dict[str, Any]]) -> None:

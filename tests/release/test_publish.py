@@ -33,8 +33,8 @@ from tests import small
 from tests.fit import assert_release_fits
 from tests.small import run
 
-ALWAYS = ("measurement.npz", "release.json")
-"""What is published beside the page, whatever the formats."""
+ALWAYS = ("croissant.json", "dictionary.csv", "index.html", "measurement.npz", "release.json")
+"""What is published whatever the formats."""
 
 
 def table(folder: Any) -> pa.Table:
@@ -79,7 +79,7 @@ def test_long_tables_are_written_in_parts(home: Path) -> None:
 def test_formats_are_a_choice(home: Path) -> None:
     path = small.write(home.parent / "data", output={"formats": ["zarr"]})
     folder = run(path, home).folder
-    assert sorted(file.name for file in folder.iterdir()) == ["answers.zarr", "index.html", *ALWAYS]
+    assert sorted(file.name for file in folder.iterdir()) == ["answers.zarr", *ALWAYS]
     with pytest.raises(StoreError, match="has no table .output.formats left it out.; read its answers.zarr"):
         report.load(folder)
     assert "answers.csv" not in (folder / "index.html").read_text()

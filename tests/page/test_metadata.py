@@ -1,0 +1,90 @@
+"""What a release carries for catalogues: metadata that says what the files hold, in the forms of those who read it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from dpdist.page.report import certificate_of
+from dpdist.spec import load
+from tests import small
+from tests.small import run
+
+FIELDS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "deployment_fields.yaml").read_text())
+ABOUT = {
+    "curator": "Stadtbücherei",
+    "description": "Visitors by age.",
+    "intended_use": "Planning opening hours",
+    "region": "Hamburg, Germany",
+    "published": "2026-12-01",
+    "license": "CC-BY-4.0",
+}
+OPTIONAL = {"data_product_sector", "sources", "notes"}
+"""Fields that say more than a release knows, and may be left out of a complete record."""
+
+
+def leaves(node: dict[str, Any]) -> Iterator[str]:
+    for name, inner in node.get("properties", {}).items():
+        yield from leaves(inner) if "properties" in inner and name != "privacy_parameters" else [name]
+
+
+def told(value: dict[str, Any]) -> Iterator[str]:
+    for name, inner in value.items():
+        yield from told(inner) if isinstance(inner, dict) and name != "privacy_parameters" else [name]
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_a_release_carries_a_whole_record_for_the_registry_and_a_citation(home: Path, noise: str) -> None:
+    pure = {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}} if noise == "laplace" else {}
+    done = run(small.write(home.parent / "data", mechanism="identity", about=ABOUT, title="=Visits", **pure), home)
+    record = yaml.safe_load((done.folder / "deployment.yaml").read_text())
+    jsonschema.validate(record, FIELDS)
+    assert set(leaves(FIELDS)) - set(told(record)) == OPTIONAL
+    privacy = done.certificate["privacy"]
+    parameters = record["deployment"]["privacy_loss"]["privacy_parameters"]
+    assert parameters["epsilon"] == privacy["epsilon"]
+    assert parameters.get("rho") == (privacy["rho_decimal"] if noise == "gaussian" else None)
+    record["deployment"]["surprise"] = "unknown"
+    with pytest.raises(jsonschema.ValidationError, match="surprise"):
+        jsonschema.validate(record, FIELDS)
+    citation = yaml.safe_load((done.folder / "CITATION.cff").read_text())
+    assert citation["authors"] == [{"name": "Stadtbücherei"}]
+    assert (citation["date-released"], citation["version"], citation["cff-version"]) == ("2026-12-01", "small-1", "1.2.0")
+
+
+def test_every_release_describes_its_columns_three_times_alike(home: Path) -> None:
+    done = run(small.write(home.parent / "data", mechanism="identity"), home)
+    with (done.folder / "answers.csv").open(newline="") as file:
+        header = next(csv.reader(file))
+    csvw = json.loads((done.folder / "answers.csv-metadata.json").read_text())
+    assert [column["titles"] for column in csvw["tableSchema"]["columns"]] == header
+    with (done.folder / "dictionary.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["column"] for row in rows] == header
+    assert "2 categories: f, m" in next(row["meaning"] for row in rows if row["column"] == "sex")
+    croissant = json.loads((done.folder / "croissant.json").read_text())
+    (answers,) = croissant["recordSet"]
+    assert [field["source"]["extract"]["column"] for field in answers["field"]] == header
+    for file_object in croissant["distribution"]:
+        content = (done.folder / file_object["contentUrl"]).read_bytes()
+        assert file_object["sha256"] == hashlib.sha256(content).hexdigest()
+    assert not (done.folder / "deployment.yaml").exists()
+    first = small.tree(done.folder)
+    assert set(certificate_of(done.folder)["files"]) == set(first) - {"release.json"}
+    (done.folder / "croissant.json").write_text("{}")
+    with pytest.raises(Exception, match="altered"):
+        certificate_of(done.folder)
+
+
+def test_words_about_a_release_change_no_digest(home: Path) -> None:
+    plain = small.write(home.parent / "data")
+    before = load(plain).digest
+    assert load(small.write(home.parent / "data", about=ABOUT)).digest == before
