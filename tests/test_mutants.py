@@ -16,6 +16,7 @@ from tests.mutants import faults
 
 BESIDE = {
     "dpdist/privacy/__init__.py": "names, and nothing that acts",
+    "dpdist/page/measurement.py": "writes and reads committed noisy integers with the scale of their noise, and draws none",
     "dpdist/page/site.py": "shows what a ledger holds",
     "dpdist/__init__.py": "names, and nothing that acts",
 }
