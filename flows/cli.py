@@ -27,6 +27,7 @@ from flows.signals import guarded
 from flows.starting import without_collecting
 from flows.terminal import (
     Progress,
+    day_of,
     effort_text,
     err,
     loss_text,
@@ -66,8 +67,8 @@ EngineAddress = Annotated[
     ),
 ]
 Period = Annotated[
-    datetime.datetime | None,
-    typer.Option(formats=["%Y-%m-%d"], help="the day, YYYY-MM-DD, that replaces '{period}' in the spec"),
+    datetime.date | None,
+    typer.Option(parser=day_of, metavar="YYYY-MM-DD", help="the day that replaces '{period}' in the spec"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="print only errors, and JSON if --json is given")]
@@ -123,7 +124,7 @@ def plan(
     from dpdist.release.refusals import refused_by
     from dpdist.spec import load
 
-    checked = load(spec, period=_day(period))
+    checked = load(spec, period=period)
     home = state_folder()
     limits = checked.limits.limits
     needs = planned_effort(checked.queries, considered_with(checked.chosen, checked.norms, checked.queries, limits))
@@ -182,11 +183,11 @@ def run(
         from dpdist.spec import load
 
     home = state_folder()
-    checked = load(spec, period=_day(period))
+    checked = load(spec, period=period)
     keys.load(home)
     started = time.monotonic()
     with _state_noted(checked.release), progress(quiet=quiet) as tell:
-        done = _settled_or_run(checked, spec, _day(period), engine_address, home, tell)
+        done = _settled_or_run(checked, spec, period, engine_address, home, tell)
     certificate = done.certificate
     if as_json:
         out.print_json(json.dumps({"folder": str(done.folder), "charged": done.charged, "certificate": certificate}))
@@ -206,7 +207,7 @@ def run(
     where = f" {shown(done.folder)} in {time.monotonic() - started:.1f} s ({charged})"
     out.print(Text.assemble(("published", "bold green"), where))
     with report.local_copy(done.folder) as folder:
-        print_answers(folder, group=None, limit=12)
+        print_answers(*report.first_rows(folder, group=None, limit=12))
     name = done.spec.release if isinstance(done.folder, Path) else done.folder
     out.print(f"all answers: dpdist show {name}; page: {shown(done.folder)}/index.html")
 
@@ -249,7 +250,7 @@ def approve(
     from dpdist.privacy.ledger import opened
     from dpdist.spec import load
 
-    checked, signer = load(spec, period=_day(period)), approvals.load_key(key)
+    checked, signer = load(spec, period=period), approvals.load_key(key)
     dataset, release, digest = checked.ledger.dataset, checked.release, checked.digest
     signed = approvals.signature(signer, dataset, release, digest)
     with opened(state_folder()) as book:
@@ -266,10 +267,10 @@ def approve(
 def backfill(
     spec: SpecPath,
     first: Annotated[
-        datetime.datetime, typer.Option("--from", formats=["%Y-%m-%d"], help="a day of the first period, YYYY-MM-DD")
+        datetime.date, typer.Option("--from", parser=day_of, metavar="YYYY-MM-DD", help="a day of the first period")
     ],
     last: Annotated[
-        datetime.datetime, typer.Option("--to", formats=["%Y-%m-%d"], help="a day of the last period, YYYY-MM-DD")
+        datetime.date, typer.Option("--to", parser=day_of, metavar="YYYY-MM-DD", help="a day of the last period")
     ],
     every: Annotated[str, typer.Option(help="how long a period is: 'day', 'week' or 'month'")] = "day",
     engine_address: EngineAddress = None,
@@ -280,13 +281,13 @@ def backfill(
 
     if every not in get_args(Every):
         raise InvalidInput(f"periods are a day, week or month long, found {every!r}; set --every")
-    days = list(periods(first.date(), last.date(), cast(Every, every)))
+    days = list(periods(first, last, cast(Every, every)))
     if len(days) > 1:
         check_many_periods(spec)
     for day in days:
         if not quiet:
             out.print(str(day), style="bold")
-        run(spec, datetime.datetime.combine(day, datetime.time()), engine_address, quiet=quiet)
+        run(spec, day, engine_address, quiet=quiet)
 
 
 @app.command()
@@ -312,14 +313,14 @@ def show(
         if below is not None:
             print_clear(folder, below, at, group=group, limit=limit, as_json=as_json)
             return
+        rows, total = report.first_rows(folder, group=group, limit=0 if as_json else limit)
         if as_json:
-            rows, _ = report.first_rows(folder, group=group, limit=0)
             out.print_json(json.dumps({"certificate": certificate, "answers": rows}))
             return
         out.print(Text.assemble((certificate["release"], "bold"), f" ({shown(where)}): {certificate['queries']:,} answers"))
         print_mechanisms(certificate)
         print_privacy(certificate)
-        print_answers(folder, group=group, limit=limit)
+        print_answers(rows, total)
 
 
 @app.command()
@@ -516,10 +517,6 @@ def _print_left(checked: ReleaseSpec, loss: Loss, home: Path) -> None:
     text = f"{left[-1]} of {dataset!r} is left" if left else f"{dataset!r} has spent nothing yet"
     charge = "its stream was paid for before" if paid else f"the release would charge {loss_text(loss)}"
     out.print(f"{charge}; {text}")
-
-
-def _day(moment: datetime.datetime | None) -> datetime.date | None:
-    return None if moment is None else moment.date()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from dpdist.errors import DpdistError, InvalidInput, KeyUnavailable, LedgerError
 from dpdist.state import state_folder, store_of
-from flows.terminal import loss_text, out
+from flows.terminal import day_of, loss_text, out
 
 if TYPE_CHECKING:
     from dpdist.privacy import keys
@@ -115,12 +115,15 @@ def abort(release: Annotated[str, typer.Argument(help="the id of the release")])
 @app.command("declare")
 def declare(
     spec: Annotated[Path, typer.Argument(help="the release spec, a YAML file")],
-    period: Annotated[str | None, typer.Option(help="the day, YYYY-MM-DD, that replaces '{period}' in the spec")] = None,
+    period: Annotated[
+        datetime.date | None,
+        typer.Option(parser=day_of, metavar="YYYY-MM-DD", help="the day that replaces '{period}' in the spec"),
+    ] = None,
 ) -> None:
     """Declare the cap of a spec's data set before its first release, as the owner of the ledger."""
     from dpdist.spec import load
 
-    checked = load(spec, period=None if period is None else datetime.date.fromisoformat(period))
+    checked = load(spec, period=period)
     with _book() as book:
         new = book.declare(checked.ledger.dataset, checked.ledger.cap.cap, checked.protection)
     said = "declared" if new else "was declared before"

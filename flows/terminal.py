@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
+
+from dpdist.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpdist.asking.published import Answer
@@ -26,6 +29,16 @@ Progress = Callable[[str, str], None]
 
 COUNTED = re.compile(r"([\d,]+) of ([\d,]+) ")
 """Progress that has an end: shown as a bar with the time left."""
+
+
+def day_of(text: str) -> datetime.date:
+    """A day that was written on the command line. Raises: InvalidInput."""
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"{text!r} is no day; write year, month and day of a day that exists, such as 2026-11-02"
+        ) from None
 
 
 @contextmanager
@@ -140,14 +153,6 @@ def print_privacy(certificate: dict[str, Any]) -> None:
     out.print(f"{facts['meaning']['headline']} {facts['meaning']['guess']}", soft_wrap=True)
 
 
-def print_answers(folder: Path, *, group: str | None, limit: int) -> None:
-    """The first answers of a published release, with error bars."""
-    from dpdist.page import report
-
-    rows, total = report.first_rows(folder, group=group, limit=limit)
-    _print_rows(rows, total)
-
-
 def print_clear(folder: Path, below: float, at: float, *, group: str | None, limit: int, as_json: bool) -> None:
     """The answers that lie clearly above a number, and how often that errs."""
     import pyarrow.compute as pc
@@ -165,11 +170,12 @@ def print_clear(folder: Path, below: float, at: float, *, group: str | None, lim
         out.print_json(json.dumps({**predicted, "answers": found.table.to_pylist()}))
         return
     shown_rows = found.table.slice(0, limit or found.table.num_rows).to_pylist()
-    _print_rows(shown_rows, found.table.num_rows)
+    print_answers(shown_rows, found.table.num_rows)
     out.print(str(found), soft_wrap=True)
 
 
-def _print_rows(rows: list[dict[str, Any]], total: int) -> None:
+def print_answers(rows: list[dict[str, Any]], total: int) -> None:
+    """The first answers of a published release, with error bars, and how many there are."""
     from rich.table import Table
 
     table = Table("group", "query", "answer", "std. error", "95 % interval", box=None, pad_edge=False)

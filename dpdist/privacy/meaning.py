@@ -51,9 +51,9 @@ def _headline(found: float, protection: Protection) -> str:
     )
     added = "Noise was added to every number,"
     if found <= LITTLE:
-        return f"{added} so that this page tells hardly anything about whether {hidden}."
+        return f"{added} so that the release tells hardly anything about whether {hidden}."
     if found <= HINT:
-        return f"{added} so that this page gives no more than a hint of whether {hidden}."
+        return f"{added} so that the release gives no more than a hint of whether {hidden}."
     if found <= WELL:
         return (
             f"{added} but not enough to hide everything: somebody who knows all the rest may well find out whether {hidden}."
@@ -70,9 +70,9 @@ def _guess(found: float, protection: Protection) -> str:
         if protection.most_records == 1
         else f"{protection.most_records} records"
     )
-    pronoun, verb = ("they", "are") if what[0].isdigit() else ("it", "is")
+    verb = "are" if what[0].isdigit() else "is"
     return (
-        f"Take somebody who knows all the rest and guesses whether {what} {verb} in the data. "
-        f"A guess that is wrong in {chance} of 100 cases where {pronoun} {verb} not is right in at most {100 * found:g} of 100 cases "
-        f"where {pronoun} {verb}. Blind guessing is right in {chance}."
+        f"Imagine somebody who knows all the rest and must say whether {what} {verb} in the data. If they wrongly say yes in {chance} of "
+        f"100 cases where the answer is no, they rightly say yes in at most {100 * found:g} of 100 cases where it is yes. "
+        f"Blind guessing gets {chance}."
     )

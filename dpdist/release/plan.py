@@ -160,16 +160,16 @@ class Plan:
     def warnings(self) -> list[str]:
         """What is allowed and hardly ever meant, from public facts alone: so little budget that the noise swamps the answers."""
         privacy = certificate.privacy(self.spec, self.grid, self.noise, self.loss)
-        scale, found = self.noise_multiplier, []
+        asked, scale, found = self.spec.budget, self.noise_multiplier, []
         if privacy["epsilon"] < LITTLE_EPSILON:
-            found.append(
-                f"the budget is epsilon={privacy['epsilon']:.3g} at delta={privacy['delta']:.3g}, usual are 0.1 to 10"
-            )
+            meant = f"epsilon={privacy['epsilon']:.3g}" + (f" at delta={privacy['delta']:.3g}" if privacy["delta"] else "")
+            spent = f"rho={float(asked.rho):g}, which is {meant}," if asked.rho else f"epsilon={float(asked.epsilon or 0):g}"
+            found.append(f"this release spends {spent} where releases usually spend 0.1 to 10")
         if scale > MUCH_NOISE:
-            found.append(f"one record is hidden by noise of {scale:.3g} counts, usual are below {MUCH_NOISE:,}")
+            found.append(f"one record is hidden by noise of {scale:,.0f} counts, where less than {MUCH_NOISE:,} is usual")
         if not found:
             return []
-        return [f"{' and '.join(found)}: the noise is likely to swamp the answers; raise 'budget' unless that is meant"]
+        return [f"{', and '.join(found)}: the noise is likely to swamp the answers; raise 'budget' unless that is meant"]
 
     @cached_property
     def workload(self) -> Workload:
@@ -190,7 +190,10 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     options = tuple(_option(context, spec, norm) for norm in spec.norms)
     chosen = _least_error(options)
     if chosen.noise.scale > SCALE_LIMIT:
-        raise InvalidInput("the budget is so small that it asks for noise beyond 2^20 counts; raise it")
+        raise InvalidInput(
+            "the budget is so small that the noise would be larger than a million counts (2^20); raise 'budget': releases usually spend an "
+            "epsilon of 0.1 to 10"
+        )
     _check_fit(spec, chosen.strategy, chosen.grid)
     largest = max(option.effort.memory_bytes for option in options)
     effort = replace(chosen.effort, memory_bytes=largest)

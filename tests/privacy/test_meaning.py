@@ -44,7 +44,7 @@ def test_words_follow_epsilon_unit_and_relation() -> None:
     assert "may be almost sure" in said[3]
     loss = Loss.laplace(Fraction(1, 2))
     guess = meaning(loss, RECORD)["guess"]
-    assert "at most 8.3 of 100 cases where it is. Blind guessing is right in 5." in guess
+    assert "at most 8.3 of 100 cases where it is yes. Blind guessing gets 5." in guess
     person = meaning(loss, Protection("replace-one", 3, "email"))
     assert "any one person is in the data, or what their records say" in person["headline"]
     assert "whether a person is in the data" in person["guess"]

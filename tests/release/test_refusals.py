@@ -182,12 +182,18 @@ def test_a_store_that_overwrites_is_refused(overwriting: str, home: Path) -> Non
 @pytest.mark.parametrize(
     ("budget", "said"),
     [
-        ({"epsilon": "1e-4"}, "the budget is epsilon=0.0001 at delta=0, usual are 0.1 to 10: the noise is likely"),
+        (
+            {"epsilon": "1e-4"},
+            "this release spends epsilon=0.0001 where releases usually spend 0.1 to 10: the noise is likely",
+        ),
         (
             {"epsilon": "1e-12", "delta": "1e-6"},
-            "the budget is epsilon=.* at delta=1e-06, usual are 0.1 to 10 and one record is hidden by noise of .*, usual are below ",
+            "this release spends epsilon=.* where releases usually spend 0.1 to 10, and one record is hidden by noise of .* counts",
         ),
-        ({"rho": "1e-8"}, "the budget is epsilon=0.000566 at delta=1e-09, usual are 0.1 to 10: the noise is likely"),
+        (
+            {"rho": "1e-8"},
+            "this release spends rho=1e-08, which is epsilon=0.000566 at delta=1e-09, where releases usually spend 0.1 to 10: the noise",
+        ),
         ({"epsilon": "1/100"}, None),
         ({"rho": "1/10000"}, None),
     ],
