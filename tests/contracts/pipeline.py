@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +32,19 @@ class Pipeline:
     folder: Path
     ages: int
 
+    @cached_property
     def context(self) -> Context:
         """Where they run: in this process."""
         return Context(self.folder / "home", self.store, engine.inline(), silent)
 
-    @property
+    @cached_property
     def store(self) -> Store:
         """Where they put arrays."""
         return Store(self.folder / "home" / "store", self.case.sizes)
 
     def plan(self, neighbours: str, most_records: int = 1) -> Any:
         """The plan; its strategy is solved once."""
-        return plan(self.context(), self.case.spec(self.folder, neighbours, ages=self.ages, most_records=most_records))
+        return plan(self.context, self.case.spec(self.folder, neighbours, ages=self.ages, most_records=most_records))
 
     def counted(self, planned: Any, x: np.ndarray) -> StoredArray:
         """The tables that the plan wants counted, of a histogram over all cells."""
@@ -59,12 +61,12 @@ class Pipeline:
 
     def measured(self, planned: Any, counts: StoredArray) -> np.ndarray:
         """The integers that noise would be added to, from stored counts."""
-        context = self.context()
+        context = self.context
         return exact_values(context.store, context.engine, planned.grid, counts, planned.layout)
 
     def answers(self, planned: Any, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Answers and standard errors, read from a measurement."""
-        context = self.context()
+        context = self.context
         found = answer(context, planned, context.store.put(context.store.scratch(), z))
         size = found.answer.size
         return np.asarray(found.answer.read(0, size)), np.asarray(found.error.read(0, size))
