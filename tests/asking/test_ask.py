@@ -168,6 +168,7 @@ def test_the_certificate_covers_the_file_and_an_altered_one_is_refused(home: Pat
     certificate = json.loads((folder / "release.json").read_text())
     assert certificate["measurement"] == {"file": "measurement.npz", "format": 1, "values": 72, "why": None}
     assert "measurement.npz" in certificate["files"]
+    assert "dpdist ask small-1" in (folder / "index.html").read_text()
     (folder / "measurement.npz").write_bytes(b"PK\x03\x04 damaged")
     with pytest.raises(StoreError, match="altered"):
         published(folder)
@@ -194,6 +195,7 @@ def test_the_certificate_covers_the_file_and_an_altered_one_is_refused(home: Pat
 def test_a_release_without_its_measurement_says_why(home: Path, changes: dict[str, Any], why: str) -> None:
     folder = run(small.write(home.parent / "data", **changes), home).folder
     assert not (folder / "measurement.npz").exists()
+    assert "dpdist ask" not in (folder / "index.html").read_text()
     assert why in json.loads((folder / "release.json").read_text())["measurement"]["why"]
     with pytest.raises(InvalidInput, match=f"has no published measurement: .*{why}"):
         published(folder)
