@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +72,65 @@ def first_call(kind: str, scale: int) -> tuple[float, float]:
     return float(imported), float(called)
 
 
+BLOCK = 1_000_000
+KINDS: dict[str, Callable[..., object]] = {"gaussian": discrete_gaussian, "laplace": discrete_laplace}
+
+
+def contestants(kind: str, scale: int, samples: int, peer_samples: int) -> dict[str, tuple[Callable[[int], object], int]]:
+    """Who draws samples of a kind and scale, and how many each is asked for."""
+    state = np.random.default_rng(0)
+    peer = state.standard_normal if kind == "gaussian" else state.standard_exponential
+
+    def ours(count: int) -> None:
+        for start in range(0, count, BLOCK):
+            KINDS[kind](KEY, scale, start=start, count=min(BLOCK, count - start))
+
+    def floats(count: int) -> None:
+        for start in range(0, count, BLOCK):
+            peer(min(BLOCK, count - start))
+
+    found: dict[str, tuple[Callable[[int], object], int]] = {"dpdist": (ours, samples), "numpy": (floats, samples)}
+    opendp = opendp_sampler(kind, scale)
+    return found if opendp is None else {**found, "opendp": (opendp, peer_samples)}
+
+
+def speeds(samples: int, peer_samples: int, repeats: int) -> Iterator[str]:
+    """Lines of the table of samples a second."""
+    yield "| noise | scale | dpdist, M/s | numpy float, M/s | ratio | OpenDP, M/s | ratio |"
+    yield "|---|---|---|---|---|---|---|"
+    for kind in KINDS:
+        for scale in SCALES:
+            found = rates(contestants(kind, scale, samples, peer_samples), repeats)
+            row = [kind, f"{scale:,}", f"{found['dpdist'] / 1e6:.1f}", f"{found['numpy'] / 1e6:.1f}"]
+            row.append(f"{found['dpdist'] / found['numpy']:.2f}")
+            peer_rate = found.get("opendp")
+            row += [f"{peer_rate / 1e6:.3f}", f"{found['dpdist'] / peer_rate:.0f}"] if peer_rate else ["not installed", ""]
+            yield "| " + " | ".join(row) + " |"
+
+
+def first_calls() -> Iterator[str]:
+    """Lines of the table of first calls."""
+    yield "| noise | scale | import, s | first sample, s |"
+    yield "|---|---|---|---|"
+    for kind in KINDS:
+        for scale in (10**6, 2**40):
+            imported, called = first_call(kind, scale)
+            yield f"| {kind} | {scale:,} | {imported:.2f} | {called:.2f} |"
+
+
+def lines(options: argparse.Namespace) -> Iterator[str]:
+    """All lines of the report, each when it is measured."""
+    installed = {d.name for d in importlib.metadata.distributions()}
+    packages = [name for name in ("numpy", "numba", "opendp") if name in installed]
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    yield "# Exact noise: samples a CPU-second\n"
+    yield f"`python benchmarks/noise.py --samples {options.samples}`, {os.cpu_count()} cores, one thread; {versions}.\n"
+    yield from speeds(options.samples, options.peer_samples, options.repeats)
+    yield "\nnumpy's column is `standard_normal` (gaussian) and `standard_exponential` (laplace): floats, not private.\n"
+    yield "## First call in a fresh process, nothing compiled on disk\n"
+    yield from first_calls()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=20_000_000)
@@ -79,65 +138,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-
-    lines = ["# Exact noise: samples a CPU-second", ""]
-    installed = {d.name for d in importlib.metadata.distributions()}
-    packages = [name for name in ("numpy", "numba", "opendp") if name in installed]
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
-    lines += [
-        f"`python benchmarks/noise.py --samples {options.samples}`, {os.cpu_count()} cores, one thread; {versions}.",
-        "",
-    ]
-    lines += [
-        "| noise | scale | dpdist, M/s | numpy float, M/s | ratio | OpenDP, M/s | ratio |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    state = np.random.default_rng(0)
-    block = 1_000_000
-
-    def floats(draw: Callable[[int], object]) -> Callable[[int], object]:
-        def sample(count: int) -> None:
-            for start in range(0, count, block):
-                draw(min(block, count - start))
-
-        return sample
-
-    for kind, exact in (("gaussian", discrete_gaussian), ("laplace", discrete_laplace)):
-        for scale in SCALES:
-
-            def ours(count: int, exact: Callable[..., object] = exact, scale: int = scale) -> None:
-                for start in range(0, count, block):
-                    exact(KEY, scale, start=start, count=min(block, count - start))
-
-            peer = state.standard_normal if kind == "gaussian" else state.standard_exponential
-            contestants: dict[str, tuple[Callable[[int], object], int]] = {
-                "dpdist": (ours, options.samples),
-                "numpy": (floats(peer), options.samples),
-            }
-            opendp = opendp_sampler(kind, scale)
-            if opendp is not None:
-                contestants["opendp"] = (opendp, options.peer_samples)
-            found = rates(contestants, options.repeats)
-            row = [kind, f"{scale:,}", f"{found['dpdist'] / 1e6:.1f}", f"{found['numpy'] / 1e6:.1f}"]
-            row.append(f"{found['dpdist'] / found['numpy']:.2f}")
-            peer_rate = found.get("opendp")
-            row += [f"{peer_rate / 1e6:.3f}", f"{found['dpdist'] / peer_rate:.0f}"] if peer_rate else ["not installed", ""]
-            lines.append("| " + " | ".join(row) + " |")
-            print(lines[-1], flush=True)
-    lines += [
-        "",
-        "numpy's column is `standard_normal` (gaussian) and `standard_exponential` (laplace): floats, not private.",
-        "",
-    ]
-    lines += ["## First call in a fresh process, nothing compiled on disk", ""]
-    lines += ["| noise | scale | import, s | first sample, s |", "|---|---|---|---|"]
-    for kind in ("gaussian", "laplace"):
-        for scale in (10**6, 2**40):
-            imported, called = first_call(kind, scale)
-            lines.append(f"| {kind} | {scale:,} | {imported:.2f} | {called:.2f} |")
-            print(lines[-1], flush=True)
+    report = []
+    for line in lines(options):
+        print(line, flush=True)
+        report.append(line)
     if options.out:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        options.out.write_text("\n".join(report) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

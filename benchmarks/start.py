@@ -26,6 +26,28 @@ print(done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss // 1024)
 sys.stderr.write(done.stderr)
 """
 DPDIST = "import sys; from flows.entry import main; main()"
+PROGRAMS = {
+    "for comparison: Python alone": "pass",
+    "for comparison: `import typer, rich`": "import typer, rich",
+    "for comparison: `import sqlalchemy`": "import sqlalchemy",
+    "for comparison: `import pyarrow.parquet, pyarrow.compute`": "import pyarrow.parquet, pyarrow.compute",
+    "for comparison: Prefect's flow of six empty tasks": """
+from pathlib import Path
+from flows.settings import configure
+from flows.starting import without_collecting
+configure(Path("flow"))
+with without_collecting():
+    import prefect
+    from flows.server import embedded
+@prefect.task
+def stage(): return None
+@prefect.flow
+def one(): [stage() for _ in range(6)]
+with embedded(): one()
+""",
+    "`import dpdist`": "import dpdist",
+}
+"""What libraries take by themselves, which no command that needs them can fall below; and the import of this one."""
 CHEAP: dict[str, tuple[str, ...]] = {
     "`dpdist --help`": ("--help",),
     "`dpdist keys check`": ("keys", "check"),
@@ -73,6 +95,8 @@ class Tree:
 
 
 def medians(found: list[tuple[float, int]]) -> str:
+    if not found:
+        return ""
     seconds, memory = (statistics.median(values) for values in zip(*found, strict=True))
     return f"{seconds:.2f} s, {memory:.0f} MB"
 
@@ -89,10 +113,12 @@ def main() -> None:
         rows: dict[str, list[str]] = {
             "the tutorial's release": [medians([tree.run("run", "release.yaml")]) for tree in trees]
         }
-        found: dict[str, list[list[tuple[float, int]]]] = {name: [[] for _ in trees] for name in ("`import dpdist`", *CHEAP)}
+        found: dict[str, list[list[tuple[float, int]]]] = {name: [[] for _ in trees] for name in (*PROGRAMS, *CHEAP)}
         for _ in range(options.repeats):
             for taken, tree in enumerate(trees):
-                found["`import dpdist`"][taken].append(tree.program("import dpdist"))
+                for name, program in PROGRAMS.items():
+                    if name == "`import dpdist`" or tree.root == ROOT:
+                        found[name][taken].append(tree.program(program))
                 for name, arguments in CHEAP.items():
                     found[name][taken].append(tree.run(*arguments))
         rows |= {name: [medians(each) for each in both] for name, both in found.items()}

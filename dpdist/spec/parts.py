@@ -376,13 +376,14 @@ class CapSpec(BudgetSpec):
         return Cap(rho=self.rho, epsilon=self.epsilon, delta=self.delta or Fraction(0), per=self.per)
 
 
+Name = Annotated[str, Field(min_length=1, max_length=150, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+"""What data sets and streams are called in the ledger."""
+
+
 class LedgerSpec(SpecPart):
     """The data set that is charged."""
 
-    dataset: str = Field(
-        min_length=1,
-        max_length=150,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+    dataset: Name = Field(
         description="the name of the data set in the ledger. Releases about the same persons must be charged under the same name",
         examples=["visitors"],
     )
@@ -583,10 +584,7 @@ class LimitsSpec(SpecPart):
 class StreamSpec(SpecPart):
     """A series that grows. Each release measures the steps since the last one; all releases together are charged once."""
 
-    name: str = Field(
-        min_length=1,
-        max_length=150,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+    name: Name = Field(
         description="the name of the series. All its releases state the same name; their ids differ",
         examples=["bikes"],
     )
