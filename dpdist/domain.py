@@ -129,6 +129,19 @@ class TimeLabels(Sequence[str]):
 
 
 @dataclass(frozen=True)
+class Level:
+    """Groups of an attribute's declared values: every value is in one of them.
+
+    Attributes:
+        groups: for each value the number of its group.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    groups: tuple[int, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Attribute:
     """One attribute: declared categories, or half-open numeric bins [edge, next edge); then bins for records without such a value.
 
@@ -142,6 +155,7 @@ class Attribute:
         missing, other: the label of the bin of records without a value, and of those with another value than the declared ones;
             ``DROP`` or ``NOWHERE``; None leaves them to ``outside``.
         named: whether the labels of the values are words of the publisher's.
+        levels: groups of the values that queries may ask for by a name of their own.
         times: the steps of a calendar that the bins 0..1, 1..2, ... stand for; raw values are then times.
     """
 
@@ -154,6 +168,7 @@ class Attribute:
     other: str | None = None
     named: bool | None = field(default=None, compare=False, repr=False)
     times: Times | None = None
+    levels: tuple[Level, ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.categories) == bool(self.edges):
@@ -342,7 +357,7 @@ class Domain:
     sizes: Sizes = field(default=SIZES, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        names = [a.name for a in self.attributes]
+        names = list(self.columns)
         if not names or len(set(names)) != len(names):
             raise InvalidInput(f"a domain needs at least one attribute and distinct names, found {names}")
 
@@ -367,10 +382,25 @@ class Domain:
         """Names of the attributes, in order."""
         return tuple(a.name for a in self.attributes)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the attributes, then those of their levels."""
+        return (*self.names, *(level.name for a in self.attributes for level in a.levels))
+
+    def level(self, name: str) -> tuple[int, Level | None]:
+        """The attribute that a name means, and its level if it is that of one. Raises: InvalidInput for an unknown name."""
+        for axis, attribute in enumerate(self.attributes):
+            found = next((level for level in attribute.levels if level.name == name), None)
+            if found is not None:
+                return axis, found
+        return self.axis(name), None
+
     def axis(self, name: str) -> int:
         """Position of an attribute. Raises InvalidInput for an unknown name."""
+        if name in self.columns[len(self.names) :]:
+            raise InvalidInput(f"{name!r} is a level of an attribute: only tables ('marginals' with 'of') ask for levels")
         if name not in self.names:
-            raise InvalidInput(f"attribute {name!r} does not exist; declared are {', '.join(self.names)}")
+            raise InvalidInput(f"attribute {name!r} does not exist; declared are {', '.join(self.columns)}")
         return self.names.index(name)
 
     def attribute(self, name: str) -> Attribute:

@@ -3,7 +3,7 @@
 from dpdist.operators.base import Matrix, Operator
 from dpdist.operators.dense import Dense, Sparse
 from dpdist.operators.kronecker import Kronecker, Marginal
-from dpdist.operators.line import AllRanges, Haar, Identity, ListedRanges, Prefix, Total, Tree
+from dpdist.operators.line import AllRanges, Groups, Haar, Identity, ListedRanges, Prefix, Total, Tree
 from dpdist.operators.padded import Padded
 from dpdist.operators.stack import Permuted, Product, RowScaled, Scaled, Stack
 from dpdist.operators.tall import Generated, RowSource, RowsScaled, Saved, Tall
@@ -17,6 +17,7 @@ __all__ = [
     "Dyadic",
     "Fourier",
     "Generated",
+    "Groups",
     "Haar",
     "Hadamard",
     "Identity",

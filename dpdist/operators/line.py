@@ -264,6 +264,18 @@ class ListedRanges(Sparse):
         return _interval_names(self.ends[start:stop], _cell_names(self.n, cells))
 
 
+class Groups(Sparse):
+    """The count of each group of cells: cell k is in group ``groups[k]``, or in none where that is negative."""
+
+    def __init__(self, groups: Matrix, count: int) -> None:
+        groups = np.asarray(groups, dtype=np.int64)
+        cells = np.flatnonzero(groups >= 0)
+        if count < 1 or groups.ndim != 1 or (groups >= count).any():
+            raise InvalidInput(f"groups of cells are numbered from 0 to {count - 1}, found {int(groups.max(initial=-1))}")
+        ones = np.ones(cells.size)
+        super().__init__(scipy.sparse.csr_array((ones, (groups[cells], cells)), shape=(count, groups.size)))
+
+
 class Haar(Sparse):
     """The unnormalised Haar wavelet (entries -1, 0, 1): the total, then one difference of halves a node; n rows.
 

@@ -138,7 +138,7 @@ def _section(
 
 def _heading(content: Content, words: Words, block: Block) -> str:
     """A group's name for readers: attributes by their titles where the name is made of them."""
-    names = [content.workload.domain.names[axis] for axis in block.axes]
+    names = list(block.heads(content.workload.domain.names))
     titles = [words.title(name) for name in names]
     if block.name == " x ".join(names):
         return listed_names(titles)
@@ -187,7 +187,7 @@ def _counted_as(label: str) -> str:
 
 def _page_data(content: Content, listed: list[tuple[int, Block, Numbers]], groups: list[str]) -> dict[str, Any]:
     """Columns of the page's table."""
-    names = content.workload.domain.names
+    names = content.workload.domain.columns
     out: dict[str, Any] = {"release": content.release, "groups": groups, "columns": COLUMNS}
     out |= {"query": [], "group": [], "answer": [], "error": [], "half": []}
     for number, block, (answer, error, half) in listed:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.domain import Domain
-from dpdist.operators import Circulant, Identity, Matrix, Padded, Prefix, Toeplitz
+from dpdist.operators import Circulant, Groups, Identity, Matrix, Padded, Prefix, Toeplitz
 from dpdist.page.charts import Axis, Clock, Figure
 from dpdist.page.numbers import listed, number_text, plain, with_interval
 from dpdist.workloads import Block
@@ -102,7 +102,7 @@ def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half:
     Of three attributes or more, the smallest ones are taken value by value.
     """
     factors = tuple(f.operator if isinstance(f, Padded) else f for f in block.factors)
-    if not block.separable or not all(isinstance(f, Identity | Prefix | Toeplitz | Circulant) for f in factors):
+    if not block.separable or not all(isinstance(f, Identity | Groups | Prefix | Toeplitz | Circulant) for f in factors):
         return _of_list(block, words, values, half)
     shape = tuple(len(labels) for labels in block.labels)
     block, values, half = replace(block, factors=factors, scales=()), values.reshape(shape), half.reshape(shape)
@@ -117,7 +117,9 @@ def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half:
 def _on_axes(block: Block, domain: Domain) -> list[Sequence[str]]:
     """The labels that stand on the axes of a chart: an ordered axis has no place for other and missing values."""
     attributes = [domain.attributes[place] for place in block.axes]
-    return [part[: a.values] if a.edges else part for a, part in zip(attributes, block.labels, strict=True)]
+    levels = [head != a.name for a, head in zip(attributes, block.heads(domain.names), strict=True)]
+    parts = zip(attributes, levels, block.labels, strict=True)
+    return [part[: a.values] if a.edges and not grouped else part for a, grouped, part in parts]
 
 
 def _beside(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str:
@@ -144,9 +146,15 @@ def _of_list(block: Block, words: Words, values: Matrix, half: Matrix) -> list[t
 
 
 def _plain(block: Block, domain: Domain, words: Words, values: Matrix, half: Matrix) -> Figure | None:
-    axes = [words.axis(domain, place) for place in block.axes]
-    names = [domain.names[place] for place in block.axes]
-    kinds = ["plain" if isinstance(f, Identity) else "up to" if isinstance(f, Prefix) else "filter" for f in block.factors]
+    names = list(block.heads(domain.names))
+    axes = [
+        words.axis(domain, place) if name == domain.names[place] else Axis(name, labels)
+        for place, name, labels in zip(block.axes, names, block.labels, strict=True)
+    ]
+    kinds = [
+        "plain" if isinstance(f, Identity | Groups) else "up to" if isinstance(f, Prefix) else "filter"
+        for f in block.factors
+    ]
     if len(axes) == 1:
         return _along(block.name, axes[0], names[0], kinds[0], words, ("",), values[:, None], half[:, None])
     special = [k for k, kind in enumerate(kinds) if kind != "plain"]
@@ -269,7 +277,7 @@ def _maps(block: Block, domain: Domain, words: Words, values: Matrix, half: Matr
     rest = [i for i in range(values.ndim) if i != place]
     out: list[tuple[str, Figure]] = []
     for i, label in enumerate(block.labels[place]):
-        title = f"{domain.names[block.axes[place]]} {label}"
+        title = f"{block.heads(domain.names)[place]} {label}"
         part = replace(
             block,
             name=f"{block.name}, {title}",
@@ -277,6 +285,7 @@ def _maps(block: Block, domain: Domain, words: Words, values: Matrix, half: Matr
             factors=tuple(block.factors[j] for j in rest),
             labels=tuple(block.labels[j] for j in rest),
             scales=(),
+            names=tuple(block.heads(domain.names)[j] for j in rest) if block.names else (),
         )
         some = [np.take(each, i, axis=place).ravel() for each in (values, half)]
         inner = figures_of(part, domain, words, some[0], some[1])

@@ -52,7 +52,7 @@ class Table:
         names, out = self.workload.domain.names, {}
         for first, block in self.workload.block_starts():
             rows = self.arrow.slice(first, block.queries)
-            axes = [names[axis] for axis in block.axes] if block.separable else ["query"]
+            axes = list(block.heads(names)) if block.separable else ["query"]
             shape = tuple(len(part) for part in block.labels)
             columns = ("answer", "standard_error", "low_95", "high_95")
             values = {name: (axes, rows[name].to_numpy().reshape(shape)) for name in columns}

@@ -105,7 +105,7 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
         for position in range(low, high, content.sizes.batch_rows):
             end = min(high, position + content.sizes.batch_rows)
             answer, error, half = (column[position - low : end - low] for column in numbers)
-            query, attributes = query_names(block, content.workload.domain.names, position - first, end - first)
+            query, attributes = query_names(block, content.workload.domain.columns, position - first, end - first)
             yield pa.table(
                 {
                     "group": pa.array([block.name]).take(pa.array(np.zeros(end - position, dtype=np.int64))),
@@ -121,22 +121,23 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
 
 def query_names(block: Block, names: tuple[str, ...], start: int, stop: int) -> tuple[pa.Array, dict[str, pa.Array]]:
     """Names of the queries start..stop of a block, and what each asks of every attribute; columns of text."""
+    heads = block.heads(names)
     texts = dict.fromkeys(names, pa.nulls(stop - start, pa.string()).fill_null(""))
     if not block.separable:
         return pa.array(list(block.labels[0][start:stop]), pa.string()), texts
     codes = np.unravel_index(np.arange(start, stop), tuple(len(part) for part in block.labels))
     pieces = []
-    for axis, part, code in zip(block.axes, block.labels, codes, strict=True):
+    for head, part, code in zip(heads, block.labels, codes, strict=True):
         used, place = np.unique(code, return_inverse=True)
         along = used.size == used[-1] - used[0] + 1 if used.size else False
         words = list(part[int(used[0]) : int(used[-1]) + 1]) if along else [part[int(i)] for i in used]
         index = pa.array(place.ravel())
-        texts[names[axis]] = pa.array(words, pa.string()).take(index)
+        texts[head] = pa.array(words, pa.string()).take(index)
         alone = len(block.axes) == 1
-        named = [word if alone and word == "all" else f"{names[axis]} {word}" if word else None for word in words]
+        named = [word if alone and word == "all" else f"{head} {word}" if word else None for word in words]
         pieces.append(pa.array(named, pa.string()).take(index))
     query = pc.binary_join_element_wise(*pieces, ", ", null_handling="skip")  # age 34, sex Female
-    whole = pc.equal(texts[names[block.axes[0]]], block.name)
+    whole = pc.equal(texts[heads[0]], block.name)
     return pc.if_else(whole, pa.scalar(block.name), query), texts
 
 

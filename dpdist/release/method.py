@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpdist.domain import Attribute
 from dpdist.spec import ReleaseSpec
 from dpdist.spec.parts import AttributeSpec
 from dpdist.spec.queries import FILTER_KINDS, FilterSpec, MarginalsSpec, QuerySpec
@@ -19,11 +20,18 @@ def method(spec: ReleaseSpec) -> dict[str, Any]:
     """Names for readers, attributes, and the questions in words."""
     return {
         "counted": spec.records.called,
-        "attributes": {name: _attribute(part) for name, part in spec.domain.items()},
+        "attributes": {
+            name: {**_attribute(part), **_levels(spec.attributes.attribute(name))} for name, part in spec.domain.items()
+        },
         "asked": [_asked(entry) for entry in spec.workload],
         "calibration": spec.budget.calibration,
         "cap": str(spec.ledger.cap.cap),
     }
+
+
+def _levels(attribute: Attribute) -> dict[str, Any]:
+    """The levels of an attribute, and how many groups each has."""
+    return {"levels": {level.name: len(level.labels) for level in attribute.levels}} if attribute.levels else {}
 
 
 def _attribute(part: AttributeSpec) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from dpdist.workloads.kinds import is_long
 def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     """Hold a spec to the rules between its parts. Raises: InvalidSpec with the line, what was found and what to do."""
     for attribute, part in spec.domain.items():
-        located(partial(part.attribute, attribute), ("domain", attribute), lines, name)
+        located(partial(part.attribute, attribute, folder=folder), ("domain", attribute), lines, name)
+    located(lambda: spec.attributes, ("domain",), lines, name)
     located(lambda: remote.is_remote(spec.records.path), ("records", "path"), lines, name)
     located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
     located(lambda: _check_person(spec), ("records", "person", "column"), lines, name)

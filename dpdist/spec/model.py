@@ -131,6 +131,7 @@ class ReleaseSpec(SpecPart):
                 spec.attribute(
                     name,
                     self._sizes,
+                    folder=self._folder,
                     everywhere=all(entry.asks_for(name, names) for entry in asked),
                     ordered=all(entry.ordered_by(name) for entry in asked),
                 )

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from dpdist.domain import DROP, NOWHERE, Attribute, even_edges
+from dpdist.domain import DROP, NOWHERE, Attribute, BinLabels, TimeLabels, even_edges
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Norm
 from dpdist.mechanisms.registry import AUTO, REGISTRY
 from dpdist.privacy.accounting import Calibration, Cap, Loss, rho_for
 from dpdist.records.sources import PersonType
 from dpdist.sizes import SIZES, Sizes
+from dpdist.spec.levels import level_of, levels_of_file
 from dpdist.spec.values import DayOrTime, Exact, SpecPart, Text
 from dpdist.strategies.needs import Limits
 from dpdist.times import Every, Times, is_zone, steps_between
@@ -217,6 +220,12 @@ class AttributeSpec(SpecPart):
         "every table and query that uses the attribute. It stands in place of 'outside'",
         examples=["another branch"],
     )
+    levels: dict[str, dict[Text, tuple[Text, ...]] | tuple[float, ...]] | str | None = Field(
+        None,
+        description="groups of the values, by the name of each level: lists of categories, or the edges of wider bins. Marginals ask for a "
+        "level by its name, as for an attribute. Or a CSV file with a header row: values in its first column, a level in each other one",
+        examples=[{"region": {"North": ["Centre", "Harbour"], "South": ["Airport"]}}],
+    )
     labels: tuple[Text, ...] = Field(
         (), description="the names of the values or bins on the page, in their order", examples=[["young", "old"]]
     )
@@ -259,8 +268,24 @@ class AttributeSpec(SpecPart):
         """The same attribute without the words that only the page shows: they change no digest."""
         return self.model_copy(update={"title": None, "unit": None, "time": None})
 
-    def attribute(self, name: str, sizes: Sizes = SIZES, *, everywhere: bool = False, ordered: bool = False) -> Attribute:
-        """The domain's attribute.
+    def attribute(
+        self, name: str, sizes: Sizes = SIZES, *, everywhere: bool = False, ordered: bool = False, folder: Path | None = None
+    ) -> Attribute:
+        """The domain's attribute, with its levels.
+
+        Args:
+            folder: from which a file of levels is taken.
+            everywhere, ordered: as for ``bins``.
+        """
+        plain = self.bins(name, sizes, everywhere=everywhere, ordered=ordered)
+        if self.levels is None:
+            return plain
+        given = levels_of_file(plain, (folder or Path()) / self.levels) if isinstance(self.levels, str) else self.levels
+        labels = () if isinstance(plain.labels, BinLabels | TimeLabels) else plain.labels[: plain.values]
+        return replace(plain, labels=labels, levels=tuple(level_of(plain, each, groups) for each, groups in given.items()))
+
+    def bins(self, name: str, sizes: Sizes = SIZES, *, everywhere: bool = False, ordered: bool = False) -> Attribute:
+        """The domain's attribute without levels.
 
         Args:
             everywhere: whether every query asks for the attribute: records that are dropped then need no bin.

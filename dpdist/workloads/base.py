@@ -14,6 +14,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.notebooks import html_table
 from dpdist.operators import (
+    Groups,
     Identity,
     Kronecker,
     Marginal,
@@ -36,7 +37,8 @@ class Block:
 
     ``factors`` holds one operator an attribute for a Kronecker block, or a single operator over all cells that the
     attributes span together. ``labels`` names the rows of each factor. ``scales`` holds a weight for each row of each factor
-    (None: all 1), on top of the ``weight`` of all rows.
+    (None: all 1), on top of the ``weight`` of all rows. ``names`` says what each factor asks for, where levels of attributes are
+    asked for; by default the attributes.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Block:
     labels: tuple[Sequence[str], ...]
     weight: float = 1.0
     scales: tuple[Matrix | None, ...] = field(default=(), compare=False, repr=False)
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.weight) and self.weight > 0):
@@ -59,6 +62,10 @@ class Block:
     def asked_axes(self) -> tuple[int, ...]:
         """The attributes of a separable block that it does not sum over."""
         return tuple(axis for axis, f in zip(self.axes, self.factors, strict=True) if not isinstance(f, Total))
+
+    def heads(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """What each factor asks for: a level, or one of the attributes whose names are given."""
+        return self.names or tuple(names[axis] for axis in self.axes)
 
     @property
     def queries(self) -> int:
@@ -100,6 +107,26 @@ class Block:
 def values_of(attribute: Attribute) -> Operator:
     """The count of every bin of an attribute that tables have: declared values, then the bins of other and missing values."""
     return _within(Identity(attribute.shown), attribute)
+
+
+def asked_for(domain: Domain, name: str) -> tuple[int, Operator, tuple[str, ...] | Sequence[str]]:
+    """The attribute that a name means, or one of its levels: its axis, the counts that a table has of it, and their names.
+
+    Bins of other and missing values are groups of their own in every level.
+    """
+    axis, level = domain.level(name)
+    attribute = domain.attributes[axis]
+    if level is None:
+        return axis, values_of(attribute), attribute.labels
+    extra, hidden = len(attribute.extra), attribute.size - attribute.shown
+    groups = [*level.groups, *range(len(level.labels), len(level.labels) + extra), *([-1] * hidden)]
+    return axis, Groups(np.array(groups), len(level.labels) + extra), (*level.labels, *attribute.extra)
+
+
+def named(domain: Domain, names: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+    """What the factors of a block ask for, by axis and name in order; empty where all are attributes."""
+    given = tuple(name for _, name in sorted(names))
+    return given if set(given) - set(domain.names) else ()
 
 
 def along(attribute: Attribute, operator: Operator) -> Operator:

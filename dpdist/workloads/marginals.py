@@ -8,7 +8,7 @@ from itertools import combinations
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Total
-from dpdist.workloads.base import Block, Workload, values_of
+from dpdist.workloads.base import Block, Workload, asked_for, named
 
 
 def marginals(
@@ -37,12 +37,17 @@ def listed_marginals(domain: Domain, subsets: Iterable[tuple[str, ...]]) -> Work
     for subset in subsets:
         if len(set(subset)) != len(subset):
             raise InvalidInput(f"a marginal names an attribute twice: {list(subset)}")
-        axes = tuple(sorted(domain.axis(name) for name in subset))
-        attributes = [domain.attributes[axis] for axis in axes]
+        parts = sorted(((*asked_for(domain, name), name) for name in subset), key=lambda part: part[0])
+        axes = tuple(axis for axis, *_ in parts)
+        if len(set(axes)) != len(axes):
+            raise InvalidInput(
+                f"a marginal names an attribute and a level of it, or two levels: {list(subset)}; ask for the finest one"
+            )
         if not axes:
             total = Total(domain.shape[0])
             blocks.append(Block("total", (0,), (total,), (("all",),)))
             continue
-        factors = tuple(values_of(a) for a in attributes)
-        blocks.append(Block(" x ".join(a.name for a in attributes), axes, factors, tuple(a.labels for a in attributes)))
+        title, factors = " x ".join(name for *_, name in parts), tuple(factor for _, factor, _, _ in parts)
+        names = named(domain, [(axis, name) for axis, _, _, name in parts])
+        blocks.append(Block(title, axes, factors, tuple(labels for _, _, labels, _ in parts), names=names))
     return Workload(domain, tuple(blocks))
