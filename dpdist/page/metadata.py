@@ -57,6 +57,9 @@ def _columns(content: Content) -> list[tuple[str, str, str]]:
         out.append(
             (column_of(name), "string", f"{what}{unit}: {facts.get('values', '')}; empty where the query does not name it")
         )
+    for attribute in content.workload.domain.attributes:
+        grouped = f"of {attribute.name!r}; empty where the query does not name it"
+        out += [(column_of(level.name), "string", f"group of level {level.name!r} {grouped}") for level in attribute.levels]
     return [*out, *((name, "number", text) for name, text in _NUMBERS.items())]
 
 

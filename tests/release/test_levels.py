@@ -69,6 +69,8 @@ def test_tables_at_every_level_agree(tmp_path: Path) -> None:
     assert [row["query"] for row in found[:2]] == ["country DE", "country LU"]
     page = next((tmp_path / "work" / "releases").rglob("index.html"), None) or next(tmp_path.rglob("index.html"))
     assert "land and age group" in page.read_text(encoding="utf-8")
+    described = (page.parent / "dictionary.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.partition(",")[0] for line in described[1:]] == list(found[0])
 
 
 def test_levels_of_numbers_are_wider_bins(tmp_path: Path) -> None:
