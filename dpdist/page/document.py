@@ -157,7 +157,7 @@ def drawn_budget(spendings: list[Spending]) -> dict[str, str]:
 
 OUTSIDE = {
     "clip": "values below or above those declared are counted at the nearest one",
-    "drop": "records with any other value, or none, are left out of all answers",
+    "drop": "records with any other value are left out of all answers",
     "error": "a record with any other value would have stopped the release",
 }
 
@@ -174,7 +174,7 @@ def _excluded(facts: dict[str, Any]) -> list[str]:
     out = [OUTSIDE[facts["outside"]]] if other is None else [f"records with any other value are {_counted_as(other)}"]
     if missing is not None:
         out.append(f"records without a value are {_counted_as(missing)}")
-    elif facts["outside"] == "clip":
+    elif facts["outside"] in ("clip", "drop"):
         out.append("records without a value are left out of all answers")
     elif other is not None:
         out.append("a record without a value would have stopped the release")

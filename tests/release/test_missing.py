@@ -151,3 +151,25 @@ def test_the_page_says_what_is_left_out_and_never_how_many(tmp_path: Path) -> No
     ]
     assert "records without a value are counted as &#39;not told&#39;" in (release.folder / "index.html").read_text()
     assert np.isfinite(pyarrow.parquet.read_table(release.folder / "answers.parquet")["answer"].to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (
+            {"outside": "drop"},
+            "records with any other value are left out of all answers; records without a value are left out of all answers.",
+        ),
+        (
+            {"outside": "drop", "missing": "unknown"},
+            "records with any other value are left out of all answers; records without a value are counted as 'unknown'.",
+        ),
+        (
+            {"outside": "clip"},
+            "values below or above those declared are counted at the nearest one; records without a value are left out of all answers.",
+        ),
+        ({"outside": "error"}, "a record with any other value would have stopped the release."),
+    ],
+)
+def test_each_rule_is_told_once(facts: dict[str, str], said: str) -> None:
+    assert exclusions({"method": {"attributes": {"age": facts}}}) == [f"age: {said}"]
