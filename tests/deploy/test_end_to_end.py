@@ -6,7 +6,10 @@ released, too. However often the schedules fire, the ledger holds two charges.
 
 from __future__ import annotations
 
+import datetime
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,10 @@ import pytest
 import yaml
 
 from dpdist.page import report
+from dpdist.privacy.approvals import Approvers, new_key
 from dpdist.privacy.ledger import Ledger
-from tests import small
+from dpdist.spec import load
+from tests import HANGS, small
 from tests.deploy.installation import ROOT, Installation, wait_until
 
 WEEKS = ("2026-11-09", "2026-11-16")
@@ -127,3 +132,40 @@ def test_schedules_publish_each_period_once(
     limit = installation.ask("v2/concurrency_limits/dpdist-small")
     assert limit["limit"] == 1
     assert limit["active_slots"] in (0, 1)
+
+
+@pytest.mark.slow
+def test_a_run_that_waits_goes_on_in_a_process_of_its_own(installation: Installation, tmp_path: Path) -> None:
+    """Suspended, its process ends and its turn is free; the approval has the worker start it again."""
+    spec, key = weekly(installation, tmp_path / "data"), tmp_path / "approver.pem"
+    checked = load(spec, period=datetime.date.fromisoformat(WEEKS[0]))
+    ledger = Ledger(installation.ledger_url)
+    ledger.declare("small", checked.ledger.cap.cap, checked.protection)
+    ledger.set_approvers("small", Approvers((new_key(key),), 1), "agreed on")
+    file = tmp_path / "prefect.yaml"
+    file.write_text(yaml.safe_dump(schedules(spec, WEEKS[:1], cron="0 6 1 1 *")))
+    installation.register(file)
+    (deployment,) = installation.ask("deployments/filter", {})
+    installation.start("prefect", "worker", "start", "--pool", "dpdist", "--type", "process")
+
+    def charged() -> list[str]:
+        return [release for budget in ledger.budgets(charges=True) for release in budget.charges]
+
+    def started(week: str) -> str:
+        asked = {"parameters": {"period": week}}
+        return str(installation.ask(f"deployments/{deployment['id']}/create_flow_run", asked)["id"])
+
+    def state(run: str) -> str:
+        return str(installation.ask(f"flow_runs/{run}")["state_name"])
+
+    runs = [started(week) for week in WEEKS]  # one at a time: the second comes though the first waits
+    wait_until(lambda: [state(run) for run in runs] == ["Suspended"] * 2, "both runs suspended")
+    assert charged() == []
+    command = [sys.executable, "-m", "flows.entry", "approve", str(spec), "--period", WEEKS[0], "--key", str(key)]
+    done = subprocess.run(command, env=installation.environment, capture_output=True, text=True, check=False, timeout=HANGS)
+    assert "resumed Prefect's run" in done.stdout, done.stderr
+    wait_until(lambda: state(runs[0]) == "Completed", "the approved run")
+    assert state(runs[1]) == "Suspended"
+    check_published(installation, WEEKS[0])
+    assert charged() == [f"weekly-{WEEKS[0]}"]
+    ledger.close()
