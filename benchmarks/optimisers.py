@@ -34,7 +34,7 @@ from dpdist.strategies.problem import problem_of
 from dpdist.workloads import Workload, all_ranges, discrete, marginals, prefix, random_ranges, related
 
 TOLERANCE = 1e-6
-MARGINAL_SHAPES = {64: (4, 4, 4), 256: (4, 8, 8), 1024: (8, 8, 16), 2048: (8, 16, 16), 4096: (16, 16, 16)}
+MARGINAL_SHAPES = {64: (4, 4, 4), 256: (4, 8, 8), 512: (8, 8, 8), 1024: (8, 8, 16), 2048: (8, 16, 16), 4096: (16, 16, 16)}
 
 
 def permuted_prefix(n: int) -> np.ndarray:

@@ -66,6 +66,15 @@ def test_streams(tmp_path: Path) -> None:
         assert f"| {name} | 64 | 1.000000" in table
 
 
+def test_buffers(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "buffers.py", "--sizes", "256", "--buffers", "2"]
+    done = subprocess.run(
+        [*command, "--out", tmp_path / "table.md"], capture_output=True, text=True, check=False, timeout=HANGS
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| 256 | 1.1661 | 1.1256 | " in (tmp_path / "table.md").read_text()
+
+
 def test_symmetry(tmp_path: Path) -> None:
     command = [sys.executable, ROOT / "benchmarks" / "symmetry.py", "--rows", "mini SF1", "--out", tmp_path / "table.md"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)

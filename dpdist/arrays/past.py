@@ -26,6 +26,8 @@ from dpdist.workloads.kinds import is_running_sum
 
 LISTED = 2**12
 """Coefficients up to here are multiplied up; later ones follow from a series in 1 / k, to the last bit."""
+ROUNDED_HALF = 1e-6
+"""How far the second coefficient of a rounded root is from half of the first, at most."""
 MOST_GROWTH = 1e3
 """A root whose coefficients exceed the first one by this factor is refused."""
 
@@ -104,14 +106,20 @@ def reading_of(
     """What a measurement by the coefficients is filtered with to answer a filter of the past, (n,).
 
     Args:
-        coefficients: those of the filter's root, as they were rounded.
+        coefficients: those of the filter's root, as they were rounded; or of another filter, held.
         name: under which the reading of a running sum is kept.
     """
-    if not is_running_sum(each):
+    if not (is_running_sum(each) and _is_root(coefficients)):
         return Held(_divided(_padded_coefficients(each, coefficients.size), held(coefficients)))
     value, kept = _first(each), None if name is None else work.kept(name)
     found = _reading_of_sums(work, coefficients, Steps(on_done, 6), name) if kept is None else kept[0]
     return found if value == 1.0 else scaled(found, value)
+
+
+def _is_root(coefficients: Vector) -> bool:
+    """Whether coefficients are those of a running sum's root, whose second is half of the first."""
+    first = coefficients.read(0, min(2, coefficients.size))
+    return bool(first.size < 2 or abs(first[1] / first[0] - 0.5) < ROUNDED_HALF)
 
 
 def _reading_of_sums(work: Workspace, coefficients: Vector, on_done: OnDone, name: str | None) -> Vector:

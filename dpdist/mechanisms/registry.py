@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.base import Mechanism
+from dpdist.mechanisms.buffered import Buffered
 from dpdist.mechanisms.coa import Coa
 from dpdist.mechanisms.convolution import Convolution
 from dpdist.mechanisms.datacube import DataCube
@@ -40,6 +41,7 @@ REGISTRY: dict[str, Mechanism] = {
         Convolution(),
         SquareRoot(),
         Triangular(),
+        Buffered(),
         LowRank(),
         PIdentity(),
         Fourier(),

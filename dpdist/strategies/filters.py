@@ -60,9 +60,9 @@ def convolution(
             if values is None:
                 values = work.write(as_kept(best.coefficients(inner, tell), work), name or None, facts)
     assert values is not None
-    given = _coefficients(workload, values, work, name, tuple(facts["deviations"]), circular=True)
+    given = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=True)
     cost, lower = (given.series * facts[which] for which in ("cost", "lower_bound"))
-    return FilterStrategy("convolution", _over_cells(given, workload), cost, lower or None, CLOSED_FORM, coefficients=given)
+    return FilterStrategy("convolution", over_cells(given, workload), cost, lower or None, CLOSED_FORM, coefficients=given)
 
 
 def square_root(
@@ -85,9 +85,9 @@ def square_root(
         if values is None:
             values = work.write(as_kept(root.coefficients, work), name or None, facts)
     assert values is not None
-    given = _coefficients(workload, values, work, name, tuple(facts["deviations"]), circular=False)
+    given = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=False)
     cost = workload.blocks[0].weight ** 2 * given.series * facts["cost"]
-    return FilterStrategy("square-root", _over_cells(given, workload), cost, None, CLOSED_FORM, coefficients=given)
+    return FilterStrategy("square-root", over_cells(given, workload), cost, None, CLOSED_FORM, coefficients=given)
 
 
 def has_square_root(workload: Workload) -> bool:
@@ -122,9 +122,10 @@ def _of_the_past(workload: Workload) -> Toeplitz:
     return each
 
 
-def _coefficients(
+def coefficients_of(
     workload: Workload, values: Vector, work: Workspace, name: str, deviations: tuple[float, ...], *, circular: bool
 ) -> FilterCoefficients:
+    """The coefficients of one filter as a strategy for every series of a workload."""
     axis, axes, _ = line_of(workload)
     shape, form = tuple(workload.domain.shape[a] for a in axes), Form.HELD if work.in_memory else Form.STORED
     return FilterCoefficients(values, axes, shape, form, deviations, name, work, circular, axes.index(axis))
@@ -200,7 +201,7 @@ def _points(filters: list[Toeplitz], work: Workspace) -> int:
     return filters[0].n if filters[0].circular else int(scipy.fft.next_fast_len(steps, real=True))
 
 
-def _over_cells(given: FilterCoefficients, workload: Workload) -> Operator:
+def over_cells(given: FilterCoefficients, workload: Workload) -> Operator:
     """The strategy's rows over the cells."""
     if given.form is Form.STORED:
         return StoredRows(given, given.values.size * given.series)

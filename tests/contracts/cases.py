@@ -143,6 +143,8 @@ CASES: dict[str, Case] = {
     "stream": case("square-root", AGES | SEXES, filtered({"running_sum": True}, by=["sex"]), through=(3, 7)),
     "triangular": case("triangular", AGES | SEXES, filtered({"running_sum": True}, by=["sex"])),
     "triangular stream": case("triangular", AGES | SEXES, filtered({"exponential": 0.7}, by=["sex"]), through=(3, 7)),
+    "buffered": case("buffered", AGES | SEXES, filtered({"running_sum": True}, by=["sex"])),
+    "buffered stream": case("buffered", AGES | SEXES, filtered({"running_sum": True}, by=["sex"]), through=(3, 7)),
     "characters": case("convolution", BITS, FORMULA),
     "characters, stored": case("convolution", BITS, [{"dnf": {"terms": [["p"], ["q", "r", "s"]]}}], sizes=STORED),
     "dawa": case("dawa", AGES, CDF, **PURE),
