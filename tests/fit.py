@@ -14,12 +14,15 @@ import pyarrow as pa
 import scipy.optimize
 from scipy import stats
 
+from dpdist.arrays import Held, held
+from dpdist.grids.base import Wanted
 from dpdist.grids.characters import CharacterGrid
 from dpdist.grids.dense import DenseGrid
 from dpdist.grids.filters import FilterGrid
+from dpdist.grids.pure_terms import PureTermGrid
 from dpdist.grids.term_grid import TermGrid
 from dpdist.release.story import Release
-from tests.readers import filtered_answers, formula_answers, of_block, reader_of
+from tests.readers import Remembering, filtered_answers, formula_answers, of_block, reader_of
 
 RATE = 1e-4
 """False alarms a check. The tests draw the same noise each time: one is met when noise or strategy change, not in every run."""
@@ -36,6 +39,9 @@ def spread(done: Release) -> np.ndarray:
             return filtered_answers(workload, grid, values, noise)[0]
         if isinstance(grid, CharacterGrid):
             return formula_answers(workload, grid, values, noise)[0]
+        if isinstance(grid, PureTermGrid):
+            whole = Held(values.astype(np.int64))
+            return held(grid.reader(workload).answers(whole, noise, Wanted("answers", False), Remembering()).answer)
         if isinstance(grid, TermGrid):
             return np.concatenate([of_block(workload, grid, block, values, noise)[0] for block in workload.blocks])
         return reader.answers(0, workload.shape[0], reader.estimate(values), noise)[0]

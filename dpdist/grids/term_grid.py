@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from dpdist.grids.base import (
     Counts,
     Grid,
     Measured,
+    Norm,
     Reader,
     StageBytes,
     answer_bytes,
@@ -62,7 +62,7 @@ class TermGrid(Grid):
     shape: tuple[int, ...]
     spacing: float
     sensitivity_squared: int
-    norm: Literal["l2"] = "l2"
+    norm: Norm = "l2"
     sizes: Sizes = SIZES
     directions: Directions = field(default_factory=dict)
 

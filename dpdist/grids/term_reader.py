@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,9 +16,18 @@ from dpdist.arrays.vector import Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Answers, Wanted
-from dpdist.grids.estimate import stored_answers
+from dpdist.grids.estimate import left_inverse, stored_answers
 from dpdist.grids.integer_terms import IntegerTerm, along
-from dpdist.grids.terms import block_variances, mean_answers, oblique_inverse, placed, row_squares, sums_to_zero
+from dpdist.grids.terms import (
+    NO_DIRECTIONS,
+    Directions,
+    block_variances,
+    mean_answers,
+    oblique_inverse,
+    placed,
+    row_squares,
+    sums_to_zero,
+)
 from dpdist.operators import Matrix, Operator, Total
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Block, Workload
@@ -61,35 +71,64 @@ class TermReader:
         return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
 
     def of_block(self, block: Block, inverses_of_terms: Inverses, measured: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
-        """Answers of a block's unweighted queries and their standard errors, both (queries,) float64.
+        """Answers of a block's unweighted queries and their standard errors, both (queries,) float64."""
+        parts = [
+            read_term(term, measured[place], inverses, noise)
+            for (term, place), inverses in zip(self.grid.slices(), inverses_of_terms, strict=True)
+        ]
+        return block_answers(block, parts, self.grid.directions)
 
-        The estimate is xhat = sum over terms of (kron of pinv(M_i)) y / n_j over the attributes j outside; a block's factors act
-        on it attribute by attribute. Noise is independent between terms, so variances add.
-        """
-        if not block.separable:
-            raise InvalidInput(
-                f"queries {block.name!r} are not a product over attributes; choose mechanism 'coa' or 'identity'"
-            )
-        asked = dict(zip(block.axes, block.factors, strict=True))
-        sizes = [factor.shape[0] for factor in block.factors]
-        total = np.zeros(sizes)
-        for (term, part), inverses in zip(self.grid.slices(), inverses_of_terms, strict=True):
-            factors = [asked.get(axis, Total(inverse.shape[0])) for axis, inverse in zip(term.axes, inverses, strict=True)]
-            if any(sums_to_zero(f, inverse) for f, inverse in zip(factors, inverses, strict=True)):
-                continue
-            tensor = measured[part].astype(np.float64).reshape([f.shape[0] for f in term.factors]) * _unit(term)
-            for position, (factor, inverse) in enumerate(zip(factors, inverses, strict=True)):
-                tensor = _applied(factor, along(inverse, tensor, position), position)
-            kept = tensor.reshape([n for axis, n in zip(term.axes, tensor.shape, strict=True) if axis in asked])
-            kept = kept.reshape([n if axis in term.axes else 1 for axis, n in zip(block.axes, sizes, strict=True)])
-            for place, axis in enumerate(block.axes):
-                if axis not in term.axes:
-                    kept = kept * placed(mean_answers(asked[axis], self.grid.directions.get(axis)), place, len(sizes))
-            total += kept
-        parts = (
-            (t.axes, inv, _unit(t) * noise.deviation) for t, inv in zip(self.grid.terms, inverses_of_terms, strict=True)
-        )
-        return total.ravel(), np.sqrt(block_variances(block, parts, self.grid.directions)).ravel()
+
+@dataclass(frozen=True)
+class Part:
+    """What one term knows of a table.
+
+    Attributes:
+        values: as measured, an array of one axis an attribute.
+        unit: what a measured one stands for, counts.
+        inverses: what makes a table of them, a matrix (n_i, p_i) an attribute.
+        deviation: of the noise in each value, counts.
+    """
+
+    axes: tuple[int, ...]
+    values: Matrix
+    unit: float
+    inverses: tuple[Matrix, ...]
+    deviation: float
+
+
+def read_term(term: IntegerTerm, measured: Matrix, inverses: tuple[Matrix, ...], noise: Noise) -> Part:
+    """What a measured term knows."""
+    unit = _unit(term)
+    return Part(term.axes, measured.reshape([f.shape[0] for f in term.factors]), unit, inverses, unit * noise.deviation)
+
+
+def block_answers(block: Block, parts: Sequence[Part], directions: Directions = NO_DIRECTIONS) -> tuple[Matrix, Matrix]:
+    """Answers of a block's unweighted queries and their standard errors, both (queries,) float64.
+
+    The estimate is xhat = sum over parts of (kron of pinv(M_i)) y / n_j over the attributes j outside; a block's factors act
+    on it attribute by attribute. Noise is uncorrelated between parts, so variances add.
+    """
+    if not block.separable:
+        raise InvalidInput(f"queries {block.name!r} are not a product over attributes; choose mechanism 'coa' or 'identity'")
+    asked = dict(zip(block.axes, block.factors, strict=True))
+    sizes = [factor.shape[0] for factor in block.factors]
+    total = np.zeros(sizes)
+    for part in parts:
+        factors = [asked.get(axis, Total(inverse.shape[0])) for axis, inverse in zip(part.axes, part.inverses, strict=True)]
+        if any(sums_to_zero(f, inverse) for f, inverse in zip(factors, part.inverses, strict=True)):
+            continue
+        tensor = part.values.astype(np.float64) * part.unit
+        for position, (factor, inverse) in enumerate(zip(factors, part.inverses, strict=True)):
+            tensor = _applied(factor, along(inverse, tensor, position), position)
+        kept = tensor.reshape([n for axis, n in zip(part.axes, tensor.shape, strict=True) if axis in asked])
+        kept = kept.reshape([n if axis in part.axes else 1 for axis, n in zip(block.axes, sizes, strict=True)])
+        for place, axis in enumerate(block.axes):
+            if axis not in part.axes:
+                kept = kept * placed(mean_answers(asked[axis], directions.get(axis)), place, len(sizes))
+        total += kept
+    known = ((part.axes, part.inverses, part.deviation) for part in parts)
+    return total.ravel(), np.sqrt(block_variances(block, known, directions)).ravel()
 
 
 @dataclass(frozen=True)
@@ -173,8 +212,8 @@ def _applied(factor: Operator, tensor: Matrix, position: int) -> Matrix:
 
 
 def _pseudo_inverse(factor: Matrix) -> Matrix:
-    """M^+ of integer rows of full row rank, (n, p) float64."""
+    """M^+ of integer rows of full row rank, or of more rows than columns and full column rank, (n, p) float64."""
     real = factor.astype(np.float64)
-    if real.shape[0] == real.shape[1]:
-        return np.asarray(scipy.linalg.inv(real, check_finite=False))
+    if real.shape[0] >= real.shape[1]:
+        return left_inverse(real)
     return np.asarray(scipy.linalg.solve(real @ real.T, real, assume_a="pos", check_finite=False).T)

@@ -40,6 +40,11 @@ class Term:
         """Largest squared column norm."""
         return self.scale**2 * math.prod(float(np.einsum("ij,ij->j", f, f).max()) for f in self.factors)
 
+    @property
+    def length(self) -> float:
+        """Largest sum of absolute values in a column."""
+        return abs(self.scale) * math.prod(float(np.abs(f).sum(axis=0).max()) for f in self.factors)
+
     def operator(self, shape: Sequence[int]) -> Operator:
         """The rows over all cells of a domain."""
         places = dict(zip(self.axes, self.factors, strict=True))
@@ -88,6 +93,15 @@ def row_squares(factor: Operator, inverse: Matrix) -> Matrix:
     for start, stop in factor.row_blocks():
         rows = factor.rows(start, stop) @ inverse
         parts.append(np.einsum("ij,ij->i", rows, rows))
+    return np.concatenate(parts)
+
+
+def row_fourths(factor: Operator, inverse: Matrix) -> Matrix:
+    """Sums of the fourth powers of the entries in each row of W_i M_i^+, block by block."""
+    parts = []
+    for start, stop in factor.row_blocks():
+        squares = (factor.rows(start, stop) @ inverse) ** 2
+        parts.append(np.einsum("ij,ij->i", squares, squares))
     return np.concatenate(parts)
 
 

@@ -12,6 +12,7 @@ from dpdist.grids.terms import Term
 from dpdist.mechanisms.base import PlanWorkspace
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.strategies.base import Solve, Step, Strategy
+from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy
 from dpdist.strategies.representations import DenseStrategy, ObliqueStrategy, TermStrategy
 from dpdist.strategies.symmetric import SymmetricStrategy, strategy_of, symmetry_for
 from dpdist.workloads import Workload
@@ -88,6 +89,10 @@ def kept_terms(
         history = solved.solve.history if solved.solve is not None else ()
         facts = {**_facts(solved), "terms": shapes, "gap": history[-1].gap if history else None}
         facts |= {"worst": history[-1].objective} if worst else {}
+        if isinstance(solved, ProductsStrategy):
+            facts["groups"] = [list(group) for group in solved.groups]
+        if isinstance(solved, WeightedMarginalsStrategy):
+            facts["weights"] = [term.scale for term in solved.terms]
         if isinstance(solved, ObliqueStrategy):
             facts["directions"] = {str(axis): numbers.tolist() for axis, numbers in solved.directions.items()}
         found = work.keep(name, np.append(flat, 0.0), facts)
@@ -107,6 +112,10 @@ def _of_terms(workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -> Ter
     history = () if facts["gap"] is None else (Step(facts["iterations"], facts.get("worst", facts["cost"]), facts["gap"]),)
     record = Solve(facts["method"], facts["stop"], history)
     solved = (facts["name"], operator, facts["cost"], facts["lower_bound"], record)
+    if "groups" in facts:
+        return ProductsStrategy(*solved, terms=tuple(terms), groups=tuple(tuple(group) for group in facts["groups"]))
+    if "weights" in facts:
+        return WeightedMarginalsStrategy(*solved, terms=tuple(terms), sizes=workload.domain.shape)
     if "directions" not in facts:
         return TermStrategy(*solved, terms=tuple(terms))
     directions = {int(axis): np.array(numbers, dtype=np.int64) for axis, numbers in facts["directions"].items()}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
+from dpdist.grids.base import Norm
 from dpdist.mechanisms.base import BOTH, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.strategies.base import Strategy
@@ -12,7 +15,10 @@ from dpdist.strategies.needs import Effort, effort, worst_row_bytes
 from dpdist.workloads import Workload
 
 AUTO_CELLS = 256
-"""Up to here ``auto`` also optimises LRM for pure epsilon, which takes seconds; beyond, it must be asked for."""
+"""Up to here ``auto`` also optimises LRM for pure epsilon, where the rank is low; else it must be asked for."""
+BEATEN = (
+    "takes long, and 'p-identity' is as good for workloads of a rank above half the cells; ask for it by name to compare"
+)
 
 
 class LowRank(Mechanism):
@@ -23,8 +29,12 @@ class LowRank(Mechanism):
     noises = BOTH
 
     def passed_over(self, question: Question) -> str | None:
-        small = question.cells <= AUTO_CELLS and question.norm != "l2"
-        return beaten(self, question) or (None if small else takes_long(AUTO_CELLS))
+        if question.norm == "l2" or question.cells > AUTO_CELLS:
+            return beaten(self, question) or takes_long(AUTO_CELLS)
+        return beaten(self, question) or (None if _of_low_rank(question.workload) else BEATEN)
+
+    def compared_before(self, workload: Workload, norm: Norm) -> str | None:
+        return name_of(workload, f"{self.name}-{norm}") if norm == "l1" else None
 
     def effort(self, workload: Workload) -> Effort:
         return effort(workload, "low_rank")
@@ -41,3 +51,9 @@ class LowRank(Mechanism):
             return work.largest(partial(low_rank, norm=norm), work.gram(workload))
 
         return kept_dense(work, name_of(workload, f"low-rank-{norm}"), self.name, solve, norm=norm)
+
+
+def _of_low_rank(workload: Workload) -> bool:
+    """Whether W has at most half as many independent rows as there are cells: there LRM has down to half of p-Identity's error."""
+    cells = workload.shape[1]
+    return workload.shape[0] <= cells // 2 or 2 * int(np.linalg.matrix_rank(workload.gram(), hermitian=True)) <= cells

@@ -21,7 +21,7 @@ class PIdentity(Mechanism):
     noises = LAPLACE
 
     def passed_over(self, question: Question) -> str | None:
-        return None if question.cells <= AUTO_CELLS and not question.special else takes_long(AUTO_CELLS)
+        return None if question.cells <= AUTO_CELLS else takes_long(AUTO_CELLS)
 
     def effort(self, workload: Workload) -> Effort:
         return effort(workload, "p_identity")

@@ -20,11 +20,13 @@ from dpdist.mechanisms.low_rank import LowRank
 from dpdist.mechanisms.marginals import Marginals
 from dpdist.mechanisms.oblique import Oblique
 from dpdist.mechanisms.p_identity import PIdentity
+from dpdist.mechanisms.p_identity_products import PIdentityProducts
 from dpdist.mechanisms.residual import Residual
 from dpdist.mechanisms.square_root import SquareRoot
 from dpdist.mechanisms.symmetric import Symmetric
 from dpdist.mechanisms.triangular import Triangular
 from dpdist.mechanisms.wavelet import Wavelet
+from dpdist.mechanisms.weighted_marginals import WeightedMarginals
 
 AUTO = "auto"
 """In a spec: the mechanism with the least error of those that are compared."""
@@ -51,6 +53,8 @@ REGISTRY: dict[str, Mechanism] = {
         Laplace(),
         Wavelet(),
         Hierarchical(),
+        PIdentityProducts(),
+        WeightedMarginals(),
         Dawa(),
     )
 }

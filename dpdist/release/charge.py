@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from dpdist.identities import digest_of
@@ -12,7 +13,7 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, Records
 from dpdist.release import earlier_identities
 from dpdist.release.context import Context, book
-from dpdist.release.plan import Plan, alternatives_of
+from dpdist.release.plan import Plan, alternatives_of, formerly
 from dpdist.release.streams import next_part
 from dpdist.spec import ReleaseSpec
 from dpdist.store import StoredArray
@@ -47,7 +48,11 @@ def as_charged(context: Context, planned: Plan) -> Plan:
         known = ledger.receipt(spec.release)
     if known is None or binding_of(planned, None, known) == known.spec_digest:
         return planned
-    others = (other for other in alternatives_of(planned) if binding_of(other, None, known) == known.spec_digest)
+    others = (
+        other
+        for other in chain(alternatives_of(planned), formerly(context, planned))
+        if binding_of(other, None, known) == known.spec_digest
+    )
     return next(others, planned)  # without one the ledger refuses, and says why
 
 

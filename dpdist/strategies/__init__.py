@@ -9,12 +9,14 @@ from dpdist.strategies.exponential import smoothing
 from dpdist.strategies.factorisation import low_rank
 from dpdist.strategies.filters import convolution, square_root
 from dpdist.strategies.fixed import hierarchical, identity, wavelet
+from dpdist.strategies.learnt_products import pure_products
 from dpdist.strategies.learnt_queries import p_identity
 from dpdist.strategies.marginals import fourier, marginal_minimax, marginal_optimum
 from dpdist.strategies.needs import Effort, effort
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.partition import dawa
 from dpdist.strategies.products import kronecker
+from dpdist.strategies.pure_marginals import weighted_marginals
 from dpdist.strategies.residual import residual_products
 from dpdist.strategies.spectrum import laplace_spectrum, spectral_lower_bound
 from dpdist.strategies.symmetric import symmetric
@@ -50,6 +52,7 @@ __all__ = [
     "marginal_optimum",
     "matrix_mechanism_cost",
     "p_identity",
+    "pure_products",
     "residual_products",
     "singular_value_bound",
     "smoothing",
@@ -57,6 +60,7 @@ __all__ = [
     "square_root",
     "symmetric",
     "wavelet",
+    "weighted_marginals",
 ]
 
 

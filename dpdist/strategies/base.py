@@ -89,7 +89,6 @@ class Strategy(ABC):
             None when no workload was given.
         lower_bound: no strategy has a lower cost for that workload; None when no workload was given.
         norm: "l2" is measured with Gaussian noise; "l1" with Laplace noise, its cost is the variance at epsilon = 1.
-        consistent: whether all answers are read from one estimate, so that they agree with each other.
         biased: whether answers have an error beside the noise, which the error bars do not know.
     """
 
@@ -99,12 +98,16 @@ class Strategy(ABC):
     lower_bound: float | None = None
     solve: Solve | None = None
 
-    consistent: ClassVar[bool] = True
     biased: ClassVar[bool] = False
 
     @property
     def norm(self) -> Norm:
         return "l2"
+
+    @property
+    def consistent(self) -> bool:
+        """Whether all answers are read from one estimate, so that they agree with each other."""
+        return True
 
     def __repr__(self) -> str:
         return f"<strategy {', '.join(text for _, text in self._facts())}>"

@@ -18,6 +18,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_of, ignore
 from dpdist.strategies.bounds import singular_value_bound
+from dpdist.strategies.learnt_queries import CELLS_A_QUERY, learnt
 from dpdist.strategies.problem import EPSILON
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
@@ -48,7 +49,8 @@ def low_rank(
             gamma ||x||_2 in the L2 norm of all answers; the solve stops as soon as the residual is that small.
         start: checkpoint L, (inner, n), of an interrupted solve.
         inner: rows of L; default 1.2 rank(W), as in the paper.
-    Returns: with gamma = 0, the strategy B^+ F (under "l1" the identity where that is better), which spans the workload exactly (the
+    Returns: with gamma = 0, the strategy B^+ F (under "l1" the best start where that is better: the cells or a
+        p-Identity strategy; ``solve.stop`` is then "stalled"), which spans the workload exactly (the
         raw L ends slightly infeasible and would understate the cost); with gamma > 0, L itself. The cost is
         Delta^2 tr(B'B), for "l1" 2 Delta_1^2 tr(B'B): total variance at epsilon = 1.
     Raises: InvalidInput, NotPositiveDefinite.
@@ -65,10 +67,13 @@ def low_rank(
     if rows < rank and gamma == 0:
         raise InvalidInput(f"a workload of rank {rank} needs an inner dimension of at least {rank}, found {rows}")
     state = np.random.default_rng(seed)
+    cells = gram.shape[0]
+    learnable = norm == "l1" and gamma == 0 and start is None
+    known = learnt(gram, [state.uniform(0.0, 1.0, (max(1, cells // CELLS_A_QUERY), cells))] if learnable else [])
     size = float(np.linalg.norm(factor))
     best: tuple[float, Matrix, float, Stop, tuple[Step, ...]] | None = None
     if start is None:
-        points = _starts(factor / size, rows, norm, state)
+        points = _starts(factor / size, rows, norm, state, known.matrix)
     else:
         right = checked_start(start, (rows, factor.shape[1]))
         points = [(factor / size @ scipy.linalg.pinv(right, check_finite=False), right)]
@@ -86,9 +91,8 @@ def low_rank(
             best = (cost, right, residual, stop, history)
     assert best is not None
     cost, right, residual, stop, history = best
-    of_cells = 2.0 * float(np.trace(gram))
-    if norm == "l1" and gamma == 0 and of_cells < cost:  # the program is far from convex: the cells themselves may be better
-        cost, right = of_cells, np.eye(gram.shape[0])
+    if norm == "l1" and gamma == 0 and known.cost < cost:  # the program is far from convex: where it started may be better
+        cost, right, stop = known.cost, known.matrix, "stalled"
     lower = singular_value_bound(gram) if norm == "l2" and gamma == 0 else None
     record = Solve("low rank", stop, history)
     return DenseStrategy("low-rank", Dense(right), cost, lower, record, norm=norm)
@@ -104,10 +108,12 @@ def _factor(gram: Matrix) -> Matrix:
     return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
 
 
-def _starts(factor: Matrix, rows: int, norm: str, state: np.random.Generator) -> list[tuple[Matrix, Matrix]]:
-    """Starting points: singular vectors with small random rows, scaled into the ball; for the L1 ball also the cells.
+def _starts(factor: Matrix, rows: int, norm: str, state: np.random.Generator, known: Matrix) -> list[tuple[Matrix, Matrix]]:
+    """Starting points: singular vectors with small random rows, scaled into the ball; for the L1 ball also the cells, and a p-Identity
+    strategy.
 
-    The L1 program is far from convex: on ranges the singular vectors lead to twice the error of the cells themselves.
+    The L1 program is far from convex: on ranges the singular vectors lead to twice the error of the cells themselves, from which it
+    does not move.
     """
     rank, n = factor.shape
     scale = np.sqrt(np.einsum("ij,ij->i", factor, factor))
@@ -118,6 +124,9 @@ def _starts(factor: Matrix, rows: int, norm: str, state: np.random.Generator) ->
     if norm == "l1" and rows >= n:
         cells = np.eye(rows, n)
         out.append((factor @ cells.T, cells))
+        if n < known.shape[0] <= rows:
+            right = np.vstack([known, np.zeros((rows - known.shape[0], n))])
+            out.append((factor @ scipy.linalg.pinv(right, check_finite=False), right))
     return out
 
 

@@ -8,7 +8,8 @@ quasi-Newton steps with the exact gradient. It is far from convex: the best of t
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -55,14 +56,42 @@ def p_identity(
     starts = [state.uniform(0.0, 1.0, (rows, cells)) for _ in range(restarts)]
     if start is not None:
         starts = [np.maximum(checked_start(start, (rows, cells)), 0.0)]
+    found = learnt(gram, starts, max_iterations=max_iterations, on_step=on_step)
+    record = Solve("p-identity", found.stop, found.history)
+    return DenseStrategy("p-identity", Dense(found.matrix), found.cost, laplace_bound(gram), record, norm="l1")
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """The best p-Identity strategy that some starts lead to.
+
+    Attributes:
+        cost: 2 tr(V (A'A)^-1), never above the identity's.
+        theta: the learnt queries, none where the identity is better.
+    """
+
+    cost: float
+    theta: Matrix
+    stop: Stop
+    history: tuple[Step, ...]
+
+    @property
+    def matrix(self) -> Matrix:
+        """A, every column of unit L1 length."""
+        return np.asarray(np.vstack([np.eye(self.theta.shape[1]), self.theta]) / (1.0 + self.theta.sum(axis=0)))
+
+
+def learnt(gram: Matrix, starts: Sequence[Matrix], *, max_iterations: int = 500, on_step: OnStep = ignore) -> Learnt:
+    """The p-Identity strategy of least cost that several starts, all of one shape, lead to."""
     scale = float(np.trace(gram)) or 1.0
-    best, theta = 2.0 * float(np.trace(gram)), np.zeros((0, cells))
+    best, theta = 2.0 * float(np.trace(gram)), np.zeros((0, gram.shape[0]))
     history: list[Step] = []
     stop: Stop = "converged"
     for point in starts:
+        shape = point.shape
 
-        def value(flat: Matrix) -> tuple[float, Matrix]:
-            cost, gradient = cost_and_gradient(gram / scale, flat.reshape(rows, cells))
+        def value(flat: Matrix, shape: tuple[int, ...] = shape) -> tuple[float, Matrix]:
+            cost, gradient = cost_and_gradient(gram / scale, flat.reshape(shape))
             return cost, gradient.ravel()
 
         bounds = scipy.optimize.Bounds(0.0, np.inf)
@@ -71,12 +100,10 @@ def p_identity(
         stop = "iteration limit" if found.nit >= max_iterations else "converged"
         cost = 2.0 * scale * float(found.fun)
         if cost < best:
-            best, theta = cost, found.x.reshape(rows, cells)
+            best, theta = cost, found.x.reshape(shape)
         history.append(Step(len(history) + 1, best, float("inf")))
         on_step(replace(history[-1], checkpoint=theta))
-    matrix = np.vstack([np.eye(cells), theta]) / (1.0 + theta.sum(axis=0))
-    record = Solve("p-identity", stop, tuple(history))
-    return DenseStrategy("p-identity", Dense(matrix), best, laplace_bound(gram), record, norm="l1")
+    return Learnt(best, theta, stop, tuple(history))
 
 
 def cost_and_gradient(gram: Matrix, theta: Matrix) -> tuple[float, Matrix]:

@@ -23,7 +23,17 @@ from dpdist.strategies.symmetric import symmetry_for
 from dpdist.workloads import Workload, integer_basis
 
 Optimiser = Literal[
-    "coa", "worst", "newton", "eigen", "low_rank", "p_identity", "smoothing", "kronecker", "marginals", "symmetric"
+    "coa",
+    "worst",
+    "newton",
+    "eigen",
+    "low_rank",
+    "p_identity",
+    "p_identity_products",
+    "smoothing",
+    "kronecker",
+    "marginals",
+    "symmetric",
 ]
 EIGENDECOMPOSITION_PRODUCTS = 5.0
 ROUNDING_COPIES = 4
@@ -168,6 +178,25 @@ def _of_marginals(workload: Workload | Matrix) -> Effort:
     return Effort(workload.domain.cells, rows, residual_bytes(workload, spaces), 0.0)
 
 
+def _of_products(workload: Workload | Matrix) -> Effort:
+    """Grams of all factors, and the solves of the largest attribute: limited steps from two starts and a few rounds after them."""
+    if not isinstance(workload, Workload):
+        return _of_arrays(9, 3 * 500 * 0.3, workload)
+    largest = max(workload.domain.shape)
+    return Effort(largest, largest, factor_bytes(workload), 6 * 500 * 0.3 * len(workload.domain.shape))
+
+
+def factor_bytes(workload: Workload) -> int:
+    """What strategies of single attributes take: each factor's gram, the terms while they are kept and made whole, and a solve."""
+    shape = workload.domain.shape
+    given = {(axis, f.fingerprint) for block in workload.blocks for axis, f in zip(block.axes, block.factors, strict=True)}
+    grams = sum(shape[axis] ** 2 for axis, _ in given) + sum(size**2 for size in shape)
+    subsets_kept = {subset for block in workload.blocks for subset in subsets(block.asked_axes)}
+    kept = sum(shape[axis] ** 2 for subset in subsets_kept for axis in subset)
+    doubles = grams + TERM_COPIES * kept + SOLVE_COPIES * 2 * max(size**2 for size in shape)
+    return 8 * doubles + 2**20 + worst_factor_bytes(workload, len(subsets_kept))
+
+
 def residual_bytes(workload: Workload, spaces: Iterable[tuple[int, ...]]) -> int:
     """What orthonormal rows of residual spaces take: a basis an attribute, whole numbers for each term, and rounding one of them."""
     squares = [size**2 for size in workload.domain.shape]
@@ -216,6 +245,7 @@ _EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
     "eigen": partial(_of_arrays, 11, 2 * EIGENDECOMPOSITION_PRODUCTS + 2),
     "low_rank": partial(_of_arrays, 22, 100 * 22.0),
     "p_identity": partial(_of_arrays, 9, 3 * 500 * 0.3),
+    "p_identity_products": _of_products,
     "smoothing": partial(_of_arrays, 15, 200 * (EIGENDECOMPOSITION_PRODUCTS + 3)),
     "kronecker": _of_kronecker,
     "marginals": _of_marginals,

@@ -84,7 +84,10 @@ class DirectStrategy(Strategy):
     """The workload's own queries, each with noise: answers are the measurements themselves, without least squares."""
 
     norm: Norm = "l2"
-    consistent: ClassVar[bool] = False
+
+    @property
+    def consistent(self) -> bool:
+        return False
 
     def cost(self, workload: Workload | Matrix) -> float:
         """m Delta^2, whatever is asked."""

@@ -26,6 +26,8 @@ ROWS = [{"rows": {"file": "rows.npy"}}]
 REFINED = [{"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}, {"marginals": {"of": [["work"]]}}]
 TARGETS: list[dict[str, Any]] = [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"of": [["work"]]}}]
 SEVERAL = [*REFINED, {"ranges": {"of": ["age"]}}, {"cdf": {"of": "age", "by": ["sex", "work"]}}]
+UNLIKE = [{"marginals": {"ways": [1]}, "weight": 6}, {"marginals": {"ways": [2]}}]
+"""So unlike that marginals are measured beside tables that hold them."""
 FORMULA = [{"dnf": {"terms": [["p"], ["q", "r"]]}}]
 
 
@@ -110,6 +112,10 @@ CASES: dict[str, Case] = {
     "low-rank, Laplace noise": case("low-rank", AGES, CDF, **PURE),
     "p-identity": case("p-identity", AGES, CDF, **PURE),
     "p-identity over tables": case("p-identity", None, REFINED, **PURE),
+    "p-identity-products": case("p-identity-products", AGES | SEXES, BY_SEX, **PURE),
+    "p-identity-products, one for each set": case("p-identity-products", None, REFINED, **PURE),
+    "weighted-marginals": case("weighted-marginals", None, REFINED, **PURE),
+    "weighted-marginals within each other": case("weighted-marginals", None, UNLIKE, **PURE),
     "identity": case("identity", None, REFINED),
     "identity, Laplace noise": case("identity", None, REFINED, **PURE),
     "gaussian over predicates": case(

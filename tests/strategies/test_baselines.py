@@ -29,14 +29,17 @@ from dpdist.strategies.cuboids import bmax
 from dpdist.workloads import (
     Workload,
     all_ranges,
+    filtered,
     marginals,
     permuted,
     prefix,
     random_marginals,
     ranges,
+    related,
     two_step_ranges,
     union,
 )
+from dpdist.workloads.filters import running_sum
 from dpdist.workloads.marginals import listed_marginals
 
 WORKLOADS: dict[str, Workload] = {
@@ -184,4 +187,7 @@ def test_reasons_are_given_for_everything_that_is_left_out() -> None:
     assert "pure" in why_not("l1", prefix(4))["coa"]
     assert "more than marginals" in why_not("l2", prefix(4))["datacube"]
     assert "256 cells" in why_not("l1", prefix(300))["low-rank"]
+    assert "'p-identity' is as good" in why_not("l1", all_ranges(64))["low-rank"]
+    assert "low-rank" not in why_not("l1", related(80, 64, 4, seed=1))
+    assert "p-identity" not in why_not("l1", filtered(64, "x0", [running_sum(64)]))
     assert "certified" in why_not("l2", marginals((3, 4), 1))["coa"]

@@ -16,7 +16,7 @@ from dpdist.store import Store
 from dpdist.strategies import hierarchical, identity, laplace_bound, low_rank, p_identity
 from dpdist.strategies.base import Step
 from dpdist.strategies.learnt_queries import cost_and_gradient
-from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges
+from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, related
 from tests import small
 from tests.readers import errors_of
 
@@ -73,6 +73,22 @@ def test_low_rank_does_not_end_above_the_identity() -> None:
     assert found.workload_cost is not None
     assert of_cells is not None
     assert found.workload_cost <= of_cells * (1 + 1e-12)
+    assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-6)
+    assert found.solve is not None
+    assert found.solve.stop == "stalled"
+    assert "not converged (stalled)" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("workload", "share"), [(all_ranges(64), 0.71), (prefix(64), 0.44), (related(80, 48, 4, seed=1), 0.28)]
+)
+def test_low_rank_is_better_than_the_identity(workload: Workload, share: float) -> None:
+    """It was exactly the identity on all ranges: a p-Identity strategy is a start, too. Of rank 4 of 48 it is its own optimum."""
+    found = low_rank(workload, norm="l1")
+    of_cells = identity(workload.shape[1], workload, norm="l1").workload_cost
+    assert found.workload_cost is not None
+    assert of_cells is not None
+    assert found.workload_cost <= share * of_cells
     assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-6)
 
 

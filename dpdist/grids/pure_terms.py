@@ -1,0 +1,179 @@
+"""Terms on the integer grid under Laplace noise: products, each read for its own queries, and marginals with weights of their own.
+
+The L1 lengths of the columns of all terms add up. They are whole numbers, exactly; a term that is shifted may move every value that a
+record touches by one unit more, because each is rounded by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdist.arrays.vector import Vector, held
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.grids.base import GRID_BITS, Answers, Norm, Reader, Wanted
+from dpdist.grids.estimate import stored_answers
+from dpdist.grids.integer_terms import IntegerTerm, rounded
+from dpdist.grids.term_grid import TermGrid
+from dpdist.grids.term_reader import Part, block_answers, inverses_of, read_term
+from dpdist.grids.terms import Term, row_fourths, row_squares, subsets
+from dpdist.operators import Matrix, Total
+from dpdist.privacy.noise import Noise
+from dpdist.stability import Neighbours
+from dpdist.workloads import Block, Workload
+
+Subset = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PureTermGrid(TermGrid):
+    """Terms for Laplace noise.
+
+    Attributes:
+        groups: the numbers of the blocks of queries that each term answers alone.
+    """
+
+    norm: Norm = "l1"
+    groups: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def streamed(self) -> bool:
+        """Tables are held."""
+        return False
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all terms and of what they are for: the noise key is bound to it."""
+        return hashlib.sha256(f"{super().digest}:{self.norm}:{self.groups}".encode()).hexdigest()
+
+    def reader(self, workload: Workload) -> Reader:
+        return GroupReader(workload, self)
+
+
+@dataclass(frozen=True)
+class MarginalGrid(PureTermGrid):
+    """Marginals, each cell times a whole number that is its marginal's weight."""
+
+    def reader(self, workload: Workload) -> Reader:
+        return MarginalReader(workload, self)
+
+
+def pure_term_grid(
+    terms: Sequence[Term],
+    shape: tuple[int, ...],
+    *,
+    neighbours: Neighbours,
+    most_records: int,
+    groups: tuple[tuple[int, ...], ...],
+    made: type[PureTermGrid] = PureTermGrid,
+) -> PureTermGrid:
+    """Round terms to integers so that the whole has an L1 sensitivity of about 2^30 grid units.
+
+    Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
+    """
+    spacing = sum(term.length for term in terms) * 2.0**-GRID_BITS
+    whole = tuple(rounded(term, spacing) for term in terms)
+    moved = sum(_reach(term, neighbours, most_records) for term in whole)
+    return made(whole, shape, spacing, moved**2, groups=groups)
+
+
+def _reach(term: IntegerTerm, neighbours: Neighbours, most_records: int) -> int:
+    """How far a term's values move in the L1 distance between neighbours, at most.
+
+    A record that is replaced leaves one column and enters another; of a total it moves nothing unless it enters or leaves the domain.
+    """
+    columns = most_records if neighbours == "add-remove" or not term.axes else 2 * most_records
+    length = term.multiplier * math.prod(int(np.abs(f).sum(axis=0).max()) for f in term.factors)
+    if term.shift == 0:
+        return columns * length
+    touched = math.prod(int((f != 0).sum(axis=0).max()) for f in term.factors)
+    return (columns * length >> term.shift) + min(term.rows, columns * touched)
+
+
+@dataclass(frozen=True)
+class GroupReader:
+    """Every block of queries from the one product that was measured for it."""
+
+    workload: Workload
+    grid: PureTermGrid
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Answers, exact standard errors, and intervals that know how many draws of noise each answer combines."""
+        z, inverses = held(measured), work.largest(inverses_of, self.grid)
+        found: dict[int, tuple[Matrix, Matrix, Matrix]] = {}
+        for (term, place), own, group in zip(self.grid.slices(), inverses, self.grid.groups, strict=True):
+            part = read_term(term, z[place], own, noise)
+            for number in group:
+                block = self.workload.blocks[number]
+                answer, error = block_answers(block, [part])
+                found[number] = (answer, error, error * noise.half_width_95(concentration(block, term.axes, own)))
+                if on_done is not None:
+                    on_done(len(found), len(self.workload.blocks))
+        answer, error, half = (np.concatenate(column) for column in zip(*(found[i] for i in sorted(found)), strict=True))
+        return stored_answers(answer, error, half, wanted, work)
+
+
+def concentration(block: Block, axes: Subset, inverses: tuple[Matrix, ...]) -> Matrix:
+    """Of each query read from one product: fourth powers over the square of the squares of its weights, (queries,)."""
+    asked = dict(zip(block.axes, block.factors, strict=True))
+    by_axis = dict(zip(axes, inverses, strict=True))
+    order = [*block.axes, *(axis for axis in axes if axis not in asked)]
+    out = np.ones(1)
+    for axis in order:
+        if axis not in by_axis:  # a total over an attribute that is not measured
+            continue
+        inverse = by_axis[axis]
+        factor = asked.get(axis, Total(inverse.shape[0]))
+        ratio = row_fourths(factor, inverse) / np.maximum(row_squares(factor, inverse) ** 2, 1e-300)
+        out = np.multiply.outer(out, ratio).ravel()
+    return out
+
+
+@dataclass(frozen=True)
+class MarginalReader:
+    """Least squares over all measured marginals, attribute set by attribute set of the residual basis.
+
+    Every marginal that holds the attributes T says what the table of T is once its margins are taken off, with white noise: they are
+    averaged by precision. What different T say is uncorrelated, so variances add and are exact.
+    """
+
+    workload: Workload
+    grid: MarginalGrid
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Answers and exact standard errors; intervals as wide as if every answer held one draw, the widest."""
+        z, columns = held(measured), []
+        asked = {subset for block in self.workload.blocks for subset in subsets(block.asked_axes)}
+        tables = {term.axes: (term, z[place].reshape(term.shape)) for term, place in self.grid.slices()}
+        parts = {subset: combined(subset, tables, self.grid.shape, noise) for subset in asked}
+        for done, block in enumerate(self.workload.blocks, start=1):
+            columns.append(block_answers(block, [parts[subset] for subset in subsets(block.asked_axes)]))
+            if on_done is not None:
+                on_done(done, len(self.workload.blocks))
+        answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return stored_answers(answer, error, error * noise.half_width_95(1.0), wanted, work)
+
+
+def combined(
+    subset: Subset, tables: Mapping[Subset, tuple[IntegerTerm, Matrix]], shape: tuple[int, ...], noise: Noise
+) -> Part:
+    """The table of some attributes without its margins, from every marginal that holds them."""
+    total, precision = np.zeros([shape[axis] for axis in subset]), 0.0
+    for axes, (term, table) in tables.items():
+        if not set(subset) <= set(axes):
+            continue
+        outside = tuple(place for place, axis in enumerate(axes) if axis not in subset)
+        summed = math.prod(shape[axes[place]] for place in outside)
+        weight = term.multiplier**2 / summed
+        total += weight / term.multiplier * table.sum(axis=outside, dtype=np.int64)
+        precision += weight
+    centring = tuple(np.eye(shape[axis]) - 1.0 / shape[axis] for axis in subset)
+    return Part(subset, total, 1.0 / precision, centring, noise.deviation / math.sqrt(precision))
