@@ -102,8 +102,8 @@ class FilterCoefficients(AlongAxis, Coefficients):
         place: the table's axis that the filter runs along.
     """
 
-    circular: bool = True
-    place: int = 0
+    circular: bool = field(kw_only=True)
+    place: int = field(kw_only=True)
 
 
 class StoredRows(Operator):

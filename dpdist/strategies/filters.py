@@ -128,7 +128,7 @@ def coefficients_of(
     """The coefficients of one filter as a strategy for every series of a workload."""
     axis, axes, _ = line_of(workload)
     shape, form = tuple(workload.domain.shape[a] for a in axes), Form.HELD if work.in_memory else Form.STORED
-    return FilterCoefficients(values, axes, shape, form, deviations, name, work, circular, axes.index(axis))
+    return FilterCoefficients(values, axes, shape, form, deviations, name, work, circular=circular, place=axes.index(axis))
 
 
 def bound_of_ends(workload: Workload, *, pinched: bool) -> float:

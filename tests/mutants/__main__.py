@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -29,7 +30,17 @@ WANTED = 0.9
 TESTS = (
     *(
         f"tests/{folder}"
-        for folder in ("arrays", "contracts", "grids", "privacy", "properties", "records", "release", "strategies")
+        for folder in (
+            "arrays",
+            "contracts",
+            "grids",
+            "privacy",
+            "properties",
+            "records",
+            "release",
+            "strategies",
+            "warehouse",
+        )
     ),
     *(f"tests/test_{name}.py" for name in ("domain", "drafts", "identities", "leases", "periods", "private")),
     *(f"tests/test_{name}.py" for name in ("store", "unit")),
@@ -64,10 +75,17 @@ def measured(tree: Path) -> list[Measured]:
 
 
 def chosen(mutant: Mutant, tests: list[Measured], cpu_seconds: float) -> dict[str, float]:
-    """The tests that call the function with the fault, the cheapest first, with the CPU seconds of each."""
-    functions = functions_at(mutant.module, mutant.line)
+    """The tests that call the function with the fault, the cheapest first, with the CPU seconds of each.
+
+    What stands outside of functions runs at the import: tests whose file imports the module come first, and where no test calls
+    any function of the module, those that call a module that imports it.
+    """
+    functions, users = functions_at(mutant.module, mutant.line), importing(mutant.module)
     found = [row for row in tests if functions and any((mutant.module, line) in row.calls for line in functions)]
-    found = found or [row for row in tests if any(file == mutant.module for file, _ in row.calls)]
+    if not found:
+        near = [row for row in tests if row.test.partition("::")[0] in users]
+        found = [*near, *(row for row in tests if row not in near and any(file == mutant.module for file, _ in row.calls))]
+    found = found or [row for row in tests if any(file in users for file, _ in row.calls)]
     result, total = dict[str, float](), 0.0
     for row in found:
         total += row.cpu
@@ -75,6 +93,16 @@ def chosen(mutant: Mutant, tests: list[Measured], cpu_seconds: float) -> dict[st
             break
         result[row.test] = row.cpu
     return result
+
+
+def importing(module: str) -> set[str]:
+    """The files of the library and of its tests that import a module."""
+    package, _, name = module.removesuffix(".py").replace("/", ".").rpartition(".")
+    asked = re.compile(
+        rf"^\s*(from {re.escape(package)} import [^\n]*\b{name}\b|(from|import) {re.escape(package)}\.{name}\b)", re.M
+    )
+    paths = (path for folder in ("dpdist", "tests") for path in (ROOT / folder).rglob("*.py"))
+    return {str(path.relative_to(ROOT)) for path in paths if asked.search(path.read_text(encoding="utf-8"))}
 
 
 class Runs:

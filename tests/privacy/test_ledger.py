@@ -495,6 +495,21 @@ def test_migration_keeps_charges_and_drops_plain_digests(url: str, version: int)
     Ledger(url).close()  # a migrated ledger opens as it is, without the key
 
 
+def test_a_migration_commits_to_the_counts_of_the_live_attempt_only(url: str) -> None:
+    """An attempt that was given up has no counts to be bound to: nothing stands in place of their digest."""
+    book = Ledger(url)
+    book.abort(book.reserve(charge("gone", histogram=PLAIN["gone"])).release)
+    book.reserve(charge("gone", histogram=PLAIN["gone"]))
+    book.close()
+    as_old(url, 3)
+    book = Ledger(url, root=lambda: ROOT)
+    kept = [entry["facts"] for entry in sorted(book.entries(), key=lambda e: e["sequence"]) if entry["event"] == "reserved"]
+    given_up, live = (set(json.loads(facts) if isinstance(facts, str) else facts) for facts in kept)
+    assert live - given_up
+    assert given_up < live
+    book.close()
+
+
 def test_a_migrated_ledger_has_no_plain_digest_in_its_files(
     request: pytest.FixtureRequest, url: str, tmp_path: Path
 ) -> None:

@@ -125,7 +125,9 @@ def test_what_answering_is_given(case: str, home: Path) -> None:
     path = small.write(home.parent / "data", domain={"age": {"from": 0, "to": 11}}, **changes)
     context = Context(home, Store(home / "store"), engine.inline(), silent)
     planned = plan(context, load(path))
-    (stage,) = (s for s in stage_memory(planned, context.engine) if s.stage == "answer")
+    stages = {stage.stage: stage for stage in stage_memory(planned, context.engine)}
+    stage = stages["answer"]
+    assert [name for name in stages if stages[name].on_workers] == ["count", "answer"]  # the others are this process's
     given = 3 * inverse + 3 * (8 * 12 * 12 + 2**20)  # 12 queries of 12 cells, and a MiB beside each block
     assert stage.bytes == given
     memory.check([replace(stage, limit=given)], "")

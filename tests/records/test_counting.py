@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from dpdist import engine
-from dpdist.domain import Attribute, Domain
+from dpdist.domain import Attribute, Domain, Layout
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.privacy.keys import Secret
 from dpdist.records import counting
@@ -321,3 +321,17 @@ def test_cells_are_numbered_up_to_2_to_the_63(tmp_path: Path) -> None:
     assert store.read(counts).tolist() == [0, 1, 0, 1]
     with pytest.raises(InvalidInput, match=r"up to 2\^63 cells, found 9\.22e\+18"):
         count(source, beyond, store, engine.inline(), scratch=tmp_path, root=ROOT, tables=((0,), (62,)))
+
+
+@pytest.mark.parametrize(
+    ("memory", "promised"),
+    [
+        (2**33, 3 * 8 * 72 + 2 * 250_000 * 64),  # three arrays of all counts, and two batches of rows
+        (2**30, 3 * 8 * 72 + 2 * 250_000 * 64),
+        (3 * 8 * 72 + 2 * 250_000 * 64, 3 * 8 * 72 + 2 * 250_000 * 64),
+        (3 * 8 * 72 + 2 * 250_000 * 64 - 1, 6 * 16 * 2**22 + 2 * 250_000 * 64),  # pairs that are sorted, and two batches
+    ],
+)
+def test_memory_that_counting_promises(memory: int, promised: int) -> None:
+    some = engine.Engine(workers=1, memory_bytes=memory, threads=1, connect=None, local=True)
+    assert counting.task_bytes(Layout(DOMAIN.shape, ()), some) == promised

@@ -107,6 +107,7 @@ def test_stored_grams_are_the_same_for_every_cut(tmp_path: Path, kind: str, memo
     tolerance = 0 if kind == "signs" else 1e-12
     np.testing.assert_allclose(Store(tmp_path).read(stored), expected, rtol=tolerance, atol=tolerance)
     assert task_bytes(60, memory, sizes) <= memory // 2
+    assert task_bytes(60, 2**33, Sizes(row_block_bytes=1000)) == 28 * 60**2 + 3 * 1000
 
 
 def test_on_workers_and_resumed(tmp_path: Path, cluster: engine.Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,17 @@ def test_the_guard_of_version_0_1_0_holds_and_loses_its_plain_digests(home: Path
     store.write_document(f"periods/weekly/{digest}.json", {"period": "2026-W47", "release": "w1"})
     with mock.patch.object(Ledger, "_not_seen"), pytest.raises(LedgerError, match="2026-W47"):
         small.run(later, home)
+    with (
+        mock.patch.object(Ledger, "_not_seen"),
+        mock.patch("dpdist.release.measure.check_older_guard"),
+        mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        small.run(later, home)
+    with opened(home) as ledger:
+        ledger.abort("w2")
+    with mock.patch.object(Ledger, "_not_seen"), pytest.raises(LedgerError, match="2026-W47"):
+        small.run(later, home)  # one that was given up is measured anew, and guarded anew
     assert not any(digest in name for name in store.names(""))
 
 

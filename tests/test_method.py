@@ -1,0 +1,29 @@
+"""How a certificate describes attributes in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dpdist.release.method import _values
+from dpdist.spec.parts import AttributeSpec
+
+WORDS: dict[str, dict[str, Any]] = {
+    "whole numbers from 0 to 99": {"from": 0, "to": 99},
+    "whole numbers from 0 to 99, 10 in each bin": {"from": 0, "to": 99, "width": 10},
+    "3 categories: a, b, c": {"categories": ["a", "b", "c"]},
+    "2 categories: no, yes": {"categories": ["0", "1"], "labels": ["no", "yes"]},
+    "2 bins with edges 0, 18, 65; a bin holds its lower edge and not its upper one": {"edges": [0, 18, 65]},
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_values_are_described_as_they_were_declared(words: str) -> None:
+    assert _values(AttributeSpec.model_validate(WORDS[words])) == words
+
+
+def test_long_lists_are_cut_and_counted() -> None:
+    many = _values(AttributeSpec.model_validate({"categories": [f"c{i}" for i in range(1000)]}))
+    assert many.startswith("1,000 categories: c0, c1")
+    assert many.endswith("c11 and 988 more")
