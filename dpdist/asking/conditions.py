@@ -64,7 +64,7 @@ def _joined(domain: Domain, first: Linear, second: Linear) -> Linear:
 
 
 def _single(domain: Domain, text: str) -> Linear:
-    simple = _comparison(domain, text)
+    simple = _of_level(domain, text) or _comparison(domain, text)
     if simple is not None:
         axis, mask = simple
         return Linear(((1.0, {axis: mask.astype(np.float64)}),)) if mask.any() else Linear(())
@@ -77,6 +77,24 @@ def _single(domain: Domain, text: str) -> Linear:
         return Linear(((1.0, {axis: factor.dense()[0].astype(np.float64) for axis, factor in rows}),))
     sizes = [domain.shape[axis] for axis in block.axes]
     return products_of(block.axes, block.factors[0].dense()[0].reshape(sizes).astype(np.float64))
+
+
+def _of_level(domain: Domain, text: str) -> tuple[int, Matrix] | None:
+    """An attribute and its values in a group of one of its levels; None for what compares no level."""
+    for axis, attribute in enumerate(domain.attributes):
+        for level in attribute.levels:
+            found = re.fullmatch(rf"['\"]?{re.escape(level.name)}['\"]?\s*(==|=|!=)\s*(['\"]?)(.+?)\2\s*", text)
+            if found is None:
+                continue
+            if found[3] not in level.labels:
+                raise InvalidInput(
+                    f"condition {text!r}: {found[3]!r} is no group of level {level.name!r}; there are {', '.join(level.labels[:12])}"
+                )
+            same = np.asarray(level.groups) == level.labels.index(found[3])
+            mask = np.zeros(attribute.size, dtype=bool)
+            mask[: attribute.values] = ~same if found[1] == "!=" else same
+            return axis, mask
+    return None
 
 
 def _comparison(domain: Domain, text: str) -> tuple[int, Matrix] | None:

@@ -15,7 +15,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from dpdist.domain import Attribute, Domain, EvenEdges, even_edges
+from dpdist.domain import Attribute, Domain, EvenEdges, Level, even_edges
 from dpdist.errors import StoreError
 from dpdist.grids.product_space import product_space_from
 from dpdist.grids.row_space import row_space_from
@@ -80,7 +80,11 @@ def read(path: Path) -> Measurement:
 def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
     """What was declared of an attribute; many even bins by their first edge, width and number."""
     facts: dict[str, Any] = {"name": attribute.name, "outside": attribute.outside}
-    facts |= {"missing": attribute.missing, "other": attribute.other}
+    facts |= {
+        "missing": attribute.missing,
+        "other": attribute.other,
+        "levels": [asdict(level) for level in attribute.levels],
+    }
     if attribute.times is not None:
         times = attribute.times
         return {**facts, "times": {**asdict(times), "first": times.first.isoformat()}}
@@ -93,6 +97,9 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
 
 def _attribute(facts: dict[str, Any]) -> Attribute:
     given: dict[str, Any] = {name: facts[name] for name in ("name", "outside", "missing", "other")}
+    given["levels"] = tuple(
+        Level(each["name"], tuple(each["labels"]), tuple(each["groups"])) for each in facts.get("levels", ())
+    )
     if "times" in facts:
         times = Times(**{**facts["times"], "first": datetime.datetime.fromisoformat(facts["times"]["first"])})
         return Attribute(**given, edges=even_edges(0, 1, times.steps), times=times)
