@@ -71,6 +71,7 @@ def test_values_are_never_changed_in_place() -> None:
                     changed.add(f"{file.relative_to(ROOT)}: {node.name}")
     assert changed == {
         "dpdist/strategies/fixed_point.py: _Best",
+        "dpdist/strategies/barrier.py: _Inner",
         "dpdist/arrays/convolution.py: Steps",
         "flows/observed/run.py: Run",
     }
