@@ -138,8 +138,8 @@ def memory(field: str) -> float:
 
 def errors(n: int) -> list[str]:
     lines = [
-        "| filter | epsilon | Algorithm 1 | Algorithm 2 | noise on x | noise on y | Gaussian optimum | Algorithm 1 / Gaussian "
-        "| epsilon of Algorithm 1: paper, zCDP, composed | Gaussian / spectral bound | p |",
+        "| filter | epsilon | Algorithm 1 | Algorithm 2 | noise on the coefficients of x | noise on those of y "
+        "| Gaussian optimum | Algorithm 1 / Gaussian | epsilon of Algorithm 1: paper, zCDP, composed | Gaussian / spectral bound | p |",
         "|" + "---|" * 11,
     ]
     padded = Filter("running sum, padded", np.ones(n // 2))

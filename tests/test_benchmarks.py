@@ -203,7 +203,11 @@ def check_papers(folder: Path, size: str) -> None:
             assert values["error"] >= 1 - 1e-9, key
     steps = json.loads((folder / f"convolution-steps-{size}.json").read_text())
     for key, values in steps.items():
-        least = min(value for name, value in values.items() if name in ("Algorithm 2", "noise on x", "noise on the answer"))
+        least = min(
+            value
+            for name, value in values.items()
+            if name in ("Algorithm 2", "noise on the coefficients of x", "noise on the coefficients of the answer")
+        )
         assert values["Gaussian optimum"] < values["Algorithm 1"] <= least * (1 + 1e-9), key
 
 

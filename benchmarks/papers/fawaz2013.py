@@ -20,7 +20,12 @@ from dpdist.workloads import dnf, filtered
 from dpdist.workloads.filters import Filter, baxter_king, exponential, hodrick_prescott, polynomial, window
 
 EPSILON, DELTA = 1.0, 1e-6
-METHODS = {"Algorithm 1": "laplace", "Algorithm 2": "partition", "noise on x": "input", "noise on the answer": "output"}
+METHODS = {
+    "Algorithm 1": "laplace",
+    "Algorithm 2": "partition",
+    "noise on the coefficients of x": "input",
+    "noise on the coefficients of the answer": "output",
+}
 
 
 def filters(n: int) -> dict[str, Filter]:
