@@ -77,7 +77,7 @@ class _Product:
     cost: float
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Grams:
     """Grams of the blocks' factors, each once."""
 
