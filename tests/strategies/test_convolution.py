@@ -315,3 +315,15 @@ def test_what_is_a_filter() -> None:
         square_root(CASES["ends"])
     grid = convolution(CASES["circle"]).grid(CASES["circle"], neighbours="add-remove", most_records=1)
     assert grid.sensitivity_squared > 0
+
+
+@pytest.mark.parametrize(("h", "times"), [(np.ones(1), 27.63), (np.ones(2), 22.39)])
+def test_plain_noise_on_the_counts_beats_algorithm_1_on_short_filters(h: np.ndarray, times: float) -> None:
+    """'Noise on the coefficients of x' is no plain Laplace noise on x, which is pure and gives 2 ||h||^2 / epsilon^2."""
+    n, epsilon, delta = 64, 0.5, 1e-6
+    filled = np.pad(h, (0, n - h.size))
+    plain = 2 * float(filled @ filled) / epsilon**2
+    spectrum = np.abs(np.fft.fft(filled)) / math.sqrt(n)
+    ratio = laplace_spectrum(filled, epsilon, delta).mse / plain
+    assert ratio == pytest.approx(2 * math.log(1 / delta) * spectrum.sum() ** 2 / (n * float(filled @ filled)), rel=1e-6)
+    assert ratio == pytest.approx(times, rel=1e-3)
