@@ -12,9 +12,9 @@ from dpdist.grids.terms import Term
 from dpdist.mechanisms.base import PlanWorkspace
 from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.strategies.base import Solve, Step, Strategy
+from dpdist.strategies.exchangeable import SymmetricStrategy, strategy_of, symmetry_for
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy
 from dpdist.strategies.representations import DenseStrategy, ObliqueStrategy, TermStrategy
-from dpdist.strategies.symmetric import SymmetricStrategy, strategy_of, symmetry_for
 from dpdist.workloads import Workload
 
 WORST_TOLERANCE = 1e-4

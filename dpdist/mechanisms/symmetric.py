@@ -8,8 +8,8 @@ from functools import partial
 from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_symmetric, name_of
 from dpdist.strategies.base import Strategy
+from dpdist.strategies.exchangeable import SymmetricStrategy, symmetric
 from dpdist.strategies.needs import Effort, Limits, effort
-from dpdist.strategies.symmetric import SymmetricStrategy, symmetric
 from dpdist.workloads import Workload
 from dpdist.workloads.symmetry import MOST_COMPONENTS, most_components, orbits_of
 

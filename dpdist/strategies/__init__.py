@@ -5,6 +5,7 @@ from dpdist.strategies.bounds import dual_bound, hardt_talwar, laplace_bound, le
 from dpdist.strategies.cuboids import datacube
 from dpdist.strategies.direct import gaussian, laplace
 from dpdist.strategies.eigen_queries import eigen_design
+from dpdist.strategies.exchangeable import symmetric
 from dpdist.strategies.exponential import smoothing
 from dpdist.strategies.factorisation import low_rank
 from dpdist.strategies.filters import convolution, square_root
@@ -19,7 +20,6 @@ from dpdist.strategies.products import kronecker
 from dpdist.strategies.pure_marginals import weighted_marginals
 from dpdist.strategies.residual import residual_products
 from dpdist.strategies.spectrum import laplace_spectrum, spectral_lower_bound
-from dpdist.strategies.symmetric import symmetric
 from dpdist.strategies.worst import least_worst
 
 __all__ = [

@@ -16,10 +16,10 @@ from dpdist.grids.terms import subsets
 from dpdist.operators import Identity, Matrix, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.strategies.barrier import HESSIAN_CELLS, SINGULAR_CELLS
+from dpdist.strategies.exchangeable import symmetry_for
 from dpdist.strategies.marginals import marginal_weights
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
 from dpdist.strategies.residual import optima_kept
-from dpdist.strategies.symmetric import symmetry_for
 from dpdist.workloads import Workload, integer_basis
 
 Optimiser = Literal[
