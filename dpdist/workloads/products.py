@@ -16,6 +16,9 @@ from dpdist.workloads.predicates import predicates
 AttributeQueries = Literal["identity", "total", "prefix", "ranges"] | Sequence[str]
 """Every value, all records, the records at or below each value, all intervals; or a list of expressions over the attribute."""
 
+VALUES = "identity"
+"""Asks every value of an attribute."""
+
 
 def products(domain: Domain, asked: Mapping[str, AttributeQueries], *, name: str | None = None) -> Workload:
     """Every combination of one query of each attribute.
@@ -33,7 +36,7 @@ def products(domain: Domain, asked: Mapping[str, AttributeQueries], *, name: str
 
 
 def _title(attribute: Attribute, queries: AttributeQueries) -> str:
-    if queries == "identity":
+    if queries == VALUES:
         return attribute.name
     if isinstance(queries, str):
         return f"{queries} of {attribute.name}"
@@ -42,7 +45,7 @@ def _title(attribute: Attribute, queries: AttributeQueries) -> str:
 
 def _factor(attribute: Attribute, queries: AttributeQueries) -> tuple[Operator, Sequence[str]]:
     """The rows over the attribute's values, with their names."""
-    if queries == "identity":
+    if queries == VALUES:
         return values_of(attribute), attribute.labels
     if isinstance(queries, str):
         ordered = along(attribute, Prefix(attribute.values) if queries == "prefix" else AllRanges(attribute.values))
