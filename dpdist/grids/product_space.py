@@ -376,7 +376,7 @@ def product_space_from(
 
 
 def _factor(facts: Mapping[str, Any], arrays: Mapping[str, Matrix], direction: Matrix | None) -> Factor:
-    if facts["kind"] == "identity":
+    if "array" not in facts:  # every value by itself
         return Cells(int(facts["values"]))
     array = arrays[facts["array"]]
     return {"circle": Circle, "past": Past}[facts["kind"]](array) if facts["kind"] != "matrix" else Listed(array, direction)
