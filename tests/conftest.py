@@ -5,6 +5,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from moto.server import ThreadedMotoServer
 
@@ -44,8 +45,10 @@ LONGEST = (
 
 
 def pytest_configure() -> None:
-    """Processes that tests start are forked where that shows the same."""
+    """Processes that tests start are forked where that shows the same; examples are the same in every run, and have no time limit."""
     forked.prepare()
+    hypothesis.settings.register_profile("tests", deadline=None, derandomize=True)
+    hypothesis.settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,7 +18,7 @@ from dpdist.asking.published import published
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.page import measurement, report
 from dpdist.store import Store
-from flows import cli
+from flows import cli, terminal
 from tests import small
 from tests.small import run
 
@@ -220,13 +220,13 @@ def test_numpy_alone_answers_from_the_file(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("fixed_noise")
-def test_the_command_prints_answers_covariances_and_notes(home: Path) -> None:
+def test_the_command_prints_answers_covariances_and_notes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal.out, "_width", 240)
     path = small.write(home.parent / "data", workload=TABLES, mechanism="identity", postprocess={"integer": True})
     folder = run(path, home).folder
     told = CliRunner().invoke(
         cli.app,
         ["ask", str(folder), "sum of sex=f", "sum of sex=f divided by sum of all", "top 2 of work"],
-        env={"COLUMNS": "240"},
     )
     assert told.exit_code == 0, told.output
     assert "in the top 2" in told.output

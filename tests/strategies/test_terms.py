@@ -319,7 +319,6 @@ def test_what_is_compared_depends_on_the_workload_alone() -> None:
     assert considered("auto", "l2", BY_SEX)[0] == "kronecker"
     assert considered("auto", "l2", prefix(5))[0] == "coa"
     assert considered("auto", "l1", prefix(5)) == (
-        "low-rank",
         "p-identity",
         "identity",
         "laplace",
