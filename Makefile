@@ -1,7 +1,7 @@
 # make demo: publish examples/census (DEMO: another spec).   make test: the test suite.   make slow: the large statistical and scale runs.
 # make containers: the image and deploy/compose.yaml in real containers (podman; docs/operations.md).
 # make mutants: small faults planted in the code, which the tests have to catch (docs/mutants.md).
-# Tests run in one process a core and one more; every file's tests run in one process, in order. PROCESSES=0: all in one.
+# Tests run in one process a core and two more; every file's tests run in one process, in order. PROCESSES=0: all in one.
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests

@@ -18,6 +18,7 @@ from tests.postgres import Server
 LONGEST = (
     "test_release.py",
     "test_flows.py",
+    "test_workers.py",
     "test_cli.py",
     "test_mechanisms.py",
     "test_end_to_end.py",
@@ -36,7 +37,6 @@ LONGEST = (
     "test_readme.py",
     "test_addresses.py",
     "test_helm.py",
-    "test_workers.py",
     "test_vector.py",
     "test_store.py",
     "test_files.py",
@@ -58,8 +58,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process for every core that the tests may use, and one for while another waits for a server."""
-    return cores() + 1
+    """One process for every core that the tests may use, and two for while others wait for a server."""
+    return cores() + 2
 
 
 @pytest.fixture(autouse=True)

@@ -692,6 +692,7 @@ def test_a_connection_lost_in_mid_transaction(postgres: Server, monkeypatch: pyt
 
 
 def test_a_server_stopped_in_mid_transaction(shaky: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "OUTAGE_SECONDS", 0.2)
     url = shaky.database()
     book = Ledger(url)
     book.reserve(charge("first"))
@@ -704,7 +705,6 @@ def test_a_server_stopped_in_mid_transaction(shaky: Server, monkeypatch: pytest.
         return row
 
     monkeypatch.setattr(database, "append", stop)
-    monkeypatch.setattr(database, "OUTAGE_SECONDS", 0.2)
     with pytest.raises(LedgerError, match="went away.*run again when it is back"):
         book.reserve(charge("second"))
     shaky.start()
