@@ -34,6 +34,7 @@ def test_optimisers(tmp_path: Path) -> None:
         assert f"| {name} | 64 |" in table
 
 
+@pytest.mark.slow
 def test_noise(tmp_path: Path) -> None:
     command = [
         sys.executable,
@@ -129,16 +130,15 @@ def test_mechanisms(tmp_path: Path) -> None:
     assert all(abs(float(row[2]) - 1) < 1e-6 for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "options", "told"),
     [
         ("gram", "--rows 30000 --columns 128", "| 30,000 | "),
-        pytest.param("cells", "--cells 18 --records 5000", "of the plain rate", marks=pytest.mark.slow),
-        pytest.param("count", "--records 300000", "| dpdist, with digests |", marks=pytest.mark.slow),
-        pytest.param("explicit", "--rows 3000 --columns 64 --records 5000", "certified gap", marks=pytest.mark.slow),
-        pytest.param(
-            "products", "--side 60 --ranges 5 --records 20000", "## 125 boxes over 216,000 cells", marks=pytest.mark.slow
-        ),
+        ("cells", "--cells 18 --records 5000", "of the plain rate"),
+        ("count", "--records 300000", "| dpdist, with digests |"),
+        ("explicit", "--rows 3000 --columns 64 --records 5000", "certified gap"),
+        ("products", "--side 60 --ranges 5 --records 20000", "## 125 boxes over 216,000 cells"),
     ],
 )
 def test_scale(tmp_path: Path, part: str, options: str, told: str) -> None:

@@ -82,17 +82,17 @@ CASES: dict[str, dict[str, Any]] = {
         "mechanism": "identity",
         "output": {"formats": ["zarr"]},
     },
+    "the queries themselves": {**_ages(300), "mechanism": "gaussian"},
+    "non-negative": {**_ages(800, "cdf"), "mechanism": "identity", "postprocess": {"non_negative": True}},
+}
+SLOW: dict[str, dict[str, Any]] = {
     "tables": {
         "domain": CELLS,
         "workload": [{"marginals": {"ways": [2]}}],
         "mechanism": "marginals",
         "output": {"formats": ["parquet"]},
     },
-    "the queries themselves": {**_ages(300), "mechanism": "gaussian"},
     "ranges": {**_ages(400), "mechanism": "wavelet"},
-    "non-negative": {**_ages(800, "cdf"), "mechanism": "identity", "postprocess": {"non_negative": True}},
-}
-SLOW: dict[str, dict[str, Any]] = {
     "every cell, all formats": {"domain": CELLS, "workload": [{"marginals": {"ways": [3]}}], "mechanism": "identity"},
     "residual": {"domain": CELLS, "workload": [{"marginals": {"ways": [1, 2]}}], "mechanism": "residual"},
     "kronecker": {"domain": CELLS, "workload": [{"marginals": {"ways": [3]}}], "mechanism": "kronecker"},

@@ -73,7 +73,12 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", ["dpdist.arrays.convolution.inverse_fourier", "dpdist.release.measure.draw", "dpdist.grids.filters.table_of"]
+    "broken",
+    [
+        "dpdist.arrays.convolution.inverse_fourier",
+        "dpdist.release.measure.draw",
+        pytest.param("dpdist.grids.filters.table_of", marks=pytest.mark.slow),
+    ],
 )
 def test_an_interrupted_release_goes_on_with_the_same_bytes(home: Path, broken: str) -> None:
     """Stopped while it measures, draws or answers: one charge, and the bytes of an undisturbed run."""
