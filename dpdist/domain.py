@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -66,16 +67,29 @@ def even_edges(first: int, width: int, bins: int, sizes: Sizes = SIZES) -> Seque
     return tuple(float(first + i * width) for i in range(bins + 1))
 
 
-@dataclass(frozen=True)
-class BinLabels(Sequence[str]):
-    """Names of many bins, each made when it is asked for."""
+@dataclass(frozen=True, kw_only=True)
+class MadeLabels(Sequence[str], ABC):
+    """Names of many values, each made when it is asked for, then those of the bins after them.
 
-    edges: EvenEdges
+    Attributes:
+        open_ends: whether the first and the last hold all that lies beyond, too.
+        extra: the names of the bins after them.
+    """
+
     open_ends: bool = False
     extra: tuple[str, ...] = ()
 
+    @property
+    @abstractmethod
+    def values(self) -> int:
+        """How many values there are."""
+
+    @abstractmethod
+    def made(self, place: int) -> str:
+        """The name of a value."""
+
     def __len__(self) -> int:
-        return self.edges.bins + len(self.extra)
+        return self.values + len(self.extra)
 
     @overload
     def __getitem__(self, place: int) -> str: ...
@@ -85,47 +99,43 @@ class BinLabels(Sequence[str]):
 
     def __getitem__(self, place: int | slice) -> str | Sequence[str]:
         picked = range(len(self))[place]
-        return [self._name(bin) for bin in picked] if isinstance(picked, range) else self._name(picked)
+        return [self._name(each) for each in picked] if isinstance(picked, range) else self._name(picked)
 
     def _name(self, place: int) -> str:
-        if place >= self.edges.bins:
-            return self.extra[place - self.edges.bins]
-        low, high = (self.edges.first + (place + k) * self.edges.width for k in (0, 1))
-        last = self.edges.bins - 1
-        return _bin_label(
-            str(low), str(high), self.edges.width == 1, self.open_ends and place == 0, self.open_ends and place == last
-        )
+        return self.made(place) if place < self.values else self.extra[place - self.values]
 
 
 @dataclass(frozen=True)
-class TimeLabels(Sequence[str]):
-    """Names of the steps of a calendar, each made when it is asked for."""
+class BinLabels(MadeLabels):
+    """Names of many bins of the same width."""
+
+    edges: EvenEdges
+
+    @property
+    def values(self) -> int:
+        return self.edges.bins
+
+    def made(self, place: int) -> str:
+        low, high = (self.edges.first + (place + k) * self.edges.width for k in (0, 1))
+        first, last = place == 0, place == self.values - 1
+        return _bin_label(str(low), str(high), self.edges.width == 1, self.open_ends and first, self.open_ends and last)
+
+
+@dataclass(frozen=True)
+class TimeLabels(MadeLabels):
+    """Names of the steps of a calendar."""
 
     times: Times
-    open_ends: bool = False
-    extra: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        return self.times.steps + len(self.extra)
+    @property
+    def values(self) -> int:
+        return self.times.steps
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
-        picked = range(len(self))[place]
-        return [self._name(step) for step in picked] if isinstance(picked, range) else self._name(picked)
-
-    def _name(self, step: int) -> str:
-        last = self.times.steps - 1
-        if step > last:
-            return self.extra[step - last - 1]
-        name = self.times.label(step)
-        if not self.open_ends or 0 < step < last or last == 0:
+    def made(self, place: int) -> str:
+        name, last = self.times.label(place), self.values - 1
+        if not self.open_ends or 0 < place < last or last == 0:
             return name
-        return f"{name} or earlier" if step == 0 else f"{name} or later"
+        return f"{name} or earlier" if place == 0 else f"{name} or later"
 
 
 @dataclass(frozen=True)
@@ -184,7 +194,7 @@ class Attribute:
             object.__setattr__(self, "labels", self._time_labels(self.times))
             return
         if isinstance(self.edges, EvenEdges) and not self.labels:
-            object.__setattr__(self, "labels", BinLabels(self.edges, self.outside == "clip", self.extra))
+            object.__setattr__(self, "labels", BinLabels(self.edges, open_ends=self.outside == "clip", extra=self.extra))
             return
         if self.categories:
             self._check_categories()
@@ -203,7 +213,7 @@ class Attribute:
         object.__setattr__(self, "labels", labels + self.extra)
 
     def _time_labels(self, times: Times) -> Sequence[str]:
-        labels = TimeLabels(times, self.outside == "clip", self.extra)
+        labels = TimeLabels(times, open_ends=self.outside == "clip", extra=self.extra)
         return labels if isinstance(self.edges, EvenEdges) else tuple(labels)
 
     def _check_categories(self) -> None:
