@@ -301,6 +301,19 @@ def joint_estimate(workload: Workload, parts: Sequence[Measured], work: Workspac
     return Estimate(reader, values, parts[0].noise)
 
 
+class OverCells(Grid):
+    """A grid whose rows are written down where the cells of a domain are few, and then joined with other measurements."""
+
+    def estimates(self, cells: int, *, jointly: bool) -> bool:
+        return cells <= JOINT_CELLS
+
+    def estimate(
+        self, workload: Workload, measured: Vector, noise: Noise, others: Sequence[Measured], work: Workspace
+    ) -> Estimate:
+        """Least squares over all rows, and over other measurements of the same records: the cells are written down."""
+        return joint_estimate(workload, (Measured(self, measured, noise), *others), work)
+
+
 def _joined(workload: Workload, parts: Sequence[tuple[Grid, Matrix, Noise]]) -> tuple[LeastSquares, Matrix]:
     rows = np.concatenate(
         [block.astype(np.float64) / noise.deviation for grid, _, noise in parts for block in grid.row_blocks() or ()]

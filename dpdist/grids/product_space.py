@@ -101,14 +101,18 @@ class Cells(Factor):
 
 
 @dataclass(frozen=True)
-class Circle(Factor):
-    """A filter around a circle: row t is the sum over s of coefficients[(t - s) mod n] value[s]."""
+class Series(Factor):
+    """A filter over a series of values, by its coefficients."""
 
     coefficients: Matrix = field(repr=False)
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.coefficients.size, self.coefficients.size
+
+
+class Circle(Series):
+    """A filter around a circle: row t is the sum over s of coefficients[(t - s) mod n] value[s]."""
 
     @cached_property
     def _spectrum(self) -> Matrix:
@@ -127,15 +131,8 @@ class Circle(Factor):
         return "circle", self.coefficients
 
 
-@dataclass(frozen=True)
-class Past(Factor):
+class Past(Series):
     """A filter of the past: row t is the sum over s <= t of coefficients[t - s] value[s]."""
-
-    coefficients: Matrix = field(repr=False)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.coefficients.size, self.coefficients.size
 
     def weights(self, vectors: Matrix) -> Matrix:
         first = self.coefficients.astype(np.float64)

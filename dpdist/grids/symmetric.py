@@ -20,15 +20,13 @@ from dpdist.grids.base import (
     HELD_COPIES,
     Answers,
     Counts,
-    Grid,
-    Measured,
     Reader,
     StageBytes,
     Wanted,
     answer_bytes,
 )
 from dpdist.grids.dense import completed, exact_norms, row_blocks
-from dpdist.grids.estimate import JOINT_CELLS, Estimate, joint_estimate, left_inverse, stored_answers
+from dpdist.grids.estimate import OverCells, left_inverse, stored_answers
 from dpdist.grids.terms import row_squares
 from dpdist.operators import Kronecker, Matrix, Operator
 from dpdist.operators.orbits import SUMMED
@@ -43,7 +41,7 @@ PAIRS_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True)
-class SymmetricGrid(Grid):
+class SymmetricGrid(OverCells):
     """Integer rows over orbits for every component.
 
     Attributes:
@@ -93,15 +91,6 @@ class SymmetricGrid(Grid):
         """The measured rows over all cells, component by component: for domains that can be written down."""
         for part, mixing in self._parts():
             yield part.rows(mixing).dense()
-
-    def estimates(self, cells: int, *, jointly: bool) -> bool:
-        return cells <= JOINT_CELLS
-
-    def estimate(
-        self, workload: Workload, measured: Vector, noise: Noise, others: Sequence[Measured], work: Workspace
-    ) -> Estimate:
-        """Least squares over all components, and over other measurements of the same records: the cells are written down."""
-        return joint_estimate(workload, (Measured(self, measured, noise), *others), work)
 
     def inverses(self) -> tuple[Matrix, ...]:
         """The left inverse of every component's rows, from grid units to counts. Raises: InvalidInput where answers are not determined."""

@@ -18,8 +18,6 @@ from dpdist.grids.base import (
     GRID_BITS,
     HELD_COPIES,
     Counts,
-    Grid,
-    Measured,
     Norm,
     Reader,
     StageBytes,
@@ -28,7 +26,7 @@ from dpdist.grids.base import (
     shard_bytes,
     small_enough,
 )
-from dpdist.grids.estimate import JOINT_CELLS, Estimate, joint_estimate
+from dpdist.grids.estimate import OverCells
 from dpdist.grids.integer_terms import CONVERTED_BYTES, IntegerTerm, rounded
 from dpdist.grids.product_space import Cells, Listed, OpenTerm, ProductSpace
 from dpdist.grids.space import MeasuredSpace
@@ -36,7 +34,6 @@ from dpdist.grids.term_reader import ProductReader, TermReader
 from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, is_identity
 from dpdist.operators import Matrix
 from dpdist.operators.kronecker import widest
-from dpdist.privacy.noise import Noise
 from dpdist.sizes import SIZES, Sizes
 from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
@@ -48,7 +45,7 @@ ROW_COPIES = 8
 
 
 @dataclass(frozen=True)
-class TermGrid(Grid):
+class TermGrid(OverCells):
     """Terms on the integer grid: what is measured, its exact sensitivity, and how it is read.
 
     Attributes:
@@ -160,15 +157,6 @@ class TermGrid(Grid):
             )
             terms.append(OpenTerm(term.axes, factors, term.multiplier, term.shift))
         return ProductSpace(tuple(terms), shape, values, self.directions)
-
-    def estimates(self, cells: int, *, jointly: bool) -> bool:
-        return cells <= JOINT_CELLS
-
-    def estimate(
-        self, workload: Workload, measured: Vector, noise: Noise, others: Sequence[Measured], work: Workspace
-    ) -> Estimate:
-        """Least squares over all terms, and over other measurements of the same records: the cells are written down."""
-        return joint_estimate(workload, (Measured(self, measured, noise), *others), work)
 
 
 def term_grid(
