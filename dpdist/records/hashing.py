@@ -62,6 +62,22 @@ def _tag(cipher: AESGCM, number: int, block: bytes) -> bytes:
     return cipher.encrypt(number.to_bytes(12, "big"), b"", block)
 
 
+class LocalBytes:
+    """Ranges of a file."""
+
+    def __init__(self, path: str) -> None:
+        self._file = Path(path).open("rb")  # noqa: SIM115 - closed by close
+
+    def read(self, start: int, length: int) -> bytes:
+        """Bytes start..start + length, fewer at the end."""
+        self._file.seek(start)
+        return self._file.read(length)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
 class HashedFile(io.RawIOBase):
     """A file of records, opened for reading: bytes that were not hashed are never returned.
 
@@ -72,11 +88,8 @@ class HashedFile(io.RawIOBase):
         super().__init__()
         self._path, self._tags, self._cipher, self._at = path, tags, AESGCM(tags.key), 0
         self._number, self._block = -1, b""
-        if remote.is_remote(path):
-            self._remote = remote.RemoteBytes(path, tags.size)
-            return
         try:
-            self._file = Path(path).open("rb")  # noqa: SIM115 - closed by close
+            self._source = remote.RemoteBytes(path, tags.size) if remote.is_remote(path) else LocalBytes(path)
         except OSError:
             raise self._changed() from None
 
@@ -94,7 +107,7 @@ class HashedFile(io.RawIOBase):
     def _checked(self, number: int) -> bytes:
         if number != self._number:
             try:
-                block = self._read(number * BLOCK_BYTES)
+                block = self._source.read(number * BLOCK_BYTES, BLOCK_BYTES)
             except OSError:
                 raise self._changed() from None
             tag = self._tags.tags[number * TAG_BYTES : (number + 1) * TAG_BYTES]
@@ -102,12 +115,6 @@ class HashedFile(io.RawIOBase):
                 raise self._changed()
             self._number, self._block = number, block
         return self._block
-
-    def _read(self, start: int) -> bytes:
-        if hasattr(self, "_file"):
-            self._file.seek(start)
-            return self._file.read(BLOCK_BYTES)
-        return self._remote.read(start, min(BLOCK_BYTES, self._tags.size - start))
 
     def _changed(self) -> InvalidInput:
         return InvalidInput(
@@ -129,6 +136,6 @@ class HashedFile(io.RawIOBase):
         return True
 
     def close(self) -> None:
-        if not self.closed and hasattr(self, "_file"):
-            self._file.close()
+        if not self.closed and hasattr(self, "_source"):  # also when it could not be opened
+            self._source.close()
         super().close()

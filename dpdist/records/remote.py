@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from dpdist.errors import InvalidInput, InvalidSpec, NoRecords, StoreError
+from dpdist.errors import InvalidInput, InvalidSpec, NoRecords
 
 SCHEMES = ("s3://", "gs://", "az://", "abfss://", "https://")
 LISTED = ("s3://", "gs://", "az://", "abfss://")
@@ -34,6 +34,7 @@ def is_remote(location: str) -> bool:
 def listed(location: str) -> list[str]:
     """The URLs of all objects below a URL, and its own if it is one. Raises: NoRecords, InvalidSpec."""
     import obstore
+    import obstore.exceptions
 
     root, name = _split(location.rstrip("/"))
     try:
@@ -46,9 +47,7 @@ def listed(location: str) -> list[str]:
             return [location]
     except FileNotFoundError:
         raise NoRecords(f"no records at {location}: give a file of records, or a prefix that holds some") from None
-    except StoreError:
-        raise
-    except Exception as error:  # noqa: BLE001 - obstore raises many types, and quotes whole requests
+    except (OSError, obstore.exceptions.BaseError) as error:
         from dpdist.documents import reason
 
         raise InvalidSpec(
@@ -87,6 +86,7 @@ class RemoteBytes:
         import obstore
         import obstore.exceptions
 
+        length = min(length, self._size - start)
         if not (self._start <= start and start + length <= self._start + len(self._held)):
             root, name = _split(self._location)
             wanted = min(max(length, WINDOW_BYTES), self._size - start)
@@ -96,6 +96,9 @@ class RemoteBytes:
                 raise OSError(type(error).__name__) from None
             self._start = start
         return self._held[start - self._start : start - self._start + length]
+
+    def close(self) -> None:
+        """Nothing is held open."""
 
 
 def _split(location: str) -> tuple[str, str]:
