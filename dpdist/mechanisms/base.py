@@ -121,6 +121,7 @@ class Mechanism(ABC):
         worst: whether it can make the largest error least.
         streams: whether it measures a series as it grows.
         long: whether it answers series and formulas that go through the store.
+        adaptive: whether what it measures depends on the records, by a part of the budget.
     """
 
     name: ClassVar[str]
@@ -130,6 +131,7 @@ class Mechanism(ABC):
     worst: ClassVar[bool] = False
     streams: ClassVar[bool] = False
     long: ClassVar[bool] = False
+    adaptive: ClassVar[bool] = False
 
     def refuses(self, workload: Workload) -> str | None:
         """Why the mechanism cannot answer a workload, in a sentence; None if it can."""

@@ -16,6 +16,7 @@ class Dawa(Mechanism):
     summary = "cells with similar counts are measured together: less noise, and a bias that is not in the error bars"
     answers = "queries over one ordered attribute of up to 16,384 values"
     noises = LAPLACE
+    adaptive = True
 
     def refuses(self, workload: Workload) -> str | None:
         try:

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from dpdist.mechanisms.registry import mechanism_of
 from dpdist.page.content import Content
 from dpdist.page.notebook import over_bound
 from dpdist.page.tables import column_of
@@ -188,13 +189,6 @@ def _without_formula(row: tuple[str, str, str]) -> tuple[str, ...]:
 def _deployment(content: Content, about: dict[str, Any]) -> dict[str, Any]:
     """A record for the public registry of deployments (OpenDP), tier 3, to be looked through before it is handed in."""
     certificate = content.certificate
-    privacy, mechanism = certificate["privacy"], certificate["mechanism"]
-    pure = privacy["noise"] == "Laplace"
-    parameters = {"epsilon": privacy["epsilon"]} | (
-        {} if pure else {"delta": privacy["delta"], "rho": privacy["rho_decimal"]}
-    )
-    attributes = "; ".join(f"{name}: {facts['values']}" for name, facts in certificate["method"]["attributes"].items())
-    many = certificate["stream"] is not None or (certificate["budget"] or {}).get("period", "total") != "total"
     basic = {
         "name": content.title,
         "data_curators": [about["curator"]],
@@ -211,50 +205,92 @@ def _deployment(content: Content, about: dict[str, Any]) -> dict[str, Any]:
         "tier": 3,
         "deployment": {
             "basic": basic,
-            "dp_variant": {
-                "variant_name": "Pure DP" if pure else "Zero-concentrated DP",
-                "data_domain": f"Multisets of {certificate['method']['counted']} with the declared attributes {attributes}.",
-                "unprotected_quantities": _unprotected(certificate),
-            },
-            "privacy_loss": {
-                "privacy_unit": privacy["unit"],
-                "privacy_unit_details": f"{privacy['one_change']} {privacy['bound']}",
-                "privacy_parameters": parameters,
-                "privacy_parameters_details": f"Of this release alone: {_parameters(content)}. {privacy['meaning']['guess']}",
-            },
-            "deployment_model": {
-                "model_name": "Central",
-                "model_name_details": "The curator holds the records and adds the noise before anything is published.",
-                "actors": "The curator, who sees the records; readers of the published files, who may know all other records and combine "
-                "everything that is published. Who holds root key, ledger and store before the commit is trusted.",
-                "release_type": "Many releases" if many else "One release",
-                "release_type_details": f"All releases are charged to one ledger with the cap {certificate['method']['cap']}.",
-                "data_source_type": "Dynamic" if many else "Static",
-                "data_source_type_details": "New records arrive with every period."
-                if many
-                else "The release is of one collection of records.",
-                "access_type": "Non-interactive",
-                "access_type_details": "Readers get files. Further questions are answered from the published noisy measurement.",
-            },
-            "accounting": {
-                "post_processing": "; ".join(certificate["post_processing"])
-                or "Answers are computed from the noisy measurement, and nothing else was done to them.",
-                "composition": "One vector is measured with noise for its joint sensitivity. Releases of the data set add up in "
-                f"zero-concentrated and pure differential privacy under the cap {certificate['method']['cap']}.",
-            },
-            "implementation": {
-                "preprocessing_and_hyperparameter_tuning": "Attributes, queries and budget are declared in the spec, never read from the "
-                "records; the strategy was chosen from the queries alone.",
-                "mechanisms": f"Matrix mechanism '{mechanism['name']}' with exact discrete {privacy['noise']} noise on an integer grid, "
-                f"dpdist {certificate['versions']['dpdist']}: counts are measured exactly in whole numbers, and the key of the noise is "
-                "erased once it is committed.",
-                "justification": _justification(mechanism),
-            },
+            **_guarantee(content),
+            "deployment_model": _model(content),
+            "accounting": _accounting(certificate),
+            "implementation": _implementation(certificate),
             "administrative": {
                 **({"sources": about["address"]} if about.get("address") else {}),
                 "registry_authors": list(about.get("authors") or (about["curator"],)),
             },
         },
+    }
+
+
+def _guarantee(content: Content) -> dict[str, Any]:
+    """The registry's sections on the definition of privacy and on the loss."""
+    certificate, privacy = content.certificate, content.certificate["privacy"]
+    pure = privacy["noise"] == "Laplace"
+    parameters = {"epsilon": privacy["epsilon"]} | (
+        {} if pure else {"delta": privacy["delta"], "rho": privacy["rho_decimal"]}
+    )
+    attributes = "; ".join(f"{name}: {facts['values']}" for name, facts in certificate["method"]["attributes"].items())
+    return {
+        "dp_variant": {
+            "variant_name": "Pure DP" if pure else "Zero-concentrated DP",
+            "data_domain": f"Multisets of {certificate['method']['counted']} with the declared attributes {attributes}.",
+            "unprotected_quantities": _unprotected(certificate),
+        },
+        "privacy_loss": {
+            "privacy_unit": privacy["unit"],
+            "privacy_unit_details": f"{privacy['one_change']} {privacy['bound']}",
+            "privacy_parameters": parameters,
+            "privacy_parameters_details": f"Of this release alone: {_parameters(content)}. {privacy['meaning']['guess']}",
+        },
+    }
+
+
+def _model(content: Content) -> dict[str, str]:
+    """The registry's section on who holds what, and how readers get answers."""
+    certificate = content.certificate
+    many = certificate["stream"] is not None or (certificate["budget"] or {}).get("period", "total") != "total"
+    further = " Further questions are answered from the published noisy measurement." if content.measurement else ""
+    return {
+        "model_name": "Central",
+        "model_name_details": "The curator holds the records and adds the noise before anything is published.",
+        "actors": "The curator, who sees the records; readers of the published files, who may know all other records and combine "
+        "everything that is published. Who holds root key, ledger and store before the commit is trusted.",
+        "release_type": "Many releases" if many else "One release",
+        "release_type_details": f"All releases are charged to one ledger with the cap {certificate['method']['cap']}.",
+        "data_source_type": "Dynamic" if many else "Static",
+        "data_source_type_details": "New records arrive with every period."
+        if many
+        else "The release is of one collection of records.",
+        "access_type": "Non-interactive",
+        "access_type_details": f"Readers get files.{further}",
+    }
+
+
+def _accounting(certificate: dict[str, Any]) -> dict[str, str]:
+    """The registry's section on what adds up."""
+    measured = (
+        "A part of the budget chooses which cells are measured together, the rest measures their totals."
+        if mechanism_of(certificate["mechanism"]["name"]).adaptive
+        else "One vector is measured with noise for its joint sensitivity."
+    )
+    return {
+        "post_processing": "; ".join(certificate["post_processing"])
+        or "Answers are computed from the noisy measurement, and nothing else was done to them.",
+        "composition": f"{measured} Releases of the data set add up in zero-concentrated and pure differential privacy under the cap "
+        f"{certificate['method']['cap']}.",
+    }
+
+
+def _implementation(certificate: dict[str, Any]) -> dict[str, str]:
+    """The registry's section on the mechanism."""
+    privacy, mechanism = certificate["privacy"], certificate["mechanism"]
+    kind, tuned = (
+        ("Mechanism", "which cells are measured together was chosen from the records under a part of the budget")
+        if mechanism_of(mechanism["name"]).adaptive
+        else ("Matrix mechanism", "the strategy was chosen from the queries alone")
+    )
+    return {
+        "preprocessing_and_hyperparameter_tuning": "Attributes, queries and budget are declared in the spec, never read from the "
+        f"records; {tuned}.",
+        "mechanisms": f"{kind} '{mechanism['name']}' with exact discrete {privacy['noise']} noise on an integer grid, "
+        f"dpdist {certificate['versions']['dpdist']}: counts are measured exactly in whole numbers, and the key of the noise is "
+        "erased once it is committed.",
+        "justification": _justification(mechanism),
     }
 
 

@@ -60,6 +60,29 @@ def test_a_release_carries_a_whole_record_for_the_registry_and_a_citation(home: 
     assert (citation["date-released"], citation["version"], citation["cff-version"]) == ("2026-12-01", "small-1", "1.2.0")
 
 
+def test_the_record_says_what_is_true_of_this_release(home: Path) -> None:
+    """Not of another: DAWA measures what it chose from the records, and no measurement may be asked that is not published."""
+    pure = {
+        "budget": {"epsilon": 0.5},
+        "ledger": {"dataset": "small", "cap": {"epsilon": 2}},
+        "workload": [{"cdf": {"of": "age"}}],
+        "domain": {"age": {"from": 0, "to": 11}},
+    }
+    records = {}
+    for name, changes in {"dawa": {}, "identity": {}, "closed": {"output": {"measurement": False}}}.items():
+        mechanism = "dawa" if name == "dawa" else "identity"
+        path = small.write(home.parent / name, release=name, mechanism=mechanism, about=ABOUT, **pure, **changes)
+        records[name] = yaml.safe_load((run(path, home).folder / "deployment.yaml").read_text())["deployment"]
+    assert "from the queries alone" in records["identity"]["implementation"]["preprocessing_and_hyperparameter_tuning"]
+    assert "from the records" in records["dawa"]["implementation"]["preprocessing_and_hyperparameter_tuning"]
+    assert "One vector" in records["identity"]["accounting"]["composition"]
+    assert "A part of the budget" in records["dawa"]["accounting"]["composition"]
+    asked = {
+        name: "Further questions" in record["deployment_model"]["access_type_details"] for name, record in records.items()
+    }
+    assert asked == {"dawa": False, "identity": True, "closed": False}
+
+
 def test_every_release_describes_its_columns_three_times_alike(home: Path) -> None:
     done = run(small.write(home.parent / "data", mechanism="identity"), home)
     with (done.folder / "answers.csv").open(newline="") as file:
