@@ -74,7 +74,7 @@ def test_the_record_says_what_is_true_of_this_release(home: Path) -> None:
         path = small.write(home.parent / name, release=name, mechanism=mechanism, about=ABOUT, **pure, **changes)
         records[name] = yaml.safe_load((run(path, home).folder / "deployment.yaml").read_text())["deployment"]
     assert "from the queries alone" in records["identity"]["implementation"]["preprocessing_and_hyperparameter_tuning"]
-    assert "from the records" in records["dawa"]["implementation"]["preprocessing_and_hyperparameter_tuning"]
+    assert "was chosen from the records" in records["dawa"]["implementation"]["preprocessing_and_hyperparameter_tuning"]
     assert "One vector" in records["identity"]["accounting"]["composition"]
     assert "A part of the budget" in records["dawa"]["accounting"]["composition"]
     asked = {
