@@ -16,41 +16,23 @@ from tests import HANGS
 ROOT = Path(__file__).parents[1]
 
 
-def test_optimisers(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        ROOT / "benchmarks" / "optimisers.py",
-        "--sizes",
-        "64",
-        "--cap",
-        "3",
-        "--out",
-        tmp_path / "table.md",
-    ]
+def table_of(folder: Path, benchmark: str, *options: str) -> str:
+    """The table that a benchmark writes, at a small size."""
+    command = [sys.executable, ROOT / "benchmarks" / f"{benchmark}.py", *options, "--out", folder / "table.md"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
     assert done.returncode == 0, done.stderr
-    table = (tmp_path / "table.md").read_text()
+    return (folder / "table.md").read_text()
+
+
+def test_optimisers(tmp_path: Path) -> None:
+    table = table_of(tmp_path, "optimisers", "--sizes", "64", "--cap", "3")
     for name in ("prefix", "all ranges", "random ranges", "WRelated", "WDiscrete", "2-way marginals"):
         assert f"| {name} | 64 |" in table
 
 
 @pytest.mark.slow
 def test_noise(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        ROOT / "benchmarks" / "noise.py",
-        "--samples",
-        "200000",
-        "--peer-samples",
-        "200",
-        "--repeats",
-        "1",
-    ]
-    done = subprocess.run(
-        [*command, "--out", tmp_path / "table.md"], capture_output=True, text=True, check=False, timeout=HANGS
-    )
-    assert done.returncode == 0, done.stderr
-    table = (tmp_path / "table.md").read_text()
+    table = table_of(tmp_path, "noise", "--samples", "200000", "--peer-samples", "200", "--repeats", "1")
     for name in ("gaussian", "laplace"):
         for scale in ("10", "1,000", "1,000,000"):
             assert f"| {name} | {scale} |" in table
@@ -59,36 +41,23 @@ def test_noise(tmp_path: Path) -> None:
 
 def test_streams(tmp_path: Path) -> None:
     """The benchmark itself stops when a strategy beats the certified bound."""
-    command = [sys.executable, ROOT / "benchmarks" / "streams.py", "--sizes", "64", "--out", tmp_path / "table.md"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
-    assert done.returncode == 0, done.stderr
-    table = (tmp_path / "table.md").read_text()
+    table = table_of(tmp_path, "streams", "--sizes", "64")
     for name in ("running sum", "window of n / 8", "exponential 0.99"):
         assert f"| {name} | 64 | 1.000000" in table
 
 
 def test_buffers(tmp_path: Path) -> None:
-    command = [sys.executable, ROOT / "benchmarks" / "buffers.py", "--sizes", "256", "--buffers", "2"]
-    done = subprocess.run(
-        [*command, "--out", tmp_path / "table.md"], capture_output=True, text=True, check=False, timeout=HANGS
-    )
-    assert done.returncode == 0, done.stderr
-    assert "| 256 | 1.1661 | 1.1256 | " in (tmp_path / "table.md").read_text()
+    assert "| 256 | 1.1661 | 1.1256 | " in table_of(tmp_path, "buffers", "--sizes", "256", "--buffers", "2")
 
 
 def test_symmetry(tmp_path: Path) -> None:
-    command = [sys.executable, ROOT / "benchmarks" / "symmetry.py", "--rows", "mini SF1", "--out", tmp_path / "table.md"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
-    assert done.returncode == 0, done.stderr
-    assert "| mini SF1 | 1,472 | 487 | 24 | 2.0397 | " in (tmp_path / "table.md").read_text()
+    assert "| mini SF1 | 1,472 | 487 | 24 | 2.0397 | " in table_of(tmp_path, "symmetry", "--rows", "mini SF1")
 
 
 def test_pure(tmp_path: Path) -> None:
     """SF1 over 500,480 cells: 62 times less squared error than noise on the answers, which was the best before."""
-    command = [sys.executable, ROOT / "benchmarks" / "pure.py", "--rows", "SF1, persons", "--out", tmp_path / "table.md"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
-    assert done.returncode == 0, done.stderr
-    (line,) = [each for each in (tmp_path / "table.md").read_text().splitlines() if "SF1" in each and each.startswith("|")]
+    table = table_of(tmp_path, "pure", "--rows", "SF1, persons")
+    (line,) = [each for each in table.splitlines() if "SF1" in each and each.startswith("|")]
     columns = [column.strip() for column in line.split("|")]
     assert columns[2:4] == ["4,151", "500,480"]
     products, cells, answers, published = (float(columns[place]) for place in (5, 8, 9, 10))
@@ -98,34 +67,20 @@ def test_pure(tmp_path: Path) -> None:
 
 
 def test_unions(tmp_path: Path) -> None:
-    command = [sys.executable, ROOT / "benchmarks" / "unions.py", "--data", "CPS", "--ways", "1"]
-    done = subprocess.run(
-        [*command, "--out", tmp_path / "table.md"], capture_output=True, text=True, check=False, timeout=HANGS
-    )
-    assert done.returncode == 0, done.stderr
-    assert "| CPS | 1 | 163 | 3.0" in (tmp_path / "table.md").read_text()
+    assert "| CPS | 1 | 163 | 3.0" in table_of(tmp_path, "unions", "--data", "CPS", "--ways", "1")
 
 
 def test_worst(tmp_path: Path) -> None:
     """The benchmark itself stops when the strategy of least total error beats the lower bound of the worst query."""
-    command = [sys.executable, ROOT / "benchmarks" / "worst.py", "--sizes", "64", "--out", tmp_path / "table.md"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
-    assert done.returncode == 0, done.stderr
-    table = (tmp_path / "table.md").read_text()
+    table = table_of(tmp_path, "worst", "--sizes", "64")
     for name in ("prefix", "all ranges", "1024 random ranges", "WRelated", "2-way marginals"):
         assert f"| {name} | 64 |" in table
 
 
 def test_mechanisms(tmp_path: Path) -> None:
     """The benchmark itself stops when any mechanism beats the certified optimum."""
-    command = [sys.executable, ROOT / "benchmarks" / "mechanisms.py", "--size", "64", "--out", tmp_path / "table.md"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
-    assert done.returncode == 0, done.stderr
-    rows = [
-        line.split("|")
-        for line in (tmp_path / "table.md").read_text().splitlines()
-        if line.startswith("| ") and "dpdist |" not in line
-    ]
+    table = table_of(tmp_path, "mechanisms", "--size", "64")
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| ") and "dpdist |" not in line]
     assert len(rows) == 15
     assert all(abs(float(row[2]) - 1) < 1e-6 for row in rows)
 
@@ -143,12 +98,7 @@ def test_mechanisms(tmp_path: Path) -> None:
 )
 def test_scale(tmp_path: Path, part: str, options: str, told: str) -> None:
     """A small form of every part; sums are exact, counts those of DuckDB and Polars, errors as large as they are said to be."""
-    command = [sys.executable, ROOT / "benchmarks" / "scale.py", part, *options.split()]
-    done = subprocess.run(
-        [*command, "--out", tmp_path / "table.md"], capture_output=True, text=True, check=False, timeout=HANGS
-    )
-    assert done.returncode == 0, done.stderr
-    table = (tmp_path / "table.md").read_text()
+    table = table_of(tmp_path, "scale", part, *options.split())
     assert told in table
     assert "False" not in table
     if part == "cells":
@@ -157,23 +107,7 @@ def test_scale(tmp_path: Path, part: str, options: str, told: str) -> None:
 
 
 def test_convolution(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        ROOT / "benchmarks" / "convolution.py",
-        "--memory",
-        "12",
-        "--stored",
-        "12",
-        "--cap",
-        "8",
-        "--steps",
-        "64",
-    ]
-    done = subprocess.run(
-        [*command, "--out", tmp_path / "table.md"], capture_output=True, text=True, check=False, timeout=HANGS
-    )
-    assert done.returncode == 0, done.stderr
-    table = (tmp_path / "table.md").read_text()
+    table = table_of(tmp_path, "convolution", "--memory", "12", "--stored", "12", "--cap", "8", "--steps", "64")
     for name in ("running sum, padded", "sum of 24 steps", "periods of 6 to 32 steps"):
         row = next(line.split("|") for line in table.splitlines() if line.startswith(f"| {name} | 1 |"))
         assert float(row[8]) > 3.0  # Algorithm 1 over Gaussian noise of the same guarantee
