@@ -310,14 +310,17 @@ class Store(Documents):
             out[low - start : high - start] = self.read_shard(stored, shard)[low - first : high - first]
         return out
 
+    def put_values(self, name: str, block: Array) -> None:
+        """Write raw values as one object, for scratch that is read back soon."""
+        self._put(name, np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
+
     def put_block(self, name: str, block: Array) -> str:
-        """Write raw values as one object, for scratch that is read back soon; returns their digest."""
-        data = np.ascontiguousarray(block)
-        self._put(name, data.reshape(-1).view(np.uint8).data)
-        return _sha256(data)
+        """Write raw values as one object; returns their digest."""
+        self.put_values(name, block)
+        return _sha256(block)
 
     def get_block(self, name: str, shape: Sequence[int], dtype: Any, digest: str, *, start: int = 0) -> Array:
-        """The values of ``put_block``, or those of a part that begins at byte ``start``, checked.
+        """The values of ``put_block`` or ``put_values``, or those of a part that begins at byte ``start``, checked.
 
         Raises: StoreError when they are missing or altered.
         """

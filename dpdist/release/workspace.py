@@ -141,9 +141,10 @@ class StoreWorkspace:
             reading = partial(_slab, store, source, source.size // side.lines, gathered)
             writing = partial(_write_tiles, store, reading, side.apply, slabs[number + 1])
             tasks = [(f"{folder}/{number}/{i}", i, start, stop) for i, (start, stop) in enumerate(some)]
-            tiles = self.engine.map(writing, tasks, on_done=tell)
-            store.delete(f"{folder}/{number - 1}")
-            gathered, before = _gathered(store, f"{folder}/{number}/all", tiles, len(slabs[number + 1])), before + len(some)
+            written = self.engine.map(writing, tasks, on_done=tell)
+            if number > 0:
+                store.delete(f"{folder}/{number - 1}")
+            gathered, before = _gathered(store, f"{folder}/{number}/all", written), before + len(some)
         plans = [self._planned(target, sides[-1].lines, divided.shard_lines) for target in targets]
         for plan in plans:
             store.begin(plan)
@@ -249,17 +250,12 @@ def _write_shard(store: Store, plan: ArrayPlan, vector: Vector, shard: int) -> s
 
 @dataclass(frozen=True)
 class Tiles:
-    """What one task of a pass wrote: an array (lines of the next pass, lines, *rest) as one object, and a digest of every tile.
-
-    Attributes:
-        digest: of the object that holds the digests of the tiles, one for every slab of the next pass.
-    """
+    """What one task of a pass wrote as one object: an array (lines of the next pass, lines, *rest), a tile for every slab of that pass."""
 
     name: str
     lines: int
     rest: tuple[int, ...]
     dtype: str
-    digest: str
 
     @property
     def line_bytes(self) -> int:
@@ -292,15 +288,12 @@ class Gathered:
         return [digest.tobytes().hex() for digest in row]
 
 
-def _gathered(store: Store, name: str, tiles: Sequence[Tiles], slabs: int) -> Gathered:
+def _gathered(store: Store, name: str, written: Sequence[tuple[Tiles, bytes]]) -> Gathered:
     """Put the digests of all tiles together by the slabs of the next pass: neither the scheduler nor a task carries them all."""
-
-    def read(tile: Tiles) -> Matrix:
-        return store.get_block(f"{tile.name}/digests", (slabs, DIGEST_BYTES), np.uint8, tile.digest)
-
-    rows = np.stack(list(in_order(read, tiles)), axis=1)
-    store.put_block(name, rows)
-    return Gathered(tuple(tiles), name, tuple(hashlib.sha256(row.data).hexdigest() for row in rows))
+    digests = [np.frombuffer(each, dtype=np.uint8).reshape(-1, DIGEST_BYTES) for _, each in written]
+    rows = np.stack(digests, axis=1)
+    store.put_values(name, rows)
+    return Gathered(tuple(tiles for tiles, _ in written), name, tuple(hashlib.sha256(row.data).hexdigest() for row in rows))
 
 
 def _slab(store: Store, source: Vector, width: int, gathered: Gathered | None, number: int, start: int, stop: int) -> Matrix:
@@ -328,19 +321,19 @@ def _write_tiles(
     apply: Callable[[int, Matrix], Matrix],
     following: list[tuple[int, int]],
     task: tuple[str, int, int, int],
-) -> Tiles:
+) -> tuple[Tiles, bytes]:
+    """What was written, and the digests of its tiles, one after the other."""
     name, number, start, stop = task
     record = f"{name}/{RECORD}"
     if store.has_document(record):
         kept = store.read_document(record)
-        return Tiles(name, kept["lines"], tuple(kept["rest"]), kept["dtype"], kept["digest"])
+        return Tiles(name, kept["lines"], tuple(kept["rest"]), kept["dtype"]), bytes.fromhex(kept["digests"])
     made = np.ascontiguousarray(apply(start, reading(number, start, stop)))
-    tiles = b"".join(hashlib.sha256(made[first:last].data).digest() for first, last in following)
-    store.put_block(f"{name}/values", made)
-    digest = store.put_block(f"{name}/digests", np.frombuffer(tiles, dtype=np.uint8))
-    done = Tiles(name, made.shape[1], made.shape[2:], made.dtype.str, digest)
-    store.write_document(record, asdict(done))
-    return done
+    digests = b"".join(hashlib.sha256(made[first:last].data).digest() for first, last in following)
+    store.put_values(f"{name}/values", made)
+    done = Tiles(name, made.shape[1], made.shape[2:], made.dtype.str)
+    store.write_document(record, {**asdict(done), "digests": digests.hex()})
+    return done, digests
 
 
 def _write_targets(
@@ -353,13 +346,14 @@ def _write_targets(
 ) -> list[list[str]]:
     """The digests of the shards that a slab is, one list a target."""
     number, start, stop = task
-    made = apply(start, reading(number, start, stop))
-    cuts = [(first // shard_lines, first - start, first - start + shard_lines) for first in range(start, stop, shard_lines)]
-    return [
-        [store.write_shard(plan, shard, values[first:last].reshape(-1)) for shard, first, last in cuts]
-        for plan, values in zip(plans, (_by_line(each, stop - start) for each in made), strict=True)
-    ]
-
-
-def _by_line(values: Matrix, lines: int) -> Matrix:
-    return values.reshape(lines, -1)
+    made, out = apply(start, reading(number, start, stop)), []
+    for plan, values in zip(plans, made, strict=True):
+        lines = values.reshape(stop - start, -1)
+        shards = range(start, stop, shard_lines)
+        out.append(
+            [
+                store.write_shard(plan, first // shard_lines, lines[first - start : first - start + shard_lines].reshape(-1))
+                for first in shards
+            ]
+        )
+    return out
