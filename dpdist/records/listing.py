@@ -53,21 +53,23 @@ def listed(location: str | Path) -> list[str]:
         _check_file(path)
     if not paths:
         raise NoRecords(f"no records at {location}: {GIVEN}")
-    return [str(path) for path in paths if _is_known(path.name)]
+    for path in paths:
+        _check_kind(path.name)
+    return [str(path) for path in paths]
 
 
-def _is_known(name: str) -> bool:
-    """Accept a name of a file of records. Raises: InvalidSpec."""
+def _check_kind(name: str) -> None:
+    """Raises: InvalidSpec when a name is none of a file of records."""
     if kind_of(name) is None:
         raise InvalidSpec(f"records in {name!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv and .csv.gz")
-    return True
 
 
 def _below_url(location: str) -> list[str]:
     """The object at a URL, or all objects of records below it."""
     found = remote.listed(location)
     if found == [location]:
-        return [location] if _is_known(Path(location).name) else []
+        _check_kind(Path(location).name)
+        return found
     start = len(location.rstrip("/")) + 1
     kept = [
         url
