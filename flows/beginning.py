@@ -16,13 +16,15 @@ from dpdist.errors import InvalidInput
 from flows.terminal import out
 
 if TYPE_CHECKING:
-    from dpdist.records.columns import Column
+    from dpdist.records.columns import Column, Kind
 
 SCHEMA = "release.schema.json"
 
 
 def init(
-    records: Annotated[Path, typer.Argument(help="a .parquet, .csv or .csv.gz file, or a folder of such files")],
+    records: Annotated[
+        Path, typer.Argument(help="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files")
+    ],
     spec: Annotated[
         Path | None, typer.Option("--spec", help="the file to write. Default: the records' name with .yaml")
     ] = None,
@@ -80,7 +82,7 @@ def init(
 
 def dataset_of(records: Path) -> str:
     """A name for the data set, from that of the file."""
-    name = re.sub(r"(\.(csv|parquet|gz))+$", "", records.resolve().name, flags=re.IGNORECASE)
+    name = re.sub(r"(\.(csv|parquet|arrow|feather|ipc|gz))+$", "", records.resolve().name, flags=re.IGNORECASE)
     plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
     return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-._") or "records"
 
@@ -93,16 +95,20 @@ def _of_kinds(columns: list[Column], types: list[str]) -> list[Column]:
     """The columns, those that are named with the given kinds."""
     from dataclasses import replace
 
-    from dpdist.records.columns import Kind
-
-    given = dict(each.rpartition("=")[::2] for each in types)
-    allowed = [kind for kind in get_args(Kind) if kind not in ("unknown", "other")]
+    given, allowed = dict(each.rpartition("=")[::2] for each in types), _kinds()
     for name, kind in given.items():
         if name not in {column.name for column in columns} or kind not in allowed:
             raise InvalidInput(
                 f"--as needs a column and what it holds, such as age=whole ({', '.join(allowed)}), found {name}={kind}"
             )
     return [replace(column, kind=cast("Kind", given.get(column.name, column.kind))) for column in columns]
+
+
+def _kinds() -> list[str]:
+    """What a column may be said to hold."""
+    from dpdist.records import columns
+
+    return [kind for kind in get_args(columns.Kind) if kind not in ("unknown", "other")]
 
 
 def _chosen(columns: list[Column], names: list[str], person: str | None) -> list[Column]:
@@ -120,8 +126,7 @@ def _asked_kind(column: Column) -> Column:
     """The column with the kind that the terminal tells, where the file does not."""
     if column.kind != "unknown":
         return column
-    kinds = ("text", "whole", "number", "date", "time", "boolean")
-    told = ""
+    kinds, told = _kinds(), ""
     while told not in kinds:
         told = typer.prompt(f"What does {column.name!r} hold ({', '.join(kinds)})", default="text")
     return _of_kinds([column], [f"{column.name}={told}"])[0]
