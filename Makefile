@@ -1,12 +1,15 @@
 # make demo: publish examples/census (DEMO: another spec).   make test: the test suite.   make slow: the large statistical and scale runs.
 # make containers: the image and deploy/compose.yaml in real containers (podman; docs/operations.md).
-# make mutants: small faults planted in the code, which the tests have to catch (docs/mutants.md).
+# make mutants: small faults planted in the code, which the tests have to catch; SAMPLE of them, drawn with SEED, each given to tests of
+# up to CPU seconds (docs/mutants.md).
 # Tests run in one process a core and two more; every file's tests run in one process, in order. PROCESSES=0: all in one.
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
 PROCESSES ?= auto
-SAMPLE ?= 150
+SAMPLE ?= 100
+SEED ?= 16
+CPU ?= 40
 DEMO ?= examples/census/release.yaml
 DEMO_HOME ?= build/demo
 
@@ -38,7 +41,7 @@ containers: $(VENV)/.installed-test
 	DPDIST_TEST_CONTAINERS=required $(VENV)/bin/python -m pytest -m slow tests/deploy/test_containers.py
 
 mutants: $(VENV)/.installed-test
-	$(VENV)/bin/python -m tests.mutants --sample $(SAMPLE)
+	$(VENV)/bin/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED) --cpu $(CPU)
 
 check: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .

@@ -105,6 +105,34 @@ def test_rows_of_the_table_are_read(tmp_path: Path) -> None:
     assert faults.equivalents(table)["a.py: x | y -> x & y"] == "both are bits"
 
 
+def test_only_changed_test_files_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that goes on after a new test measures that file alone; after a change of the library all of them."""
+    for name in ("dpdist/store.py", "flows/cli.py", "tests/small.py", "tests/release/test_a.py", "tests/release/test_b.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    run = list[list[str]]()
+
+    def watched(tree: Path, tests: list[str], *, calls: bool) -> tuple[int, list[dict[str, object]]]:
+        run.append(tests)
+        return 0, [{"test": f"{name}::test", "cpu": 1.0, "calls": [["dpdist/store.py", 1]]} for name in tests]
+
+    for name, value in {"ROOT": tmp_path, "KEPT": tmp_path, "TESTS": ("tests/release",), "watched": watched}.items():
+        monkeypatch.setattr(command, name, value)
+    both = ["tests/release/test_a.py", "tests/release/test_b.py"]
+    for changed, again in (
+        (None, both),
+        (None, []),
+        (both[1], both[1:]),
+        ("tests/small.py", both),
+        ("dpdist/store.py", both),
+    ):
+        if changed:
+            (tmp_path / changed).write_text("changed = True\n")
+        run.clear()
+        assert sorted(row.test for row in command.measured(tmp_path)) == [f"{name}::test" for name in both]
+        assert [name for names in run for name in names] == again
+
+
 RUN = """
 import json, sys
 from pathlib import Path

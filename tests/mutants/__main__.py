@@ -2,7 +2,8 @@
 
 The tests of ``TESTS`` first run once without a fault, to learn what each costs and which functions it calls. A fault in a function is then
 given to the tests that call it, the cheapest first, until one fails or their CPU time is used up. What was tried is kept under
-build/mutants and is not tried again while the module and the test files that decided are the same. docs/mutants.md lists the
+build/mutants and is not tried again while the module and the test files that decided are the same: a stopped run goes on, and a
+survivor for which a test was written is tried again. docs/mutants.md lists the
 survivors that change nothing that users could see, and why. Exit code 1 when fewer than nine in ten of the others are caught.
 """
 
@@ -16,6 +17,7 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -59,19 +61,46 @@ def content(*names: str) -> str:
     return digest(sorted((str(path.relative_to(ROOT)), path.read_bytes()) for path in paths))
 
 
+def groups() -> Iterator[list[str]]:
+    """The test files of every entry of ``TESTS``; those that are entries of their own are one group."""
+    alone = [name for name in TESTS if name.endswith(".py")]
+    yield from (
+        sorted(str(path.relative_to(ROOT)) for path in (ROOT / name).glob("test_*.py"))
+        for name in TESTS
+        if name not in alone
+    )
+    yield alone
+
+
 def measured(tree: Path) -> list[Measured]:
-    """The tests that pass without a fault, the cheapest first."""
-    kept = KEPT / f"tests-{content('dpdist', 'flows', 'tests')}.json"
-    if not kept.exists():
-        code, told = watched(tree, list(TESTS), calls=True)
-        if code not in (0, 1):
-            sys.exit(f"the tests did not run without a fault (code {code}):\n{(tree / 'output.txt').read_text()[-4000:]}")
-        if code:
-            print("some tests fail without any fault and are left out", (tree / "output.txt").read_text()[-2000:], sep="\n")
-        kept.write_text(json.dumps(told), encoding="utf-8")
-    told = json.loads(kept.read_text(encoding="utf-8"))
+    """The tests that pass without a fault, the cheapest first. Files that did not change since they were measured are not run again."""
+    shared = content("dpdist", "flows"), content(*sorted(str(path) for path in shared_by_tests()))
+    told = list[dict[str, Any]]()
+    for names in groups():
+        kept = {name: KEPT / f"tests-{digest(shared, content(name))}.json" for name in names}
+        missing = [name for name in names if not kept[name].exists()]
+        if missing:
+            code, found = watched(tree, missing, calls=True)
+            if code not in (0, 1):
+                sys.exit(
+                    f"the tests did not run without a fault (code {code}):\n{(tree / 'output.txt').read_text()[-4000:]}"
+                )
+            if code:
+                print(
+                    "some tests fail without any fault and are left out", (tree / "output.txt").read_text()[-2000:], sep="\n"
+                )
+            for name in missing:
+                mine = [row for row in found if row["test"].partition("::")[0] == name]
+                kept[name].write_text(json.dumps(mine), encoding="utf-8")
+        told += [row for name in names for row in json.loads(kept[name].read_text(encoding="utf-8"))]
     rows = (Measured(row["test"], row["cpu"], frozenset((file, line) for file, line in row["calls"])) for row in told)
     return sorted(rows, key=lambda row: row.cpu)
+
+
+def shared_by_tests() -> Iterator[Path]:
+    """Python files of the tests' folder that hold no tests, the mutation run itself left out."""
+    paths = (path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py"))
+    return (path for path in paths if not path.name.startswith("test_") and path.parts[1] != "mutants")
 
 
 def chosen(mutant: Mutant, tests: list[Measured], cpu_seconds: float) -> dict[str, float]:
@@ -173,9 +202,9 @@ class Runs:
 def main() -> int:
     """Draw, plant, tell. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sample", type=int, default=150, help="how many faults")
-    parser.add_argument("--seed", type=int, default=16)
-    parser.add_argument("--cpu", type=float, default=20, help="CPU seconds of the tests that a fault is given to")
+    parser.add_argument("--sample", type=int, default=100, help="how many faults")
+    parser.add_argument("--seed", type=int, default=16, help="of the draw of the faults")
+    parser.add_argument("--cpu", type=float, default=40, help="CPU seconds of the tests that a fault is given to")
     parser.add_argument("--module", choices=modules(), help="only this one")
     given = parser.parse_args()
     among = [given.module] if given.module else modules()

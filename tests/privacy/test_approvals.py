@@ -70,6 +70,21 @@ def test_a_release_needs_the_approvals_that_its_data_set_asks_for(ledger: Ledger
     assert ledger.verify().releases == 3
 
 
+def test_events_of_approvals_are_numbered_from_one(ledger: Ledger, tmp_path: Path) -> None:
+    """The number is part of the row's key: of two steps that write the same one at the same time, one fails and is tried again."""
+    (first, a), (second, b) = signers(tmp_path, 2)
+    ledger.declare("people", CAP, PROTECTION)
+    for needed in (2, 1, 0, 2):
+        ledger.set_approvers("people", Approvers((first, second), needed), "agreed on")
+    for path, release, spec in ((a, "r1", "spec"), (b, "r1", "spec"), (a, "r2", "spec"), (a, "r1", "another spec")):
+        sign(ledger, path, release, spec)
+    assert [(row["event"], row["release"], row["attempt"]) for row in ledger.entries()] == [
+        ("declared", "budget of people", 1),
+        *(("approvers", "approvers of people", number) for number in (1, 2, 3, 4)),
+        *(("approved", release, number) for release, number in (("r1", 1), ("r1", 2), ("r2", 1), ("r1", 3))),
+    ]
+
+
 def test_an_approval_is_of_one_data_set_and_signed(ledger: Ledger, tmp_path: Path) -> None:
     ((key, path),) = signers(tmp_path, 1)
     for dataset in ("people", "others"):

@@ -98,5 +98,44 @@ def test_what_is_said_depends_on_unit_relation_and_bound() -> None:
     assert Protection("add-remove", 1, "e-mail").unit == "persons by column 'e-mail'"
 
 
+SENTENCES = {
+    Protection("add-remove", 1, None): ("One record is added or removed.", "1 record", "any one record"),
+    Protection("add-remove", 2, None): ("Up to 2 records are added or removed.", "2 records", "any 2 records"),
+    Protection("replace-one", 1, None): (
+        "One record is replaced by any other, added or removed.",
+        "1 record",
+        "any one record",
+    ),
+    Protection("replace-one", 2, None): (
+        "Up to 2 records are replaced by any others, added or removed.",
+        "2 records",
+        "any 2 records",
+    ),
+    Protection("add-remove", 1, "who"): (
+        "All records of one person, those with one value of column 'who', are added or removed together.",
+        "1 record counts",
+        "any one person",
+    ),
+    Protection("replace-one", 2, "who"): (
+        "All records of one person, those with one value of column 'who', are replaced by any other records with one value that no "
+        "other person has, added or removed together.",
+        "2 records count",
+        "any one person",
+    ),
+}
+"""The sentence of a guarantee, the amount in its bound's sentence, and its subject: one and several in the right number."""
+
+
+@pytest.mark.parametrize("protection", SENTENCES, ids=repr)
+def test_one_record_is_not_several(protection: Protection) -> None:
+    sentence, amount, subject = SENTENCES[protection]
+    assert (protection.sentence, protection.subject) == (sentence, subject)
+    if protection.enforced:
+        expected = f"Enforced while counting: of each person at most {amount}, the first in the order of files and rows."
+    else:
+        expected = f"Nobody checked that a person has at most {amount}: whoever has more is covered less."
+    assert protection.bound == expected
+
+
 def test_examples_of_the_docstrings() -> None:
     assert doctest.testmod(dpdist.privacy.protection).failed == 0
