@@ -306,6 +306,7 @@ def show(
 ) -> None:
     """Print the answers of a published release with their error bars, and its certificate."""
     from dpdist.page import report
+    from dpdist.page.suppression import suppressed_sentence
 
     where = found_at(release)
     with report.local_copy(where) as folder:
@@ -321,6 +322,8 @@ def show(
         print_mechanisms(certificate)
         print_privacy(certificate)
         print_answers(rows, total)
+        if "suppression" in certificate:
+            out.print(suppressed_sentence(certificate), soft_wrap=True)
 
 
 @app.command()

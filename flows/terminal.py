@@ -160,14 +160,13 @@ def print_clear(folder: Path, below: float, at: float, *, group: str | None, lim
     from dpdist.page import report
     from dpdist.page.suppression import suppressed
 
-    table, _ = report.load(folder)
+    table, certificate = report.load(folder)
     if group is not None:
         report.first_rows(folder, group=group, limit=1)  # refuses an unknown group
         table = table.filter(pc.equal(table["group"], group))
-    found = suppressed(table, below=below, at=at)
+    found = suppressed(table, below=below, at=at, noise=certificate["privacy"]["noise"])
     if as_json:
-        predicted = {name: value for name, value in vars(found).items() if name != "table"}
-        out.print_json(json.dumps({**predicted, "answers": found.table.to_pylist()}))
+        out.print_json(json.dumps({**found.facts, "answers": found.table.to_pylist()}))
         return
     shown_rows = found.table.slice(0, limit or found.table.num_rows).to_pylist()
     print_answers(shown_rows, found.table.num_rows)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from dpdist.arrays.vector import Vector, least_positive
+from dpdist.arrays.vector import Vector, batches, least_positive
 from dpdist.operators import Matrix
 from dpdist.page.measurement import Measurement
+from dpdist.page.suppression import Suppression
 from dpdist.sizes import SIZES, Sizes
 from dpdist.version import version
 from dpdist.workloads import Workload
@@ -33,6 +34,7 @@ class Content:
         formats: the tables that are written; None: those that the number of answers allows.
         measurement: what the answers were computed from, where it is published, too.
         about: what the publisher says of the data product; None where nothing is said.
+        suppression: which answers are shown; None: all of them.
     """
 
     release: str
@@ -46,12 +48,32 @@ class Content:
     sizes: Sizes = SIZES
     measurement: Measurement | None = None
     about: dict[str, Any] | None = None
+    suppression: Suppression | None = None
 
     def rounded(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:
-        """Answers, standard errors and half widths of some rows, to as many digits as are published."""
+        """Answers, standard errors and half widths of some rows, to as many digits as are published.
+
+        Suppressed answers and their half widths are NaN.
+        """
         answer = np.round(self.answer.read(start, stop), digits) + 0.0  # no negative zero
         error, half = (np.round(column.read(start, stop), digits + 2) for column in (self.error, self.half_width))
+        if self.suppression is not None:
+            hidden = ~self.suppression.shows(answer, error)
+            answer[hidden] = half[hidden] = np.nan
         return answer, error, half
+
+
+def with_suppression(content: Content, digits: int) -> Content:
+    """The content whose certificate says how many answers are shown, and how often suppression errs."""
+    rule = content.suppression
+    if rule is None:
+        return content
+    parts = list(batches(content.answer.size))
+    shown = sum(int((~np.isnan(content.rounded(*part, digits)[0])).sum()) for part in parts)
+    errors = (np.round(content.error.read(*part), digits + 2) for part in parts)
+    predicted = rule.predicted(errors, content.certificate["privacy"]["noise"])
+    facts = {**asdict(rule), "shown": shown, "answers": content.answer.size, **asdict(predicted)}
+    return replace(content, certificate={**content.certificate, "suppression": facts})
 
 
 def formats_of(content: Content) -> tuple[Format, ...]:

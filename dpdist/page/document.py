@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from dpdist.arrays.vector import batches
 from dpdist.domain import DROP
@@ -20,6 +22,7 @@ from dpdist.page.figures import MOST_BARS, Words, figures_of, long_figure
 from dpdist.page.findings import finding
 from dpdist.page.numbers import listed as listed_names
 from dpdist.page.plots import plot
+from dpdist.page.suppression import suppressed_sentence
 from dpdist.page.tables import query_names
 from dpdist.workloads import Block
 
@@ -53,12 +56,14 @@ def page(content: Content, digits: int) -> str:
         if block.queries <= content.sizes.chart_rows:
             numbers = content.rounded(first, first + block.queries, digits)
         figures = _figures(content, words, first, block, numbers, digits) if drawn < MOST_CHARTS else []
+        hidden = 0 if numbers is None else int(np.isnan(numbers[0]).sum())
+        figures = _without(figures) if hidden else figures
         drawn += len(figures)
         fits = rows + block.queries <= PAGE_ROWS
         if fits and numbers is not None:
             listed.append((len(sections), block, numbers))
-            rows += block.queries
-        sections.append(_section(content, words, block, figures, listed=fits))
+            rows += block.queries - hidden
+        sections.append(_section(content, words, block, figures, listed=fits, hidden=hidden))
     _draw_single_answers(content, words, sections, listed)
     data = _page_data(content, listed, [section["title"] for section in sections])
     budget = content.certificate.get("budget")
@@ -71,6 +76,7 @@ def page(content: Content, digits: int) -> str:
         findings=found[:MOST_FINDINGS],
         sections=sections,
         exclusions=exclusions(content.certificate),
+        suppressed=suppressed_sentence(content.certificate),
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
         formats=formats_of(content),
         rows=rows,
@@ -84,7 +90,8 @@ def _draw_single_answers(
     content: Content, words: Words, sections: list[dict[str, Any]], listed: list[tuple[int, Block, Numbers]]
 ) -> None:
     """Give the first group of one answer a chart of all such groups: predicates are seen side by side."""
-    single = [(place, block, numbers) for place, block, numbers in listed if block.queries == 1][:MOST_BARS]
+    alone = ((place, block, numbers) for place, block, numbers in listed if block.queries == 1)
+    single = [each for each in alone if not np.isnan(each[2][0]).any()][:MOST_BARS]
     if len(single) < 2:
         return
     axis = charts.Axis("", [block.name for _, block, _ in single])
@@ -111,10 +118,21 @@ def _figures(
     return [] if found is None else [("", found)]
 
 
+def _without(figures: list[tuple[str, Figure]]) -> list[tuple[str, Figure]]:
+    """Charts without suppressed answers: bars can lack some; curves, steps and maps would have holes that look like zeros."""
+    out = []
+    for subtitle, figure in figures:
+        shown = np.flatnonzero(~np.isnan(figure.values).any(axis=1))
+        if figure.kind == "bars" and len(figure.series) == 1 and shown.size:
+            kept = replace(figure, axis=figure.axis.some(shown), values=figure.values[shown], half=figure.half[shown])
+            out.append((subtitle, kept))
+    return out
+
+
 def _section(
-    content: Content, words: Words, block: Block, figures: list[tuple[str, Figure]], *, listed: bool
+    content: Content, words: Words, block: Block, figures: list[tuple[str, Figure]], *, listed: bool, hidden: int
 ) -> dict[str, Any]:
-    findings = [finding(figure, words.counted) for _, figure in figures[:1]]
+    findings = [] if hidden else [finding(figure, words.counted) for _, figure in figures[:1]]
     return {
         "title": block.name,
         "name": _heading(content, words, block),
@@ -131,7 +149,8 @@ def _section(
             for subtitle, figure in figures
             if figure.values.size > 1
         ],
-        "queries": block.queries,
+        "queries": block.queries - hidden,
+        "hidden": hidden,
         "listed": listed,
     }
 
@@ -190,10 +209,12 @@ def _page_data(content: Content, listed: list[tuple[int, Block, Numbers]], group
     names = content.workload.domain.columns
     out: dict[str, Any] = {"release": content.release, "groups": groups, "columns": COLUMNS}
     out |= {"query": [], "group": [], "answer": [], "error": [], "half": []}
-    for number, block, (answer, error, half) in listed:
+    for number, block, columns in listed:
         query, _ = query_names(block, names, 0, block.queries)
-        out["query"] += query.to_pylist()
-        out["group"] += [number] * block.queries
+        shown = ~np.isnan(columns[0])
+        answer, error, half = (column[shown] for column in columns)
+        out["query"] += query.filter(pa.array(shown)).to_pylist()
+        out["group"] += [number] * answer.size
         out["answer"] += answer.tolist()
         out["error"] += error.tolist()
         out["half"] += [None if math.isnan(value) else value for value in half.tolist()]

@@ -118,7 +118,7 @@ def _croissant(content: Content, columns: list[tuple[str, str, str]], digests: d
         "@type": "cr:RecordSet",
         "@id": "answers",
         "name": "answers",
-        "description": "one row a query",
+        "description": "one row a query" if content.suppression is None else "one row a query, but for suppressed answers",
         "field": fields,
     }
     return {

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from dpdist.errors import InvalidInput
 from dpdist.page.suppression import Suppressed, suppressed
+from dpdist.page.tables import query_names
 
 if TYPE_CHECKING:
     from dpdist.workloads import Workload
@@ -24,11 +25,13 @@ class Table:
     """Published answers in the reader's favourite form.
 
     Attributes:
-        arrow: group, query, one column an attribute, answer, standard error, 95 % interval.
+        arrow: group, query, one column an attribute, answer, standard error, 95 % interval. Suppressed answers have no row.
+        noise: Gaussian or Laplace.
     """
 
     arrow: pa.Table
     workload: Workload
+    noise: str = "Gaussian"
 
     def pandas(self) -> Any:
         """A pandas DataFrame. Raises: InvalidInput when pandas is not installed."""
@@ -50,8 +53,9 @@ class Table:
         """
         xarray = _installed("xarray")
         names, out = self.workload.domain.names, {}
+        whole = self._whole()
         for first, block in self.workload.block_starts():
-            rows = self.arrow.slice(first, block.queries)
+            rows = whole.slice(first, block.queries)
             axes = list(block.heads(names)) if block.separable else ["query"]
             shape = tuple(len(part) for part in block.labels)
             columns = ("answer", "standard_error", "low_95", "high_95")
@@ -62,9 +66,21 @@ class Table:
             out[block.name] = xarray.Dataset(values, coords=coordinates)
         return out
 
+    def _whole(self) -> pa.Table:
+        """A row for every query: the numbers of suppressed answers are NaN."""
+        if self.arrow.num_rows == self.workload.shape[0]:
+            return self.arrow
+        keys = zip(*(self.arrow[name].to_pylist() for name in ("group", "query")), strict=True)
+        places = {key: row for row, key in enumerate(keys)}
+        rows = []
+        for _, block in self.workload.block_starts():
+            queries, _ = query_names(block, self.workload.domain.columns, 0, block.queries)
+            rows += [places.get((block.name, query)) for query in queries.to_pylist()]
+        return self.arrow.take(pa.array(rows, pa.int64()))
+
     def suppressed(self, *, below: float, at: float = 2.0) -> Suppressed:
         """The rows whose answer lies at least ``at`` standard errors above ``below``, and how often that errs."""
-        return suppressed(self.arrow, below=below, at=at)
+        return suppressed(self.arrow, below=below, at=at, noise=self.noise)
 
     def __repr__(self) -> str:
         return f"<{self.arrow.num_rows:,} answers: {', '.join(self.arrow.column_names)}; .arrow, .pandas(), .polars(), .xarray()>"

@@ -136,12 +136,13 @@ def local_copy(folder: Path | str) -> Iterator[Path]:
 
 def _write_files(content: Content, draft: Path) -> None:
     from dpdist.page import measurement
-    from dpdist.page.content import decimals_of
+    from dpdist.page.content import decimals_of, with_suppression
     from dpdist.page.document import page
     from dpdist.page.metadata import metadata_files
     from dpdist.page.tables import write_tables
 
     digits = decimals_of(content.error)
+    content = with_suppression(content, digits)
     write_tables(content, digits, draft)
     if content.measurement is not None:
         measurement.write(content.measurement, content.release, draft / MEASUREMENT)

@@ -96,7 +96,10 @@ def _write_all(tables: Iterator[pa.Table], opened: Callable[..., Any]) -> None:
 
 
 def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[pa.Table]:
-    """The published rows start..stop in batches: group, query, one column an attribute, answer, standard error, 95 % interval."""
+    """The published rows start..stop in batches: group, query, one column an attribute, answer, standard error, 95 % interval.
+
+    Suppressed answers have no row.
+    """
     for first, block in content.workload.block_starts():
         low, high = max(start, first), min(stop, first + block.queries)
         if low >= high:
@@ -106,7 +109,7 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
             end = min(high, position + content.sizes.batch_rows)
             answer, error, half = (column[position - low : end - low] for column in numbers)
             query, attributes = query_names(block, content.workload.domain.columns, position - first, end - first)
-            yield pa.table(
+            rows = pa.table(
                 {
                     "group": pa.array([block.name]).take(pa.array(np.zeros(end - position, dtype=np.int64))),
                     "query": query,
@@ -117,6 +120,7 @@ def table_of(content: Content, start: int, stop: int, digits: int) -> Iterator[p
                     "high_95": pa.array(np.round(answer + half, 6), from_pandas=True),
                 }
             )
+            yield rows if content.suppression is None else rows.filter(pa.array(~np.isnan(answer)))
 
 
 def query_names(block: Block, names: tuple[str, ...], start: int, stop: int) -> tuple[pa.Array, dict[str, pa.Array]]:

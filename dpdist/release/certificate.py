@@ -151,4 +151,10 @@ def post_processing(spec: ReleaseSpec) -> list[str]:
         )
     if options.integer:
         out.append("answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off")
+    if options.suppress:
+        rule = options.suppress
+        out.append(
+            f"answers that do not lie at least {rule.at:g} standard errors above {rule.below:g} were left out: the noisy answers alone "
+            "decided, so it costs nothing and protects nobody better; shown answers near the limit are too large on average"
+        )
     return out

@@ -10,6 +10,7 @@ from dpdist.grids.base import Answers
 from dpdist.page import report
 from dpdist.page.content import Content
 from dpdist.page.measurement import FORMAT, MOST_BYTES, Measurement
+from dpdist.page.suppression import Suppression
 from dpdist.privacy.ledger import Budget
 from dpdist.release.context import Context
 from dpdist.release.plan import Plan
@@ -36,6 +37,7 @@ def publish(
     """
     spec = planned.spec
     measurement, about = opened(context, planned, measured)
+    rule = spec.postprocess.suppress
     content = Content(
         release=spec.release,
         title=spec.title or spec.release,
@@ -48,6 +50,7 @@ def publish(
         sizes=context.store.sizes,
         measurement=measurement,
         about=_about(spec),
+        suppression=None if rule is None else Suppression(rule.below, rule.at),
     )
     return report.write(content, published_at(spec.release, spec.output.folder))
 

@@ -83,7 +83,8 @@ class Release:
     def answers(self) -> notebook.Table:
         """The published answers, as Arrow, pandas, Polars or xarray. Raises: StoreError when a file was altered."""
         with report.local_copy(self.folder) as folder:
-            return notebook.Table(report.load(folder)[0], self.plan.workload)
+            table, certificate = report.load(folder)
+        return notebook.Table(table, self.plan.workload, certificate["privacy"]["noise"])
 
     @cached_property
     def published(self) -> Published:

@@ -29,6 +29,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     for i, entry in enumerate(spec.workload):
         located(partial(workload_of, entry, spec.attributes, folder), ("workload", i), lines, name)
     located(lambda: spec.known, ("postprocess", "known"), lines, name)
+    located(lambda: _check_suppression(spec), ("postprocess", "suppress"), lines, name)
     located(lambda: _check_noise(spec), ("noise",), lines, name)
     located(lambda: _check_companions(spec), ("postprocess", "consistent_with"), lines, name)
     located(lambda: _check_mechanism(spec), ("mechanism",), lines, name)
@@ -122,6 +123,22 @@ def _check_stream(spec: ReleaseSpec) -> None:
         raise InvalidInput(
             "a stream uses Gaussian noise (give the budget a 'delta' or 'rho') and goes without 'around', 'known', 'non_negative' "
             "and 'consistent_with'"
+        )
+
+
+def _check_suppression(spec: ReleaseSpec) -> None:
+    """Answers that can lie clearly above a number: counts of records with the error that is published with them."""
+    options = spec.postprocess
+    if options.suppress is None:
+        return
+    if any(entry.filters is not None or entry.rows is not None for entry in spec.workload):
+        raise InvalidInput(
+            "'suppress' compares counts of records with a number; filters and rows of your own may be differences: leave one out"
+        )
+    if options.non_negative or (spec.mechanism != AUTO and mechanism_of(spec.mechanism).adaptive):
+        raise InvalidInput(
+            "'suppress' is predicted from standard errors, which do not tell the bias of 'non_negative' and of mechanism 'dawa': leave "
+            "one out"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -529,6 +530,34 @@ class KnownSpec(SpecPart):
     count: float = Field(ge=0, allow_inf_nan=False, description="the exact public count", examples=[8000])
 
 
+def _standard_errors(value: Any) -> Any:
+    """A number of standard errors, which may be written out: '2 standard errors'."""
+    found = _STANDARD_ERRORS.fullmatch(value.strip()) if isinstance(value, str) else None
+    return found.group(1) if found else value
+
+
+_STANDARD_ERRORS = re.compile(r"([0-9.]+) +standard +errors?")
+StandardErrors = Annotated[
+    float, BeforeValidator(_standard_errors), WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]})
+]
+
+
+class SuppressSpec(SpecPart):
+    """Which answers are shown: those clearly above a number."""
+
+    below: float = Field(
+        ge=0, allow_inf_nan=False, description="the number that an answer must lie clearly above", examples=[50]
+    )
+    at: StandardErrors = Field(
+        2.0,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="how many standard errors an answer must lie above it; it may be written out, as '2 standard errors'",
+        examples=["2 standard errors"],
+    )
+
+
 class PostprocessSpec(SpecPart):
     """What is done to the noisy answers afterwards. It spends no budget."""
 
@@ -552,6 +581,12 @@ class PostprocessSpec(SpecPart):
         description="the specs of earlier releases of the same records. All measurements are combined into one estimate, which makes "
         "the errors smaller",
         examples=[["first.yaml"]],
+    )
+    suppress: SuppressSpec | None = Field(
+        None,
+        description="leaves out answers that do not lie clearly above a number, by the noisy answers alone. It protects nobody better: it "
+        "spares readers rows that are mostly noise. The certificate predicts how often it errs",
+        examples=[{"below": 50, "at": "2 standard errors"}],
     )
 
     @model_validator(mode="after")

@@ -139,7 +139,7 @@ def test_shares_of_spurious_and_lost_rows_are_those_predicted() -> None:
         (100.0, "dropped_at_double", False),
     ):
         rows = pa.table({"answer": np.zeros(200), "standard_error": errors})
-        predicted = getattr(suppressed(rows, below=50, at=2), name)
+        predicted = getattr(suppressed(rows, below=50, at=2).predicted, name)
         shown = (truth + draws >= 50 + 2 * errors).mean()
         assert (shown if wanted else 1 - shown) == pytest.approx(predicted, rel=0.05, abs=2e-4)
     kept = suppressed(pa.table({"answer": [60.0, 80.0], "standard_error": [10.0, 10.0]}), below=50, at=2)

@@ -1,0 +1,132 @@
+"""Suppressed answers are nowhere in the published tables and charts, and the shares of wrong decisions are those predicted."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import zarr
+
+from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.page import report
+from dpdist.page.suppression import Suppression
+from dpdist.privacy import keys
+from dpdist.release.story import Release
+from dpdist.spec import load
+from tests import small
+
+RULE = {"below": 150, "at": "2 standard errors"}
+ASKED: dict[str, Any] = {"workload": [{"marginals": {"ways": [1, 2]}}]}
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, Release]:
+    """One measurement, published with and without suppression."""
+    home = tmp_path_factory.mktemp("suppression") / "home"
+    keys.initialise(home)
+    done = []
+    for name, options in (("all", {}), ("shown", {"suppress": RULE})):
+        path = small.write(
+            home.parent / name, **ASKED, postprocess=options, output={"folder": str(home.parent / name / "out")}
+        )
+        done.append(small.run(path, home))
+    return done[0], done[1]
+
+
+def test_shown_are_the_answers_clearly_above_the_number(both: tuple[Release, Release]) -> None:
+    every, shown = (report.load(Path(done.folder))[0].to_pylist() for done in both)
+    assert shown == [row for row in every if row["answer"] >= 150 + 2 * row["standard_error"]]
+    assert 0 < len(shown) < len(every)
+    assert len((Path(both[1].folder) / "answers.csv").read_text().splitlines()) == len(shown) + 1
+
+
+def test_arrays_keep_their_places(both: tuple[Release, Release]) -> None:
+    every, shown = (zarr.open_group(Path(done.folder) / "answers.zarr", mode="r")["answer"][:] for done in both)
+    hidden = np.isnan(shown)
+    np.testing.assert_array_equal(shown[~hidden], every[~hidden])
+    assert hidden.sum() == len(every) - both[1].answers.arrow.num_rows
+    whole, holes = (done.answers.xarray()["age x work"]["answer"] for done in both)
+    assert holes.shape == whole.shape
+    assert 0 < int(holes.isnull().sum()) < holes.size
+    np.testing.assert_array_equal(holes.values[~np.isnan(holes)], whole.values[~np.isnan(holes)])
+
+
+def test_the_page_holds_no_suppressed_answer(both: tuple[Release, Release]) -> None:
+    page = (Path(both[1].folder) / "index.html").read_text(encoding="utf-8")
+    shown = {row["answer"] for row in both[1].answers.arrow.to_pylist()}
+    hidden = [row["answer"] for row in both[0].answers.arrow.to_pylist() if row["answer"] not in shown]
+    assert hidden
+    for answer in hidden:
+        assert not re.search(rf"(?<![\d.,]){re.escape(str(answer))}(?!\d)", page)
+    numbers = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    assert len(numbers) > 2
+    assert not any("NaN" in each or "nan" in each for each in numbers)
+    facts = json.loads((Path(both[1].folder) / "release.json").read_text())["suppression"]
+    assert f"{facts['answers'] - facts['shown']:,} of {facts['answers']:,} answers are suppressed" in page
+
+
+def test_the_certificate_predicts_how_often_it_errs(both: tuple[Release, Release]) -> None:
+    certificate = json.loads((Path(both[1].folder) / "release.json").read_text())
+    jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
+    facts = certificate["suppression"]
+    found = both[0].answers.suppressed(below=150, at=2)
+    expected = {**found.facts, "shown": found.table.num_rows, "answers": found.all_rows}
+    assert facts == {name: value for name, value in expected.items() if name != "all_rows"}
+    assert certificate["post_processing"][0].startswith("answers that do not lie at least 2 standard errors above 150")
+    assert both[0].certificate["spec_digest"] == both[1].certificate["spec_digest"]
+
+
+@pytest.mark.parametrize("draws", [1, 3, 40])
+@pytest.mark.parametrize("noise", ["Gaussian", "Laplace"])
+def test_predicted_shares_hold_for_sums_of_draws(noise: str, draws: int) -> None:
+    """400,000 simulated answers: with one draw the tail is Laplace's, with forty nearly normal. Predicted is at least what happens,
+    but for three standard errors of the simulation, and at most twice it for single draws."""
+    state = np.random.default_rng(draws)
+    drawn = (state.normal if noise == "Gaussian" else state.laplace)(0, 1, (400_000, draws)).sum(axis=1)
+    drawn *= 15 / (np.sqrt(draws) * (1 if noise == "Gaussian" else np.sqrt(2)))
+    rule, error = Suppression(50, 2), np.full(1, 15.0)
+    predicted = rule.predicted([error], noise)
+    for truth, share in (
+        (0, predicted.shown_at_zero),
+        (50, predicted.shown_at_limit),
+        (100, 1 - predicted.dropped_at_double),
+    ):
+        shown = float(rule.shows(truth + drawn, error).mean())
+        spread = 3 * np.sqrt(shown * (1 - shown) / drawn.size) + 1e-6
+        if truth == 100:
+            assert shown >= share - spread
+        else:
+            assert shown <= share + spread
+        if draws == 1 and truth == 50:
+            assert shown >= share - spread
+    sure = float(rule.shows(predicted.sure_from + drawn, error).mean())
+    assert 0.975 - 0.001 <= sure <= 0.99
+
+
+def test_an_answer_without_noise_never_strays() -> None:
+    predicted = Suppression(50, 2).predicted([np.zeros(3)], "Laplace")
+    assert (predicted.shown_at_zero, predicted.dropped_at_double) == (0.0, 0.0)
+    with pytest.raises(InvalidInput, match="below >= 0"):
+        Suppression(-1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"postprocess": {"suppress": {"below": 50, "at": "2 percent"}}}, "postprocess.suppress.at"),
+        ({"postprocess": {"suppress": {"below": -1}}}, "postprocess.suppress.below"),
+        ({"postprocess": {"suppress": RULE, "non_negative": True}}, "do not tell the bias"),
+        (
+            {"postprocess": {"suppress": RULE}, "workload": [{"filters": {"of": "age", "apply": [{"window": 2}]}}]},
+            "may be differences",
+        ),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        load(small.write(tmp_path, **changes))
