@@ -769,7 +769,7 @@ def _not_covered(charge: Charge, protection: Protection) -> str:
     return (
         f"release {charge.release!r} protects {charge.protection.unit} ({charge.protection.sentence}), the cap of {charge.dataset!r} "
         f"protects {protection.unit} ({protection.sentence}), and no number of the first changes is sure to make the second: give the "
-        "release the cap's neighbours and person column, or another data set with a cap of its own"
+        "release the cap's neighbours, person column and kind of records, or another data set with a cap of its own"
     )
 
 

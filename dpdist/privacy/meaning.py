@@ -66,6 +66,8 @@ def _guess(found: float, protection: Protection) -> str:
     what = (
         "a person"
         if protection.person is not None
+        else protection.subject.removeprefix("any ")
+        if protection.counted is not None
         else "a record"
         if protection.most_records == 1
         else f"{protection.most_records} records"

@@ -6,6 +6,9 @@ for different changes are different amounts, and are converted before they are a
 With a person column dpdist counts the first k records of each person, in the order of files and rows, and leaves out the rest. There
 the unit is one person with all their records. It is not one record: when a counted record vanishes, the person's next one is counted
 in its place, so that counts move twice. Without a person column the unit is k records, whoever they belong to.
+
+Where records were counted before dpdist reads them, the publisher says what the numbers count ("visits"). Those are the records, and
+a unit of their own: losses for visits are not added to losses for rows of another file, which may be something else.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ class Protection:
         neighbours: what one change may do to the unit. "replace-one" includes all that "add-remove" does.
         most_records: k: the records of one person that are counted, or without a person column the records that one change touches.
         person: the column that tells persons apart; None when the unit is records.
+        counted: what the records are, in the plural, where the publisher counted them; None where a row is a record.
 
     >>> Protection("add-remove", 3, "email").unit
     "persons by column 'email'"
@@ -38,6 +42,7 @@ class Protection:
     neighbours: Neighbours
     most_records: int
     person: str | None
+    counted: str | None = None
 
     def __post_init__(self) -> None:
         if self.neighbours not in RELATIONS:
@@ -46,11 +51,13 @@ class Protection:
             )
         if self.most_records < 1:
             raise InvalidInput(f"a person has at least one record, found most_records={self.most_records}; give 1 or more")
+        if self.person is not None and self.counted is not None:
+            raise InvalidInput("records that were counted before belong to nobody any more: leave the person column out")
 
     @property
     def unit(self) -> str:
-        """What is protected: "records", or "persons by column NAME"."""
-        return "records" if self.person is None else f"persons by column {self.person!r}"
+        """What is protected: "records", what they are where they were counted before, or "persons by column NAME"."""
+        return self.counted or "records" if self.person is None else f"persons by column {self.person!r}"
 
     @property
     def enforced(self) -> bool:
@@ -62,13 +69,16 @@ class Protection:
         """The unit in the middle of a sentence: whose presence the guarantee hides."""
         if self.person is not None:
             return "any one person"
+        if self.counted is not None:
+            return f"any {'one' if self.most_records == 1 else self.most_records} of the {self.counted}"
         return "any one record" if self.most_records == 1 else f"any {self.most_records} records"
 
     @property
     def sentence(self) -> str:
         """One change, which turns a data set into its neighbour, in one sentence that is true of the raw files."""
         if self.person is None:
-            records = "One record is" if self.most_records == 1 else f"Up to {self.most_records} records are"
+            one, some = ("record", "records") if self.counted is None else ((f"of the {self.counted}",) * 2)
+            records = f"One {one} is" if self.most_records == 1 else f"Up to {self.most_records} {some} are"
             if self.neighbours == "add-remove":
                 return f"{records} added or removed."
             return f"{records} replaced by any other{'' if self.most_records == 1 else 's'}, added or removed."
@@ -86,11 +96,17 @@ class Protection:
             return (
                 f"Enforced while counting: of each person at most {some} {count}, the first in the order of files and rows."
             )
+        if self.counted is not None:
+            return (
+                f"Nobody checked that a person has at most {self.most_records} of the {self.counted}, nor that each of them was counted "
+                "once, in one number: whoever has more, or was counted more often, is covered less."
+            )
         return f"Nobody checked that a person has at most {some}: whoever has more is covered less."
 
     def facts(self) -> dict[str, Any]:
         """What ledgers and certificates keep; ``from_facts`` reads it back."""
-        return {"neighbours": self.neighbours, "most_records": self.most_records, "person": self.person}
+        known = {"neighbours": self.neighbours, "most_records": self.most_records, "person": self.person}
+        return known if self.counted is None else {**known, "counted": self.counted}
 
     @staticmethod
     def from_facts(facts: Mapping[str, Any]) -> Protection:
@@ -103,7 +119,10 @@ class Protection:
             ) from None
         if not isinstance(most_records, int) or not (person is None or isinstance(person, str)):
             raise InvalidInput("a protection's most_records is a whole number and its person a column name or null")
-        return Protection(neighbours, most_records, person)
+        counted = facts.get("counted")
+        if not (counted is None or isinstance(counted, str)):
+            raise InvalidInput("what a protection's records are, 'counted', is a text or null")
+        return Protection(neighbours, most_records, person, counted)
 
     def steps_to(self, other: Protection) -> int | None:
         """How many changes of this protection make any one change of another: its guarantee is this one at that group size.
@@ -119,6 +138,8 @@ class Protection:
         >>> Protection("add-remove", 1, None).steps_to(Protection("add-remove", 1, "email")) is None
         True
         """
+        if self.counted != other.counted:
+            return None  # records of one kind may stand for any number of the other
         if other.person is not None:
             if self.person != other.person:
                 return None  # a person may have any number of records, or of the other column's persons

@@ -215,7 +215,7 @@ class Replay:
         own = facts["protection"]
         if own is None or protection is None:
             return False
-        steps = _steps(own["neighbours"], own["most_records"], own["person"], protection)
+        steps = _steps(own["neighbours"], own["most_records"], own["person"], own.get("counted"), protection)
         return steps is not None and loss_of(facts["own"]).for_group(steps) == loss
 
     def _continues(self, row: Any, period: str, part: Part) -> bool | None:
@@ -272,8 +272,10 @@ class Replay:
 
 
 @lru_cache(maxsize=64, typed=True)
-def _steps(neighbours: Any, most_records: Any, person: Any, protection: Protection) -> int | None:
-    own = Protection.from_facts({"neighbours": neighbours, "most_records": most_records, "person": person})
+def _steps(neighbours: Any, most_records: Any, person: Any, counted: Any, protection: Protection) -> int | None:
+    own = Protection.from_facts(
+        {"neighbours": neighbours, "most_records": most_records, "person": person, "counted": counted}
+    )
     return own.steps_to(protection)
 
 

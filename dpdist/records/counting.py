@@ -18,19 +18,20 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpdist.domain import Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput
+from dpdist.grids.base import few_enough
 from dpdist.leases import Lease
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.protection import Protection
-from dpdist.records.partials import DENSE_COPIES, PAIR_COPIES, Counter, is_sparse
+from dpdist.records.partials import DENSE_COPIES, PAIR_COPIES, Batch, Counter, is_sparse
 from dpdist.records.persons import count_by_person, first_person_type
 from dpdist.records.rows import CountSummary, cells_of, tables_of
 from dpdist.records.sources import BATCH_ROWS, Partition, Source, check_columns, partitions_of, without_files
+from dpdist.records.tabulated import counted_rows
 from dpdist.reduction import fewer
 from dpdist.sizes import SIZES
 from dpdist.stability import Distance
@@ -84,6 +85,8 @@ def count(
             bare, groups = without_files(source), list(enumerate(_grouped(partitions_of(source), parts)))
             counted = engine.map(partial(_count_partitions, bare, domain, counter), groups, on_done=on_done)
             tasks, tally = len(groups), sum(counted, CountSummary())
+        if source.counts is not None:
+            few_enough(tally.read)  # before sums of them could overflow
         stored = _summed(counter, plan, engine, tally, tasks)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -97,7 +100,8 @@ def distance_out(protection: Protection) -> Distance:
 
     With a person column one change touches the records of one person alone. Whatever the files, at most ``most_records`` of them
     count, and which records of others count does not depend on them. Without one it touches ``most_records`` records. A record
-    raises one count by one, or none when it is dropped.
+    raises one count by one, or none when it is dropped. In a table whose rows stand for several records each, one record raises one
+    number by one, as the publisher declares (``Protection.counted``), and that number raises one count.
     """
     return Distance(protection.most_records, protection.neighbours == "replace-one")
 
@@ -140,12 +144,18 @@ def _count_partitions(source: Source, domain: Domain, counter: Counter, task: tu
     number, partitions = task
     tallies: list[CountSummary] = []
 
-    def batches() -> Iterator[NDArray[np.int64]]:
+    def batches() -> Iterator[Batch]:
         for partition in partitions:
             for table in tables_of(source, domain, partition):
-                cells, tally = cells_of(table, source, domain, partition[0])
-                tallies.append(tally)
-                yield cells
+                if source.counts is None:
+                    cells, tally = cells_of(table, source, domain, partition.path)
+                    tallies.append(tally)
+                    yield cells, None
+                    continue
+                rows, numbers = counted_rows(table, source.counts, partition.path)
+                cells, tally = cells_of(rows, source, domain, partition.path)
+                tallies.append(CountSummary(int(numbers.sum()), int(numbers[cells < 0].sum()), tally.clipped))
+                yield cells, numbers
 
     counter.count(number, batches())
     return sum(tallies, CountSummary())

@@ -33,6 +33,10 @@ def is_sparse(layout: Layout, engine: Engine) -> bool:
     return DENSE_COPIES * 8 * layout.size + 2 * BATCH_ROWS * 64 > engine.memory_bytes
 
 
+Batch = tuple[NDArray[np.int64], NDArray[np.int64] | None]
+"""Cells (-1: left out), and how many records each stands for; None: one each."""
+
+
 @dataclass(frozen=True)
 class Counter:
     """Where the partial counts of tasks go.
@@ -50,26 +54,31 @@ class Counter:
     range_size: int
     sparse: bool
 
-    def count(self, task: int, cells: Iterator[NDArray[np.int64]]) -> None:
+    def count(self, task: int, batches: Iterator[Batch]) -> None:
         """Count the records of a task by their cells. Running it again writes the same."""
         if not self.sparse:
             counts = np.zeros(self.layout.size, dtype=np.int64)
-            for batch in cells:
-                np.add.at(counts, self.layout.positions(batch), 1)
+            for cells, numbers in batches:
+                np.add.at(counts, self.layout.positions(cells), 1 if numbers is None else self._numbers(cells, numbers))
             self.store.put(f"{self.work}/{task}", narrow(counts))
             return
         position, number = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         flushed = 0
-        for batch in cells:
-            more = self.layout.positions(batch)
+        for cells, numbers in batches:
+            more = self.layout.positions(cells)
+            ones = np.ones(more.size, dtype=np.int64) if numbers is None else self._numbers(cells, numbers)
             position, place = np.unique(np.concatenate([position, more]), return_inverse=True)
-            weights = np.concatenate([number, np.ones(more.size, dtype=np.int64)])
+            weights = np.concatenate([number, ones])
             number = np.zeros(position.size, dtype=np.int64)
             np.add.at(number, place, weights)
             if position.size > self.store.sizes.pending_pairs:
                 self._write_pairs(task, flushed, position, number)
                 position, number, flushed = position[:0], number[:0], flushed + 1
         self._write_pairs(task, flushed, position, number)
+
+    def _numbers(self, cells: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """By how much each of the positions of some cells rises: ``Layout.positions`` lists them table after table."""
+        return np.tile(numbers[cells >= 0], max(1, len(self.layout.tables)))
 
     def _write_pairs(self, task: int, part: int, position: NDArray[np.int64], number: NDArray[np.int64]) -> None:
         """Sorted pairs, one file for every range of positions that they touch."""

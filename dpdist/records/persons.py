@@ -86,7 +86,7 @@ def _count_bucket(most: int, counter: Counter, bucket: int) -> CountSummary:
         kept = np.arange(high.size) - starts < most
         cells = cell[order][kept]
         beyond = int((~kept).sum())
-    counter.count(bucket, iter([cells]))
+    counter.count(bucket, iter([(cells, None)]))
     return CountSummary(beyond_bound=beyond)
 
 

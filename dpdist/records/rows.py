@@ -24,7 +24,12 @@ from dpdist.times import FINER_THAN_DAYS, Times
 
 @dataclass(frozen=True)
 class CountSummary:
-    """How reading went. Private: for the operator's eyes, never part of anything published."""
+    """How reading went. Private: for the operator's eyes, never part of anything published.
+
+    Attributes:
+        read, dropped, beyond_bound: records.
+        clipped: values that were moved to the nearest bin.
+    """
 
     read: int = 0
     dropped: int = 0
@@ -79,6 +84,8 @@ def _csv_batches(source: Source, domain: Domain, partition: Partition, wanted: l
     types = {**dict.fromkeys(wanted, pa.float64()), **dict.fromkeys(texts, pa.string())}
     if source.person is not None:
         types[source.person] = pa.int64() if source.person_type == "integer" else pa.string()
+    if source.counts is not None:
+        types[source.counts] = pa.int64()
     with (
         HashedFile(partition.path, partition.tags) as file,
         pyarrow.csv.open_csv(

@@ -49,6 +49,7 @@ class Source:
         person: column that identifies the person behind a record; None when bounds are declared, not enforced.
         most_records: records kept of each person when ``person`` is set.
         person_type: of the person column in all files; None takes that of the first file.
+        counts: column that says how many records a row stands for; None: a row is a record.
     """
 
     files: tuple[tuple[str, str], ...]
@@ -58,6 +59,7 @@ class Source:
     most_records: int = 1
     tags: tuple[Tags, ...] = field(default=(), repr=False, compare=False)
     person_type: PersonType | None = None
+    counts: str | None = None
 
     @property
     def digest(self) -> str:
@@ -69,6 +71,7 @@ class Source:
             self.person,
             self.most_records,
             *([self.person_type] if self.person_type else []),
+            *([["counts", self.counts]] if self.counts else []),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
@@ -81,6 +84,7 @@ def source_of(
     person: str | None = None,
     most_records: int = 1,
     person_type: PersonType | None = None,
+    counts: str | None = None,
 ) -> Source:
     """The files behind a path or URL: one file, or every file of records of a folder."""
     paths = listing.listed(location)
@@ -94,7 +98,7 @@ def source_of(
                 "remove one of them"
             )
         seen[digest] = path
-    return Source(files, columns, header, person, most_records, tuple(tags for _, tags in found), person_type)
+    return Source(files, columns, header, person, most_records, tuple(tags for _, tags in found), person_type, counts)
 
 
 def _is_empty(path: str, tags: Tags, *, header: bool) -> bool:
@@ -167,7 +171,8 @@ def without_files(source: Source) -> Source:
 
 def wanted_columns(source: Source, domain: Domain) -> list[str]:
     """The columns that are read."""
-    columns = [source.columns.get(a.name, a.name) for a in domain.attributes] + ([source.person] if source.person else [])
+    columns = [source.columns.get(a.name, a.name) for a in domain.attributes]
+    columns += [name for name in (source.person, source.counts) if name is not None]
     return list(dict.fromkeys(columns))
 
 

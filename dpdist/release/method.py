@@ -19,7 +19,7 @@ LISTED = 12
 def method(spec: ReleaseSpec) -> dict[str, Any]:
     """Names for readers, attributes, and the questions in words."""
     return {
-        "counted": spec.records.called,
+        "counted": spec.records.named,
         "attributes": {
             name: {**_attribute(part), **_levels(spec.attributes.attribute(name))} for name, part in spec.domain.items()
         },

@@ -75,6 +75,7 @@ def stream_digest(planned: Plan, known: Sequence[Receipt]) -> str:
         "stream": spec.stream.name,
         "domain": [(name, part.measured) for name, part in spec.domain.items()],
         "person": spec.records.person,
+        **({} if spec.records.counts is None else {"counts": spec.records.counts}),
         "queries": spec.queries.fingerprint,
         "budget": spec.budget,
         "grid": planned.grid.digest,

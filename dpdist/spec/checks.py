@@ -26,6 +26,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: remote.is_remote(spec.records.path), ("records", "path"), lines, name)
     located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
     located(lambda: _check_person(spec), ("records", "person", "column"), lines, name)
+    located(lambda: _check_counts(spec), ("records", "counts"), lines, name)
     for i, entry in enumerate(spec.workload):
         located(partial(workload_of, entry, spec.attributes, folder), ("workload", i), lines, name)
     located(lambda: spec.known, ("postprocess", "known"), lines, name)
@@ -53,6 +54,26 @@ def _check_person(spec: ReleaseSpec) -> None:
     if counted is not None:
         raise InvalidInput(
             f"{person!r} identifies persons and is also the attribute {counted!r}; remove the attribute, or name another person column"
+        )
+
+
+def _check_counts(spec: ReleaseSpec) -> None:
+    """Records that were counted before belong to nobody any more, and the numbers of them are no attribute."""
+    counts = spec.records.counts
+    if counts is None:
+        return
+    if spec.records.person.column is not None:
+        raise InvalidInput(
+            "a row of counts stands for records of several persons, whose contributions cannot be bounded any more: leave 'person.column' "
+            "out and say with 'most_records' how many one person has at most, or give the records themselves"
+        )
+    if counts.column is None:
+        raise InvalidInput("name the column that says how many records a row stands for: counts: {column: ..., of: ...}")
+    attribute = next((name for name in spec.domain if spec.records.columns.get(name, name) == counts.column), None)
+    if attribute is not None:
+        raise InvalidInput(
+            f"{counts.column!r} says how many records a row stands for and is also the attribute {attribute!r}; remove the attribute, or "
+            "name another column"
         )
 
 

@@ -157,8 +157,8 @@ class ReleaseSpec(SpecPart):
     @property
     def protection(self) -> Protection:
         """What the guarantee protects: unit, neighbouring relation and bound."""
-        person = self.records.person
-        return Protection(self.neighbours, person.most_records, person.column)
+        person, counts = self.records.person, self.records.counts
+        return Protection(self.neighbours, person.most_records, person.column, None if counts is None else counts.of)
 
     @property
     def chosen(self) -> Mechanism:
@@ -241,6 +241,7 @@ class ReleaseSpec(SpecPart):
             person=person.column,
             most_records=person.most_records,
             person_type=person.type,
+            counts=None if self.records.counts is None else self.records.counts.column,
         )
 
     @cached_property
@@ -253,6 +254,7 @@ class ReleaseSpec(SpecPart):
             "person": self.records.person,
             "columns": self.records.columns,
             "queries": self.queries.fingerprint,
+            **({} if self.records.counts is None else {"counts": self.records.counts}),
         }
         return digest_of("spec", facts)
 

@@ -65,6 +65,25 @@ class Person(SpecPart):
     )
 
 
+class CountsSpec(SpecPart):
+    """What the numbers of a table count, whose rows stand for several records each.
+
+    The guarantee is for what is counted: one of it more or less, which must be in one number, once. Nobody can check that.
+    """
+
+    column: str | None = Field(
+        None,
+        description="the column that says how many records a row stands for: whole numbers, 0 or more",
+        examples=["visits"],
+    )
+    of: Text = Field(
+        min_length=1,
+        description="what is counted, in the plural: the unit of protection. Each must be in one number, once; numbers that were rounded, "
+        "thresholded, weighted or made noisy are none. One data set's cap covers releases that count the same",
+        examples=["visits"],
+    )
+
+
 class Records(SpecPart):
     """Where the records are."""
 
@@ -94,6 +113,16 @@ class Records(SpecPart):
         default_factory=lambda: Person.model_validate({}),
         description="which person stands behind a record. Default: every record is protected by itself",
     )
+    counts: CountsSpec | None = Field(
+        None,
+        description="for records that were counted before: a row stands for as many as a column says. Default: every row is a record",
+        examples=[{"column": "visits", "of": "visits"}],
+    )
+
+    @property
+    def named(self) -> str:
+        """What readers are told that the records are."""
+        return self.called if self.counts is None or "called" in self.model_fields_set else self.counts.of
 
 
 WHOLE = 2**53

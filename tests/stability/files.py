@@ -95,6 +95,14 @@ def as_folder(data: Data, folder: Path) -> Path:
     return path
 
 
+def as_counts(data: Data, folder: Path) -> Path:
+    """One file with how many records each combination of values has."""
+    path = folder / "counts.parquet"
+    table = _table(data).group_by(["a", "b"]).aggregate([([], "count_all")])
+    pyarrow.parquet.write_table(table.rename_columns(["a", "b", "n"]), path, row_group_size=2)
+    return path
+
+
 def _table(data: Data) -> pa.Table:
     columns = list(zip(*data, strict=True)) or [(), (), ()]
     types = (pa.string(), pa.int64(), pa.string())
@@ -105,8 +113,15 @@ FORMS: dict[str, tuple[Callable[[Data, Path], Path], str]] = {
     "parquet, clip": (as_parquet, "clip"),
     "csv, drop": (as_csv, "drop"),
     "folder, clip": (as_folder, "clip"),
+    "counts, clip": (as_counts, "clip"),
 }
-"""How records are written, and what happens to numbers outside the domain."""
+"""How records are written, and what happens to numbers outside the domain. Counts tell no persons."""
+
+
+def tells(form: str, protection: Protection) -> bool:
+    """Whether files of a form hold what a protection needs."""
+    return protection.person is None or form != "counts, clip"
+
 
 PROTECTIONS = [
     Protection(neighbours, most, person)

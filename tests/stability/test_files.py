@@ -29,7 +29,7 @@ from dpdist.stability import Distance
 from dpdist.store import Store, StoredArray
 from tests import small
 from tests.readers import measured
-from tests.stability.files import BASE, FORMS, PROTECTIONS, Data, changed
+from tests.stability.files import BASE, FORMS, PROTECTIONS, Data, changed, tells
 
 MARGINALS = [{"marginals": {"of": [["a"], ["b"]]}}]
 PAST = {"filters": {"of": "a", "by": ["b"], "apply": [{"exponential": 0.6}]}}
@@ -102,7 +102,10 @@ class Pipeline:
             folder = self.folder / str(self.made)
             folder.mkdir()
             where = FORMS[form][0](data, folder)
-            source = sources.source_of(where, columns={}, person=protection.person, most_records=protection.most_records)
+            column = "n" if form == "counts, clip" else None
+            source = sources.source_of(
+                where, columns={}, person=protection.person, most_records=protection.most_records, counts=column
+            )
             found, _ = counting.count(
                 source,
                 spec.attributes,
@@ -158,7 +161,13 @@ def compare(pipeline: Pipeline, form: str, protection: Protection, mechanism: st
     assert reach >= LEAST.get(mechanism, 0.2) * plan.grid.sensitivity_squared, mechanism
 
 
-OFTEN = [(form, p) for form in FORMS for p in PROTECTIONS if p.most_records == 2]
+OFTEN = [
+    (form, p)
+    for form in FORMS
+    for p in PROTECTIONS
+    if p.most_records == 2 and (form, p.neighbours) != ("counts, clip", "replace-one")
+]
+OFTEN = [(form, p) for form, p in OFTEN if tells(form, p)]
 
 
 @pytest.mark.parametrize(("form", "protection"), OFTEN, ids=str)
@@ -179,6 +188,7 @@ ALL_BINS = [
     for bins in BINS
     for form in FORMS
     for p in BOUNDED
+    if tells(form, p)
     for often in [(bins, form, p.person) in OFTEN_BINS]
 ]
 
@@ -204,7 +214,7 @@ def test_missing_values_in_bins_of_their_own_move_the_integers_as_declared(
 def test_all_mechanisms_over_all_choices_of_records(
     form: str, protection: Protection, pipelines: Any, tmp_path: Path
 ) -> None:
-    for mechanism in MECHANISMS:
+    for mechanism in MECHANISMS if tells(form, protection) else ():
         compare(pipelines(form), form, protection, mechanism, tmp_path / mechanism, thorough=True)
 
 
@@ -257,7 +267,13 @@ def test_costs_of_a_partition_move_as_declared(tmp_path: Path) -> None:
             assert max(int(np.abs(a - b).max()) for a, b in pairs) <= 2 * longest(6) * changes
 
 
-FAULTS = ["one record more of a person", "nulls are counted", "each table counted twice", "the bound is forgotten"]
+FAULTS = [
+    "one record more of a person",
+    "nulls are counted",
+    "each table counted twice",
+    "the bound is forgotten",
+    "numbers doubled",
+]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -272,6 +288,9 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
     elif fault == "the bound is forgotten":
         made = plan.grid
         plan = replace(plan, grid=replace(made, sensitivity_squared=made.sensitivity_squared // 4))
+    elif fault == "numbers doubled":
+        rows = counting.counted_rows
+        monkeypatch.setattr(counting, "counted_rows", lambda *given: (rows(*given)[0], 2 * rows(*given)[1]))
     else:
         positions = Layout.positions
 
@@ -281,6 +300,6 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
 
         monkeypatch.setattr(Layout, "positions", twice)
     pipeline = Pipeline(tmp_path)
-    moved, reach = farthest(pipeline, plan, "csv, drop", protection)
+    moved, reach = farthest(pipeline, plan, "counts, clip" if fault == "numbers doubled" else "csv, drop", protection)
     assert reach > plan.grid.sensitivity_squared
     assert moved > counting.distance_out(protection).length or fault == "the bound is forgotten"
