@@ -252,7 +252,7 @@ def count(options: argparse.Namespace, folder: Path) -> list[str]:
     root = keys.load(folder / "home")
     with workers(options.worker_gib) as started, measured() as took:
         source = sources.source_of(path, columns={})
-        stored, _ = counting.count(source, domain, Store(folder / "store"), started, scratch=folder / "scratch", root=root)
+        stored, _ = counting.count(source, domain, Store(folder / "store"), started, root=root)
     counts = Store(folder / "store").read(stored)
     rows = [("dpdist, with digests", took["seconds"], took["peak"], int(counts.sum()) == records)]
     rows += _group_bys(path, counts)

@@ -310,13 +310,13 @@ def check_file(name: str, content: bytes, outside: str, person: PersonType | boo
             source = source_of(path, columns={}, person=None if person is False else "person", person_type=kind)
             place = Store(Path(folder) / "store")
             root = Secret(bytes(range(32)))
-            stored, tally = count(source, domain, place, engine.inline(), scratch=Path(folder) / "scratch", root=root)
+            stored, tally = count(source, domain, place, engine.inline(), root=root)
             total = int(place.read_rows(stored, 0, domain.cells).sum())
             assert total == tally.read - tally.dropped - tally.beyond_bound
             return tally
 
         found = outcome(counted)
-        assert not list((Path(folder) / "scratch").rglob("*.parquet"))
+        assert not [file for file in Path(folder, "store", "scratch").rglob("*") if file.is_file()]
     assert isinstance(found, DpdistError) or found.read >= 0
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from dpdist.documents import Documents
 from dpdist.errors import StoreError
+from dpdist.leases import Lease
 from dpdist.page import report
 from dpdist.page.content import Content
 from dpdist.privacy import keys
@@ -46,7 +48,7 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("DPDIST_HOME", str(home))
     path = small.write(tmp_path / "data", records={"path": "records.parquet", "person": {"column": "person"}})
     amid: list[str] = []
-    original = persons._count_bucket
+    original = persons._count_parts
     written = report._write_files
 
     def watched(*arguments: object) -> object:
@@ -57,12 +59,12 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert mode(draft) == 0o700
         written(content, draft)
 
-    monkeypatch.setattr(persons, "_count_bucket", watched)
+    monkeypatch.setattr(persons, "_count_parts", watched)
     monkeypatch.setattr(report, "_write_files", writing)
     done = small.run(path, home)
     assert amid == []
     assert open_to_others(home) == []
-    assert {mode(home), mode(home / "store"), mode(home / "scratch")} == {0o700}
+    assert {mode(home), mode(home / "store")} == {0o700}
     assert {mode(home / "ledger.db"), mode(home / "root.key")} == {0o600}
     assert isinstance(done.folder, Path)
     assert mode(done.folder) == 0o777  # the user's umask is for what is published
@@ -100,14 +102,14 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from dpdist.records import persons
-persons._count_bucket = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+persons._count_parts = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 from tests import small
 small.run(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
 def test_scratch_of_a_killed_run_goes_with_the_next(home: Path) -> None:
-    """Killed between dealing and counting: its folder is private, and the next run removes it, age or not."""
+    """Killed between dealing and counting: what it left is private, and the next run removes it, age or not."""
     person = {"path": "records.parquet", "person": {"column": "person"}}
     path = small.write(home.parent / "data", records=person)
     root = str(Path(__file__).parents[1])
@@ -115,11 +117,25 @@ def test_scratch_of_a_killed_run_goes_with_the_next(home: Path) -> None:
         [sys.executable, "-c", KILLED, str(path), str(home)], check=False, env={**os.environ, "PYTHONPATH": root}
     )
     assert done.returncode == -9
-    assert list((home / "scratch").rglob("*.parquet"))
-    assert mode(home / "scratch") == 0o700
+    left = home / "store" / "scratch"
+    assert [file for file in left.rglob("*") if file.is_file()]
+    assert open_to_others(left) == []
     small.run(path, home)
-    assert not list((home / "scratch").rglob("*.parquet"))
-    assert not [path for path in (home / "scratch" / "scratch").glob("*") if any(path.rglob("*"))]
+    assert not [file for file in left.rglob("*") if file.is_file()]
+
+
+def test_records_that_an_earlier_version_dealt_out_go_with_the_next_run(home: Path) -> None:
+    """It kept them in a folder of the home, under a lease of its own; a run that still lives keeps its own."""
+    earlier = Documents(home / "scratch")
+    dead, alive = Lease(earlier.location), Lease(earlier.location)
+    owner = earlier.read_document(f"leases/{dead.id}/lease.json")
+    earlier.write_document(f"leases/{dead.id}/lease.json", {**owner, "started": "0"})
+    for lease in (dead, alive):
+        (home / "scratch" / "scratch" / lease.id).mkdir(parents=True)
+        (home / "scratch" / "scratch" / lease.id / "0-00000000.parquet").touch()
+    small.run(small.write(home.parent / "data"), home)
+    assert [file.parent.name for file in (home / "scratch").rglob("*.parquet")] == [alive.id]
+    alive.end()
 
 
 def test_a_store_is_private(tmp_path: Path) -> None:

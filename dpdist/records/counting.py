@@ -3,19 +3,18 @@
 Sources are Parquet and CSV files (plain or gz) and folders of them. Each task counts some partitions into a partial
 histogram; a second round sums the partials shard by shard. A histogram that does not fit in a worker's memory is counted
 sparsely: tasks write (position, count) pairs, dealt out by ranges of positions. When a person column bounds contributions,
-records are first dealt into buckets by a hash of the person, so that all records of one person meet in one task whatever
-file they are in. The hash has a key of the run, which exists in memory only: what a killed run leaves names nobody.
+records are first dealt out by a hash of the person, so that all records of one person meet in one task whatever
+file they are in. The hash has a key of the run, and what is dealt out is sealed under it; it exists in memory only: what a killed
+run leaves tells nothing of anybody.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -23,13 +22,13 @@ from dpdist.domain import Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import few_enough
-from dpdist.leases import Lease
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.protection import Protection
 from dpdist.records.partials import DENSE_COPIES, PAIR_COPIES, Batch, Counter, is_sparse
 from dpdist.records.persons import count_by_person, first_person_type
 from dpdist.records.rows import CountSummary, cells_of, tables_of
+from dpdist.records.shuffle import Dealt, Gathered, RunKey, gather
 from dpdist.records.sources import BATCH_ROWS, Partition, Source, check_columns, partitions_of, without_files
 from dpdist.records.tabulated import counted_rows
 from dpdist.reduction import fewer
@@ -46,7 +45,6 @@ def count(
     store: Store,
     engine: Engine,
     *,
-    scratch: Path,
     root: Secret,
     tables: tuple[tuple[int, ...], ...] = (),
     on_done: OnDone | None = None,
@@ -55,7 +53,6 @@ def count(
 
     Args:
         tables: attribute sets whose marginal tables are counted instead of all cells, which may then be up to 2^63.
-        scratch: folder that all workers reach, for records dealt out by person and for sparse counts.
         root: the root key, under which histograms are named: a plain digest of records tells more than a name should.
     Returns: (counts,) int64 in the order of ``Layout``, in the store under ``histograms/<commitment to source and domain>``, and the tally.
     Raises: UnknownValue, InvalidSpec (missing columns), InvalidInput (more than 2^63 cells).
@@ -70,28 +67,25 @@ def count(
         source = replace(source, person_type=first_person_type(source, source.person))
     if domain.cells >= 2**63:
         raise InvalidInput(f"a domain has up to 2^63 cells, found {float(domain.cells):.3g}; use fewer attributes")
-    work, lease = store.scratch(), Lease(str(scratch))
-    folder = scratch / "scratch" / lease.id
     plan = store.plan(name, (layout.size,), np.int64)
-    counter = Counter(
-        layout, store, work, folder, plan.shard_rows * _shards_a_range(plan, engine), is_sparse(layout, engine)
-    )
-    folder.mkdir(mode=0o700, parents=True)
+    sparse, range_size = is_sparse(layout, engine), plan.shard_rows * _shards_a_range(plan, engine)
+    counter, key = Counter(layout, store, store.scratch(), range_size, sparse), RunKey.fresh()
     try:
-        parts = engine.workers * PARTS_A_WORKER
+        tasks = engine.workers * PARTS_A_WORKER
+        groups = _grouped(partitions_of(source), tasks)
         if source.person is not None:
-            tasks, tally = parts, count_by_person(source, domain, counter, engine, parts, on_done)
+            tally, dealt = count_by_person(source, domain, counter, engine, key, groups, tasks, on_done)
         else:
-            bare, groups = without_files(source), list(enumerate(_grouped(partitions_of(source), parts)))
-            counted = engine.map(partial(_count_partitions, bare, domain, counter), groups, on_done=on_done)
-            tasks, tally = len(groups), sum(counted, CountSummary())
+            tasks = len(groups)
+            items = [(number, group, key) for number, group in enumerate(groups)]
+            counted = engine.map(partial(_count_partitions, without_files(source), domain, counter), items, on_done=on_done)
+            tally = sum((tally for tally, _ in counted), CountSummary())
+            dealt = [each for _, some in counted for each in some]
         if source.counts is not None:
             few_enough(tally.read)  # before sums of them could overflow
-        stored = _summed(counter, plan, engine, tally, tasks)
+        stored = _summed(counter, plan, engine, tally, key, tasks, dealt)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        lease.end()
-        store.delete(work)
+        store.delete(counter.work)
     return stored, tally
 
 
@@ -140,8 +134,10 @@ def _grouped(items: list[Partition], groups: int) -> list[list[Partition]]:
     return [items[i * len(items) // count_of : (i + 1) * len(items) // count_of] for i in range(count_of)]
 
 
-def _count_partitions(source: Source, domain: Domain, counter: Counter, task: tuple[int, list[Partition]]) -> CountSummary:
-    number, partitions = task
+def _count_partitions(
+    source: Source, domain: Domain, counter: Counter, task: tuple[int, list[Partition], RunKey]
+) -> tuple[CountSummary, list[Dealt]]:
+    number, partitions, key = task
     tallies: list[CountSummary] = []
 
     def batches() -> Iterator[Batch]:
@@ -157,19 +153,30 @@ def _count_partitions(source: Source, domain: Domain, counter: Counter, task: tu
                 tallies.append(CountSummary(int(numbers.sum()), int(numbers[cells < 0].sum()), tally.clipped))
                 yield cells, numbers
 
-    counter.count(number, batches())
-    return sum(tallies, CountSummary())
+    dealt = counter.count(number, key, batches())
+    return sum(tallies, CountSummary()), dealt
 
 
-def _summed(counter: Counter, plan: ArrayPlan, engine: Engine, tally: CountSummary, tasks: int) -> StoredArray:
+def _summed(
+    counter: Counter,
+    plan: ArrayPlan,
+    engine: Engine,
+    tally: CountSummary,
+    key: RunKey,
+    tasks: int,
+    dealt: Sequence[Dealt],
+) -> StoredArray:
     store, step = counter.store, counter.range_size // plan.shard_rows
     store.begin(plan)
     ranges = [range(first, min(first + step, plan.shards)) for first in range(0, plan.shards, step)]
-    dense = [] if counter.sparse else [f"{counter.work}/{task}" for task in range(tasks)]
-    (parts,) = fewer(store, engine, [dense])
-    digests = engine.map(partial(_sum_range, counter, plan, parts), ranges)
+    if counter.sparse:
+        parts: Sequence[str] | Gathered = gather(store, counter.work, key, counter.ranges, dealt)
+    else:
+        (parts,) = fewer(store, engine, [[f"{counter.work}/{task}" for task in range(tasks)]])
+    digests = engine.map(partial(_sum_range, counter, plan, parts), [(shards, key) for shards in ranges])
     return store.finish(plan, [digest for some in digests for digest in some], {"private_tally": tally.__dict__})
 
 
-def _sum_range(counter: Counter, plan: ArrayPlan, parts: Sequence[str], shards: range) -> list[str]:
-    return [counter.store.write_shard(plan, shard, counts) for shard, counts in counter.total(plan, shards, parts)]
+def _sum_range(counter: Counter, plan: ArrayPlan, parts: Sequence[str] | Gathered, task: tuple[range, RunKey]) -> list[str]:
+    shards, key = task
+    return [counter.store.write_shard(plan, shard, counts) for shard, counts in counter.total(plan, shards, parts, key)]

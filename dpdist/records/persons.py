@@ -3,44 +3,78 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from dpdist.domain import Domain
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidSpec
 from dpdist.records import listing
-from dpdist.records.partials import Counter, write_whole
+from dpdist.records.partials import Batch, Counter
 from dpdist.records.reading import reading
 from dpdist.records.rows import CountSummary, cells_of, tables_of, texts_of
-from dpdist.records.sources import Partition, PersonType, Source, partitions_of, schema_of, without_files
+from dpdist.records.shuffle import Dealt, Gathered, Rows, RunKey, deal, gather
+from dpdist.records.sources import BATCH_ROWS, Partition, PersonType, Source, schema_of, without_files
+from dpdist.store import Store
+
+_HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
+"""A record that is dealt out: the keyed hash of its person, and its cell."""
+DEALT_BYTES = 8
+"""What a byte of a file of records becomes at most when it is dealt out: a record takes three bytes or more there."""
+PART_COPIES = 6
+"""Arrays of a part's records while persons are told apart."""
+
+
+def parts_of(source: Source, engine: Engine, tasks: int) -> int:
+    """How many parts records are dealt out to: as many for every task as bring a part into a quarter of a worker's memory."""
+    part_bytes = max(1, engine.memory_bytes // 4 // PART_COPIES)
+    return tasks * max(1, math.ceil(DEALT_BYTES * sum(each.size for each in source.tags) / part_bytes / tasks))
+
+
+def pending_rows(store: Store, engine: Engine) -> int:
+    """Records that a task holds before it deals them out."""
+    return min(store.sizes.pending_pairs, max(BATCH_ROWS, engine.memory_bytes // (8 * _HASHED.itemsize)))
 
 
 def count_by_person(
-    source: Source, domain: Domain, counter: Counter, engine: Engine, buckets: int, on_done: OnDone | None
-) -> CountSummary:
-    """Count at most ``source.most_records`` records of each person into the counter's partial counts, one a bucket."""
-    bare, key = without_files(source), PersonKey(os.urandom(32))
-    partitions = [(number, partition, key) for number, partition in enumerate(partitions_of(source))]
-    dealt = engine.map(partial(_deal_partition, bare, domain, counter.folder, buckets), partitions, on_done=on_done)
-    counted = engine.map(partial(_count_bucket, source.most_records, counter), list(range(buckets)), on_done=on_done)
-    return sum(dealt + counted, CountSummary())
+    source: Source,
+    domain: Domain,
+    counter: Counter,
+    engine: Engine,
+    key: RunKey,
+    groups: list[list[Partition]],
+    tasks: int,
+    on_done: OnDone | None,
+) -> tuple[CountSummary, list[Dealt]]:
+    """Count at most ``source.most_records`` records of each person into the counter's partial counts, in so many tasks.
+
+    Args:
+        groups: of partitions, in the order of files and rows, a task each.
+    """
+    parts, pending = parts_of(source, engine, tasks), pending_rows(counter.store, engine)
+    dealing = partial(_deal_partitions, without_files(source), domain, counter, parts, pending)
+    dealt = engine.map(dealing, [(group, key) for group in groups], on_done=on_done)
+    gathered = gather(counter.store, counter.work, key, parts, [each for _, some in dealt for each in some])
+    counting = partial(_count_parts, source.most_records, counter, gathered)
+    each = parts // tasks
+    counted = engine.map(
+        counting, [(task, range(task * each, (task + 1) * each), key) for task in range(tasks)], on_done=on_done
+    )
+    tally = sum((tally for tally, _ in dealt + counted), CountSummary())
+    return tally, [one for _, some in counted for one in some]
 
 
 @dataclass(frozen=True)
 class PersonKey:
-    """Makes hashes of persons that nobody can make without it: random for a run, and never written to a file.
-
-    It travels with every task, in the items that the engine gives to the scheduler: the function may be left in the store.
-    """
+    """Makes hashes of persons that nobody can make without it: random for a run, and never written to a file."""
 
     content: bytes = field(repr=False)
 
@@ -49,45 +83,61 @@ class PersonKey:
         return hashlib.blake2b(person.encode(), key=self.content, digest_size=16).digest()
 
 
-def _deal_partition(
-    source: Source, domain: Domain, folder: Path, buckets: int, task: tuple[int, Partition, PersonKey]
-) -> CountSummary:
-    """Write the records of one partition into one file a bucket: keyed hash of the person and cell, in record order."""
-    position, partition, key = task
-    tally = CountSummary()
-    dealt: list[list[pa.Table]] = [[] for _ in range(buckets)]
-    for table in tables_of(source, domain, partition):
-        cells, part = cells_of(table, source, domain, partition[0])
-        tally = tally + part
-        persons = _person_hashes(table, source, partition[0], key)
-        bucket = persons[:, 0] % np.uint64(buckets)
-        for b in range(buckets):
-            mine = (bucket == b) & (cells >= 0)
-            columns = {"high": persons[mine, 0], "low": persons[mine, 1], "cell": cells[mine]}
-            dealt[b].append(pa.table(columns))
-    for b, tables in enumerate(dealt):
-        if tables:
-            write_whole(pa.concat_tables(tables), folder / f"{b}-{position:08d}.parquet")
-    return tally
+def _deal_partitions(
+    source: Source, domain: Domain, counter: Counter, parts: int, pending: int, task: tuple[list[Partition], RunKey]
+) -> tuple[CountSummary, list[Dealt]]:
+    """Deal out the records of some partitions by person: keyed hash of the person and cell, in record order."""
+    partitions, key = task
+    person_key, tally = PersonKey(key.derived(b"persons")), CountSummary()
+    held: list[Any] = []
+    out: list[Dealt] = []
+
+    def flush() -> None:
+        rows = np.concatenate([np.zeros(0, dtype=_HASHED), *held])
+        held.clear()
+        out.append(deal(counter.store, counter.work, key, parts, (rows["high"] % np.uint64(parts)).astype(np.int64), rows))
+
+    for partition in partitions:
+        for table in tables_of(source, domain, partition):
+            cells, part = cells_of(table, source, domain, partition.path)
+            tally = tally + part
+            persons, kept = _person_hashes(table, source, partition.path, person_key), cells >= 0
+            rows = np.empty(int(kept.sum()), dtype=_HASHED)
+            rows["high"], rows["low"], rows["cell"] = persons[kept, 0], persons[kept, 1], cells[kept]
+            held.append(rows)
+            if sum(some.size for some in held) >= pending:
+                flush()
+    flush()
+    return tally, out
 
 
-def _count_bucket(most: int, counter: Counter, bucket: int) -> CountSummary:
-    """Keep the first ``most`` records of each person, in the order of files and rows, and count them."""
-    files = sorted(counter.folder.glob(f"{bucket}-*.parquet"))
-    cells = np.zeros(0, dtype=np.int64)
-    beyond = 0
-    if files:
-        table = pa.concat_tables([pyarrow.parquet.read_table(path) for path in files])
-        high, low, cell = (table[column].to_numpy() for column in ("high", "low", "cell"))
-        order = np.lexsort((np.arange(high.size), low, high))
-        fresh = np.ones(high.size, dtype=bool)
-        fresh[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
-        starts = np.maximum.accumulate(np.where(fresh, np.arange(high.size), 0))
-        kept = np.arange(high.size) - starts < most
-        cells = cell[order][kept]
-        beyond = int((~kept).sum())
-    counter.count(bucket, iter([(cells, None)]))
-    return CountSummary(beyond_bound=beyond)
+def _count_parts(
+    most: int, counter: Counter, gathered: Gathered, task: tuple[int, range, RunKey]
+) -> tuple[CountSummary, list[Dealt]]:
+    """Keep the first ``most`` records of each person, in the order of files and rows, and count them, part after part."""
+    number, parts, key = task
+    beyond: list[int] = []
+
+    def batches() -> Iterator[Batch]:
+        opened = gathered.opened(counter.store, key)
+        for part in parts:
+            rows = np.concatenate([np.zeros(0, dtype=_HASHED), *opened.of(part)])
+            kept = _first_of_each(rows, most)
+            beyond.append(rows.size - kept.size)
+            yield rows["cell"][kept], None
+
+    dealt = counter.count(number, key, batches())
+    return CountSummary(beyond_bound=sum(beyond)), dealt
+
+
+def _first_of_each(rows: Rows, most: int) -> NDArray[np.int64]:
+    """The places of the first ``most`` records of each person."""
+    high, low = rows["high"], rows["low"]
+    order = np.lexsort((np.arange(rows.size), low, high))
+    fresh = np.ones(rows.size, dtype=bool)
+    fresh[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
+    starts = np.maximum.accumulate(np.where(fresh, np.arange(rows.size), 0))
+    return np.asarray(order[np.arange(rows.size) - starts < most])
 
 
 def _person_hashes(table: pa.Table, source: Source, path: str, key: PersonKey) -> NDArray[np.uint64]:

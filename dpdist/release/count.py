@@ -32,7 +32,6 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
         spec.attributes,
         context.store,
         context.engine,
-        scratch=context.home / "scratch",
         root=keys.load(context.home),
         tables=layout.tables,
         on_done=tell,

@@ -119,7 +119,8 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     keys.load(context.home)  # no key, no release
     with private_files():
         context.store.sweep()
-        leases.sweep(Documents(context.home / "scratch"), None)
+        if (context.home / "scratch").is_dir():  # records that killed runs of earlier versions dealt out there
+            leases.sweep(Documents(context.home / "scratch"), None)
         planned = step("plan", lambda: plan(context, spec))
         planned = as_charged(context, planned) if spec.stream is None else as_begun(context, planned)
         for refusal in refused_by(context, planned):

@@ -387,7 +387,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no ledger": ({"ledger": {"existingSecret": ""}}, "ledger.existingSecret is empty: name a Secret"),
     "no server": ({"prefect": {"apiUrl": ""}}, "prefect.apiUrl is empty"),
     "dask without store": ({"store": {"url": ""}}, "dask.enabled needs store.url"),
-    "dask without volume": ({"shared": {"existingClaim": ""}}, "dask.enabled needs shared.existingClaim"),
+    "dask with a store in a folder of each pod": (
+        {"shared": {"existingClaim": ""}, "store": {"url": "/data/store"}},
+        "dask.enabled with a store in a folder needs shared.existingClaim",
+    ),
     "dask without TLS": ({"dask": {"tls": {"existingSecret": ""}}}, "whoever reached the scheduler's port could run code"),
     "TLS and none": ({"dask": {"tls": {"disabled": True}}}, "exclude each other"),
     "nothing that lasts": (

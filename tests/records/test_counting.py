@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +16,10 @@ from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.privacy.keys import Secret
 from dpdist.records import counting
 from dpdist.records.counting import count
-from dpdist.records.persons import PersonKey, _deal_partition
+from dpdist.records.partials import Counter
+from dpdist.records.persons import PersonKey, _deal_partitions
 from dpdist.records.rows import CountSummary
+from dpdist.records.shuffle import RunKey, gather
 from dpdist.records.sources import Partition, source_of
 from dpdist.sizes import Sizes
 from dpdist.store import Store
@@ -43,10 +44,15 @@ def truth(table: pa.Table) -> np.ndarray:
     return counts.ravel()
 
 
+def left_in(store: Path) -> list[Path]:
+    """Files in a store's scratch."""
+    return [file for file in (store / "scratch").rglob("*") if file.is_file()]
+
+
 def counted(tmp_path: Path, location: Path, domain: Domain = DOMAIN, **options: object) -> tuple[np.ndarray, CountSummary]:
     store = Store(tmp_path / "store")
     source = source_of(location, columns={}, **options)
-    stored, tally = count(source, domain, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
+    stored, tally = count(source, domain, store, engine.inline(), root=ROOT)
     return store.read(stored), tally
 
 
@@ -126,7 +132,7 @@ def test_a_person_counts_at_most_k_times_whatever_the_file(tmp_path: Path, most:
             kept.append(row)
     np.testing.assert_array_equal(counts, truth(pa.Table.from_pylist(kept)))
     assert tally.beyond_bound == 3000 - len(kept) > 0
-    assert not list((tmp_path / "scratch").rglob("*.parquet"))
+    assert left_in(tmp_path / "store") == []
 
 
 def test_missing_persons_are_refused(tmp_path: Path) -> None:
@@ -170,17 +176,16 @@ def test_missing_and_strange_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("person", [None, "person"])
 @pytest.mark.parametrize("tables", [(), ((0, 2), (1,))])
 def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[int, ...], ...], person: str | None) -> None:
-    """Sparse pairs by ranges of positions, several files a task, give the bytes of the dense count."""
+    """Sparse pairs dealt out by ranges of positions, several times a task, give the bytes of the dense count."""
     small.write(tmp_path)
     source = source_of(tmp_path / "records.parquet", columns={}, person=person)
     found = []
     for memory in (2**33, 10**6):
         store = Store(tmp_path / f"store-{memory}", Sizes(shard_bytes=8 * 16, pending_pairs=20))
         some = engine.Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True)
-        stored, tally = count(source, DOMAIN, store, some, scratch=tmp_path / "scratch", root=ROOT, tables=tables)
+        stored, tally = count(source, DOMAIN, store, some, root=ROOT, tables=tables)
         found.append((store.read(stored), tally, stored.digest))
-        assert not list((tmp_path / "scratch").rglob("*.parquet"))
-        assert not list(Path(store.location, "scratch").rglob("*.json"))
+        assert left_in(Path(store.location)) == []
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert found[0][1:] == found[1][1:]
     assert found[0][0].sum() > 0
@@ -189,28 +194,59 @@ def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[i
 MAILS = ["alice@example.org", "bob@example.org"]
 
 
-def test_hashes_of_persons_have_a_key_of_the_run(tmp_path: Path) -> None:
-    """What a run that was killed between dealing and counting leaves: no dictionary finds a person in it."""
+def test_what_is_dealt_out_names_nobody(tmp_path: Path) -> None:
+    """What a run that was killed between dealing and counting leaves: sealed, and no dictionary finds a person below the seal."""
     table = pa.table({"age": [1, 2], "sex": ["f", "m"], "work": ["a", "b"], "mail": MAILS})
     pyarrow.parquet.write_table(table, tmp_path / "x.parquet")
     source = replace(source_of(tmp_path / "x.parquet", columns={}, person="mail"), person_type="text")
     left = []
     for run in range(2):
-        folder = tmp_path / f"scratch-{run}"
-        folder.mkdir()
-        key = PersonKey(os.urandom(32))
-        _deal_partition(source, DOMAIN, folder, 1, (0, Partition(*source.files[0][:1], 0, source.tags[0]), key))
-        (file,) = folder.iterdir()
-        found = pyarrow.parquet.read_table(file)
-        left.append({(row["high"], row["low"]) for row in found.to_pylist()})
+        store, key = Store(tmp_path / f"store-{run}"), RunKey.fresh()
+        counter = Counter(Layout(DOMAIN.shape, ()), store, "scratch/x", 8, sparse=True)
+        partition = Partition(source.files[0][0], 0, source.tags[0])
+        _, dealt = _deal_partitions(source, DOMAIN, counter, 1, 100, ([partition], key))
+        (rows,) = gather(store, "scratch/x", key, 1, dealt).opened(store, key).of(0)
+        left.append({(int(row["high"]), int(row["low"])) for row in rows})
         for mail in MAILS:
             for digest in (hashlib.sha256, hashlib.blake2b, hashlib.md5):
                 pair = np.frombuffer(digest(mail.encode()).digest()[:16], dtype=np.uint64)
                 assert (int(pair[0]), int(pair[1])) not in left[-1]
-        assert key.content not in file.read_bytes()
-        assert repr(key) == "PersonKey()"
+        for file in left_in(Path(store.location)):
+            content = file.read_bytes()
+            assert not any(secret in content for secret in (key.content, rows.tobytes(), rows[:1]["high"].tobytes()))
+        assert repr(key) == "RunKey()"
+        assert repr(PersonKey(key.derived(b"persons"))) == "PersonKey()"
     assert len(left[0]) == len(left[1]) == 2
     assert not left[0] & left[1]
+
+
+@pytest.mark.parametrize("person", [None, "person"])
+def test_counting_lists_nothing_and_shares_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, person: str | None
+) -> None:
+    """Files of a shared folder were globbed for every range, which is quadratic: what was dealt out is known by its index."""
+    small.write(tmp_path)
+    source = source_of(tmp_path / "records.parquet", columns={}, person=person)
+    store = Store(tmp_path / "store", Sizes(shard_bytes=8 * 16, pending_pairs=500))
+    some = engine.Engine(workers=2, memory_bytes=10**6, threads=1, connect=None, local=True)
+    written: list[str] = []
+    put = Store.put_values
+
+    def noted(self: Store, name: str, block: np.ndarray) -> None:
+        written.append(name)
+        put(self, name, block)
+
+    def none(*_: object) -> None:
+        raise AssertionError("listed")
+
+    monkeypatch.setattr(Store, "put_values", noted)
+    monkeypatch.setattr(Path, "glob", none)
+    with monkeypatch.context() as amid:
+        amid.setattr(Store, "listed", none)
+        counts, _ = count(source, DOMAIN, store, some, root=ROOT)
+    assert store.read(counts).sum() == (3000 if person is None else len(set(small.records()["person"].to_pylist())))
+    assert len(written) == len(set(written)) <= 24  # not one for each of the ranges of each task: those are 72 or more
+    assert all(name.startswith("scratch/") for name in written)
 
 
 def persons(folder: Path, *columns: object, **declared: object) -> int:
@@ -317,10 +353,10 @@ def test_cells_are_numbered_up_to_2_to_the_63(tmp_path: Path) -> None:
     assert (most.cells, beyond.cells) == (2**62, 2**63)
     store = Store(tmp_path / "store")
     source = source_of(file, columns={})
-    counts, _ = count(source, most, store, engine.inline(), scratch=tmp_path, root=ROOT, tables=((0,), (61,)))
+    counts, _ = count(source, most, store, engine.inline(), root=ROOT, tables=((0,), (61,)))
     assert store.read(counts).tolist() == [0, 1, 0, 1]
     with pytest.raises(InvalidInput, match=r"up to 2\^63 cells, found 9\.22e\+18"):
-        count(source, beyond, store, engine.inline(), scratch=tmp_path, root=ROOT, tables=((0,), (62,)))
+        count(source, beyond, store, engine.inline(), root=ROOT, tables=((0,), (62,)))
 
 
 @pytest.mark.parametrize(

@@ -100,10 +100,10 @@ def test_records_replaced_after_they_were_hashed_are_not_counted(
     change(path, other)
     store = Store(tmp_path / "store")
     with pytest.raises(InvalidInput, match="was changed or replaced since this run hashed it; the run charged nothing"):
-        counting.count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
+        counting.count(source, DOMAIN, store, engine.inline(), root=ROOT)
     assert not store.folders("histograms")
     saved.replace(path)
-    stored, _ = counting.count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
+    stored, _ = counting.count(source, DOMAIN, store, engine.inline(), root=ROOT)
     np.testing.assert_array_equal(store.read(stored), truth(table))
 
 

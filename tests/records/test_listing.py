@@ -52,7 +52,6 @@ def counted(tmp_path: Path, location: Path, **options: object) -> CountSummary:
         DOMAIN,
         Store(tmp_path / "store"),
         engine.inline(),
-        scratch=tmp_path / "scratch",
         root=Secret(bytes(range(32))),
     )[1]
 

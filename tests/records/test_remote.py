@@ -37,7 +37,7 @@ TABLE = small.records()
 def counted(tmp_path: Path, location: str | Path, **options: Any) -> tuple[np.ndarray, CountSummary]:
     store = Store(tmp_path / "store")
     source = source_of(location, columns={}, **options)
-    stored, tally = count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT)
+    stored, tally = count(source, DOMAIN, store, engine.inline(), root=ROOT)
     return store.read(stored), tally
 
 

@@ -58,7 +58,7 @@ def test_tables_of_attributes_are_counted_with_the_numbers(tmp_path: Path) -> No
 
     store, asked = Store(tmp_path / "store", SIZES), ((0, 2), (1,))
     source = source_of(write(tabulated(), tmp_path / "x.parquet"), columns={}, counts="n")
-    stored, _ = count(source, DOMAIN, store, engine.inline(), scratch=tmp_path / "scratch", root=ROOT, tables=asked)
+    stored, _ = count(source, DOMAIN, store, engine.inline(), root=ROOT, tables=asked)
     cells = truth(TABLE).reshape(DOMAIN.shape)
     expected = np.concatenate([cells.sum(axis=1).ravel(), cells.sum(axis=(0, 2))])
     np.testing.assert_array_equal(store.read(stored), expected)

@@ -84,13 +84,17 @@ containers:
     resources: {{ toYaml .group.resources | nindent 6 }}
     volumeMounts:
       - {name: tmp, mountPath: /tmp}
+      {{- if .root.Values.shared.existingClaim }}
       - {name: shared, mountPath: {{ .root.Values.shared.mountPath }}}
+      {{- end }}
       {{- include "dpdist.daskMount" .root | trim | nindent 6 }}
       {{- include "dpdist.extraMounts" .root | trim | nindent 6 }}
 volumes:
   - {name: tmp, emptyDir: {}}
   {{- include "dpdist.daskVolume" .root | trim | nindent 2 }}
   {{- include "dpdist.extraVolumes" .root | trim | nindent 2 }}
+  {{- if .root.Values.shared.existingClaim }}
   - name: shared
     persistentVolumeClaim: {claimName: {{ .root.Values.shared.existingClaim }}}
+  {{- end }}
 {{- end -}}

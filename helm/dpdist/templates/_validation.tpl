@@ -12,8 +12,8 @@
 {{- if and .Values.dask.enabled (not .Values.store.url) -}}
 {{- fail "dask.enabled needs store.url (s3://bucket/prefix): workers in other pods cannot reach a folder of this one; set it, or dask.enabled=false" -}}
 {{- end -}}
-{{- if and .Values.dask.enabled (not .Values.shared.existingClaim) -}}
-{{- fail "dask.enabled needs shared.existingClaim, a ReadWriteMany volume with specs, records and scratch; set it, or dask.enabled=false" -}}
+{{- if and .Values.dask.enabled (not .Values.shared.existingClaim) (regexMatch "^(file|/)" .Values.store.url) -}}
+{{- fail "dask.enabled with a store in a folder needs shared.existingClaim, a ReadWriteMany volume that holds it; set it, or give store.url of an object store" -}}
 {{- end -}}
 {{- if and .Values.store.url (not (regexMatch "^(s3|gs|az|file|/)" .Values.store.url)) -}}
 {{- fail (printf "store.url %q is no object store URL: give s3://bucket/prefix, gs:// or az://" .Values.store.url) -}}
