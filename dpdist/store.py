@@ -1,4 +1,4 @@
-"""Named, write-once arrays in Zarr v3, on a local folder or an object store. The only place that imports zarr.
+"""Named, write-once arrays in Zarr v3, on a local folder or an object store. Only records.histograms reads other Zarr arrays.
 
 An array is split along its first axis into shards. A shard is one chunk and one file, written whole, by one writer; its
 SHA-256 is taken over the raw values. The array exists once its record (a JSON document with all shard digests) is written, which happens

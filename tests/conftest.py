@@ -113,7 +113,7 @@ def postgres() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """An S3-compatible server on loopback, and a bucket in it."""
+    """An S3-compatible server on loopback, and a bucket in it that no other server has: opened buckets are remembered by their names."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -126,6 +126,6 @@ def s3() -> Iterator[str]:
             "AWS_REGION": "us-east-1",
         }.items():
             patch.setenv(name, value)
-        urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/dpdist-test", method="PUT")).close()
-        yield "s3://dpdist-test"
+        urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/dpdist-test-{port}", method="PUT")).close()
+        yield f"s3://dpdist-test-{port}"
     server.stop()

@@ -47,6 +47,8 @@ def columns_of(location: Path, *, header: tuple[str, ...] = (), public: bool = F
     Raises: InvalidSpec, NoRecords.
     """
     path = Path(listing.listed(location)[0])
+    if not listing.holds_rows(path):
+        raise InvalidSpec(f"{path.name} holds counts and no columns; write its spec by hand, an attribute for each axis")
     with reading(path):
         _, tags = hashed(path)
     if listing.kind_of(path) == "csv":

@@ -20,11 +20,13 @@ import numpy as np
 
 from dpdist.domain import Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine, OnDone
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.grids.base import few_enough
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.protection import Protection
+from dpdist.records import listing
+from dpdist.records.histograms import cells_of_part, part_bytes
 from dpdist.records.partials import DENSE_COPIES, PAIR_COPIES, Batch, Counter, is_sparse
 from dpdist.records.persons import count_by_person, first_person_type
 from dpdist.records.rows import CountSummary, cells_of, tables_of
@@ -63,6 +65,7 @@ def count(
         stored = store.open(name)
         return stored, CountSummary(**stored.facts["private_tally"])
     check_columns(source, domain)
+    _check_parts(source, engine)
     if source.person is not None and source.person_type is None:
         source = replace(source, person_type=first_person_type(source, source.person))
     if domain.cells >= 2**63:
@@ -81,12 +84,20 @@ def count(
             counted = engine.map(partial(_count_partitions, without_files(source), domain, counter), items, on_done=on_done)
             tally = sum((tally for tally, _ in counted), CountSummary())
             dealt = [each for _, some in counted for each in some]
-        if source.counts is not None:
+        if source.counts is not None or listing.kind_of(source.files[0][0]) in listing.ARRAYS:
             few_enough(tally.read)  # before sums of them could overflow
         stored = _summed(counter, plan, engine, tally, key, tasks, dealt)
     finally:
         store.delete(counter.work)
     return stored, tally
+
+
+def _check_parts(source: Source, engine: Engine) -> None:
+    """Accept arrays whose parts fit into a task. Raises: OutOfMemory."""
+    path, tags = source.files[0][0], source.tags[0]
+    needed = part_bytes(path, tags) if listing.kind_of(path) in listing.ARRAYS else 0
+    if needed > engine.memory_bytes // 4:
+        raise OutOfMemory("count", needed, engine.memory_bytes // 4, "store the array in smaller chunks")
 
 
 def distance_out(protection: Protection) -> Distance:
@@ -142,6 +153,12 @@ def _count_partitions(
 
     def batches() -> Iterator[Batch]:
         for partition in partitions:
+            if listing.kind_of(partition.path) in listing.ARRAYS:
+                assert partition.group is not None
+                cells, numbers = cells_of_part(partition.path, partition.group, partition.tags)
+                tallies.append(CountSummary(int(numbers.sum())))
+                yield cells, numbers
+                continue
             for table in tables_of(source, domain, partition):
                 if source.counts is None:
                     cells, tally = cells_of(table, source, domain, partition.path)

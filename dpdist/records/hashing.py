@@ -31,11 +31,16 @@ class Tags:
         size: of the file, bytes.
         key: of the tags; made for one file, never stored.
         tags: one of 16 bytes for each block.
+        members: of a folder that is one Zarr array, in place of them: its files by their names, with the tags of each.
     """
 
     size: int
     key: bytes = field(repr=False)
     tags: bytes = field(repr=False)
+    members: Members = field(default=(), repr=False)
+
+
+Members = tuple[tuple[str, Tags], ...]
 
 
 def hashed(path: str | Path) -> tuple[str, Tags]:

@@ -21,6 +21,8 @@ CSV_BLOCK_BYTES = 16 * 2**20
 """What is read of a CSV file at a time: no row may be longer."""
 ARROW = (".arrow", ".feather", ".ipc")
 """Files in Arrow's IPC format."""
+ARRAYS = ("npy", "zarr")
+"""Kinds of files that hold counts instead of records."""
 GIVEN = "give a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder that holds some"
 KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -32,8 +34,10 @@ KINDS = {
 
 
 def kind_of(path: str | Path) -> str | None:
-    """'parquet', 'arrow' or 'csv' by the file's name, None for other files."""
+    """'parquet', 'arrow', 'csv', 'npy' or 'zarr' by the file's name, None for other files."""
     name = Path(path).name.lower()
+    if name.endswith((".npy", ".zarr")):
+        return name.rpartition(".")[2]
     if name.endswith((".parquet", *ARROW)):
         return "parquet" if name.endswith(".parquet") else "arrow"
     return "csv" if name.endswith((".csv", ".csv.gz")) else None
@@ -43,8 +47,11 @@ def listed(location: str | Path) -> list[str]:
     """The file at a path or URL, or all files of records of a folder or prefix, in order.
 
     Names that begin with '.', '_' or '~' are not records: hidden files, drafts of editors, marks and logs of Spark and Hive.
-    Raises: InvalidSpec when there is none, and naming what is no file: a link to nothing, a pipe, a socket, a device.
+    A folder called .zarr is one array. Raises: InvalidSpec when there is none, and naming what is no file: a link to nothing, a pipe,
+    a socket, a device.
     """
+    if kind_of(str(location).rstrip("/")) == "zarr":
+        return [str(location).rstrip("/")]
     if remote.is_remote(str(location)):
         return _below_url(str(location))
     location = Path(location)
@@ -61,7 +68,15 @@ def listed(location: str | Path) -> list[str]:
 def _check_kind(name: str) -> None:
     """Raises: InvalidSpec when a name is none of a file of records."""
     if kind_of(name) is None:
-        raise InvalidSpec(f"records in {name!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv and .csv.gz")
+        raise InvalidSpec(
+            f"records in {name!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv and .csv.gz, and .npy "
+            "and .zarr for counts"
+        )
+
+
+def holds_rows(path: str | Path) -> bool:
+    """Whether a file holds rows, by its name."""
+    return kind_of(path) not in (None, *ARRAYS)
 
 
 def _below_url(location: str) -> list[str]:
@@ -74,7 +89,7 @@ def _below_url(location: str) -> list[str]:
     kept = [
         url
         for url in sorted(found)
-        if kind_of(url) is not None and not any(part.startswith((".", "_", "~")) for part in url[start:].split("/"))
+        if holds_rows(url) and not any(part.startswith((".", "_", "~")) for part in url[start:].split("/"))
     ]
     if not kept:
         raise NoRecords(f"no records at {location}: {GIVEN}")
@@ -90,7 +105,7 @@ def _below(folder: Path) -> Iterator[Path]:
     for where, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith((".", "_", "~"))]
         kept = (Path(where, name) for name in files if not name.startswith((".", "_", "~")))
-        yield from (path for path in kept if kind_of(path) is not None)
+        yield from (path for path in kept if holds_rows(path))
 
 
 def _check_file(path: Path) -> None:

@@ -44,7 +44,7 @@ def reading(path: str | Path) -> Iterator[None]:
         yield
     except (DpdistError, MemoryError):
         raise
-    except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError, csv.Error) as error:
+    except (pa.ArrowException, OSError, ValueError, RuntimeError, OverflowError, LookupError, TypeError, csv.Error) as error:
         raise InvalidSpec(f"{Path(path).name} cannot be read: {_what(error)}; what it holds is not shown") from None
 
 

@@ -16,7 +16,7 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.private import private_folder
-from dpdist.records import listing
+from dpdist.records import histograms, listing
 from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
 from dpdist.threads import in_order
@@ -117,11 +117,11 @@ def _is_empty(path: str, tags: Tags, *, header: bool) -> bool:
 
 def _hashed(path: str) -> tuple[str, Tags]:
     with reading(path):
-        return hashed(path)
+        return histograms.hashed_array(path) if listing.kind_of(path) == "zarr" else hashed(path)
 
 
 class Partition(NamedTuple):
-    """A file and, for Parquet and Arrow, one of its row groups or batches."""
+    """A file and, for Parquet, Arrow and arrays, one of its row groups, batches or parts."""
 
     path: str
     group: int | None
@@ -129,12 +129,15 @@ class Partition(NamedTuple):
 
 
 def partitions_of(source: Source) -> list[Partition]:
-    """What tasks count: the row groups of Parquet files, the batches of Arrow files, and CSV files whole."""
+    """What tasks count: the row groups of Parquet files, the batches of Arrow files, CSV files whole, and arrays part by part."""
     out: list[Partition] = []
     for (path, _), tags in zip(source.files, source.tags, strict=True):
         kind = listing.kind_of(path)
         if kind == "csv":
             out.append(Partition(path, None, tags))
+            continue
+        if kind in listing.ARRAYS:
+            out += [Partition(path, part.number, part.tags) for part in histograms.parts_of(path, tags)]
             continue
         with reading(path), HashedFile(path, tags) as file:
             groups = row_groups(file) if kind == "parquet" else arrow_file(file).num_record_batches
@@ -196,6 +199,9 @@ def check_columns(source: Source, domain: Domain) -> None:
     """The first file's columns, before anything is prepared. Raises: InvalidSpec."""
     path = source.files[0][0]
     tags = source.tags[0]
+    if listing.kind_of(path) in listing.ARRAYS:
+        histograms.check_array(path, tags, domain)
+        return
     found = header_of(source, path, tags) if listing.kind_of(path) == "csv" else schema_of(path, tags).names
     listing.check_names(found, wanted_columns(source, domain), path)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
-from dpdist.records import remote
+from dpdist.records import listing, remote
 from dpdist.spec.explained import located
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.parts import through_of
@@ -59,7 +59,10 @@ def _check_person(spec: ReleaseSpec) -> None:
 
 def _check_counts(spec: ReleaseSpec) -> None:
     """Records that were counted before belong to nobody any more, and the numbers of them are no attribute."""
-    counts = spec.records.counts
+    counts, path = spec.records.counts, spec.records.path.rstrip("/")
+    array = listing.kind_of(path) in listing.ARRAYS
+    if counts is None and array:
+        raise InvalidInput(f"{Path(path).name} holds counts, not records: say what it counts, counts: {{of: ...}}")
     if counts is None:
         return
     if spec.records.person.column is not None:
@@ -67,7 +70,9 @@ def _check_counts(spec: ReleaseSpec) -> None:
             "a row of counts stands for records of several persons, whose contributions cannot be bounded any more: leave 'person.column' "
             "out and say with 'most_records' how many one person has at most, or give the records themselves"
         )
-    if counts.column is None:
+    if array and (counts.column is not None or spec.records.columns or spec.records.header):
+        raise InvalidInput("an array has no columns: leave 'counts.column', 'columns' and 'header' out")
+    if counts.column is None and not array:
         raise InvalidInput("name the column that says how many records a row stands for: counts: {column: ..., of: ...}")
     attribute = next((name for name in spec.domain if spec.records.columns.get(name, name) == counts.column), None)
     if attribute is not None:

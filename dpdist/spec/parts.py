@@ -73,7 +73,7 @@ class CountsSpec(SpecPart):
 
     column: str | None = Field(
         None,
-        description="the column that says how many records a row stands for: whole numbers, 0 or more",
+        description="the column that says how many records a row stands for: whole numbers, 0 or more. Arrays have none",
         examples=["visits"],
     )
     of: Text = Field(
@@ -88,7 +88,8 @@ class Records(SpecPart):
     """Where the records are."""
 
     path: str = Field(
-        description="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files. A relative path starts at the spec "
+        description="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files; with 'counts' also a .npy file, or the "
+        "folder .zarr of an array, with an axis for each attribute. A relative path starts at the spec "
         "file. Or the URL of one at s3://, gs://, az:// or https://; credentials come from the environment of the workers, too",
         examples=["visitors.csv"],
     )
@@ -115,7 +116,8 @@ class Records(SpecPart):
     )
     counts: CountsSpec | None = Field(
         None,
-        description="for records that were counted before: a row stands for as many as a column says. Default: every row is a record",
+        description="for records that were counted before: a row stands for as many as a column says, or an array holds the "
+        "numbers. Default: every row is a record",
         examples=[{"column": "visits", "of": "visits"}],
     )
 

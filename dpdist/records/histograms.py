@@ -1,0 +1,169 @@
+"""Histograms that somebody else counted: NumPy and Zarr arrays with one axis for each attribute, read part by part as they were hashed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.domain import Domain
+from dpdist.errors import InvalidSpec, NoRecords
+from dpdist.records import remote
+from dpdist.records.hashing import HashedFile, Members, Tags, hashed
+from dpdist.records.reading import reading
+from dpdist.records.tabulated import check_range
+
+BLOCK_NUMBERS = 2**20
+"""Numbers of a NumPy file that are read at a time."""
+DESCRIBES = ("zarr.json", ".zarray", ".zattrs")
+"""Objects of a Zarr array that hold none of its numbers."""
+
+
+class Part(NamedTuple):
+    """What is read at once of an array: its number, and what is needed of the tags to read it."""
+
+    number: int
+    tags: Tags
+
+
+def hashed_array(folder: str) -> tuple[str, Tags]:
+    """A digest of all objects of a Zarr array by their names, and the tags of each. Raises: NoRecords."""
+    start = len(folder.rstrip("/")) + 1
+    paths = (
+        remote.listed(folder)
+        if remote.is_remote(folder)
+        else [str(path) for path in Path(folder).rglob("*") if path.is_file()]
+    )
+    found = {path[start:]: hashed(path) for path in sorted(paths)}
+    if not any(name in found for name in DESCRIBES):
+        raise NoRecords(f"no Zarr array at {folder}: it has neither zarr.json nor .zarray; give the folder of one array")
+    whole = json.dumps([[name, digest] for name, (digest, _) in found.items()])
+    members = tuple((name, tags) for name, (_, tags) in found.items())
+    return hashlib.sha256(whole.encode()).hexdigest(), Tags(sum(tags.size for _, tags in members), b"", b"", members)
+
+
+def check_array(path: str, tags: Tags, domain: Domain) -> None:
+    """Accept an array of whole numbers with one axis for each attribute, and one number for each of its values. Raises: InvalidSpec."""
+    name, declared = Path(path).name, tuple(attribute.values for attribute in domain.attributes)
+    with reading(path):
+        shape, dtype, axes = _described(path, tags)
+    if dtype.kind not in "iu":
+        raise InvalidSpec(f"{name} holds {dtype}; counts are whole numbers: convert it")
+    if shape != declared:
+        raise InvalidSpec(
+            f"{name} has the shape {shape}, the domain has {declared} ({', '.join(domain.names)}); declare the attributes in the order of "
+            "the axes, with all values"
+        )
+    if axes is not None and axes != domain.names:
+        raise InvalidSpec(
+            f"{name} calls its axes {', '.join(map(str, axes))}, the domain has {', '.join(domain.names)}: declare them in this order"
+        )
+    labelled = next((each.name for each in domain.attributes if each.missing is not None or each.other is not None), None)
+    if labelled is not None:
+        raise InvalidSpec(f"{name} has no missing or other values: leave 'missing' and 'other' of {labelled!r} out")
+
+
+def part_bytes(path: str, tags: Tags) -> int:
+    """What reading a part of the array takes: its numbers, and where those that are not zero are."""
+    with reading(path):
+        if not tags.members:
+            return 4 * 8 * BLOCK_NUMBERS
+        array = _zarr(path, _describing(tags))
+        return int(array.dtype.itemsize + 8 * (array.ndim + 3)) * math.prod(_stored_shape(array))
+
+
+def parts_of(path: str, tags: Tags) -> list[Part]:
+    """What tasks read: blocks of a NumPy file, stored objects of a Zarr array."""
+    with reading(path):
+        if not tags.members:
+            shape, _, _ = _described(path, tags)
+            return [Part(number, tags) for number in range(-(-math.prod(shape) // BLOCK_NUMBERS))]
+        array, members = _zarr(path, _describing(tags)), dict(tags.members)
+        out = []
+        for number, place in enumerate(np.ndindex(*_grid(array))):
+            needed = {*DESCRIBES, array.metadata.encode_chunk_key(place)} & members.keys()
+            out.append(Part(number, Tags(0, b"", b"", tuple((name, members[name]) for name in sorted(needed)))))
+        return out
+
+
+def cells_of_part(path: str, number: int, tags: Tags) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The cells of a part that hold records, and how many each holds. Raises: InvalidSpec for numbers that count none."""
+    with reading(path):
+        numbers, strides, first = _zarr_part(path, number, tags) if tags.members else _npy_part(path, number, tags)
+    if numbers.size:
+        check_range(int(numbers.min()), int(numbers.max()), "the array", Path(path).name)
+    some = np.nonzero(numbers)
+    cells = np.full(some[0].size, first, dtype=np.int64)
+    for places, stride in zip(some, strides, strict=True):
+        cells += places * stride
+    return cells, numbers[some].astype(np.int64)
+
+
+def _npy_part(path: str, number: int, tags: Tags) -> tuple[NDArray[Any], Sequence[int], int]:
+    shape, dtype, _ = _described(path, tags)
+    first = number * BLOCK_NUMBERS
+    count = min(BLOCK_NUMBERS, math.prod(shape) - first)
+    with HashedFile(path, tags) as file:
+        file.seek(tags.size - math.prod(shape) * dtype.itemsize + first * dtype.itemsize)
+        return np.frombuffer(file.read(count * dtype.itemsize), dtype), (1,), first
+
+
+def _zarr_part(path: str, number: int, tags: Tags) -> tuple[NDArray[Any], Sequence[int], int]:
+    array = _zarr(path, tags.members)
+    place = np.unravel_index(number, _grid(array))
+    begins = [int(each) * size for each, size in zip(place, _stored_shape(array), strict=True)]
+    ends = [min(a + size, n) for a, size, n in zip(begins, _stored_shape(array), array.shape, strict=True)]
+    strides = [math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]
+    numbers = np.asarray(array[tuple(slice(a, b) for a, b in zip(begins, ends, strict=True))])
+    return numbers, strides, sum(a * stride for a, stride in zip(begins, strides, strict=True))
+
+
+def _described(path: str, tags: Tags) -> tuple[tuple[int, ...], np.dtype[Any], tuple[object, ...] | None]:
+    """Shape, type and, where they are told, names of the axes."""
+    if tags.members:
+        array = _zarr(path, _describing(tags))
+        axes = getattr(array.metadata, "dimension_names", None)
+        return tuple(array.shape), np.dtype(array.dtype), axes and tuple(axes)
+    with HashedFile(path, tags) as file:
+        version = np.lib.format.read_magic(file)
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, fortran, dtype = readers[version](file)
+        whole = file.tell() + math.prod(shape) * dtype.itemsize == tags.size
+    if fortran and len(shape) > 1:
+        raise InvalidSpec(f"{Path(path).name} is in Fortran's order; save numpy.ascontiguousarray(array)")
+    if not whole or dtype.hasobject:
+        raise InvalidSpec(f"{Path(path).name} cannot be read: it is no whole NumPy file of numbers; write it again")
+    return tuple(shape), dtype, None
+
+
+def _describing(tags: Tags) -> Members:
+    """The objects of a Zarr array that hold none of its numbers."""
+    return tuple((name, each) for name, each in tags.members if name in DESCRIBES)
+
+
+def _zarr(path: str, members: Members) -> Any:
+    """The array with the named objects of it; one that is not stored holds the fill value."""
+    import zarr
+    from zarr.core.buffer import default_buffer_prototype
+
+    held = {}
+    for name, each in members:
+        with HashedFile(f"{path.rstrip('/')}/{name}", each) as file:
+            held[name] = default_buffer_prototype().buffer.from_bytes(file.read())
+    return zarr.open_array(zarr.storage.MemoryStore(held, read_only=True), mode="r")
+
+
+def _stored_shape(array: Any) -> tuple[int, ...]:
+    """The shape of what one stored object holds."""
+    return tuple(array.shards or array.chunks)
+
+
+def _grid(array: Any) -> tuple[int, ...]:
+    """How many stored objects there can be along each axis."""
+    return tuple(-(-n // size) for n, size in zip(array.shape, _stored_shape(array), strict=True))
