@@ -1,6 +1,6 @@
 """CPU seconds and memory of commands that do little: what a user waits for before anything happens.
 
-    python benchmarks/start.py [--before ANOTHER_TREE] [--repeats 5] [--plan-repeats 1] [--out benchmarks/results/start.md]
+    python benchmarks/start.py [--before ANOTHER_TREE] [--repeats 5] [--plan] [--out benchmarks/results/start.md]
 
 Children count: the flow server, the cluster. With another tree (a git worktree of an older commit) its commands are run in turn with
 this one's, so that what else the machine does slows both.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -78,7 +79,13 @@ class Tree:
         greedy = spec.replace("visitors-2026-11", "greedy").replace("  epsilon: 1\n", "  epsilon: 1.9\n")
         (place / "greedy.yaml").write_text(greedy, encoding="utf-8")
         subprocess.run([sys.executable, "-c", records], cwd=place, check=True)
+
+    def release(self) -> tuple[float, int]:
+        """Of the tutorial's release: published anew, with a new root key, ledger and store."""
+        for folder in ("home", "releases"):
+            shutil.rmtree(self.place / folder, ignore_errors=True)
         self.run("keys", "init")
+        return self.run("run", "release.yaml")
 
     def run(self, *arguments: str) -> tuple[float, int]:
         """CPU seconds and the largest process's MB of a command."""
@@ -105,14 +112,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--plan-repeats", type=int, default=1)
+    parser.add_argument("--plan", action="store_true", help="plan examples/census, too, which takes a minute")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dpdist-start-") as folder:
         trees = [Tree(root, Path(folder) / str(i)) for i, root in enumerate(filter(None, (options.before, ROOT)))]
-        rows: dict[str, list[str]] = {
-            "the tutorial's release": [medians([tree.run("run", "release.yaml")]) for tree in trees]
-        }
+        released: list[list[tuple[float, int]]] = [[] for _ in trees]
+        for _ in range(options.repeats):
+            for taken, tree in zip(released, trees, strict=True):
+                taken.append(tree.release())
+        rows = {"the tutorial's release": [medians(taken) for taken in released]}
         found: dict[str, list[list[tuple[float, int]]]] = {name: [[] for _ in trees] for name in (*PROGRAMS, *CHEAP)}
         for _ in range(options.repeats):
             for taken, tree in enumerate(trees):
@@ -122,20 +131,18 @@ def main() -> None:
                 for name, arguments in CHEAP.items():
                     found[name][taken].append(tree.run(*arguments))
         rows |= {name: [medians(each) for each in both] for name, both in found.items()}
-        if options.plan_repeats:
+        if options.plan:
             census = "examples/census/release.yaml"
-            each = [[tree.run("plan", str(ROOT / census)) for _ in range(options.plan_repeats)][:1] for tree in trees]
-            rows[f"`dpdist plan {census}`, first time"] = [medians(taken) for taken in each]
+            for time in ("first", "second"):
+                rows[f"`dpdist plan {census}`, {time} time"] = [
+                    medians([tree.run("plan", str(ROOT / census))]) for tree in trees
+                ]
     heads = ["before", "now"] if options.before else ["now"]
     table = [f"| what | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     table += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
-    note = f"CPU seconds with all children and MB of the largest process, medians of {options.repeats} runs (release and plan: 1); "
-    note += f"{os.cpu_count()} cores, which other work shared: seconds of both columns are high by the same part."
-    text = (
-        f"# Start\n\n`python benchmarks/start.py --before TREE --repeats {options.repeats}`. {note}\n\n"
-        + "\n".join(table)
-        + "\n"
-    )
+    note = f"CPU seconds with all children and MB of the largest process, medians of {options.repeats} runs (plan: 1); "
+    note += f"{os.cpu_count()} cores, load {os.getloadavg()[1]:.1f}."
+    text = f"# Start\n\n`python benchmarks/start.py {' '.join(sys.argv[1:])}`. {note}\n\n" + "\n".join(table) + "\n"
     print(text)
     if options.out:
         options.out.write_text(text, encoding="utf-8")

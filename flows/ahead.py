@@ -8,6 +8,7 @@ from pathlib import Path
 from dpdist import engine
 from dpdist.errors import StoreError
 from dpdist.page import report
+from dpdist.records.sources import check_columns
 from dpdist.release.context import Context, Progress, book
 from dpdist.release.extent import fits_one_process, plans_in_one_process
 from dpdist.release.plan import plan
@@ -49,7 +50,11 @@ def _is_finished(context: Context, spec: ReleaseSpec) -> bool:
 
 
 def engine_for(spec: ReleaseSpec, address: str | None) -> str | None:
-    """Where a release runs: where it was asked to, else in this process if it is small, else on processes of this machine."""
+    """Where a release runs: where it was asked to, else in this process if it is small, else on processes of this machine.
+
+    Raises: InvalidSpec when the records or the columns that the spec names are not there.
+    """
+    check_columns(spec.source, spec.attributes)
     if address or os.environ.get("DPDIST_ENGINE"):
         return address
     return "inline" if fits_one_process(spec, sum(tags.size for tags in spec.source.tags)) else None

@@ -73,10 +73,10 @@ def init(
         chosen = [_asked_kind(column) for column in chosen]
     place = os.path.relpath(records, target.parent)
     asked = Asked(Path(place).as_posix(), dataset_of(records), names, person, epsilon)
+    target.write_text(outline(chosen, asked, schema=SCHEMA, public=public), encoding="utf-8")
     schema = target.parent / SCHEMA
     if not schema.exists():
         schema.write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
-    target.write_text(outline(chosen, asked, schema=SCHEMA, public=public), encoding="utf-8")
     out.print(f"wrote {target}: complete the words in capitals, then run 'dpdist plan {target}'")
 
 

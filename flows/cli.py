@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast, get_args
 
 import typer
 from rich.text import Text
@@ -451,14 +452,29 @@ def keys_check() -> None:
 
 
 def main() -> None:
-    """Entry point: whatever goes wrong becomes one line and exit code 1; --debug shows the traceback."""
+    """Entry point: whatever goes wrong becomes one line and exit code 1, wrong usage 2; --debug shows the traceback."""
     try:
-        app()
+        sys.exit(app(prog_name="dpdist", standalone_mode=False) or 0)
+    except typer.Abort:  # a question was left without an answer
+        sys.exit(128 + signal.SIGINT)
     except Exception as error:  # told in one line: a traceback may quote what it was working on
+        if hasattr(error, "format_message"):
+            _end_with_usage(error)
         if os.environ.get("DPDIST_DEBUG"):
             raise
         err.print(Text.assemble(("error:", "bold red"), f" {_told(error)}"), soft_wrap=True)
         sys.exit(1)
+
+
+def _end_with_usage(error: Any) -> NoReturn:
+    """End with what is wrong with the words of the command: one line, and the help where there were no words at all."""
+    command = error.ctx.command_path if getattr(error, "ctx", None) else "dpdist"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        message = " ".join(error.format_message().split()).rstrip(".")
+        err.print(Text.assemble(("error:", "bold red"), f" {message}; see '{command} --help'"), soft_wrap=True)
+    sys.exit(error.exit_code)
 
 
 def _told(error: Exception) -> str:
@@ -466,6 +482,10 @@ def _told(error: Exception) -> str:
     state = "".join(f". {note}" for note in getattr(error, "__notes__", []) if note in (UNCHARGED, CHARGED))
     if isinstance(error, DpdistError):
         return f"{error}{state}"
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        missing = isinstance(error, FileNotFoundError)
+        cure = "make its folder" if missing else "let this user read and write there"
+        return f"{error.filename} cannot be used: {error.strerror}; {cure}, or name another place{state}"
     where = traceback.extract_tb(error.__traceback__)[-1]
     kind = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"
     return f"{kind}; run again with 'dpdist --debug' to see it{state}"

@@ -17,7 +17,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 from dpdist import engine
 from dpdist.errors import DpdistError, TaskFailed
 from dpdist.page import report
-from dpdist.page.notebook import over_bound
+from dpdist.page.summary import over_bound
 from dpdist.privacy.ledger import opened
 from dpdist.release.story import Release
 from flows.observed.aside import aside

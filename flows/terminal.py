@@ -82,7 +82,7 @@ def print_mechanisms(certificate: dict[str, Any], efforts: dict[str, str] | None
     """The mechanisms compared; ``efforts``: what optimising each takes."""
     from rich.table import Table
 
-    from dpdist.page.notebook import over_bound
+    from dpdist.page.summary import over_bound
 
     columns = ["mechanism", "RMSE per query", "worst query", "total squared error over the certified bound"]
     columns += ["optimising"] if efforts else []

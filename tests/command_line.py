@@ -11,11 +11,16 @@ from flows import cli
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its exit code, and what it printed, the words of each stream with one space between them."""
+    """How a command ended: its exit code, and what it printed, the words of each stream with one space between them.
+
+    Attributes:
+        err_lines: lines of the second stream as it was printed.
+    """
 
     code: object
     out: str
     err: str
+    err_lines: int = 0
 
     @property
     def printed(self) -> str:
@@ -36,4 +41,6 @@ class CommandLine:
         with pytest.raises(SystemExit) as ended:
             cli.main()
         printed = self.captured.readouterr()
-        return Ended(ended.value.code or 0, " ".join(printed.out.split()), " ".join(printed.err.split()))
+        return Ended(
+            ended.value.code or 0, " ".join(printed.out.split()), " ".join(printed.err.split()), printed.err.count("\n")
+        )

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import datetime
+import gzip
+import os
+import pty
 import re
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.feather
 import pyarrow.parquet
 import pytest
 import yaml
@@ -37,6 +45,19 @@ ANSWERS = {
     "CATEGORIES": "[Köln, Zürich]",
     "EDGES": "[70700, 70750, 70800]",
     "from: DAY, to: DAY": "from: 1987-03-01, to: 1987-03-28",
+}
+
+
+def zipped(table: pa.Table, path: Path) -> None:
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        pyarrow.csv.write_csv(table, file)
+
+
+WRITE: dict[str, Callable[[pa.Table, Path], None]] = {
+    "csv": pyarrow.csv.write_csv,
+    "csv.gz": zipped,
+    "parquet": pyarrow.parquet.write_table,
+    "arrow": lambda table, path: pyarrow.feather.write_feather(table, str(path), compression="uncompressed"),
 }
 FORMS = ("records.parquet", "records.csv")
 
@@ -131,3 +152,76 @@ def test_columns_without_a_header_row_are_named(place: Path, command: CommandLin
     assert command("init", "bare.csv", "--header", "name,day,paid", "--columns", "day").code == 0
     assert "header:" in (place / "bare.yaml").read_text()
     assert not VALUES.search((place / "bare.yaml").read_text())
+
+
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet", "arrow"])
+def test_of_a_large_file_only_names_and_types_are_read(form: str, place: Path, command: CommandLine) -> None:
+    """By the kernel's count of the bytes that this process read."""
+
+    def read_bytes() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    table = pa.table({"age": STATE.integers(0, 2**62, 2**17), "day": STATE.integers(0, 9, 2**17)})
+    WRITE[form](TABLE, place / f"small.{form}")
+    WRITE[form](table, place / f"large.{form}")
+    assert (place / f"large.{form}").stat().st_size > 2**20
+    assert command("init", f"small.{form}").code == 0  # imports read files, too
+    before = read_bytes()
+    assert command("init", f"large.{form}").code == 0
+    assert read_bytes() - before < 2**18
+
+
+ASK = [sys.executable, "-m", "flows.entry", "init", "records.csv"]
+
+
+def at_a_terminal(answers: bytes, place: Path) -> tuple[int, str]:
+    """Exit code and text of 'dpdist init' at a terminal where somebody types."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}
+    with subprocess.Popen(
+        ASK, cwd=place, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        os.write(ours, answers)
+        text = b""
+        with suppress(OSError):  # what Linux says of a terminal that nobody has open any more
+            while part := os.read(ours, 4096):
+                text += part
+    os.close(ours)
+    return process.returncode, text.decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_is_asked_for_what_the_options_do_not_say(place: Path) -> None:
+    """For the person, the columns, and what each of a CSV file holds, again where the answer is none."""
+    code, text = at_a_terminal(b"person_id\nbranch,paid,day\n\nmoney\nnumber\ndate\n", place)
+    assert code == 0, text
+    asked = ("Column that tells persons apart", "Columns to count", "What does 'branch' hold", "What does 'paid' hold")
+    found = [text.index(question) for question in asked]
+    assert found == sorted(found)
+    assert text.count("What does 'paid' hold") == 2
+    assert "wrote records.yaml: complete the words in capitals" in text
+    spec = yaml.safe_load((place / "records.yaml").read_text(encoding="utf-8"))
+    assert spec["records"]["person"]["column"] == "person_id"
+    assert list(spec["domain"]) == ["branch", "paid", "day"]
+    assert {name: next(iter(of)) for name, of in spec["domain"].items()} == {
+        "branch": "categories",
+        "paid": "edges",
+        "day": "dates",
+    }
+    assert not VALUES.search(text.split("wrote")[1])
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "said"),
+    [
+        (b"nobody\n\n", 1, "error: no column is called 'nobody'; there are person_id"),
+        (b"person_id\n\x04", 130, "interrupted"),
+    ],
+)
+def test_a_terminal_without_a_good_answer_leaves_nothing(answers: bytes, code: int, said: str, place: Path) -> None:
+    before = set(place.iterdir())
+    ended, text = at_a_terminal(answers, place)
+    assert ended == code
+    assert said in text
+    assert "Traceback" not in text
+    assert set(place.iterdir()) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from dpdist.privacy import keys
+from dpdist.privacy.ledger import opened
 from tests import HANGS, small
 from tests.command_line import CommandLine
 from tests.flow_server import flow_server
@@ -176,9 +178,66 @@ def test_errors_are_one_line_without_traceback(
         command("--debug", *arguments)
 
 
-def test_wrong_usage_exits_with_2(command: CommandLine) -> None:
-    assert command("run").code == 2
-    assert command("nonsense").code == 2
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run",), "error: Missing argument 'spec'; see 'dpdist run --help'"),
+        (("nonsense",), "error: No such command 'nonsense'; see 'dpdist --help'"),
+        (
+            ("run", "data/release.yaml", "--sped"),
+            "error: No such option: --sped (Possible options: --period); see 'dpdist run --help'",
+        ),
+        (("plan", "a", "b"), "error: Got unexpected extra argument(s) (b); see 'dpdist plan --help'"),
+        (("show", "small-1", "--limit", "many"), "error: Invalid value for '--limit'"),
+        (("ledger", "nonsense"), "error: No such command 'nonsense'; see 'dpdist ledger --help'"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exits_with_2(command: CommandLine, arguments: tuple[str, ...], message: str) -> None:
+    wrong = command(*arguments)
+    assert wrong.code == 2
+    assert wrong.out == ""
+    assert wrong.err.startswith(message)
+    assert wrong.err_lines == 1
+
+
+def test_a_command_without_words_prints_its_help(command: CommandLine) -> None:
+    for words in ((), ("keys",)):
+        assert command(*words).printed.startswith("Usage: dpdist")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable"),
+    [
+        (("ledger",), "DPDIST_HOME"),
+        (("keys", "init"), "DPDIST_HOME"),
+        (("run", "data/release.yaml"), "DPDIST_OUTPUT"),
+        (("init", "data/records.parquet", "--spec", "/sys/dpdist.yaml"), None),
+        (("init", "data/records.parquet", "--spec", "nowhere/dpdist.yaml"), None),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_in_one_line(
+    place: Path,
+    command: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    variable: str | None,
+) -> None:
+    """/sys refuses new files to everybody, root too. Nothing is charged and nothing is left behind."""
+    keys.initialise(tmp_path)
+    monkeypatch.setenv("DPDIST_HOME", str(tmp_path))
+    if variable is not None:
+        monkeypatch.setenv(variable, "/sys/dpdist")
+    before = set(place.rglob("*"))
+    refused = command(*arguments)
+    assert refused.code == 1
+    assert re.search(
+        r"(/sys|nowhere)/dpdist\S* cannot be (used|written): (Permission|Operation|Read-only|No such)", refused.err
+    )
+    assert refused.err_lines == 1 or arguments[0] == "run"  # which tells how it plans
+    assert set(place.rglob("*")) == before
+    with opened(tmp_path) as ledger:
+        assert ledger.budgets() == []
 
 
 def test_no_telemetry() -> None:

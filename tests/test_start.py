@@ -75,7 +75,7 @@ def loaded(modules: set[str], unwanted: tuple[str, ...]) -> set[str]:
         (COMMAND.format(arguments=["ledger"]), (*LIGHT, "scipy")),
         (COMMAND.format(arguments=["ledger", "verify"]), (*SLOW, "pyarrow", "dpdist.release.story")),
         (COMMAND.format(arguments=["schema"]), (*SLOW, "pyarrow")),
-        (COMMAND.format(arguments=["show", "small-1"]), (*SLOW, "scipy", "jinja2", "obstore")),
+        (COMMAND.format(arguments=["show", "small-1"]), (*LIGHT, "scipy", "jinja2", "obstore", "sqlalchemy")),
     ],
 )
 def test_nothing_slow_is_imported_before_it_is_used(
@@ -124,6 +124,7 @@ def test_a_finished_release_and_a_refusal_start_neither_prefect_nor_dask(publish
         ["run", str(greedy)],
         ["run", str(small.write(home.parent / "other", budget={"rho": 0.05}))],
         ["run", str(home / "missing.yaml")],
+        ["run", str(small.write(home.parent / "column", table=small.records(9).drop_columns(["sex"]), release="small-3"))],
     ):
         code, modules = imported(run + COMMAND.format(arguments=refused), home, DPDIST_ENGINE="")
         assert code == 1

@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 
 from dpdist.page.charts.drawing import DARK, LIGHT, STYLE, variables
-from dpdist.page.notebook import over_bound
+from dpdist.page.summary import over_bound
 
 
 @dataclass(frozen=True)

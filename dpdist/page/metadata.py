@@ -14,7 +14,7 @@ import yaml
 
 from dpdist.mechanisms.registry import mechanism_of
 from dpdist.page.content import Content
-from dpdist.page.notebook import over_bound
+from dpdist.page.summary import over_bound
 from dpdist.page.tables import column_of
 
 CROISSANT = "http://mlcommons.org/croissant/"

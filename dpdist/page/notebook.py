@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpdist.errors import InvalidInput
+from dpdist.page.summary import certified
 from dpdist.page.suppression import Suppressed, suppressed
 from dpdist.page.tables import query_names
 
@@ -133,25 +134,10 @@ def _installed(package: str) -> Any:
 NOTEBOOK_ROWS = 10
 
 
-def summary(certificate: dict[str, Any]) -> str:
-    """A release in one line: how much it answers, by what, how well, and at what cost."""
-    facts, privacy = certificate["mechanism"], certificate["privacy"]
-    rmse = "" if facts["rmse"] is None else f" with RMSE {facts['rmse']:.4g}"
-    delta = f" at delta={privacy['delta']:.1e}" if privacy["delta"] else ""
-    return (
-        f"{certificate['release']}: {certificate['queries']:,} answers over {certificate['cells']:,} cells by {facts['name']}{rmse}, "
-        f"{_certified(facts['certified_gap'])}; epsilon={privacy['epsilon']:.4g}{delta}"
-    )
-
-
-def _certified(gap: float | None) -> str:
-    return "not certified" if gap is None else f"certified within {over_bound(gap)} of the optimum"
-
-
 def notebook(certificate: dict[str, Any], table: pa.Table | None) -> str:
     """What a notebook shows of a plan, or of a release with its first answers."""
     facts, privacy = certificate["mechanism"], certificate["privacy"]
-    gap = _certified(facts["certified_gap"])
+    gap = certified(facts["certified_gap"])
     rmse = "" if facts["rmse"] is None else f", RMSE {facts['rmse']:.4g}"
     head = (
         f"<p><b>{escape(certificate['release'])}</b>: {certificate['queries']:,} answers over {certificate['cells']:,} cells; "
@@ -172,8 +158,3 @@ def _html_rows(table: pa.Table) -> str:
 
 def _shown(value: Any) -> str:
     return "not known" if value is None else f"{value:,.2f}" if isinstance(value, float) else str(value)
-
-
-def over_bound(gap: float) -> str:
-    """Total squared error over the certified lower bound, readable near 1 and far from it."""
-    return f"1 + {max(gap, 0.0):.1e}" if gap < 1e-3 else f"{1 + gap:.4g}"

@@ -12,16 +12,16 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet
-
 from dpdist.drafts import could_not_write, draft_of, move_into_place
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.page.rows import short_rows
 from dpdist.sizes import SIZES
 from dpdist.threads import in_order
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet
+
     from dpdist.page.content import Content
 
 CERTIFICATE = "release.json"
@@ -155,6 +155,8 @@ def _write_files(content: Content, draft: Path) -> None:
 
 def load(folder: Path) -> tuple[pa.Table, dict[str, Any]]:
     """The published table and certificate. Raises: StoreError when a file was altered or is missing."""
+    import pyarrow as pa
+
     certificate = certificate_of(folder)
     return pa.concat_tables(table.read() for table in _tables_in(folder)), certificate
 
@@ -164,6 +166,8 @@ def _tables_in(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
 
     They are read one by one: ``read_table`` and ``pyarrow.dataset`` import pandas, which takes longer than the reading.
     """
+    import pyarrow.parquet
+
     table = folder / "answers.parquet"
     if not table.exists():
         raise StoreError(f"{folder} has no table (output.formats left it out); read its answers.zarr")
@@ -226,19 +230,38 @@ def _no_release(where: Path | str) -> StoreError:
 
 
 def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dict[str, Any]], int]:
-    """The first ``limit`` (0: all) published rows of a group (None: of all), and how many it has; read batch by batch.
+    """The first ``limit`` (0: all) published rows of a group (None: of all), and how many it has.
+
+    A short table is read from its CSV file, without Arrow; a long one batch by batch.
 
     Raises: InvalidInput for an unknown group.
     """
+    rows = short_rows(folder) if _undoes_apostrophes(folder) else None
+    if rows is None:
+        return _first_of_parquet(folder, group, limit)
+    every = list(rows)
+    kept = every if group is None else [row for row in every if row["group"] == group]
+    if group is not None and not kept:
+        raise _no_group(group, {row["group"] for row in every})
+    return kept[: limit or len(kept)], len(kept)
+
+
+def _undoes_apostrophes(folder: Path) -> bool:
+    """Whether the CSV file marks texts that spreadsheets would run: that of version 0.1.0 does not."""
+    return "format" in read_certificate(published_certificate(folder) or "", folder)
+
+
+def _first_of_parquet(folder: Path, group: str | None, limit: int) -> tuple[list[dict[str, Any]], int]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     tables = _tables_in(folder)
     total = sum(table.metadata.num_rows for table in tables)
     if group is not None:
         names = pa.concat_tables(table.read(columns=["group"]) for table in tables)["group"]
         total = int(pc.sum(pc.equal(names.cast(pa.string()), group)).as_py() or 0)
         if total == 0:
-            known = sorted(names.cast(pa.string()).unique().to_pylist())
-            more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
-            raise InvalidInput(f"no group {group!r}; there are {', '.join(known[:MOST_NAMED])}{more}")
+            raise _no_group(group, set(names.cast(pa.string()).unique().to_pylist()))
     wanted = min(total, limit or total)
     rows: list[dict[str, Any]] = []
     most = SIZES.batch_rows
@@ -249,6 +272,12 @@ def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dic
         if len(rows) >= wanted:
             break
     return rows, total
+
+
+def _no_group(group: str, names: set[str]) -> InvalidInput:
+    known = sorted(names)
+    more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
+    return InvalidInput(f"no group {group!r}; there are {', '.join(known[:MOST_NAMED])}{more}")
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -17,6 +17,7 @@ import pyarrow.parquet
 from dpdist import store
 from dpdist.arrays.vector import batches
 from dpdist.page.content import Content, formats_of
+from dpdist.page.rows import FORMULA
 from dpdist.threads import in_order
 from dpdist.workloads import Block
 
@@ -60,10 +61,6 @@ def _write_parquet(content: Content, digits: int, folder: Path) -> None:
 
 def _write_table(content: Content, digits: int, start: int, stop: int, path: Path) -> None:
     _write_all(table_of(content, start, stop, digits), partial(pyarrow.parquet.ParquetWriter, path, compression="zstd"))
-
-
-FORMULA = r"^'*[=+\-@\t\r]"
-"""Texts that spreadsheets would run, or would be taken for such after an apostrophe was taken away."""
 
 
 def without_formulas(table: pa.Table) -> pa.Table:

@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from dpdist.errors import InvalidSpec
 from dpdist.records import listing
-from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
-from dpdist.records.sources import arrow_file, schema_of, unpacked
+from dpdist.records.sources import arrow_file, schema_in, unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,35 +43,37 @@ class Column:
 def columns_of(location: Path, *, header: tuple[str, ...] = (), public: bool = False) -> list[Column]:
     """The columns of a file, or of the first file of a folder. Values are looked at only if the file is public.
 
+    Otherwise only names and types are read, so that a large file takes no longer than a small one.
+
     Raises: InvalidSpec, NoRecords.
     """
     path = Path(listing.listed(location)[0])
     if not listing.holds_rows(path):
         raise InvalidSpec(f"{path.name} holds counts and no columns; write its spec by hand, an attribute for each axis")
-    with reading(path):
-        _, tags = hashed(path)
     if listing.kind_of(path) == "csv":
-        return (
-            _public_csv(path, tags, header) if public else [Column(name, "unknown") for name in _header(path, tags, header)]
-        )
-    schema = schema_of(str(path), tags)
-    found = [Column(each.name, _kind(each.type), zoned=getattr(each.type, "tz", None) is not None) for each in schema]
-    if not public:
-        return found
+        return _public_csv(path, header) if public else [Column(name, "unknown") for name in _header(path, header)]
+    with reading(path), path.open("rb") as file:
+        schema = schema_in(file, str(path))
+        found = [Column(each.name, _kind(each.type), zoned=getattr(each.type, "tz", None) is not None) for each in schema]
+        return _looked_at(found, _batches(path, file)) if public else found
+
+
+def _batches(path: Path, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    """What a Parquet or Arrow file holds, batch by batch."""
     import pyarrow.parquet
 
-    with reading(path), HashedFile(str(path), tags) as file:
-        if listing.kind_of(path) == "parquet":
-            return _looked_at(found, pyarrow.parquet.ParquetFile(file).iter_batches())
-        reader = arrow_file(file)
-        return _looked_at(found, (reader.get_batch(number) for number in range(reader.num_record_batches)))
+    if listing.kind_of(path) == "parquet":
+        yield from pyarrow.parquet.ParquetFile(file).iter_batches()
+        return
+    reader = arrow_file(file)
+    yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
 
 
-def _header(path: Path, tags: Tags, header: tuple[str, ...]) -> tuple[str, ...]:
+def _header(path: Path, header: tuple[str, ...]) -> tuple[str, ...]:
     """The columns of a CSV file. Raises: InvalidSpec, without a word of it, when the first row seems to be a record."""
     if header:
         return header
-    with reading(path), HashedFile(str(path), tags) as file:
+    with reading(path), path.open("rb") as file:
         names = tuple(listing.header_of(unpacked(file, str(path)), str(path)))
     if any(_VALUE.fullmatch(name) for name in names) or len(set(names)) < len(names):
         raise InvalidSpec(
@@ -82,13 +83,13 @@ def _header(path: Path, tags: Tags, header: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _public_csv(path: Path, tags: Tags, header: tuple[str, ...]) -> list[Column]:
+def _public_csv(path: Path, header: tuple[str, ...]) -> list[Column]:
     import pyarrow.csv
 
-    names = _header(path, tags, header)
+    names = _header(path, header)
     with (
         reading(path),
-        HashedFile(str(path), tags) as file,
+        path.open("rb") as file,
         pyarrow.csv.open_csv(
             unpacked(file, str(path)),
             read_options=pyarrow.csv.ReadOptions(column_names=list(header) or None, block_size=listing.CSV_BLOCK_BYTES),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,8 +36,12 @@ _REASONS = {
 
 
 @contextmanager
-def reading(path: str | Path) -> Iterator[None]:
-    """Whatever a reader raises in the block becomes InvalidSpec with the file and, where it is known, row and column."""
+def reading(path: str | Path, columns: Callable[[], Sequence[str]] | None = None) -> Iterator[None]:
+    """Whatever a reader raises in the block becomes InvalidSpec with the file and, where it is known, row and column.
+
+    Args:
+        columns: names of the columns of a CSV file, whose reader tells only their numbers.
+    """
     import pyarrow as pa
 
     try:
@@ -45,20 +49,21 @@ def reading(path: str | Path) -> Iterator[None]:
     except (DpdistError, MemoryError):
         raise
     except (pa.ArrowException, OSError, ValueError, RuntimeError, OverflowError, LookupError, TypeError, csv.Error) as error:
-        raise InvalidSpec(f"{Path(path).name} cannot be read: {_what(error)}; what it holds is not shown") from None
+        raise InvalidSpec(f"{Path(path).name} cannot be read: {_what(error, columns)}; what it holds is not shown") from None
 
 
-def _what(error: Exception) -> str:
+def _what(error: Exception, columns: Callable[[], Sequence[str]] | None) -> str:
     """What is wrong and where. Only numbers of rows and columns and names of types are taken from the reader's message."""
     import pyarrow as pa
 
     text = str(error)
     row, column, expected, wanted = (found.search(text) for found in (_ROW, _COLUMN, _EXPECTED, _TYPE))
-    where = " of ".join(
-        f"{kind} {found[1] if kind == 'row' else int(found[1]) + 1}"
-        for kind, found in (("row", row), ("column", column))
-        if found
-    )
+    names = columns() if columns and column else ()
+    places = [f"row {row[1]}"] if row else []
+    if column:
+        number = int(column[1])
+        places.append(f"column {names[number]!r}" if number < len(names) else f"column {number + 1}")
+    where = " of ".join(places)
     reason = next((reason for pattern, reason in _REASONS.items() if re.search(pattern, text, re.IGNORECASE)), None)
     if expected:
         what = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,8 +51,9 @@ def tables_of(source: Source, domain: Domain, partition: Partition) -> Iterator[
     wanted = wanted_columns(source, domain)
     readers = {"csv": _csv_batches, "parquet": _parquet_batches, "arrow": _arrow_batches}
     batches = readers[listing.kind_of(partition.path) or "csv"](source, domain, partition, wanted)
+    names = partial(header_of, source, partition.path, partition.tags)
     while True:
-        with reading(partition.path):
+        with reading(partition.path, names):
             batch = next(batches, None)
         if batch is None:
             return

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, InvalidSpec
@@ -152,7 +152,7 @@ def row_groups(file: HashedFile) -> int:
     return int(pyarrow.parquet.ParquetFile(file).num_row_groups)
 
 
-def arrow_file(file: HashedFile) -> pa.RecordBatchFileReader:
+def arrow_file(file: HashedFile | IO[bytes]) -> pa.RecordBatchFileReader:
     """The batches of a file in Arrow's IPC format (Feather)."""
     import pyarrow as pa
 
@@ -161,10 +161,15 @@ def arrow_file(file: HashedFile) -> pa.RecordBatchFileReader:
 
 def schema_of(path: str, tags: Tags) -> pa.Schema:
     """The columns of a Parquet or Arrow file with their types."""
+    with reading(path), HashedFile(path, tags) as file:
+        return schema_in(file, path)
+
+
+def schema_in(file: HashedFile | IO[bytes], path: str) -> pa.Schema:
+    """The same of a file that is open."""
     import pyarrow.parquet
 
-    with reading(path), HashedFile(path, tags) as file:
-        return pyarrow.parquet.read_schema(file) if listing.kind_of(path) == "parquet" else arrow_file(file).schema
+    return pyarrow.parquet.read_schema(file) if listing.kind_of(path) == "parquet" else arrow_file(file).schema
 
 
 def without_files(source: Source) -> Source:
@@ -187,7 +192,7 @@ def header_of(source: Source, path: str, tags: Tags) -> Sequence[str]:
         return listing.header_of(unpacked(file, path), path)
 
 
-def unpacked(file: HashedFile, path: str) -> pa.NativeFile:
+def unpacked(file: HashedFile | IO[bytes], path: str) -> pa.NativeFile:
     """The bytes of a CSV file, plain or gz."""
     import pyarrow as pa
 

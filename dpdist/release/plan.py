@@ -20,6 +20,7 @@ from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, consider
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.page import notebook
 from dpdist.page.content import versions
+from dpdist.page.summary import summary
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Budget
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
@@ -131,7 +132,7 @@ class Plan:
         }
 
     def __repr__(self) -> str:
-        return f"<plan of {notebook.summary(self.certificate())}>"
+        return f"<plan of {summary(self.certificate())}>"
 
     def _repr_html_(self) -> str:
         return notebook.notebook(self.certificate(), None)

@@ -18,6 +18,7 @@ from dpdist.documents import Documents
 from dpdist.grids.base import Answers
 from dpdist.operators import Matrix
 from dpdist.page import notebook, report
+from dpdist.page.summary import summary
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Budget
 from dpdist.private import private_files
@@ -103,7 +104,7 @@ class Release:
         charged = "charged by this run" if self.charged else "charged before"
         inside = isinstance(self.folder, Path) and self.folder.is_relative_to(Path.cwd())
         where = self.folder.relative_to(Path.cwd()) if isinstance(self.folder, Path) and inside else self.folder
-        return f"<release of {notebook.summary(self.certificate)}; {charged}; in {where}>"
+        return f"<release of {summary(self.certificate)}; {charged}; in {where}>"
 
     def _repr_html_(self) -> str:
         return notebook.notebook(self.certificate, self.answers.arrow)

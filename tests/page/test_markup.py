@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pyarrow.csv
 import pytest
 
 from dpdist.errors import EngineError, InvalidInput
-from dpdist.page import report, tables
+from dpdist.page import report, rows, tables
 from dpdist.privacy.ledger import opened
 from flows import cli
 from tests import small
@@ -34,7 +36,7 @@ def test_markup_and_formulas_in_categories_are_printed_as_they_are(home: Path, c
     labels = report.load(Path(done.folder))[0].column("query").to_pylist()
     written = pyarrow.csv.read_csv(Path(done.folder) / "answers.csv").column("query").to_pylist()
     assert not [text for text in written if re.match(r"[=+\-@\t\r]", text)]
-    assert [text[1:] if re.match(r"'" + tables.FORMULA[1:], text) else text for text in written] == labels
+    assert [text[1:] if re.match(r"'" + rows.FORMULA[1:], text) else text for text in written] == labels
 
 
 def test_texts_for_spreadsheets_lose_nothing() -> None:
@@ -43,10 +45,42 @@ def test_texts_for_spreadsheets_lose_nothing() -> None:
     assert found == ["'=1", "''=1", "'''-1", "'a", "a=1", "", "'@", "'\tx", "'\rx", "'+", "é"]
 
 
+def test_short_tables_are_read_from_csv_as_they_are_in_parquet(tmp_path: Path) -> None:
+    """Texts with apostrophes, quotes and line ends, numbers to the last digit, intervals that are not known."""
+    texts = [*STRANGE, "", 'say "a, b"', "two\nlines", "\r\n", "é"]
+    table = pa.table(
+        {
+            "group": ["x"] * len(texts),
+            "query": texts,
+            "answer": [0.1 + 0.2 + 1e9 * i for i in range(len(texts))],
+            "standard_error": [float("inf"), 1e-12, *[5e-324] * (len(texts) - 2)],
+            "low_95": [None, *[-1 / 3] * (len(texts) - 1)],
+            "high_95": [None, *[1e16] * (len(texts) - 1)],
+        }
+    )
+    pyarrow.csv.write_csv(
+        tables.without_formulas(table), tmp_path / "answers.csv", pyarrow.csv.WriteOptions(quoting_style="needed")
+    )
+    found = rows.short_rows(tmp_path)
+    assert found is not None
+    assert list(found) == table.to_pylist()
+
+
+def test_the_csv_file_of_version_0_1_0_is_not_read_as_marked(home: Path, tmp_path: Path) -> None:
+    done = small.run(strange(home), home)
+    certificate = json.loads((Path(done.folder) / report.CERTIFICATE).read_text())
+    shutil.copytree(done.folder, tmp_path / "earlier")
+    del certificate["format"]
+    (tmp_path / "earlier" / report.CERTIFICATE).write_text(json.dumps(certificate))
+    (tmp_path / "earlier" / "answers.csv").write_text("group,query\nsex,'=1\n")
+    labels = [row["query"] for row in report.first_rows(tmp_path / "earlier", group=None, limit=0)[0]]
+    assert labels == report.load(Path(done.folder))[0].column("query").to_pylist()
+
+
 def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     """What the command line tells about an error of the run of small-1."""
 
-    def fails() -> Any:
+    def fails(**_: Any) -> Any:
         with cli._state_noted("small-1"):
             raise error
 
@@ -79,7 +113,7 @@ def test_any_error_is_one_line_with_the_state_of_the_release(
 
 
 def test_debug_keeps_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> Any:
+    def fails(**_: Any) -> Any:
         raise ZeroDivisionError
 
     monkeypatch.setattr(cli, "app", fails)

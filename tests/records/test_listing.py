@@ -69,7 +69,7 @@ BAD = {
     "text": (
         "x.csv",
         HEAD + ROW * 10 + b"KNOWN,f,x\n",
-        "a value is no number; correct it, or declare 'categories' (row 12 of column 1)",
+        "a value is no number; correct it, or declare 'categories' (row 12 of column 'age')",
     ),
     "text after 16 MiB": (
         "x.csv",
@@ -102,6 +102,11 @@ BAD = {
         "x.parquet",
         parquet(pa.Table.from_arrays([TABLE["age"], TABLE["sex"], TABLE["sex"]], names=["age", "sex", "sex"])),
         "more than one column 'sex'",
+    ),
+    "text among numbers": (
+        "x.csv",
+        b"person,KNOWN2,age,sex\nq,1,3,f\nq,1,KNOWN,f\n",
+        "a value is no number; correct it, or declare 'categories' (row 3 of column 'age')",
     ),
     "struct": ("x.parquet", with_sex(pa.array([{"a": "KNOWN"}] * 400)), "a column holds struct"),
     "list": ("x.parquet", with_sex(pa.array([["KNOWN"]] * 400)), "a column holds list"),

@@ -25,7 +25,7 @@ import dpdist as dp
 from dpdist import engine
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
 from dpdist.mechanisms import coa as coa_mechanism
-from dpdist.page import report
+from dpdist.page import report, rows
 from dpdist.privacy.ledger import opened
 from dpdist.release import measure, planning, story
 from dpdist.release.context import Context, silent
@@ -571,7 +571,9 @@ def test_published_files_are_whole_and_readable(home: Path) -> None:
         report.load(done.folder)
 
 
-def test_first_rows_of_a_group(home: Path) -> None:
+@pytest.mark.parametrize("through", ["CSV", "Parquet"])
+def test_first_rows_of_a_group(through: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "SHORT_BYTES", rows.SHORT_BYTES if through == "CSV" else 0)
     done = run(small.write(home.parent / "data"), home)
     table, _ = report.load(done.folder)
     everything = table.to_pylist()

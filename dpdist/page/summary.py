@@ -1,0 +1,26 @@
+"""A release in few words: how much it answers, by what, how well, and at what cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def summary(certificate: dict[str, Any]) -> str:
+    """A release in one line: how much it answers, by what, how well, and at what cost."""
+    facts, privacy = certificate["mechanism"], certificate["privacy"]
+    rmse = "" if facts["rmse"] is None else f" with RMSE {facts['rmse']:.4g}"
+    delta = f" at delta={privacy['delta']:.1e}" if privacy["delta"] else ""
+    return (
+        f"{certificate['release']}: {certificate['queries']:,} answers over {certificate['cells']:,} cells by {facts['name']}{rmse}, "
+        f"{certified(facts['certified_gap'])}; epsilon={privacy['epsilon']:.4g}{delta}"
+    )
+
+
+def certified(gap: float | None) -> str:
+    """What the certificate says of a release's total squared error."""
+    return "not certified" if gap is None else f"certified within {over_bound(gap)} of the optimum"
+
+
+def over_bound(gap: float) -> str:
+    """Total squared error over the certified lower bound, readable near 1 and far from it."""
+    return f"1 + {max(gap, 0.0):.1e}" if gap < 1e-3 else f"{1 + gap:.4g}"
