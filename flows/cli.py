@@ -307,7 +307,6 @@ def show(
 ) -> None:
     """Print the answers of a published release with their error bars, and its certificate."""
     from dpdist.page import report
-    from dpdist.page.suppression import suppressed_sentence
 
     where = found_at(release)
     with report.local_copy(where) as folder:
@@ -324,6 +323,8 @@ def show(
         print_privacy(certificate)
         print_answers(rows, total)
         if "suppression" in certificate:
+            from dpdist.page.suppression import suppressed_sentence
+
             out.print(suppressed_sentence(certificate), soft_wrap=True)
 
 
