@@ -44,10 +44,16 @@ def columns_of(location: Path, *, header: tuple[str, ...] = (), public: bool = F
     """The columns of a file, or of the first file of a folder. Values are looked at only if the file is public.
 
     Otherwise only names and types are read, so that a large file takes no longer than a small one.
+    Columns that folders name have no type, and their values are never looked at.
 
     Raises: InvalidSpec, NoRecords.
     """
-    path = Path(listing.listed(location)[0])
+    first = listing.listed(location)[0]
+    named = [Column(name, "unknown") for name in listing.named_by_folders(location, first)]
+    return [*_columns_of_file(Path(first), header, public), *named]
+
+
+def _columns_of_file(path: Path, header: tuple[str, ...], public: bool) -> list[Column]:
     if not listing.holds_rows(path):
         raise InvalidSpec(f"{path.name} holds counts and no columns; write its spec by hand, an attribute for each axis")
     if listing.kind_of(path) == "csv":

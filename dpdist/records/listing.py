@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from dpdist.errors import InvalidSpec, NoRecords
 from dpdist.records import remote
@@ -23,6 +24,9 @@ ARROW = (".arrow", ".feather", ".ipc")
 """Files in Arrow's IPC format."""
 ARRAYS = ("npy", "zarr")
 """Kinds of files that hold counts instead of records."""
+Named = dict[str, str | None]
+"""Columns with one value for a whole file."""
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 GIVEN = "give a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder that holds some"
 KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -74,6 +78,13 @@ def _check_kind(name: str) -> None:
         )
 
 
+def named_by_folders(location: str | Path, path: str) -> Named:
+    """The columns that the folders between a place and a file of it name, as Hive does (year=2026/month=09), with their values."""
+    inside = path[len(str(location).rstrip("/")) + 1 :] if remote.is_remote(path) else str(Path(path).relative_to(location))
+    found = (part.partition("=") for part in inside.split("/")[:-1])
+    return {unquote(name): None if value == HIVE_NULL else unquote(value) for name, sign, value in found if sign and name}
+
+
 def holds_rows(path: str | Path) -> bool:
     """Whether a file holds rows, by its name."""
     return kind_of(path) not in (None, *ARRAYS)
@@ -123,9 +134,12 @@ def _check_file(path: Path) -> None:
         raise InvalidSpec(f"{path} is {found}, records are read from files: write them to one, or move it away")
 
 
-def check_names(found: Sequence[str], wanted: Sequence[str], path: str) -> None:
-    """Accept columns that are there once each. Raises: InvalidSpec."""
+def check_names(found: Sequence[str], wanted: Sequence[str], path: str, named: Sequence[str] = ()) -> None:
+    """Accept columns that are there once each, and not named by folders (``named``), too. Raises: InvalidSpec."""
     name = Path(path).name
+    both = next((column for column in named if column in found), None)
+    if both is not None:
+        raise InvalidSpec(f"{name} has a column {both!r}, and so has the name of its folder; leave it out of the file")
     missing = [column for column in wanted if column not in found]
     if missing and len(found) == 1 and (between := next((mark for mark in ";\t|" if mark in found[0]), None)):
         shown = "tabs" if between == "\t" else f"{between!r}"

@@ -47,8 +47,8 @@ class CountSummary:
 
 
 def tables_of(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
-    """The needed columns of a partition, in bounded batches."""
-    wanted = wanted_columns(source, domain)
+    """The needed columns of a partition, in bounded batches, with those that its folders name."""
+    wanted = [name for name in wanted_columns(source, domain) if name not in dict(partition.named)]
     readers = {"csv": _csv_batches, "parquet": _parquet_batches, "arrow": _arrow_batches}
     batches = readers[listing.kind_of(partition.path) or "csv"](source, domain, partition, wanted)
     names = partial(header_of, source, partition.path, partition.tags)
@@ -57,14 +57,32 @@ def tables_of(source: Source, domain: Domain, partition: Partition) -> Iterator[
             batch = next(batches, None)
         if batch is None:
             return
-        yield pa.Table.from_batches([batch])
+        table = pa.Table.from_batches([batch])
+        for name, column in _named_columns(source, domain, partition, batch.num_rows):
+            table = table.append_column(name, column)
+        yield table
+
+
+def _named_columns(source: Source, domain: Domain, partition: Partition, rows: int) -> Iterator[tuple[str, pa.Array]]:
+    """The columns that a file's folders name: texts, or numbers for attributes that have bins."""
+    binned = {source.columns.get(a.name, a.name): a.name for a in domain.attributes if a.edges and a.times is None}
+    for name, value in partition.named:
+        if name not in binned or value is None:
+            yield name, pa.repeat(pa.scalar(value, pa.float64() if name in binned else pa.string()), rows)
+            continue
+        try:
+            yield name, pa.repeat(pa.scalar(float(value)), rows)
+        except ValueError:
+            raise InvalidSpec(
+                f"a folder calls {name} something that is no number, and attribute {binned[name]!r} has bins; declare categories"
+            ) from None
 
 
 def _parquet_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
     del source, domain
     with HashedFile(partition.path, partition.tags) as file:
         parquet = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
-        listing.check_names(parquet.schema_arrow.names, wanted, partition.path)
+        listing.check_names(parquet.schema_arrow.names, wanted, partition.path, list(dict(partition.named)))
         yield from parquet.iter_batches(BATCH_ROWS, row_groups=[partition.group], columns=wanted)
 
 
@@ -72,7 +90,7 @@ def _arrow_batches(source: Source, domain: Domain, partition: Partition, wanted:
     del source, domain
     with HashedFile(partition.path, partition.tags) as file:
         reader = arrow_file(file)
-        listing.check_names(reader.schema.names, wanted, partition.path)
+        listing.check_names(reader.schema.names, wanted, partition.path, list(dict(partition.named)))
         batch = reader.get_batch(partition.group).select(wanted)
         batch.validate(full=True)
         for start in range(0, batch.num_rows, BATCH_ROWS):
@@ -81,9 +99,12 @@ def _arrow_batches(source: Source, domain: Domain, partition: Partition, wanted:
 
 def _csv_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
     """Each column has the type that its attribute needs, whatever the first rows look like."""
-    listing.check_names(header_of(source, partition.path, partition.tags), wanted, partition.path)
+    found = header_of(source, partition.path, partition.tags)
+    listing.check_names(found, wanted, partition.path, list(dict(partition.named)))
     texts = [source.columns.get(a.name, a.name) for a in domain.attributes if a.categories or a.times]
     types = {**dict.fromkeys(wanted, pa.float64()), **dict.fromkeys(texts, pa.string())}
+    if not wanted:  # to the reader, no column would mean every column
+        wanted, types = list(found[:1]), {found[0]: pa.string()}
     if source.person is not None:
         types[source.person] = pa.int64() if source.person_type == "integer" else pa.string()
     if source.counts is not None:

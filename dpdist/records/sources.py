@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -50,6 +50,7 @@ class Source:
         most_records: records kept of each person when ``person`` is set.
         person_type: of the person column in all files; None takes that of the first file.
         counts: column that says how many records a row stands for; None: a row is a record.
+        named: for each file, the columns that its folders name, with their values; empty where they name none that is read.
     """
 
     files: tuple[tuple[str, str], ...]
@@ -60,10 +61,11 @@ class Source:
     tags: tuple[Tags, ...] = field(default=(), repr=False, compare=False)
     person_type: PersonType | None = None
     counts: str | None = None
+    named: tuple[listing.Named, ...] = ()
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the contents and of how they are read; paths do not enter."""
+        """SHA-256 of the contents and of how they are read; of paths only what their folders say of the records."""
         facts = [
             [digest for _, digest in self.files],
             sorted(self.columns.items()),
@@ -72,6 +74,7 @@ class Source:
             self.most_records,
             *([self.person_type] if self.person_type else []),
             *([["counts", self.counts]] if self.counts else []),
+            *([["named", [sorted(each.items()) for each in self.named]]] if self.named else []),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
@@ -85,20 +88,43 @@ def source_of(
     most_records: int = 1,
     person_type: PersonType | None = None,
     counts: str | None = None,
+    attributes: Iterable[str] = (),
 ) -> Source:
-    """The files behind a path or URL: one file, or every file of records of a folder."""
+    """The files behind a path or URL: one file, or every file of records of a folder.
+
+    Args:
+        attributes: names of those that are counted, whose columns may be named by folders.
+    """
     paths = listing.listed(location)
+    wanted = [columns.get(name, name) for name in attributes]
+    named = _named(location, paths, wanted, [name for name in (person, counts) if name is not None])
     found = list(in_order(_hashed, paths))
     files = tuple((path, digest) for path, (digest, _) in zip(paths, found, strict=True))
-    seen: dict[str, str] = {}
-    for (path, digest), (_, tags) in zip(files, found, strict=True):
-        if digest in seen and not _is_empty(path, tags, header=not header):
+    seen: dict[tuple[object, ...], str] = {}
+    for place, ((path, digest), (_, tags)) in enumerate(zip(files, found, strict=True)):
+        content = (digest, *(named[place].items() if named else ()))
+        if content in seen and not _is_empty(path, tags, header=not header):
             raise InvalidSpec(
-                f"{Path(seen[digest]).name} and {Path(path).name} hold the same records: every record would count twice; "
+                f"{Path(seen[content]).name} and {Path(path).name} hold the same records: every record would count twice; "
                 "remove one of them"
             )
-        seen[digest] = path
-    return Source(files, columns, header, person, most_records, tuple(tags for _, tags in found), person_type, counts)
+        seen[content] = path
+    return Source(files, columns, header, person, most_records, tuple(tags for _, tags in found), person_type, counts, named)
+
+
+def _named(location: str | Path, paths: list[str], wanted: list[str], own: list[str]) -> tuple[listing.Named, ...]:
+    """For each file the wanted columns that its folders name; nothing where none is. Raises: InvalidSpec unless all name the same."""
+    every = [listing.named_by_folders(location, path) for path in paths]
+    used = [name for name in dict.fromkeys([*wanted, *own]) if any(name in each for each in every)]
+    for name in used:
+        if name in own:
+            raise InvalidSpec(f"the folders name the column {name!r}, which must stand in the files, record by record")
+        other = next((path for path, each in zip(paths, every, strict=True) if name not in each), None)
+        if other is not None:
+            raise InvalidSpec(
+                f"the folders of some files name the column {name!r}, those of {Path(other).name} do not; name it for all, or for none"
+            )
+    return tuple({name: each[name] for name in used} for each in every) if used else ()
 
 
 def _is_empty(path: str, tags: Tags, *, header: bool) -> bool:
@@ -126,22 +152,23 @@ class Partition(NamedTuple):
     path: str
     group: int | None
     tags: Tags
+    named: tuple[tuple[str, str | None], ...] = ()
 
 
 def partitions_of(source: Source) -> list[Partition]:
     """What tasks count: the row groups of Parquet files, the batches of Arrow files, CSV files whole, and arrays part by part."""
     out: list[Partition] = []
-    for (path, _), tags in zip(source.files, source.tags, strict=True):
+    for (path, _), tags, named in zip(source.files, source.tags, source.named or ({},) * len(source.files), strict=True):
         kind = listing.kind_of(path)
         if kind == "csv":
-            out.append(Partition(path, None, tags))
+            out.append(Partition(path, None, tags, tuple(named.items())))
             continue
         if kind in listing.ARRAYS:
             out += [Partition(path, part.number, part.tags) for part in histograms.parts_of(path, tags)]
             continue
         with reading(path), HashedFile(path, tags) as file:
             groups = row_groups(file) if kind == "parquet" else arrow_file(file).num_record_batches
-        out += [Partition(path, group, tags) for group in range(groups)]
+        out += [Partition(path, group, tags, tuple(named.items())) for group in range(groups)]
     return out
 
 
@@ -174,7 +201,7 @@ def schema_in(file: HashedFile | IO[bytes], path: str) -> pa.Schema:
 
 def without_files(source: Source) -> Source:
     """How records are read, for tasks that are told which files are theirs."""
-    return replace(source, files=(), tags=())
+    return replace(source, files=(), tags=(), named=())
 
 
 def wanted_columns(source: Source, domain: Domain) -> list[str]:
@@ -208,7 +235,8 @@ def check_columns(source: Source, domain: Domain) -> None:
         histograms.check_array(path, tags, domain)
         return
     found = header_of(source, path, tags) if listing.kind_of(path) == "csv" else schema_of(path, tags).names
-    listing.check_names(found, wanted_columns(source, domain), path)
+    named = source.named[0] if source.named else {}
+    listing.check_names(found, [each for each in wanted_columns(source, domain) if each not in named], path, list(named))
 
 
 def write_records(records: ArrowStream, folder: Path, root: Secret) -> Path:

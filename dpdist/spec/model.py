@@ -242,6 +242,7 @@ class ReleaseSpec(SpecPart):
             most_records=person.most_records,
             person_type=person.type,
             counts=None if self.records.counts is None else self.records.counts.column,
+            attributes=self.domain,
         )
 
     @cached_property

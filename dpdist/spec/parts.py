@@ -89,7 +89,8 @@ class Records(SpecPart):
 
     path: str = Field(
         description="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files; with 'counts' also a .npy file, or the "
-        "folder .zarr of an array, with an axis for each attribute. A relative path starts at the spec "
+        "folder .zarr of an array, with an axis for each attribute. Folders may name columns (year=2026/branch=North). A relative "
+        "path starts at the spec "
         "file. Or the URL of one at s3://, gs://, az:// or https://; credentials come from the environment of the workers, too",
         examples=["visitors.csv"],
     )

@@ -10,6 +10,7 @@ import obstore
 import obstore.store
 import polars
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.feather
 import pyarrow.ipc
@@ -18,9 +19,11 @@ import pytest
 
 import dpdist as dp
 from dpdist import engine
+from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput, InvalidSpec, NoRecords
 from dpdist.privacy.keys import Secret
 from dpdist.records import remote
+from dpdist.records.columns import columns_of
 from dpdist.records.counting import count
 from dpdist.records.hashing import BLOCK_BYTES, HashedFile, hashed
 from dpdist.records.rows import CountSummary
@@ -103,6 +106,95 @@ def test_a_prefix_holds_the_files_of_records_below_it(s3: str, tmp_path: Path) -
     source = source_of(f"{s3}/{tmp_path.name}/", columns={})
     assert [path.rpartition("/")[2] for path, _ in source.files] == ["a.parquet", "b.csv"]
     np.testing.assert_array_equal(counted(tmp_path, f"{s3}/{tmp_path.name}")[0], truth(TABLE))
+
+
+def partitioned(folder: Path) -> Path:
+    """TABLE by sex and work in Hive's folders, each value as a column of the path, as Spark and DuckDB write it."""
+    for sex in "fm":
+        for work in "abc":
+            mine = pc.and_(pc.equal(TABLE["sex"], sex), pc.equal(TABLE["work"], work))
+            path = folder / f"sex={sex}" / f"work={work}"
+            path.mkdir(parents=True)
+            part = TABLE.filter(mine).drop_columns(["sex", "work"])
+            form = "csv" if sex == "f" else "parquet"
+            (path / f"part-0.{form}").write_bytes(content(form, part))
+    return folder
+
+
+@pytest.mark.parametrize("person", [None, "person"])
+def test_folders_name_columns_as_hive_does(person: str | None, s3: str, tmp_path: Path) -> None:
+    folder, given = (
+        partitioned(tmp_path / "hive"),
+        {"attributes": DOMAIN.names, "person": person, "person_type": person and "integer"},
+    )
+    (tmp_path / "records.parquet").write_bytes(content("parquet"))
+    found, tally = counted(tmp_path, folder, **given)
+    assert tally.read == 3000
+    if person is None:
+        np.testing.assert_array_equal(found, truth(TABLE))
+    for each in folder.rglob("*.*"):
+        put(s3, f"{tmp_path.name}/hive/{each.relative_to(folder)}", each.read_bytes())
+    remote, other = counted(tmp_path / "other", f"{s3}/{tmp_path.name}/hive/", **given)
+    np.testing.assert_array_equal(remote, found)
+    assert other == tally
+    url = f"{s3}/{tmp_path.name}/hive"
+    assert source_of(url, columns={}, **given).digest == source_of(folder, columns={}, **given).digest
+
+
+def test_numbers_dates_nulls_and_escaped_texts_of_folders(tmp_path: Path) -> None:
+    """A value that is written in a folder's name counts like one in a column; one with the files of another is no copy of it."""
+    domain = Domain(
+        (
+            Attribute("age", edges=(0.0, 10.0, 20.0)),
+            Attribute("town", categories=("a/b c", "é"), missing="none"),
+        )
+    )
+    for age, town in (("3", "a%2Fb c"), ("12", "é"), ("3", "__HIVE_DEFAULT_PARTITION__")):
+        path = tmp_path / "hive" / f"years={age}" / f"town={town}"
+        path.mkdir(parents=True)
+        (path / "x.csv").write_bytes(b"other\n1\n2\n")
+        (path / "y.parquet").write_bytes(content("parquet", TABLE[:3].select(["person"])))
+    store = Store(tmp_path / "store")
+    source = source_of(tmp_path / "hive", columns={"age": "years"}, attributes=domain.names)
+    stored, _ = count(source, domain, store, engine.inline(), root=ROOT)
+    np.testing.assert_array_equal(store.read(stored).reshape(2, 3), [[5, 0, 5], [0, 5, 0]])
+    moved = tmp_path / "hive" / "years=3"
+    moved.rename(tmp_path / "hive" / "years=4")
+    assert source_of(tmp_path / "hive", columns={"age": "years"}, attributes=domain.names).digest != source.digest
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "said"),
+    [
+        (("sex=f/a.csv", "b.csv"), {}, "those of b.csv do not"),
+        (("person=1/a.csv",), {"person": "person"}, "must stand in the files, record by record"),
+        (("age=1/a.csv",), {}, "has a column 'age', and so has the name of its folder"),
+        (("when=old/a.csv",), {"columns": {"age": "when"}}, "something that is no number"),
+    ],
+)
+def test_folders_that_contradict_files_are_refused(
+    names: tuple[str, ...], given: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    for number, name in enumerate(names):
+        path = tmp_path / "hive" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = TABLE[number : number + 1].drop_columns([each for each in ("sex",) if f"{each}=" in name])
+        path.write_bytes(content("csv", kept))
+
+    def counts() -> None:
+        source = source_of(tmp_path / "hive", attributes=DOMAIN.names, **{"columns": {}, **given})
+        count(source, DOMAIN, Store(tmp_path / "store"), engine.inline(), root=ROOT)
+
+    with pytest.raises(InvalidSpec, match=said):
+        counts()
+
+
+@pytest.mark.usefixtures("home")
+def test_a_release_from_hives_folders(tmp_path: Path) -> None:
+    partitioned(tmp_path / "data" / "hive")
+    release = small.run(small.write(tmp_path / "data", records={"path": "hive"}), tmp_path / "home")
+    assert release.tally.read == 3000
+    assert {each.name: each.kind for each in columns_of(tmp_path / "data" / "hive")}["work"] == "unknown"
 
 
 def test_an_object_that_changes_after_it_was_hashed_is_never_read(s3: str, tmp_path: Path) -> None:
