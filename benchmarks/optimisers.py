@@ -27,6 +27,7 @@ import numpy as np
 import scipy.linalg
 from scipy.optimize import minimize
 
+from dpdist.errors import NotPositiveDefinite
 from dpdist.strategies import coa
 from dpdist.strategies.eigen_queries import eigen_queries, program_1
 from dpdist.strategies.newton import _armijo, newton_direction, objective_and_gradient
@@ -161,7 +162,7 @@ def lbfgs(gram: np.ndarray, watch: Watch, start: np.ndarray | None = None, penal
         x.T[lower] = flat
         try:
             value, gradient, _ = objective_and_gradient(gram, x)
-        except scipy.linalg.LinAlgError:
+        except NotPositiveDefinite:
             watch.see(math.inf)
             return min(1e300, penalty * last), np.zeros(flat.size)
         watch.see(value)

@@ -30,6 +30,16 @@ def test_optimisers(tmp_path: Path) -> None:
         assert f"| {name} | 64 |" in table
 
 
+def test_a_gpu_that_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--sizes", "64", "--out", tmp_path / "table.md"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
+    if done.returncode == 0:  # there is one
+        assert "| prefix | 64 |" in (tmp_path / "table.md").read_text()
+    else:
+        assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+        assert "needs a GPU" in done.stderr
+
+
 @pytest.mark.slow
 def test_noise(tmp_path: Path) -> None:
     table = table_of(tmp_path, "noise", "--samples", "200000", "--peer-samples", "200", "--repeats", "1")

@@ -12,14 +12,15 @@ A gram that is block diagonal gives several factors over the same weights, each 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import scipy
 
 from dpdist.operators import Matrix
+from dpdist.strategies import linear
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, proven_root_trace
 from dpdist.strategies.interior import conjugate_gradients, damped
 from dpdist.strategies.problem import EPSILON, Summand
@@ -203,7 +204,9 @@ def solve(
     if best is not point.weight:
         point, vectors = evaluate(summands, best, singular=inner.singular)
     largest = float(point.diagonal.max())
-    mixing = (u.T / np.sqrt(side.roots * largest)[:, None] for u, side in zip(vectors, point.sides, strict=True))
+    mixing = []
+    for u, side in zip(vectors, point.sides, strict=True):
+        mixing.append(u.T / linear.like(u, np.sqrt(side.roots * largest))[:, None])
     return tuple(mixing), best_upper, lower, record
 
 
@@ -217,21 +220,19 @@ def evaluate(summands: Sequence[Summand], weight: Matrix, *, singular: bool = Fa
     sides, turned = [], []
     for part in summands:
         if singular:
-            scale = np.sqrt(weight[part.cells])
-            vectors, roots, rotated = scipy.linalg.svd(
-                part.factor * scale, full_matrices=False, overwrite_a=True, check_finite=False
-            )
+            scale = linear.like(part.factor, np.sqrt(weight[part.cells]))
+            vectors, roots, rotated = linear.svd(part.factor * scale, overwrite=True)
             least = float(np.maximum(roots - roots.size * EPSILON * roots[0], 0.0).sum())
             roots = np.maximum(roots, EPSILON * roots[0])
-            rotated *= roots[:, None]
+            rotated *= linear.like(rotated, roots)[:, None]
             rotated /= scale
         else:
-            gram = (part.factor * weight[part.cells]) @ part.factor.T
-            values, vectors = scipy.linalg.eigh(gram.T, driver="evd", overwrite_a=True, check_finite=False)
+            gram = (part.factor * linear.like(part.factor, weight[part.cells])) @ part.factor.T
+            values, vectors = linear.eigh(gram.T, overwrite=True)
             del gram
             roots, least = np.sqrt(np.maximum(values, EPSILON * values[-1])), proven_root_trace(values)
             rotated = vectors.T @ part.factor
-        diagonal[part.cells] += part.copies * np.einsum("ai,ai,a->i", rotated, rotated, 1.0 / roots)
+        diagonal[part.cells] += part.copies * linear.weighted_columns(rotated, 1.0 / roots)
         proven += part.copies * least
         sides.append(Side(roots, rotated, part))
         turned.append(vectors)
@@ -242,16 +243,16 @@ def hessian_product(point: Point) -> Callable[[Matrix], Matrix]:
     """w -> -(Hessian of 2 tr K^{1/2}) w: two matrix products a part."""
     scaled = []
     for side in point.sides:
-        s = side.roots
+        s = linear.like(side.factor, side.roots)
         coefficients = 1.0 / (s[:, None] * s * (s[:, None] + s))
         scaled.append((side.factor, side.summand.cells, coefficients, side.summand.copies))
 
     def apply(direction: Matrix) -> Matrix:
         out = np.zeros(direction.size)
         for factor, cells, coefficients, copies in scaled:
-            inner = (factor * direction[cells]) @ factor.T
+            inner = (factor * linear.like(factor, direction[cells])) @ factor.T
             inner *= coefficients
-            out[cells] += copies * np.einsum("ai,ai->i", factor, inner @ factor)
+            out[cells] += copies * linear.column_products(factor, inner @ factor)
         return out
 
     return apply
@@ -271,20 +272,20 @@ def _inexact_newton(point: Point, gradient: Matrix, ridge: Matrix, *, cap: int) 
 
 def _newton(point: Point, gradient: Matrix, ridge: Matrix) -> Matrix:
     """The exact Newton step, with -Hessian = sum_k w_k Q_k o Q_k, Q_k = C' diag(exp(-s t_k)/s) C."""
-    hessian = np.zeros((point.weight.size, point.weight.size))
+    hessian = linear.zeros(point.sides[0].factor, (point.weight.size, point.weight.size))
     for side in point.sides:
-        s, places = side.roots, side.summand.places
-        target = slice(None) if places is None else np.ix_(places, places)
+        s, target = side.roots, linear.block(side.summand.places)
         for node in np.arange(np.log(1e-3 / s[-1]), np.log(12.0 / s[0]) + 1.0):
             decay = np.exp(-s * np.exp(node)) / s
             active = decay * s > 1e-9
-            half = side.factor[active] * np.sqrt(decay[active])[:, None]
+            half = linear.rows(side.factor, active)
+            half = half * linear.like(half, np.sqrt(decay[active]))[:, None]
             block = half.T @ half
             block *= block
-            block *= side.summand.copies * np.exp(node)
+            block *= side.summand.copies * math.exp(node)
             hessian[target] += block
-    hessian *= point.weight[:, None]
-    hessian *= point.weight
-    hessian[np.diag_indices_from(hessian)] += ridge
-    lower = scipy.linalg.cho_factor(hessian, overwrite_a=True, check_finite=False)
-    return np.asarray(scipy.linalg.cho_solve(lower, gradient, check_finite=False))
+    weight = linear.like(hessian, point.weight)
+    hessian *= weight[:, None]
+    hessian *= weight
+    linear.add_to_diagonal(hessian, ridge)
+    return linear.on_host(linear.factored(hessian, overwrite=True).solve(linear.like(hessian, gradient)))

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
-import scipy
 
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.grids.base import Grid, Norm
 from dpdist.notebooks import html_table
 from dpdist.operators import Matrix, Operator
 from dpdist.stability import Neighbours
+from dpdist.strategies import linear
 from dpdist.workloads import Workload
 from dpdist.workloads.base import counted
 
@@ -203,12 +203,12 @@ def matrix_mechanism_cost(precision: Matrix, gram: Matrix) -> float:
     n = precision.shape[0]
     if gram.shape != (n, n):
         raise InvalidInput(f"a strategy over {n} cells cannot answer a workload over {gram.shape[0]} cells")
-    values, vectors = scipy.linalg.eigh(precision, driver="evd", check_finite=False)
-    weight = np.einsum("ij,ij->j", vectors, gram @ vectors)
+    values, vectors = linear.eigh(precision)
+    weight = linear.column_products(vectors, gram @ vectors)
     kept = values > n * np.finfo(float).eps * max(values[-1], 0.0)
-    if weight[~kept].sum() > 1e-9 * max(np.trace(gram), np.finfo(float).tiny):
+    if weight[~kept].sum() > 1e-9 * max(linear.trace(gram), np.finfo(float).tiny):
         return float("inf")
-    return float(np.diag(precision).max() * (weight[kept] / values[kept]).sum())
+    return float(linear.diagonal(precision).max() * (weight[kept] / values[kept]).sum())
 
 
 def laplace_cost(gaussian_cost: float, precision: Matrix, l1_sensitivity: float) -> float:
@@ -239,31 +239,37 @@ def queries_of(workload: Workload) -> Workload:
 
 
 def gram_of(workload: Workload | Matrix) -> Matrix:
-    """The gram of a workload, or a checked copy of a gram given as an array.
+    """The gram of a workload, or a checked copy of a gram given as an array, as a NumPy array. Raises: see ``gram_in_place``."""
+    return linear.on_host(gram_in_place(workload))
+
+
+def gram_in_place(workload: Workload | Matrix) -> Matrix:
+    """The gram of a workload, or a checked copy of a gram given as an array, in that array's library and on its device.
 
     Raises: InvalidInput for a shape that is not square, NaN, Inf or asymmetry; NotPositiveDefinite for a negative
         eigenvalue direction visible on the diagonal.
     """
     if isinstance(workload, Workload):
         return workload.gram()
-    gram = np.asarray(workload)
+    gram = linear.given_array(workload)
+    xp = linear.namespace(gram)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.shape[0] == 0:
         raise InvalidInput(
-            f"a gram W'W is a non-empty square matrix, found shape {gram.shape}; for the queries W themselves pass {EXPLICIT}"
+            f"a gram W'W is a non-empty square matrix, found shape {tuple(gram.shape)}; for the queries W themselves pass {EXPLICIT}"
         )
-    if gram.dtype.kind not in "fiu":
+    if not xp.isdtype(gram.dtype, ("real floating", "integral")):
         raise InvalidInput(f"a gram holds real numbers, found dtype {gram.dtype}")
-    gram = gram.astype(np.float64)
-    if not np.isfinite(gram).all():
+    gram = linear.doubles(gram)
+    if not xp.all(xp.isfinite(gram)):
         raise InvalidInput("the gram holds NaN or infinite entries")
-    scale = float(np.abs(gram).max())
-    if float(np.abs(gram - gram.T).max()) > 1e-10 * scale:
+    scale = float(xp.max(xp.abs(gram)))
+    if float(xp.max(xp.abs(gram - gram.T))) > 1e-10 * scale:
         raise InvalidInput(
             f"an array is taken for a gram W'W, which is symmetric, and this one is not; for the queries W themselves pass {EXPLICIT}; "
             "if rounding made a gram so, pass (V + V') / 2"
         )
-    if float(np.diag(gram).min()) < -1e-10 * scale:
+    if float(linear.diagonal(gram).min()) < -1e-10 * scale:
         raise NotPositiveDefinite("the gram has a negative diagonal entry; it must be W'W of a real workload")
-    gram += gram.T.copy()
+    gram += linear.copied(gram.T)
     gram *= 0.5
     return gram

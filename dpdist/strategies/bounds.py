@@ -9,7 +9,8 @@ import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
-from dpdist.strategies.base import gram_of, proven_root_trace
+from dpdist.strategies import linear
+from dpdist.strategies.base import gram_in_place, gram_of, proven_root_trace
 from dpdist.workloads import Workload
 
 
@@ -18,7 +19,7 @@ def singular_value_bound(workload: Workload | Matrix) -> float:
 
     Source: Li & Miklau 2013.
     """
-    gram = gram_of(workload)
+    gram = gram_in_place(workload)
     return dual_bound(gram, np.ones(gram.shape[0]))
 
 
@@ -36,14 +37,14 @@ def dual_bound(workload: Workload | Matrix, dual: Matrix) -> float:
     Args:
         dual: v, (n,), non-negative, not all zero.
     """
-    gram = gram_of(workload)
+    gram = gram_in_place(workload)
     weights = np.asarray(dual, dtype=np.float64)
     if weights.shape != (gram.shape[0],) or not np.isfinite(weights).all() or (weights < 0).any() or weights.sum() == 0:
         raise InvalidInput(
             f"{gram.shape[0]} non-negative dual weights are needed, not all zero; found shape {weights.shape}"
         )
-    root = np.sqrt(weights / weights.mean())
-    values = scipy.linalg.eigvalsh(root[:, None] * gram * root, check_finite=False)
+    root = linear.like(gram, np.sqrt(weights / weights.mean()))
+    values = linear.eigenvalues(root[:, None] * gram * root)
     return float(proven_root_trace(values) ** 2 / weights.size)
 
 

@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix
+from dpdist.strategies import linear
 from dpdist.strategies.base import (
     OnStep,
     Solve,
     Step,
     Stop,
     checked_start,
-    gram_of,
+    gram_in_place,
     ignore,
     matrix_mechanism_cost,
     proven_root_trace,
@@ -94,9 +94,9 @@ def eigen_design(
     Source: Li & Miklau 2012, Programs 1 and 2, sections 3 and 4.
     """
     _check_options(group_size, principal, design, relative, workload)
-    gram = _relative_gram(workload) if relative and isinstance(workload, Workload) else gram_of(workload)
+    gram = _relative_gram(workload) if relative and isinstance(workload, Workload) else gram_in_place(workload)
     queries, costs, bound = eigen_queries(gram) if design is None else _given_queries(gram, np.asarray(design))
-    squares = np.square(queries.T)
+    squares = linear.namespace(gram).square(queries.T)
     if principal is not None:
         weights = principal_weights(squares, costs, principal, tolerance, on_step)
     elif group_size is not None:
@@ -108,17 +108,17 @@ def eigen_design(
 
 def designed(queries: Matrix, weights: Weights, gram: Matrix, bound: float, *, complete: bool = True) -> DenseStrategy:
     """The strategy of weighted design queries, (p, n), with Program 2's completing rows."""
-    rows = np.sqrt(weights.weight)[:, None] * queries
+    rows = linear.like(queries, np.sqrt(weights.weight))[:, None] * queries
     if complete:
-        norms = np.einsum("ij,ij->j", rows, rows)
+        norms = linear.column_products(rows, rows)
         missing = norms.max() - norms
         short = np.flatnonzero(missing > 1e-14 * norms.max())
         completing = np.zeros((short.size, rows.shape[1]))
         completing[np.arange(short.size), short] = np.sqrt(missing[short])
-        rows = np.vstack([rows, completing])
+        rows = linear.concat([rows, linear.like(rows, completing)], axis=0)
     cost = matrix_mechanism_cost(rows.T @ rows, gram)
     record = Solve("eigen-design", weights.stop, (), weights.dual, 1, round(weights.products))
-    return DenseStrategy("eigen", Dense(rows), cost, bound, record)
+    return DenseStrategy("eigen", Dense(linear.on_host(rows)), cost, bound, record)
 
 
 def program_1(
@@ -136,16 +136,16 @@ def program_1(
         squares: (Q o Q)', (n, p): squared entries of the design queries, one column each.
         costs: c, (p,), positive.
     """
-    asked: Matrix = np.flatnonzero(squares.any(axis=1))
-    cells = squares.shape[0]
-    table = squares if asked.size == cells else np.ascontiguousarray(squares[asked])
-    single = table.astype(np.float32)
+    asked: Matrix = np.flatnonzero(linear.any_in_rows(squares))
+    cells = int(squares.shape[0])
+    table = squares if asked.size == cells else linear.contiguous(linear.rows(squares, asked))
+    single = linear.single(table)
     single_squares = single * single
     if start is None:
-        dual = table @ np.sqrt(costs)
+        dual = linear.times(table, np.sqrt(costs))
     else:
         dual = np.maximum(checked_start(start, (squares.shape[0],))[asked], 1e-14 * float(np.sum(start)))
-    slopes = table.T @ dual
+    slopes = linear.times(table.T, dual)
     factor = float(np.sqrt(costs * slopes).sum() / dual.sum()) ** 2
     dual, slopes = dual * factor, slopes * factor
     mean = float(np.sqrt(costs * slopes).sum()) / cells
@@ -154,7 +154,7 @@ def program_1(
     stop: Stop = "iteration limit"
     for iteration in range(1, max_iterations + 1):
         weight = np.sqrt(costs / slopes)
-        loads = table @ weight
+        loads = linear.times(table, weight)
         lower = max(lower, float(np.sqrt(costs * slopes).sum()) ** 2 / float(dual.sum()) * (1 - 8 * EPSILON * cells**0.5))
         cost = float((costs / weight).sum() * loads.max())
         if cost < best_cost:
@@ -170,7 +170,7 @@ def program_1(
         products += used + 2.0
         floor = 1e-3 * tolerance * mean
         dual, barrier = damped(dual, move, barrier, largest_step=LARGEST_STEP, floor=floor)
-        slopes = table.T @ dual
+        slopes = linear.times(table.T, dual)
     return Weights(best_weight, best_cost, lower, _spread(best_dual, asked, cells), stop, products)
 
 
@@ -185,11 +185,11 @@ def _newton_step(
     table: Matrix, squares: Matrix, dual: Matrix, curvature: Matrix, ridge: Matrix, gradient: Matrix
 ) -> tuple[Matrix, float]:
     """Relative step from (Y P diag(w) P' Y + ridge) z = gradient by conjugate gradients, diagonal preconditioner."""
-    precondition = dual**2 * (squares @ curvature) + ridge
+    precondition = dual**2 * linear.times(squares, curvature) + ridge
 
     def apply(direction: Matrix) -> Matrix:
-        inner = table.T @ (dual * direction).astype(np.float32)
-        return np.asarray(dual * (table @ (curvature * inner)) + ridge * direction)
+        inner = linear.times(table.T, (dual * direction).astype(np.float32))
+        return np.asarray(dual * linear.times(table, curvature * inner) + ridge * direction)
 
     move, used = conjugate_gradients(apply, gradient, precondition, forcing=FORCING, cap=INNER_STEPS)
     return move, used + 0.5
@@ -199,11 +199,12 @@ def principal_weights(squares: Matrix, costs: Matrix, principal: int, tolerance:
     """Own weights for the leading queries, one common weight for the rest."""
     order = np.argsort(costs)[::-1]
     own, rest = order[:principal], order[principal:]
-    columns = squares[:, own]
+    columns = linear.columns(squares, own)
     if rest.size:
-        columns = np.column_stack([columns, squares[:, rest].sum(axis=1)])
+        xp = linear.namespace(squares)
+        columns = linear.concat([columns, xp.sum(linear.columns(squares, rest), axis=1)[:, None]], axis=1)
     merged = np.concatenate([costs[own], [costs[rest].sum()]]) if rest.size else costs[own]
-    found = program_1(np.ascontiguousarray(columns), merged, tolerance=tolerance, on_step=on_step)
+    found = program_1(linear.contiguous(columns), merged, tolerance=tolerance, on_step=on_step)
     weight = np.empty(costs.size)
     weight[own] = found.weight[: own.size]
     weight[rest] = found.weight[-1] if rest.size else 0.0
@@ -213,7 +214,7 @@ def principal_weights(squares: Matrix, costs: Matrix, principal: int, tolerance:
 def group_weights(squares: Matrix, costs: Matrix, tolerance: float) -> tuple[Matrix, Matrix, float]:
     """One group of the separation: its weights u_g, its load on every cell, and its cost. Groups are independent."""
     found = program_1(squares, costs, tolerance=tolerance)
-    return found.weight, squares @ found.weight, found.cost
+    return found.weight, linear.times(squares, found.weight), found.cost
 
 
 def separation(costs: Matrix, size: int) -> list[Matrix]:
@@ -239,13 +240,13 @@ def merged_weights(
 
 def _separated(squares: Matrix, costs: Matrix, size: int, tolerance: float, on_step: OnStep) -> Weights:
     groups = separation(costs, size)
-    solved = [group_weights(np.ascontiguousarray(squares[:, group]), costs[group], tolerance) for group in groups]
+    solved = [group_weights(linear.contiguous(linear.columns(squares, group)), costs[group], tolerance) for group in groups]
     return merged_weights(groups, solved, tolerance, on_step)
 
 
 def eigen_queries(gram: Matrix) -> tuple[Matrix, Matrix, float]:
     """Eigen-queries as rows, their eigenvalues, and the singular value bound; zero eigenvalues dropped."""
-    values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
+    values, vectors = linear.eigh(gram)
     top = float(values[-1])
     kept = values > gram.shape[0] * EPSILON * max(top, 0.0)
     if not kept.any():
@@ -253,20 +254,22 @@ def eigen_queries(gram: Matrix) -> tuple[Matrix, Matrix, float]:
             "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
         )
     bound = proven_root_trace(values) ** 2 / gram.shape[0]
-    return np.ascontiguousarray(vectors[:, kept].T), values[kept], bound
+    return linear.contiguous(linear.columns(vectors, kept).T), values[kept], bound
 
 
 def _given_queries(gram: Matrix, design: Matrix) -> tuple[Matrix, Matrix, float]:
     """Given design rows with c_i = squared norm of column i of W Q^+; rows that the workload does not need are dropped."""
     if design.ndim != 2 or design.shape[1] != gram.shape[0] or not np.isfinite(design).all():
         raise InvalidInput(f"design queries are finite rows over {gram.shape[0]} cells, found shape {design.shape}")
-    inverse = scipy.linalg.pinv(design, check_finite=False)
-    costs = np.einsum("ij,ij->j", inverse, gram @ inverse)
-    if np.einsum("ij,ji->", inverse @ design, gram @ (inverse @ design)) < (1 - 1e-9) * np.trace(gram):
+    rows = linear.like(gram, design.astype(np.float64))
+    inverse = linear.pseudo_inverse(rows)
+    costs = linear.column_products(inverse, gram @ inverse)
+    spanned = inverse @ rows
+    if linear.inner(spanned, (gram @ spanned).T) < (1 - 1e-9) * linear.trace(gram):
         raise InvalidInput("the design queries do not span the workload; add rows")
     kept = costs > EPSILON * costs.max()
-    values = scipy.linalg.eigvalsh(gram, check_finite=False)
-    return design[kept].astype(np.float64), costs[kept], proven_root_trace(values) ** 2 / gram.shape[0]
+    values = linear.eigenvalues(gram)
+    return linear.rows(rows, kept), costs[kept], proven_root_trace(values) ** 2 / gram.shape[0]
 
 
 def _relative_gram(workload: Workload) -> Matrix:

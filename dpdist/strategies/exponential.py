@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import scipy
 
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Dense, Matrix
-from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_of, ignore, matrix_mechanism_cost
+from dpdist.strategies import linear
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_in_place, ignore, matrix_mechanism_cost
 from dpdist.strategies.bounds import singular_value_bound
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload
@@ -48,24 +48,24 @@ def smoothing(
     """
     if not 0 < accuracy < 1:
         raise InvalidInput(f"the accuracy of the smooth maximum lies in (0, 1), found {accuracy!r}")
-    gram = gram_of(workload)
-    n = gram.shape[0]
-    scale = float(np.trace(gram)) / n
+    gram = gram_in_place(workload)
+    n = int(gram.shape[0])
+    scale = linear.trace(gram) / n
     if scale == 0:
         raise InvalidInput(
             "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
         )
-    target = gram / scale + RIDGE * np.eye(n)
+    target = gram / scale + RIDGE * linear.identity(gram, n)
     mu = accuracy / max(np.log(n), 1.0)
-    point = _projected(_root(target) if start is None else checked_start(start, (n, n)))
-    point /= float(np.diag(point).max())
+    point = _projected(_root(target) if start is None else linear.like(gram, checked_start(start, (n, n))))
+    point /= float(linear.diagonal(point).max())
     value, gradient = objective_and_gradient(target, point, mu)
     values, history, length = [value], [], 1.0
     best, best_value = point, value
     stop: Stop = "iteration limit"
     for iteration in range(1, max_iterations + 1):
         direction = _projected(point - length * gradient) - point
-        slope = float(np.vdot(gradient, direction))
+        slope = linear.inner(gradient, direction)
         step, reference = 1.0, max(values[-MEMORY:])
         while True:
             trial = point + step * direction
@@ -74,18 +74,18 @@ def smoothing(
                 break
             step *= 0.5
         moved, turned = trial - point, trial_gradient - gradient
-        bent = float(np.vdot(moved, turned))
-        length = min(1e10, max(1e-10, float(np.vdot(moved, moved)) / bent)) if bent > 0 else 1e3 * length
+        bent = linear.inner(moved, turned)
+        length = min(1e10, max(1e-10, linear.inner(moved, moved) / bent)) if bent > 0 else 1e3 * length
         point, value, gradient = trial, trial_value, trial_gradient
         values.append(value)
         if value < best_value:
             best, best_value = point, value
-        history.append(Step(iteration, best_value * scale, float("inf"), gradient_norm=float(np.linalg.norm(direction))))
-        on_step(replace(history[-1], checkpoint=point))
+        history.append(Step(iteration, best_value * scale, float("inf"), gradient_norm=linear.norm(direction)))
+        on_step(replace(history[-1], checkpoint=linear.on_host(point)))
         if iteration > MEMORY and values[-MEMORY - 1] - min(values[-MEMORY:]) <= tolerance * value:
             stop = "converged"
             break
-    root = scipy.linalg.cholesky(best, lower=False, check_finite=False)
+    root = linear.on_host(linear.cholesky(best))
     cost = matrix_mechanism_cost(best, gram)
     return DenseStrategy(
         "smoothing", Dense(root), cost, singular_value_bound(gram), Solve("smoothing", stop, tuple(history))
@@ -95,29 +95,33 @@ def smoothing(
 def objective_and_gradient(gram: Matrix, point: Matrix, mu: float) -> tuple[float, Matrix]:
     """smax_mu(diag M) tr(V M^-1) and its gradient; infinite outside the cone."""
     try:
-        factor = scipy.linalg.cho_factor(point, check_finite=False)
-    except scipy.linalg.LinAlgError:
-        return np.inf, np.zeros_like(point)
-    half = scipy.linalg.cho_solve(factor, gram, check_finite=False)
-    trace = float(np.trace(half))
-    diagonal = np.diag(point)
+        factor = linear.factored(point)
+    except NotPositiveDefinite:
+        return np.inf, linear.zeros(point, point.shape)
+    half = factor.solve(gram)
+    trace = linear.trace(half)
+    diagonal = linear.diagonal(point)
     shifted = np.exp((diagonal - diagonal.max()) / mu)
     smooth = float(diagonal.max() + mu * np.log(shifted.sum()))
-    inverse = scipy.linalg.cho_solve(factor, half.T, check_finite=False)
+    inverse = factor.solve(half.T)
     gradient = -smooth * (inverse + inverse.T) / 2
-    gradient[np.diag_indices_from(gradient)] += trace * shifted / shifted.sum()
+    linear.add_to_diagonal(gradient, trace * shifted / shifted.sum())
     return smooth * trace, gradient
 
 
 def _projected(matrix: Matrix) -> Matrix:
     """The nearest matrix whose eigenvalues are at least ``FLOOR`` of the mean diagonal."""
-    values, vectors = scipy.linalg.eigh((matrix + matrix.T) / 2, driver="evd", check_finite=False)
+    values, vectors = linear.eigh((matrix + matrix.T) / 2)
     floor = FLOOR * max(float(np.abs(values).mean()), np.finfo(float).tiny)
     if values[0] >= floor:
-        return np.asarray((matrix + matrix.T) / 2)
-    return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
+        return (matrix + matrix.T) / 2
+    return _of_spectrum(np.maximum(values, floor), vectors)
 
 
 def _root(matrix: Matrix) -> Matrix:
-    values, vectors = scipy.linalg.eigh(matrix, driver="evd", check_finite=False)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+    values, vectors = linear.eigh(matrix)
+    return _of_spectrum(np.sqrt(np.maximum(values, 0.0)), vectors)
+
+
+def _of_spectrum(values: Matrix, vectors: Matrix) -> Matrix:
+    return (vectors * linear.like(vectors, values)) @ vectors.T

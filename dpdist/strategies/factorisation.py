@@ -8,15 +8,16 @@ projected gradient steps, the multiplier pi follows the residual and beta double
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix
-from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_of, ignore
+from dpdist.strategies import linear
+from dpdist.strategies.base import OnStep, Solve, Step, Stop, checked_start, gram_in_place, gram_of, ignore
 from dpdist.strategies.bounds import singular_value_bound
 from dpdist.strategies.learnt_queries import CELLS_A_QUERY, learnt
 from dpdist.strategies.problem import EPSILON
@@ -60,33 +61,35 @@ def low_rank(
         raise InvalidInput(f"the norm is 'l2' (Gaussian noise) or 'l1' (Laplace noise), found {norm!r}")
     if not 0 <= gamma < np.inf:
         raise InvalidInput(f"gamma is a finite, non-negative norm, found {gamma!r}")
-    gram = gram_of(workload)
+    gram = gram_in_place(workload) if norm == "l2" else gram_of(workload)  # L1 balls are projected onto by NumPy
     factor = _factor(gram)
-    rank = factor.shape[0]
+    rank = int(factor.shape[0])
     rows = inner if inner is not None else max(rank, round(1.2 * rank))
     if rows < rank and gamma == 0:
         raise InvalidInput(f"a workload of rank {rank} needs an inner dimension of at least {rank}, found {rows}")
     state = np.random.default_rng(seed)
-    cells = gram.shape[0]
+    cells = int(gram.shape[0])
     learnable = norm == "l1" and gamma == 0 and start is None
-    known = learnt(gram, [state.uniform(0.0, 1.0, (max(1, cells // CELLS_A_QUERY), cells))] if learnable else [])
-    size = float(np.linalg.norm(factor))
+    known = learnt(
+        linear.on_host(gram), [state.uniform(0.0, 1.0, (max(1, cells // CELLS_A_QUERY), cells))] if learnable else []
+    )
+    size = linear.norm(factor)
     best: tuple[float, Matrix, float, Stop, tuple[Step, ...]] | None = None
     if start is None:
         points = _starts(factor / size, rows, norm, state, known.matrix)
     else:
-        right = checked_start(start, (rows, factor.shape[1]))
-        points = [(factor / size @ scipy.linalg.pinv(right, check_finite=False), right)]
+        right = linear.like(gram, checked_start(start, (rows, cells)))
+        points = [(factor / size @ linear.pseudo_inverse(right), right)]
     for point in points:
         left, right, stop, history = _augmented_lagrangian(factor / size, point, norm, gamma / size, max_iterations, on_step)
         left *= size
-        residual = float(np.linalg.norm(factor - left @ right))
+        residual = linear.norm(factor - left @ right)
         if gamma == 0:
-            right = scipy.linalg.pinv(left, check_finite=False) @ factor
-            left = factor @ scipy.linalg.pinv(right, check_finite=False)
+            right = linear.pseudo_inverse(left) @ factor
+            left = factor @ linear.pseudo_inverse(right)
             residual = 0.0
         delta = float(_lengths(right, norm).max())
-        cost = float((left**2).sum()) * delta**2 * (2.0 if norm == "l1" else 1.0)
+        cost = linear.sum_of_squares(left) * delta**2 * (2.0 if norm == "l1" else 1.0)
         if best is None or cost < best[0]:
             best = (cost, right, residual, stop, history)
     assert best is not None
@@ -95,17 +98,18 @@ def low_rank(
         cost, right, stop = known.cost, known.matrix, "stalled"
     lower = singular_value_bound(gram) if norm == "l2" and gamma == 0 else None
     record = Solve("low rank", stop, history)
-    return DenseStrategy("low-rank", Dense(right), cost, lower, record, norm=norm)
+    return DenseStrategy("low-rank", Dense(linear.on_host(right)), cost, lower, record, norm=norm)
 
 
 def _factor(gram: Matrix) -> Matrix:
-    values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
+    values, vectors = linear.eigh(gram)
     kept = values > gram.shape[0] * EPSILON * max(float(values[-1]), 0.0)
     if not kept.any():
         raise InvalidInput(
             "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
         )
-    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
+    found = linear.columns(vectors, kept).T
+    return linear.like(found, np.sqrt(values[kept]))[:, None] * found
 
 
 def _starts(factor: Matrix, rows: int, norm: str, state: np.random.Generator, known: Matrix) -> list[tuple[Matrix, Matrix]]:
@@ -115,23 +119,24 @@ def _starts(factor: Matrix, rows: int, norm: str, state: np.random.Generator, kn
     The L1 program is far from convex: on ranges the singular vectors lead to twice the error of the cells themselves, from which it
     does not move.
     """
-    rank, n = factor.shape
-    scale = np.sqrt(np.einsum("ij,ij->i", factor, factor))
-    small = 1e-2 * state.standard_normal((max(0, rows - rank), n))
-    right = np.vstack([factor / np.sqrt(np.maximum(scale, 1e-12))[:, None], small])[:rows]
-    right /= _lengths(right, norm).max()
-    out = [(factor @ scipy.linalg.pinv(right, check_finite=False), right)]
+    rank, n = int(factor.shape[0]), int(factor.shape[1])
+    scale = np.sqrt(linear.column_products(factor.T, factor.T))
+    small = linear.like(factor, 1e-2 * state.standard_normal((max(0, rows - rank), n)))
+    turned = factor / linear.like(factor, np.sqrt(np.maximum(scale, 1e-12)))[:, None]
+    right = linear.concat([turned, small], axis=0)[:rows, :]
+    right /= float(_lengths(right, norm).max())
+    out = [(factor @ linear.pseudo_inverse(right), right)]
     if norm == "l1" and rows >= n:
         cells = np.eye(rows, n)
         out.append((factor @ cells.T, cells))
         if n < known.shape[0] <= rows:
             right = np.vstack([known, np.zeros((rows - known.shape[0], n))])
-            out.append((factor @ scipy.linalg.pinv(right, check_finite=False), right))
+            out.append((factor @ linear.pseudo_inverse(right), right))
     return out
 
 
 def _lengths(right: Matrix, norm: str) -> Matrix:
-    return np.asarray(np.abs(right).sum(axis=0) if norm == "l1" else np.sqrt((right**2).sum(axis=0)))
+    return np.abs(right).sum(axis=0) if norm == "l1" else np.sqrt(linear.squared_lengths(right))
 
 
 def _augmented_lagrangian(
@@ -140,21 +145,21 @@ def _augmented_lagrangian(
     """B and L. With gamma > 0 the multiplier stays zero: the penalty grows until the residual is just allowed, and the
     optimum of the penalised program at that residual is the optimum of the constrained one."""
     left, right = start
-    multiplier = np.zeros_like(factor)
-    energy = float((left**2).sum())
+    multiplier = linear.zeros(factor, factor.shape)
+    energy = linear.sum_of_squares(left)
     beta = 5.0 * energy if gamma == 0 else 1e-3 * energy
     allowed = gamma or RESIDUAL
     history: list[Step] = []
     stop: Stop = "iteration limit"
-    identity = np.eye(right.shape[0])
+    identity = linear.identity(right, right.shape[0])
     for iteration in range(1, limit + 1):
         target = beta * factor + multiplier
-        left = scipy.linalg.solve(beta * right @ right.T + identity, right @ target.T, assume_a="pos", check_finite=False).T
+        left = linear.solve_definite(beta * right @ right.T + identity, right @ target.T).T
         right = _projected_gradient(left, right, target, beta, norm)
         gap = factor - left @ right
-        residual = float(np.linalg.norm(gap))
-        history.append(Step(iteration, float((left**2).sum()), float("inf"), gradient_norm=residual))
-        on_step(replace(history[-1], checkpoint=right))
+        residual = linear.norm(gap)
+        history.append(Step(iteration, linear.sum_of_squares(left), float("inf"), gradient_norm=residual))
+        on_step(replace(history[-1], checkpoint=linear.on_host(right)))
         if residual <= allowed and iteration > DOUBLING:
             stop = "converged"
             break
@@ -168,12 +173,12 @@ def _augmented_lagrangian(
 def _projected_gradient(left: Matrix, right: Matrix, target: Matrix, beta: float, norm: str) -> Matrix:
     """Nesterov steps on beta/2 ||F - B L||^2 + <pi, F - B L> over columns of L in the unit ball."""
     quadratic = beta * left.T @ left
-    linear = left.T @ target
-    lipschitz = float(scipy.linalg.eigvalsh(quadratic, subset_by_index=[quadratic.shape[0] - 1] * 2, check_finite=False)[0])
+    slope = left.T @ target
+    lipschitz = linear.largest_eigenvalue(quadratic)
     previous, ahead, momentum = right, right, 1.0
     for _ in range(INNER_STEPS):
-        moved = project_columns(ahead - (quadratic @ ahead - linear) / lipschitz, norm)
-        renewed = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        moved = project_columns(ahead - (quadratic @ ahead - slope) / lipschitz, norm)
+        renewed = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         ahead = moved + (momentum - 1) / renewed * (moved - previous)
         previous, momentum = moved, renewed
     return previous
@@ -182,8 +187,8 @@ def _projected_gradient(left: Matrix, right: Matrix, target: Matrix, beta: float
 def project_columns(matrix: Matrix, norm: str) -> Matrix:
     """Every column projected onto the unit ball of the norm. L1: Duchi et al. 2008."""
     if norm == "l2":
-        lengths = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
-        return np.asarray(matrix / np.maximum(lengths, 1.0))
+        lengths = np.sqrt(linear.column_products(matrix, matrix))
+        return matrix / linear.like(matrix, np.maximum(lengths, 1.0))
     sizes = np.abs(matrix)
     ordered = -np.sort(-sizes, axis=0)
     excess = (np.cumsum(ordered, axis=0) - 1.0) / np.arange(1, matrix.shape[0] + 1)[:, None]

@@ -7,12 +7,14 @@ A gram that is symmetric under reversal of its cells splits into two of half the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import scipy
 
 from dpdist.operators import Matrix
+from dpdist.strategies import linear
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, proven_root_trace
 from dpdist.strategies.problem import EPSILON, Problem
 
@@ -42,28 +44,31 @@ class Split:
     def root(self, spectra: tuple[tuple[Matrix, Matrix], ...], weight: Matrix, scaling: Matrix) -> Matrix:
         """A with A'A = S D^-1/2 M D^-1/2 S over all cells, stacked by part."""
         column = scaling / np.sqrt(weight)
-        blocks = [np.sqrt(s)[:, None] * u.T * column[part.cells] for part, (s, u) in zip(self.parts, spectra, strict=True)]
+        blocks = []
+        for part, (s, u) in zip(self.parts, spectra, strict=True):
+            blocks.append(linear.like(u, np.sqrt(s))[:, None] * u.T * linear.like(u, column[part.cells]))
         if not self.reversal:
             return blocks[0]
         even, odd = blocks
         half = odd.shape[1]
-        left = np.vstack([even[:, :half], odd]) * np.sqrt(0.5)
-        right = np.vstack([even[:, :half], -odd]) * np.sqrt(0.5)
-        middle = np.vstack([even[:, half:], np.zeros((odd.shape[0], even.shape[1] - half))])
-        return np.hstack([left, middle, right[:, ::-1]])
+        share = math.sqrt(0.5)
+        left = linear.concat([even[:, :half], odd], axis=0) * share
+        right = linear.concat([even[:, :half], -odd], axis=0) * share
+        middle = linear.concat([even[:, half:], linear.zeros(odd, (odd.shape[0], even.shape[1] - half))], axis=0)
+        return linear.concat([left, middle, linear.reversed_columns(right)], axis=1)
 
 
 def split_of(gram: Matrix) -> Split:
     """Two half-size parts for a gram equal to its reversal, else one."""
     n = gram.shape[0]
-    if n < 2 or not np.allclose(gram, gram[::-1, ::-1], rtol=1e-14, atol=0.0):
+    if n < 2 or not linear.symmetric_under_reversal(gram, tolerance=1e-14):
         return Split((Part(gram, np.arange(n)),), np.ones(n), reversal=False)
     half = n // 2
-    near, far = gram[:half, :half], gram[:half, ::-1][:, :half]
-    even = np.empty((n - half, n - half))
+    near, far = gram[:half, :half], linear.reversed_columns(gram[:half, n - half :])
+    even = linear.empty(gram, (n - half, n - half))
     even[:half, :half] = near + far
     if n % 2:
-        even[:half, half] = even[half, :half] = np.sqrt(2.0) * gram[:half, half]
+        even[:half, half] = even[half, :half] = math.sqrt(2.0) * gram[:half, half]
         even[half, half] = gram[half, half]
     multiplicity = np.full(n - half, 2.0)
     if n % 2:
@@ -158,11 +163,11 @@ def _spectra(split: Split, weight: Matrix) -> tuple[tuple[Matrix, Matrix], ...]:
     """For each part, s and U with D^1/2 V D^1/2 = U diag(s^2) U'."""
     out = []
     for part in split.parts:
-        d = np.sqrt(weight[part.cells])
+        d = linear.like(part.gram, np.sqrt(weight[part.cells]))
         scaled = part.gram * d
         scaled *= d[:, None]
         # symmetric: the transpose is Fortran-contiguous and LAPACK works in place, one n^2 array less
-        values, vectors = scipy.linalg.eigh(scaled.T, driver="evd", overwrite_a=True, check_finite=False)
+        values, vectors = linear.eigh(scaled.T, overwrite=True)
         out.append((np.sqrt(np.maximum(values, 1e-30 * values[-1])), vectors))
     return tuple(out)
 
@@ -180,7 +185,7 @@ def _diagonal(split: Split, spectra: tuple[tuple[Matrix, Matrix], ...], weight: 
     """diag X(v) at each dual variable; at the optimum all ones."""
     out = np.zeros(weight.size)
     for part, (s, u) in zip(split.parts, spectra, strict=True):
-        out[part.cells] += np.einsum("ia,ia,a->i", u, u, s)
+        out[part.cells] += linear.weighted_rows(u, s)
     return np.asarray(out / (weight * split.multiplicity))
 
 
@@ -189,10 +194,10 @@ def _unit_diagonal_cost(split: Split, spectra: tuple[tuple[Matrix, Matrix], ...]
     cost = 0.0
     column = np.sqrt(weight * ratio)
     for part, (s, u) in zip(split.parts, spectra, strict=True):
-        z = column[part.cells]
+        z = linear.like(part.gram, column[part.cells])
         scaled = part.gram * z
         scaled *= z[:, None]
-        cost += float(np.einsum("ia,ia,a->", u, scaled @ u, 1.0 / s))
+        cost += linear.weighted_total(u, scaled @ u, 1.0 / s)
     return cost
 
 

@@ -15,6 +15,7 @@ from dpdist.grids.symmetric import PAIRED_ORBITS, PAIRS_AT_ONCE
 from dpdist.grids.terms import subsets
 from dpdist.operators import Identity, Matrix, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
+from dpdist.strategies import linear
 from dpdist.strategies.barrier import HESSIAN_CELLS, SINGULAR_CELLS
 from dpdist.strategies.exchangeable import symmetry_for
 from dpdist.strategies.marginals import marginal_weights
@@ -114,7 +115,7 @@ def _size(workload: Workload | Matrix) -> tuple[int, int, bool]:
     if isinstance(workload, Workload):
         basis = integer_basis(workload)
         return basis.cells, basis.rank, basis.operator is not None
-    cells = int(np.asarray(workload).shape[0])
+    cells = int(linear.given_array(workload).shape[0])
     return cells, cells, False
 
 

@@ -28,7 +28,7 @@ def coa(
     """The strategy of least total squared error under Gaussian noise.
 
     Args:
-        workload: a workload, or its gram W'W, (n, n).
+        workload: a workload, or its gram W'W, (n, n). A gram may be an array of CuPy or PyTorch: matrices then stay on its device.
         tolerance: certified relative gap at which the solve stops; 1e-9 is reachable with ``method="dual"``.
         method: "dual" solves for n dual variables and certifies; "newton" is the paper's Algorithms 1 and 2 on
             W'W + theta I; "homotopy" its Algorithm 3.

@@ -14,7 +14,8 @@ import scipy
 
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Dense, Matrix, Operator, Product
-from dpdist.strategies.base import gram_of
+from dpdist.strategies import linear
+from dpdist.strategies.base import gram_in_place
 from dpdist.workloads import Basis, Workload, integer_basis
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -77,8 +78,8 @@ class Problem:
         if self.thin is not None:
             return self.thin
         assert self.gram is not None
-        values, vectors = scipy.linalg.eigh(self.gram, driver="evd", check_finite=False)
-        return np.ascontiguousarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
+        values, vectors = linear.eigh(self.gram)
+        return linear.contiguous(linear.like(vectors, np.sqrt(np.maximum(values, 0.0)))[:, None] * vectors.T)
 
     @property
     def summands(self) -> tuple[Summand, ...]:
@@ -110,7 +111,7 @@ class Problem:
         if not on_cells and self.basis is not None and self.basis.operator is not None:
             assert self.coordinate_factor is not None
             return Product(Dense(mixing @ self.coordinate_factor), self.basis.operator)
-        kept = mixing if on_cells else mixing @ self.factor
+        kept = linear.on_host(mixing if on_cells else mixing @ self.factor)
         if self.place.size == kept.shape[1] and (self.place == np.arange(self.place.size)).all():
             return Dense(kept)
         full = np.zeros((kept.shape[0], self.place.size))
@@ -127,25 +128,25 @@ def problem_of(workload: Workload | Matrix) -> Problem:
         basis = integer_basis(workload)
         if basis.operator is not None:
             return _from_basis(basis)
-    return _from_gram(gram_of(workload))
+    return _from_gram(gram_in_place(workload))
 
 
 def _from_gram(gram: Matrix) -> Problem:
-    diagonal = np.diag(gram)
+    diagonal = linear.diagonal(gram)
     queried = np.flatnonzero(diagonal > EPSILON * diagonal.max(initial=0.0))
     if queried.size == 0:
         raise InvalidInput(
             "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
         )
-    first, group = _equal_cells(gram if queried.size == gram.shape[0] else gram[np.ix_(queried, queried)])
+    first, group = _equal_cells(gram if queried.size == gram.shape[0] else linear.among(gram, queried))
     kept = queried[first]
     place = np.full(gram.shape[0], -1, dtype=np.int64)
     place[queried] = group
-    small = gram[np.ix_(kept, kept)] if kept.size < gram.shape[0] else gram
-    scale = float(np.diag(small).mean())
-    small = np.divide(small, scale, out=small)  # gram_of made a copy
+    small = linear.among(gram, kept) if kept.size < gram.shape[0] else gram
+    scale = float(linear.diagonal(small).mean())
+    small /= scale  # gram_in_place made a copy
     if _safely_definite(small):
-        return Problem(small, None, np.sqrt(np.diag(small)), scale, place)
+        return Problem(small, None, np.sqrt(linear.diagonal(small)), scale, place)
     thin = _pivoted_factor(small)
     if thin is not None:
         values, vectors = scipy.linalg.eigh(thin @ thin.T, driver="evd", overwrite_a=True, check_finite=False)
@@ -153,7 +154,7 @@ def _from_gram(gram: Matrix) -> Problem:
         roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
         dual = np.einsum("ai,ai,a->i", right, right, 1.0 / roots)
         return Problem(None, thin, np.maximum(dual, EPSILON * roots.sum()), scale, place)
-    values, vectors = scipy.linalg.eigh(small.T, driver="evd", check_finite=False)
+    values, vectors = linear.eigh(small.T)
     factor, dual = _spectrum(values, vectors)
     return Problem(small if factor is None else None, factor, dual, scale, place)
 
@@ -210,8 +211,8 @@ def _class_of_cells(basis: Basis, cells: Matrix) -> Matrix:
 def _safely_definite(gram: Matrix) -> bool:
     """Whether Cholesky's factor shows a gram of full rank, far from singular."""
     try:
-        diagonal = np.diag(scipy.linalg.cholesky(gram, lower=False, check_finite=False))
-    except scipy.linalg.LinAlgError:
+        diagonal = linear.diagonal(linear.cholesky(gram))
+    except NotPositiveDefinite:
         return False  # singular: find out how far
     return bool(diagonal.min() > 1e-6 * diagonal.max())
 
@@ -219,9 +220,11 @@ def _safely_definite(gram: Matrix) -> bool:
 def _pivoted_factor(gram: Matrix) -> Matrix | None:
     """F with V = F'F from Cholesky with pivots, when V's rank is clearly below n: n r^2 instead of n^3 operations.
 
-    None for (nearly) full rank, and when F'F misses V (an indefinite V, or a tail that pivots cannot resolve): the
-    eigen-decomposition then decides.
+    None for (nearly) full rank, for arrays that LAPACK does not know, and when F'F misses V (an indefinite V, or a tail that
+    pivots cannot resolve): the eigen-decomposition then decides.
     """
+    if not linear.is_numpy(gram):
+        return None
     n = gram.shape[0]
     factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=n * EPSILON * float(np.diag(gram).max()), lower=0)
     if rank > 0.9 * n:
@@ -244,24 +247,26 @@ def _spectrum(values: Matrix, vectors: Matrix) -> tuple[Matrix | None, Matrix]:
         )
     kept = values > n * EPSILON * top
     if kept.all():
-        return None, np.einsum("ia,ia,a->i", vectors, vectors, np.sqrt(values))
+        return None, linear.weighted_rows(vectors, np.sqrt(values))
     roots = np.sqrt(values[kept])
-    thin = vectors[:, kept]
-    dual = np.maximum(np.einsum("ia,ia,a->i", thin, thin, roots), EPSILON * roots.sum())
-    return np.ascontiguousarray(roots[:, None] * thin.T), dual
+    thin = linear.columns(vectors, kept)
+    dual = np.maximum(linear.weighted_rows(thin, roots), EPSILON * roots.sum())
+    return linear.contiguous(linear.like(thin, roots)[:, None] * thin.T), dual
 
 
 def _equal_cells(gram: Matrix) -> tuple[Matrix, Matrix]:
     """First cell of each class of cells with equal workload columns, and the class of every cell."""
-    n = gram.shape[0]
-    sketch = gram @ np.random.default_rng(20160813).standard_normal(n)
+    n = int(gram.shape[0])
+    sketch = linear.on_host(gram @ linear.like(gram, np.random.default_rng(20160813).standard_normal(n)))
+    diagonal = linear.diagonal(gram)
     order = np.argsort(sketch, kind="stable")
     close = np.abs(np.diff(sketch[order])) <= 1e-12 * np.abs(sketch).max()
     group = np.arange(n)
     for position in np.flatnonzero(close):
         a, b = order[position], order[position + 1]
-        distance = gram[a, a] + gram[b, b] - 2 * gram[a, b]
-        if distance <= 4 * EPSILON * (gram[a, a] + gram[b, b]) and np.allclose(gram[a], gram[b], rtol=1e-13, atol=0.0):
+        both = float(diagonal[a] + diagonal[b])
+        distance = both - 2 * float(gram[int(a), int(b)])
+        if distance <= 4 * EPSILON * both and np.allclose(linear.row(gram, a), linear.row(gram, b), rtol=1e-13, atol=0.0):
             group[b] = group[a]
     classes, label = np.unique(group, return_inverse=True)
     del classes
