@@ -34,7 +34,7 @@ UNSEALED = ("periods/",)
 """Folders whose documents version 0.1.0 wrote without a digest, and which are still asked."""
 DELETED_AT_ONCE = 1000
 """Objects that one request deletes, as many as S3 takes."""
-FLEETING = ("scratch/", "leases/")
+FLEETING = ("scratch/", "leases/", "digests/")
 """Folders that nothing promised rests on: they need not survive a power loss."""
 _CLIENT = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_excludes", "proxy_url", "timeout")
 """What the environment may say of connections to S3, as AWS_ALLOW_HTTP and so on."""

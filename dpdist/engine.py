@@ -73,6 +73,11 @@ class Engine:
         return None if self._connect is None else self._connect()
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether tasks run on machines of others, not on this one."""
+        return not self._local
+
+    @property
     def largest_worker_bytes(self) -> int:
         """What ``on_largest_worker`` may use: all memory here, the largest worker's on a cluster."""
         if self._local:

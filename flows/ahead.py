@@ -8,9 +8,10 @@ from pathlib import Path
 from dpdist import engine
 from dpdist.errors import StoreError
 from dpdist.page import report
+from dpdist.records import digests, listing
 from dpdist.records.sources import check_columns
 from dpdist.release.context import Context, Progress, book
-from dpdist.release.extent import fits_one_process, plans_in_one_process
+from dpdist.release.extent import RECORD_BYTES, fits_one_process, plans_in_one_process
 from dpdist.release.plan import plan
 from dpdist.release.refusals import refused_by
 from dpdist.release.story import Release, release
@@ -52,9 +53,11 @@ def _is_finished(context: Context, spec: ReleaseSpec) -> bool:
 def engine_for(spec: ReleaseSpec, address: str | None) -> str | None:
     """Where a release runs: where it was asked to, else in this process if it is small, else on processes of this machine.
 
-    Raises: InvalidSpec when the records or the columns that the spec names are not there.
+    Raises: InvalidSpec when the records are not there, or few of them have other columns; of many that is told when they are counted.
     """
-    check_columns(spec.source, spec.attributes)
+    size = digests.bytes_at(listing.listed(spec.records_path))
+    if size <= RECORD_BYTES:
+        check_columns(spec.source, spec.attributes)
     if address or os.environ.get("DPDIST_ENGINE"):
         return address
-    return "inline" if fits_one_process(spec, sum(tags.size for tags in spec.source.tags)) else None
+    return "inline" if fits_one_process(spec, size) else None

@@ -32,12 +32,16 @@ class Tags:
         key: of the tags; made for one file, never stored.
         tags: one of 16 bytes for each block.
         members: of a folder that is one Zarr array, in place of them: its files by their names, with the tags of each.
+        first: the number of the block that the first tag is of.
+        remembered: whether an earlier run hashed the file, and this one read nothing of it.
     """
 
     size: int
     key: bytes = field(repr=False)
     tags: bytes = field(repr=False)
     members: Members = field(default=(), repr=False)
+    first: int = 0
+    remembered: bool = False
 
 
 Members = tuple[tuple[str, Tags], ...]
@@ -78,6 +82,10 @@ class LocalBytes:
         self._file.seek(start)
         return self._file.read(length)
 
+    def size(self) -> int:
+        """How long it is now."""
+        return os.fstat(self._file.fileno()).st_size
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -115,11 +123,21 @@ class HashedFile(io.RawIOBase):
                 block = self._source.read(number * BLOCK_BYTES, BLOCK_BYTES)
             except OSError:
                 raise self._changed() from None
-            tag = self._tags.tags[number * TAG_BYTES : (number + 1) * TAG_BYTES]
+            place = (number - self._tags.first) * TAG_BYTES
+            tag = self._tags.tags[place : place + TAG_BYTES]
             if not block or not hmac.compare_digest(_tag(self._cipher, number, block), tag):
                 raise self._changed()
             self._number, self._block = number, block
         return self._block
+
+    def check_size(self) -> None:
+        """Accept a file that is as long as it was. Raises: InvalidInput."""
+        try:
+            size = self._source.size()
+        except OSError:
+            raise self._changed() from None
+        if size != self._tags.size:
+            raise self._changed()
 
     def _changed(self) -> InvalidInput:
         return InvalidInput(

@@ -56,6 +56,32 @@ def listed(location: str) -> list[str]:
     return [f"{root}/{path}" for path in found]
 
 
+def mark_of(location: str) -> tuple[int, str | None]:
+    """The size of an object, and what its store calls its present content; None where it has no name for it. Raises: OSError."""
+    import obstore
+    import obstore.exceptions
+
+    root, name = _split(location)
+    try:
+        found = obstore.head(_opened(root), name)
+    except obstore.exceptions.BaseError as error:
+        raise OSError(type(error).__name__) from None
+    tag = found["e_tag"]
+    return int(found["size"]), None if not tag else f"{found['size']} {tag} {found['version']} {found['last_modified']}"
+
+
+def bytes_below(location: str) -> int:
+    """The size of all objects below a URL together. Raises: OSError."""
+    import obstore
+    import obstore.exceptions
+
+    root, name = _split(location.rstrip("/"))
+    try:
+        return sum(int(entry["size"]) for page in obstore.list(_opened(root), prefix=name or None) for entry in page)
+    except obstore.exceptions.BaseError as error:
+        raise OSError(type(error).__name__) from None
+
+
 def chunks(location: str, size: int) -> Iterator[bytes]:
     """The content of an object in blocks of ``size`` bytes, the last one shorter."""
     import obstore
@@ -96,6 +122,10 @@ class RemoteBytes:
                 raise OSError(type(error).__name__) from None
             self._start = start
         return self._held[start - self._start : start - self._start + length]
+
+    def size(self) -> int:
+        """How long it is now. Raises: OSError when the store does not say."""
+        return mark_of(self._location)[0]
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -79,9 +79,19 @@ class Source:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
+Hashing = Callable[[Sequence[str]], list[tuple[str, Tags]]]
+"""Gives the SHA-256 and the tags of files, in their order."""
+
+
+def hashed_here(paths: Sequence[str]) -> list[tuple[str, Tags]]:
+    """The SHA-256 and the tags of files, by threads of this process."""
+    return list(in_order(hashed_file, paths))
+
+
 def source_of(
     location: str | Path,
     *,
+    hashing: Hashing = hashed_here,
     columns: dict[str, str],
     header: tuple[str, ...] = (),
     person: str | None = None,
@@ -98,7 +108,7 @@ def source_of(
     paths = listing.listed(location)
     wanted = [columns.get(name, name) for name in attributes]
     named = _named(location, paths, wanted, [name for name in (person, counts) if name is not None])
-    found = list(in_order(_hashed, paths))
+    found = hashing(paths)
     files = tuple((path, digest) for path, (digest, _) in zip(paths, found, strict=True))
     seen: dict[tuple[object, ...], str] = {}
     for place, ((path, digest), (_, tags)) in enumerate(zip(files, found, strict=True)):
@@ -141,7 +151,8 @@ def _is_empty(path: str, tags: Tags, *, header: bool) -> bool:
         return bool(arrow_file(file).count_rows() == 0)
 
 
-def _hashed(path: str) -> tuple[str, Tags]:
+def hashed_file(path: str) -> tuple[str, Tags]:
+    """The SHA-256 and the tags of a file. Raises: InvalidSpec when it cannot be read."""
     with reading(path):
         return histograms.hashed_array(path) if listing.kind_of(path) == "zarr" else hashed(path)
 

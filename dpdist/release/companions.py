@@ -6,7 +6,7 @@ from dpdist.errors import InvalidInput
 from dpdist.privacy import keys
 from dpdist.release.charge import as_charged, records_of
 from dpdist.release.context import Context, book
-from dpdist.release.count import count
+from dpdist.release.count import count, source_of
 from dpdist.release.ledger_and_store import (
     committed_measurement,
 )
@@ -26,7 +26,7 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
     """
     if not spec.companions:
         return ()
-    out, records = [], spec.source.digest
+    out, records = [], source_of(context, spec).digest
     for other in spec.companions:
         with book(context) as ledger:
             receipt = ledger.receipt(other.release)

@@ -12,12 +12,27 @@ from dpdist.errors import InvalidSpec
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
 from dpdist.private import private_files
-from dpdist.records import counting, rows
+from dpdist.records import counting, digests, rows
+from dpdist.records.sources import Source
 from dpdist.release.context import Context
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.spec import ReleaseSpec
 from dpdist.stability import Distance
 from dpdist.store import StoredArray
+
+
+def source_of(context: Context, spec: ReleaseSpec) -> Source:
+    """The files of a spec's records with their digests: remembered, or made by this run."""
+    return spec.source_by(digests.hashing(_memory(context), context.engine))
+
+
+def verify_source(context: Context, spec: ReleaseSpec) -> None:
+    """Read what this run took from memory, before a charge binds to it. Raises: InvalidInput when a file was changed."""
+    digests.verify(_memory(context), context.engine, source_of(context, spec))
+
+
+def _memory(context: Context) -> digests.Memory:
+    return digests.Memory(context.store, keys.load(context.home))
 
 
 @private_files()
@@ -28,7 +43,7 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
         context.progress("count", f"{done} of {total} groups of partitions")
 
     counts, tally = counting.count(
-        spec.source,
+        source_of(context, spec),
         spec.attributes,
         context.store,
         context.engine,

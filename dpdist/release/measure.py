@@ -9,6 +9,7 @@ from dpdist.privacy.charges import Charge
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Ledger, Receipt
 from dpdist.release.context import Context
+from dpdist.release.count import verify_source
 from dpdist.release.exact import draw, exact_measurement
 from dpdist.release.ledger_and_store import (
     check_drawn_for,
@@ -35,6 +36,8 @@ def checked_integers(
 
     part, known = charge.part, ledger.receipt(charge.release)
     fresh = known is None or known.state == "aborted"
+    if fresh:
+        verify_source(context, planned.spec)
     check_measured(context.store, known, charge.release)
     if fresh and charge.cap.per != "total" and part is None and not charge.shared:
         check_older_guard(context.store, ledger, root, charge, charge.period_key)

@@ -15,7 +15,7 @@ from dpdist.grids.base import Norm
 from dpdist.identities import canonical, digest_of
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.protection import Protection
-from dpdist.records.sources import Source, source_of
+from dpdist.records.sources import Hashing, Source, hashed_here, source_of
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.parts import (
     AboutSpec,
@@ -233,9 +233,19 @@ class ReleaseSpec(SpecPart):
     @cached_property
     def source(self) -> Source:
         """The files of the records, each hashed once. Raises: InvalidSpec when there are none."""
+        return self._source(hashed_here)
+
+    def source_by(self, hashing: Hashing) -> Source:
+        """The same, with files that are not hashed yet hashed in another way."""
+        if "source" not in self.__dict__:
+            self.__dict__["source"] = self._source(hashing)
+        return self.source
+
+    def _source(self, hashing: Hashing) -> Source:
         person = self.records.person
         return source_of(
             self.records_path,
+            hashing=hashing,
             columns=self.records.columns,
             header=self.records.header,
             person=person.column,

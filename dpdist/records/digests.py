@@ -1,0 +1,200 @@
+"""Digests of files of records: made on workers, and remembered as long as a file seems to be what it was.
+
+What is remembered of a file is its SHA-256 and the tags of its blocks, in the store, sealed under the root key (AES-256-GCM) and named
+by a commitment to its path: whoever reads the store learns how many files there are and about how large they are, and can test no
+guess of what they hold. A worker's answer is sealed under a key of the run on its way through the store.
+
+It saves reading only. Size, times and inode of a file, or what an object store calls it (ETag), say when to hash it again; that is
+never proof. So before a charge binds to digests that were remembered, every block of the files is compared with its tag (``verify``).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from dpdist.engine import Engine
+from dpdist.errors import InvalidInput, StoreError
+from dpdist.privacy import keys
+from dpdist.privacy.keys import Secret
+from dpdist.records import listing, remote
+from dpdist.records.hashing import BLOCK_BYTES, TAG_BYTES, HashedFile, Tags
+from dpdist.records.reading import reading
+from dpdist.records.shuffle import RunKey
+from dpdist.records.sources import Hashing, Source, hashed_file, hashed_here
+from dpdist.store import Store
+from dpdist.threads import in_order
+
+FOLDER = "digests"
+SETTLED_SECONDS = 2.0
+"""A file that was written more lately could be written again within the same tick of its file system's clock."""
+VERIFIED_BLOCKS = 256
+"""Blocks that one task compares."""
+NONCE_BYTES = 12
+
+
+class Seen(NamedTuple):
+    """A file without what it holds.
+
+    Attributes:
+        mark: changes whenever the file is written; None: nothing that can be relied upon.
+    """
+
+    size: int
+    mark: str | None
+
+
+def seen_at(path: str) -> Seen:
+    """What the file system or the object store says of a file. Raises: InvalidSpec when it says nothing."""
+    with reading(path):
+        if listing.kind_of(path) == "zarr":  # many files, each of which may be written by itself
+            return Seen(remote.bytes_below(path) if remote.is_remote(path) else _bytes_below(Path(path)), None)
+        if remote.is_remote(path):
+            return Seen(*remote.mark_of(path))
+        found = os.stat(path)
+        if time.time() - max(found.st_mtime, found.st_ctime) < SETTLED_SECONDS:
+            return Seen(found.st_size, None)
+        return Seen(found.st_size, f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}")
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What earlier runs found of files."""
+
+    store: Store
+    root: Secret
+
+    def recalled(self, path: str, seen: Seen) -> tuple[str, Tags] | None:
+        """Digest and tags of a file that has the mark that it had; None when nothing is known of it."""
+        name = self._name(path)
+        if seen.mark is None or not self.store.has_document(name):
+            return None
+        try:
+            sealed = base64.b64decode(self.store.read_document(name)["sealed"])
+            found = json.loads(self._cipher().decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], name.encode()))
+        except (StoreError, InvalidTag, KeyError, ValueError):  # altered, or of another root key: hashed again
+            return None
+        return None if found["mark"] != seen.mark else (found["digest"], replace(_read(found["tags"]), remembered=True))
+
+    def remember(self, path: str, seen: Seen, digest: str, tags: Tags) -> None:
+        """Keep what a run found of a file."""
+        if seen.mark is None or seen.size != tags.size or seen_at(path) != seen:
+            return
+        name, nonce = self._name(path), os.urandom(NONCE_BYTES)
+        found = json.dumps({"mark": seen.mark, "digest": digest, "tags": _written(tags)}).encode()
+        sealed = nonce + self._cipher().encrypt(nonce, found, name.encode())
+        self.store.write_document(name, {"sealed": base64.b64encode(sealed).decode()})
+
+    def forget(self, paths: Sequence[str]) -> None:
+        """Have files hashed again by the next run."""
+        for path in paths:
+            self.store.delete(self._name(path))
+
+    def _name(self, path: str) -> str:
+        return f"{FOLDER}/{keys.commitment(self.root, 'place of records', path)[:32]}.json"
+
+    def _cipher(self) -> AESGCM:
+        return AESGCM(keys.commitment_key(self.root, "digests of records").reveal())
+
+
+def hashing(memory: Memory, engine: Engine) -> Hashing:
+    """How the files of a release are hashed: those that nothing is known of, on the engine's workers where it has others' machines."""
+    return partial(_digests, memory, engine)
+
+
+def _digests(memory: Memory, engine: Engine, paths: Sequence[str]) -> list[tuple[str, Tags]]:
+    seen = list(in_order(seen_at, paths))
+    known = list(in_order(lambda pair: memory.recalled(*pair), zip(paths, seen, strict=True)))
+    missing = [path for path, found in zip(paths, known, strict=True) if found is None]
+    fresh = dict(zip(missing, _hashed_by(engine, missing), strict=True))
+    for path, mark in zip(paths, seen, strict=True):
+        if path in fresh:
+            memory.remember(path, mark, *fresh[path])
+    return [fresh[path] if found is None else found for path, found in zip(paths, known, strict=True)]
+
+
+def _hashed_by(engine: Engine, paths: Sequence[str]) -> list[tuple[str, Tags]]:
+    if not engine.elsewhere:
+        return hashed_here(paths)
+    key, out = RunKey.fresh(), []
+    for sealed in engine.map(_hashed_apart, [(path, key) for path in paths]):
+        digest, tags = json.loads(_cipher_of(key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], None))
+        out.append((digest, _read(tags)))
+    return out
+
+
+def _hashed_apart(task: tuple[str, RunKey]) -> bytes:
+    """Digest and tags of a file, sealed: the answer of a worker lies in the store for a moment."""
+    path, key = task
+    digest, tags = hashed_file(path)
+    nonce = os.urandom(NONCE_BYTES)
+    return nonce + _cipher_of(key).encrypt(nonce, json.dumps([digest, _written(tags)]).encode(), None)
+
+
+def _cipher_of(key: RunKey) -> AESGCM:
+    return AESGCM(key.derived(b"digests"))
+
+
+def _written(tags: Tags) -> list[Any]:
+    members = [[name, _written(each)] for name, each in tags.members]
+    return [tags.size, tags.key.hex(), base64.b64encode(tags.tags).decode(), members]
+
+
+def _read(written: list[Any]) -> Tags:
+    size, key, tags, members = written
+    return Tags(size, bytes.fromhex(key), base64.b64decode(tags), tuple((name, _read(each)) for name, each in members))
+
+
+def verify(memory: Memory, engine: Engine, source: Source) -> None:
+    """Compare every block of the files whose digests were remembered with its tag. Other files were read by this run.
+
+    Raises: InvalidInput when a file is not what it was; the next run hashes it again.
+    """
+    recalled = [(path, tags) for (path, _), tags in zip(source.files, source.tags, strict=True) if tags.remembered]
+    parts = [part for path, tags in recalled for part in _parts(path, tags)]
+    try:
+        if engine.elsewhere:
+            engine.map(_verified, parts)
+        else:
+            list(in_order(_verified, parts))
+    except InvalidInput:
+        memory.forget([path for path, _ in recalled])
+        raise
+
+
+def _parts(path: str, tags: Tags) -> list[tuple[str, Tags]]:
+    blocks = -(-tags.size // BLOCK_BYTES)
+    some = range(0, max(1, blocks), VERIFIED_BLOCKS)  # an empty file is compared, too
+    return [
+        (path, replace(tags, first=first, tags=tags.tags[first * TAG_BYTES : (first + VERIFIED_BLOCKS) * TAG_BYTES]))
+        for first in some
+    ]
+
+
+def _verified(part: tuple[str, Tags]) -> None:
+    path, tags = part
+    begin, stop = tags.first * BLOCK_BYTES, min(tags.size, (tags.first + VERIFIED_BLOCKS) * BLOCK_BYTES)
+    with HashedFile(path, tags) as file:
+        file.seek(begin)
+        while file.tell() < stop:
+            file.read(min(BLOCK_BYTES, stop - file.tell()))
+        file.check_size()
+
+
+def bytes_at(paths: Sequence[str]) -> int:
+    """How large some files are together, without reading them."""
+    return sum(seen.size for seen in in_order(seen_at, paths))
