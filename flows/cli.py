@@ -39,6 +39,7 @@ from flows.terminal import (
     print_mechanisms,
     print_memory,
     print_noises,
+    print_post_processing,
     print_privacy,
     print_targets,
     progress,
@@ -321,6 +322,7 @@ def show(
         out.print(Text.assemble((certificate["release"], "bold"), f" ({shown(where)}): {certificate['queries']:,} answers"))
         print_mechanisms(certificate)
         print_privacy(certificate)
+        print_post_processing(certificate)
         print_answers(rows, total)
         if "suppression" in certificate:
             from dpdist.page.suppression import suppressed_sentence

@@ -122,6 +122,12 @@ def print_targets(certificate: dict[str, Any]) -> None:
     out.print(f"{line}reaches all targets is rho={found['least_rho']:g}", soft_wrap=True)
 
 
+def print_post_processing(certificate: dict[str, Any]) -> None:
+    """What was done to the answers after the measurement, and to their errors."""
+    for line in certificate.get("post_processing") or ():
+        out.print(Text(f"{line[:1].upper()}{line[1:]}."), soft_wrap=True)
+
+
 def print_memory(takes: list[StageMemory]) -> None:
     """The memory that each stage takes and may take."""
     shown = [

@@ -87,6 +87,14 @@ def test_worst(tmp_path: Path) -> None:
         assert f"| {name} | 64 |" in table
 
 
+@pytest.mark.slow
+def test_non_negative(tmp_path: Path) -> None:
+    """The benchmark itself stops when a draw is made worse by the fit."""
+    table = table_of(tmp_path, "non_negative", "--cells", "32", "--draws", "12")
+    for name in ("random ranges", "prefix", "all ranges", "1- and 2-way marginals"):
+        assert f"| {name} | sparse |" in table
+
+
 def test_mechanisms(tmp_path: Path) -> None:
     """The benchmark itself stops when any mechanism beats the certified optimum."""
     table = table_of(tmp_path, "mechanisms", "--size", "64")

@@ -30,6 +30,7 @@ from dpdist.workloads import Workload
 
 if TYPE_CHECKING:
     from dpdist.grids.estimate import Estimate
+    from dpdist.grids.non_negative import Effect
 
 Norm = Literal["l2", "l1"]
 """What Gaussian noise and what Laplace noise has to hide: the L2 and the L1 distance."""
@@ -69,14 +70,24 @@ class Wanted:
         """Names of the kept answers, standard errors and half widths."""
         return f"{self.folder}/answer", f"{self.folder}/error", f"{self.folder}/half-width"
 
+    @property
+    def cells(self) -> str:
+        """Name of fitted non-negative cells, where they are asked for."""
+        return f"{self.folder}/cells"
+
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers, standard errors and half widths of 95 % intervals, one row a query."""
+    """Answers, standard errors and half widths of 95 % intervals, one row a query.
+
+    Attributes:
+        effect: what a fit of non-negative cells did to the errors; None where none was made.
+    """
 
     answer: Vector
     error: Vector
     half_width: Vector
+    effect: Effect | None = field(default=None, kw_only=True)
 
 
 class Reader(Protocol):

@@ -14,6 +14,7 @@ from dpdist.arrays.vector import Constant, Held, Vector, held, scaled
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Answers, Grid, Measured, Wanted
+from dpdist.grids.non_negative import Effect, effect_of, fitted
 from dpdist.operators import Matrix
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
@@ -103,19 +104,12 @@ class LeastSquares:
         moved = estimate - cross @ np.linalg.solve(inner, gap)
         return replace(reader, inverse=reader.inverse - cross @ along), moved
 
-    def non_negative(self, estimate: Matrix) -> Matrix:
-        """The cells >= 0 that are closest to the estimate, weighted by the strategy's covariance, (cells,) float64.
-
-        Source: accelerated projected gradient (Beck & Teboulle 2009, with restarts) on ||R (B x - that)||^2, R'R = (K K')^-1.
-        """
+    def non_negative(self, estimate: Matrix, noise: Noise, seed: int) -> tuple[Matrix, Effect]:
+        """Non-negative cells whose answers are closest to the estimate's, (cells,), and what that does to errors."""
         reader = self._dense()
         assert reader.basis is not None
         assert reader.inverse is not None
-        cells = self.workload.shape[1]
-        root = np.linalg.cholesky(reader.inverse @ reader.inverse.T)
-        rows = scipy.linalg.solve_triangular(root, reader.basis.columns(np.arange(cells)), lower=True)
-        target = scipy.linalg.solve_triangular(root, estimate, lower=True)
-        return _non_negative_least_squares(rows, target)
+        return fitted(self.workload, reader.basis, estimate, reader.inverse, noise, seed)
 
     def _dense(self) -> LeastSquares:
         """The same with its inverse written down."""
@@ -141,6 +135,7 @@ class Estimate:
     Attributes:
         values: what answers are computed from.
         cells: non-negative cells that were fitted to it, (cells,); answers are then read from them.
+        effect: what that fit does to the errors of the answers.
         biased: whether the estimate has an error beside the noise that is not known: half widths are left out (NaN).
     """
 
@@ -148,6 +143,7 @@ class Estimate:
     values: Matrix = field(repr=False)
     noise: Noise
     cells: Matrix | None = field(default=None, repr=False)
+    effect: Effect | None = None
     biased: bool = False
 
     def given(self, known: tuple[Block, ...], counts: Matrix) -> Estimate:
@@ -155,9 +151,14 @@ class Estimate:
         reader, values = self.least_squares.conditioned(self.values, known, counts, self.noise)
         return replace(self, least_squares=reader, values=values)
 
-    def fitted(self, work: Workspace) -> Estimate:
-        """The same with the closest non-negative cells."""
-        return replace(self, cells=work.largest(self.least_squares.non_negative, self.values))
+    def fitted(self, work: Workspace, name: str, seed: int) -> Estimate:
+        """The same with non-negative cells, kept under a name with what the fit does to errors."""
+        kept = work.kept(name)
+        if kept is None:
+            made, effect = work.largest(self.least_squares.non_negative, self.values, self.noise, seed)
+            kept = work.write(Held(made), name, effect.facts()), effect.facts()
+            kept = work.kept(name) or kept  # another process may have kept its own first
+        return replace(self, cells=held(kept[0]), effect=effect_of(kept[1]))
 
     def answers(self, wanted: Wanted, work: Workspace, on_done: OnDone | None = None) -> Answers:
         """Every answer, by blocks of queries on the engine."""
@@ -173,7 +174,7 @@ class Estimate:
                 _answers_of, reader.with_inverse(None), inverse, values, cells, self.noise, wanted.integer, self.biased
             )
             rows = min(reader.rows_a_task(), max(1, queries))
-            return Answers(*work.fill(wanted.names, queries, rows, task, on_done))
+            return Answers(*work.fill(wanted.names, queries, rows, task, on_done), effect=self.effect)
 
 
 @dataclass(frozen=True)
@@ -337,26 +338,3 @@ def left_inverse(rows: Matrix) -> Matrix:
     if rows.shape[0] < rows.shape[1] or diagonal.min() <= 1e-12 * diagonal.max():
         raise InvalidInput("the strategy does not determine every cell; choose another mechanism for this workload")
     return np.asarray(scipy.linalg.solve_triangular(r, q.T, check_finite=False))
-
-
-NON_NEGATIVE_STEPS = 5000
-NON_NEGATIVE_TOLERANCE = 1e-9
-
-
-def _non_negative_least_squares(rows: Matrix, target: Matrix) -> Matrix:
-    """x >= 0 with the least ||rows x - target||, to a relative change of ``NON_NEGATIVE_TOLERANCE`` a step."""
-    linear = rows.T @ target
-    bound = float(np.linalg.norm(rows, 2)) ** 2
-    x = np.zeros(rows.shape[1])
-    ahead, momentum = x, 1.0
-    for _ in range(NON_NEGATIVE_STEPS):
-        moved = np.maximum(ahead - (rows.T @ (rows @ ahead) - linear) / bound, 0.0)
-        if float((ahead - moved) @ (moved - x)) > 0:  # restart: the momentum points uphill
-            momentum = 1.0
-        renewed = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
-        ahead = moved + (momentum - 1.0) / renewed * (moved - x)
-        change = float(np.linalg.norm(moved - x))
-        x, momentum = moved, renewed
-        if change <= NON_NEGATIVE_TOLERANCE * max(1.0, float(np.linalg.norm(x))):
-            break
-    return x

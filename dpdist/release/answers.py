@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from dpdist.grids.base import Answers, Measured, Wanted
+from dpdist.grids.non_negative import FORMER, RULE, effect_of
 from dpdist.identities import digest_of
 from dpdist.release.companions import Companion
 from dpdist.release.context import Context
@@ -21,11 +25,17 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
         others: releases whose measurements join the estimate.
     """
     asked = {"asked": planned.spec.postprocess, "others": [stored.digest for _, stored in others]}
-    processing = digest_of("post-processing", asked)
     options = planned.spec.postprocess
-    wanted = Wanted(f"answers/{planned.spec.release}-{measured.digest[:16]}-{processing[:16]}", options.integer)
-    if all(context.store.exists(name) for name in wanted.names):
-        return Answers(*(StoredVector(context.store, context.store.open(name)) for name in wanted.names))
+    wanted = _wanted(planned, measured, asked)
+    found = _kept(context, wanted)
+    if options.non_negative:
+        if found is not None:  # published, or about to be, by the former rule: it keeps its bytes
+            return replace(found, effect=FORMER)
+        asked["rule"] = RULE
+        wanted = _wanted(planned, measured, asked)
+        found = _kept(context, wanted)
+    if found is not None:
+        return found
 
     def tell(done: int, total: int) -> None:
         context.progress("answer", f"{done} of {total} blocks")
@@ -43,6 +53,25 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
         if options.known:
             estimate = estimate.given(planned.spec.known, np.array([known.count for known in options.known]))
         if options.non_negative:
-            context.progress("answer", "fitting non-negative cells")
-            estimate = estimate.fitted(work)
+            context.progress("answer", "fitting non-negative cells, and simulating what that does to the errors")
+            seed = int(digest_of("simulation", {**asked, "measurement": measured.digest})[:8], 16)
+            estimate = estimate.fitted(work, wanted.cells, seed)
         return estimate.answers(wanted, work, tell)
+
+
+def _wanted(planned: Plan, measured: StoredArray, asked: dict[str, Any]) -> Wanted:
+    """Where the answers to a measurement are kept, by what is done to them."""
+    processing = digest_of("post-processing", asked)
+    return Wanted(
+        f"answers/{planned.spec.release}-{measured.digest[:16]}-{processing[:16]}", planned.spec.postprocess.integer
+    )
+
+
+def _kept(context: Context, wanted: Wanted) -> Answers | None:
+    """Answers that were computed before, None if they were not."""
+    store = context.store
+    if not all(store.exists(name) for name in wanted.names):
+        return None
+    answer, error, half_width = (StoredVector(store, store.open(name)) for name in wanted.names)
+    effect = effect_of(store.open(wanted.cells).facts) if store.exists(wanted.cells) else None
+    return Answers(answer, error, half_width, effect=effect)

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from dpdist.grids.base import Grid
+from dpdist.grids.non_negative import FORMER_RULE, Effect, Group
 from dpdist.mechanisms.planner import Candidate
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
@@ -129,8 +130,12 @@ def _compared(row: Candidate, queries: int, multiplier: float) -> dict[str, Any]
     return {**asdict(row), "rmse": row.rmse(queries, multiplier), "worst": worst}
 
 
-def post_processing(spec: ReleaseSpec) -> list[str]:
-    """What was done to the answers, and to their error bars."""
+def post_processing(spec: ReleaseSpec, effect: Effect | None = None) -> list[str]:
+    """What was done to the answers, and to their error bars.
+
+    Args:
+        effect: what a fit of non-negative cells did to the errors, once it was made.
+    """
     options = spec.postprocess
     out = []
     if options.consistent_with:
@@ -146,8 +151,8 @@ def post_processing(spec: ReleaseSpec) -> list[str]:
         )
     if options.non_negative:
         out.append(
-            "the closest non-negative cells were fitted: small counts are biased upwards; standard errors are those of the "
-            "unbiased estimate, intervals are widened by the change and cover at least what they say"
+            f"{_fitted(effect)}: small counts are biased upwards; standard errors are those of the unbiased estimate, intervals are "
+            "widened by the change and cover at least what they say"
         )
     if options.integer:
         out.append("answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off")
@@ -158,3 +163,28 @@ def post_processing(spec: ReleaseSpec) -> list[str]:
             "decided, so it costs nothing and protects nobody better; shown answers near the limit are too large on average"
         )
     return out
+
+
+def _fitted(effect: Effect | None) -> str:
+    """How non-negative cells were fitted, and what that does to the errors."""
+    if effect is not None and effect.rule == FORMER_RULE:
+        return "the closest non-negative cells were fitted"
+    fitted = (
+        "the non-negative cells whose answers (weighted as in the spec) are closest to the unbiased ones were fitted, which never "
+        "raises the answers' total squared error"
+    )
+    if effect is None or effect.total is None:
+        return f"{fitted}; how far it falls is simulated from the noisy data"
+    total, least = effect.total, effect.groups[0]
+    told = (
+        f"{fitted}; simulated from the noisy data in {effect.draws} draws, the fit makes it {_times(total)} times as large"
+    )
+    return (
+        told
+        if len(effect.groups) == 1
+        else f"{told}, and that of the group that gains least, {least.name}, {_times(least)} times"
+    )
+
+
+def _times(group: Group) -> str:
+    return f"{group.ratio:.2f} (standard error {group.error:.2f})"

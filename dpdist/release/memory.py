@@ -27,6 +27,9 @@ DELIVERED_ROW_BYTES, DELIVERED_BYTES = 600, 512 * 2**20
 FIT_COPIES = 4
 """Of rows and inverse: decompositions and solves write their results beside what they are given."""
 
+GRAM_COPIES = 5
+"""Of W'W over the cells: itself, with a ridge, the part of the positive cells, its factor, and the columns of the basis."""
+
 
 @dataclass(frozen=True)
 class StageMemory:
@@ -52,12 +55,14 @@ def memory_plan(
     engine: Engine,
     *,
     fitted: bool = False,
+    non_negative: bool = False,
     delivered: bool = False,
 ) -> list[StageMemory]:
     """Every stage with what it takes: an upper bound (tests compare it with the measured peak).
 
     Args:
         fitted: whether one estimate of the cells is fitted to known counts, other releases, or to be non-negative.
+        non_negative: whether it is fitted to be non-negative: the gram of the queries is held, too.
         delivered: whether the answers go into a warehouse, too.
     """
     worker, here = engine.task_bytes, engine.own_bytes
@@ -73,7 +78,8 @@ def memory_plan(
         delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
         out.append(StageMemory("deliver", delivering, here, False))
     if fitted:
-        out.insert(3, StageMemory("fit", _fit_bytes(grid.rows, workload.shape[1]), engine.largest_worker_bytes, False))
+        needed = _fit_bytes(grid.rows, workload.shape[1]) + (GRAM_COPIES * 8 * workload.shape[1] ** 2 if non_negative else 0)
+        out.insert(3, StageMemory("fit", needed, engine.largest_worker_bytes, False))
     if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):
         out.insert(1, StageMemory("gram", gram.task_bytes(workload.shape[1], engine.memory_bytes), worker, True))
     return out

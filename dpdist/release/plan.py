@@ -15,6 +15,7 @@ from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Norm
 from dpdist.grids.estimate import JOINT_CELLS
+from dpdist.grids.non_negative import Effect
 from dpdist.mechanisms.base import DENSE_CELLS
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
@@ -103,11 +104,12 @@ class Plan:
     loss: Loss
     options: tuple[NoiseOption, ...] = ()
 
-    def certificate(self, budget: Budget | None = None) -> dict[str, Any]:
+    def certificate(self, budget: Budget | None = None, effect: Effect | None = None) -> dict[str, Any]:
         """What is guaranteed, to whom, and at what cost: public facts only.
 
         Args:
             budget: what the data set had been charged when the release was, unless it is only planned.
+            effect: what a fit of non-negative cells did to the errors, once it was made.
         """
         spec, stream = self.spec, self.spec.stream
         compared = certificate.noises(spec, self.options, self.noise.kind) if spec.noise == AUTO else None
@@ -126,7 +128,8 @@ class Plan:
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],
             "stream": None if stream is None else {"name": stream.name, "steps": spec.steps, "of": spec.queries.shape[1]},
-            "post_processing": certificate.post_processing(spec),
+            "post_processing": certificate.post_processing(spec, effect),
+            **({} if effect is None or effect.total is None else {"non_negative": effect.facts()}),
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
             "versions": versions(),
         }
@@ -296,7 +299,14 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     fitted = bool(options.known or options.non_negative or options.consistent_with)
     delivered = bool(planned.spec.output.to)
     return memory.memory_plan(
-        planned.workload, planned.grid, planned.layout, planned.effort, engine, fitted=fitted, delivered=delivered
+        planned.workload,
+        planned.grid,
+        planned.layout,
+        planned.effort,
+        engine,
+        fitted=fitted,
+        non_negative=options.non_negative,
+        delivered=delivered,
     )
 
 

@@ -45,7 +45,7 @@ def publish(
         answer=answers.answer,
         error=answers.error,
         half_width=answers.half_width,
-        certificate={**planned.certificate(budget), "measurements": measurements, "measurement": about},
+        certificate={**planned.certificate(budget, answers.effect), "measurements": measurements, "measurement": about},
         formats=spec.output.formats,
         sizes=context.store.sizes,
         measurement=measurement,

@@ -78,7 +78,7 @@ class Release:
     @property
     def certificate(self) -> dict[str, Any]:
         """What is guaranteed, to whom, and at what cost."""
-        return self.plan.certificate(self.budget)
+        return self.plan.certificate(self.budget, self.columns.effect)
 
     @cached_property
     def answers(self) -> notebook.Table:

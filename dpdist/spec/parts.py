@@ -600,7 +600,8 @@ class PostprocessSpec(SpecPart):
     )
     non_negative: bool = Field(
         False,
-        description="replaces the estimate by the closest one without negative cells. Small counts are then biased upwards",
+        description="fits cells without negative counts whose answers are closest to the unbiased ones. The total squared error of the "
+        "answers never rises, and the release says how far it falls; small counts are biased upwards",
         examples=[True],
     )
     integer: bool = Field(

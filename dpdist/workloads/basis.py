@@ -176,9 +176,19 @@ class Basis:
         if self.operator is None:
             return self.workload.gram()
         out = np.zeros((self.rank, self.rank))
-        for block, (factors, place) in zip(self.workload.blocks, self.blocks, strict=True):
-            out[np.ix_(place, place)] += block.weight**2 * _kronecker(block.scaled(factors)).gram()
+        for number in range(len(self.workload.blocks)):
+            place, gram = self.block_gram(number)
+            out[np.ix_(place, place)] += gram
         return out
+
+    def block_gram(self, number: int) -> tuple[Matrix, Matrix]:
+        """The rows of B that a block of queries refers to, and the block's share of ``gram`` over them."""
+        block = self.workload.blocks[number]
+        if self.operator is None:
+            rows = block.operator(self.workload.domain.shape, scaled=True)
+            return np.arange(self.rank), block.weight**2 * rows.gram()
+        factors, place = self.blocks[number]
+        return place, block.weight**2 * _kronecker(block.scaled(factors)).gram()
 
 
 def integer_basis(workload: Workload) -> Basis:

@@ -9,7 +9,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.optimize import nnls
 
 from dpdist.arrays import Constant, Held
 from dpdist.domain import Attribute, Domain
@@ -23,7 +22,6 @@ from dpdist.sizes import Sizes
 from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, low_rank, wavelet
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload, explicit, marginals, predicates, prefix, union
-from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.ranges import cdf
 from tests.oracles import brute_force_sensitivity
 from tests.readers import reader_of
@@ -233,17 +231,3 @@ def test_conditioning_is_the_conditional_distribution() -> None:
         reader.conditioned(reader.estimate(z), (known[0], known[0]), facts, noise)
     with pytest.raises(InvalidInput, match="known count 2000 of 'total' contradicts the noisy records by"):
         reader.conditioned(reader.estimate(z), known, np.array([2000.0, facts[1]]), noise)
-
-
-def test_non_negative_cells_are_the_closest_ones() -> None:
-    """Against SciPy's active-set solver."""
-    workload = union(prefix(12), listed_marginals(prefix(12).domain, [("x0",)]))
-    strategy = coa(workload)
-    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
-    reader = reader_of(workload, grid, direct=False)
-    x = np.random.default_rng(1).integers(0, 4, 12)
-    noise = grid.noise(Loss.gaussian(Fraction(1, 50)))
-    z = grid.apply(grid.base.matvec(x)) + noise.draw(hashlib.sha256(b"x").digest(), count=grid.rows)
-    assert (np.linalg.lstsq(strategy.matrix(), z * grid.spacing, rcond=None)[0] < 0).any()
-    expected, _ = nnls(strategy.matrix(), z * grid.spacing)
-    np.testing.assert_allclose(reader.non_negative(reader.estimate(z)), expected, atol=1e-5)

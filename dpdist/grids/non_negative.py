@@ -1,0 +1,197 @@
+"""Non-negative cells that keep the published queries as accurate as they were, and what that does to their errors.
+
+Given the unbiased estimate t of the weighted answers, the cells x >= 0 are those whose answers W x come closest to t. So W x is the
+projection of t onto a closed convex set that holds the true answers W c. Projections do not move away from any point of the set:
+|W x - W c|^2 <= |t - W c|^2 - |t - W x|^2 for every data set and every draw of the noise. Cells that are closest to the *measurement*,
+as rule 1 and private-pgm fit them, have no such property (benchmarks/non_negative.py).
+
+Source: Nikolov, Talwar & Zhang 2013 (projection onto the answers of all possible data sets, for error).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import scipy
+
+from dpdist.operators import Matrix
+from dpdist.privacy.noise import Noise
+from dpdist.workloads import Basis, Workload
+
+FORMER_RULE, RULE = 1, 2
+"""How cells are fitted: a release keeps the rule that its answers were made by. Rule 1 took the cells closest to the measurement."""
+DRAWS, FEWEST_DRAWS, SIMULATED_WORK = 100, 20, 2e11
+"""How many releases are simulated: fewer where each fit takes long, by the cube of the cells."""
+MOST_GROUPS = 20
+"""Groups of queries whose error is told, those that gain least."""
+PIVOTS = 200
+"""Exchanges of whole sets of cells; 8 to 15 are usual. A problem that takes more goes to an active-set solver."""
+PATIENCE = 3
+"""Exchanges without fewer wrong cells before only one cell is exchanged at a time."""
+RIDGE, ROUNDING = 1e-9, 1e-10
+"""Added to the gram, relative to its diagonal, and taken out again by proximal steps; what counts as zero."""
+PROXIMAL_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Group:
+    """The squared error of some queries with the fit, over that without it, and the standard error of this ratio."""
+
+    name: str
+    ratio: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a fit did to squared errors, as simulated.
+
+    Attributes:
+        draws: simulated releases; none under the former rule.
+        total: of all queries, weighted as in the workload.
+        groups: the groups of queries that gain least, the one with the largest ratio first.
+    """
+
+    rule: int
+    draws: int = 0
+    total: Group | None = None
+    groups: tuple[Group, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """As plain values."""
+        return {**asdict(self), "groups": [asdict(group) for group in self.groups]}
+
+
+FORMER = Effect(FORMER_RULE)
+
+
+def effect_of(facts: Mapping[str, Any]) -> Effect:
+    """The effect whose ``facts`` these are."""
+    groups = tuple(Group(**group) for group in facts["groups"])
+    return Effect(facts["rule"], facts["draws"], Group(**facts["total"]), groups)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The least-squares problem of a workload over its distinct cells.
+
+    Attributes:
+        cells: one of each kind of cells that the workload treats alike.
+        columns: of the workload's basis, (r, cells).
+        inner: C'C of the weighted queries in terms of the basis, (r, r).
+        gram: W'W over the distinct cells.
+    """
+
+    basis: Basis
+    cells: Matrix
+    columns: Matrix
+    inner: Matrix
+    gram: Matrix
+
+    @classmethod
+    def of(cls, basis: Basis) -> Fit:
+        """The problem of a workload."""
+        cells, inner = basis.representatives, basis.gram()
+        columns = basis.columns(cells)
+        return cls(basis, cells, columns, inner, inner if basis.operator is None else columns.T @ inner @ columns)
+
+    def closest(self, estimate: Matrix) -> Matrix:
+        """The cells >= 0 whose weighted answers are closest to those of an estimate in terms of the basis."""
+        return closest(self.gram, self.columns.T @ (self.inner @ estimate))
+
+    def effect(self, estimate: Matrix, inverse: Matrix, noise: Noise, seed: int) -> Effect:
+        """What fitting does to the errors of data whose cells are those that were fitted, over fresh noise from a public seed.
+
+        Args:
+            estimate: B x of the fitted cells, (r,).
+            inverse: of the measurement, (r, p).
+        """
+        draws = int(np.clip(SIMULATED_WORK / self.cells.size**3, FEWEST_DRAWS, DRAWS))
+        state = np.random.RandomState(seed)  # NumPy keeps its streams the same for ever
+        size = (inverse.shape[1], draws)
+        drawn = state.standard_normal(size) if noise.kind == "gaussian" else state.laplace(scale=np.sqrt(0.5), size=size)
+        without = inverse @ (drawn * noise.deviation)
+        fitted = np.stack([self.columns @ self.closest(estimate + error) for error in without.T], axis=1)
+        names = [block.name for block in self.basis.workload.blocks]
+        before, after = self._squares(without), self._squares(fitted - estimate[:, None])
+        total = _ratio("all queries", before.sum(axis=0), after.sum(axis=0))
+        groups = sorted(map(_ratio, names, before, after), key=lambda group: -group.ratio)
+        return Effect(RULE, draws, total, tuple(groups[:MOST_GROUPS]))
+
+    def _squares(self, errors: Matrix) -> Matrix:
+        """The weighted total squared error of every group of queries, for errors in terms of the basis (r, draws): (groups, draws)."""
+        out = []
+        for number, (first, block) in enumerate(self.basis.workload.block_starts()):
+            if block.queries <= self.basis.rank:
+                rows = self.basis.coordinates(first, first + block.queries, weighted=True)
+                out.append(np.sum((rows @ errors) ** 2, axis=0))
+            else:
+                place, gram = self.basis.block_gram(number)
+                out.append(np.einsum("ik,ik->k", errors[place], gram @ errors[place]))
+        return np.array(out)
+
+
+def fitted(
+    workload: Workload, basis: Basis, estimate: Matrix, inverse: Matrix, noise: Noise, seed: int
+) -> tuple[Matrix, Effect]:
+    """Fitted non-negative cells, (cells,), with all that the workload treats alike in one of them; and what the fit does to errors."""
+    fit = Fit.of(basis)
+    found = fit.closest(estimate)
+    cells = np.zeros(workload.shape[1])
+    cells[fit.cells] = found
+    return cells, fit.effect(fit.columns @ found, inverse, noise, seed)
+
+
+def closest(gram: Matrix, linear: Matrix) -> Matrix:
+    """x >= 0 with the least x'Vx / 2 - c'x; where there are several, one of them.
+
+    Args:
+        gram: V, (n, n), symmetric and positive semi-definite.
+        linear: c, (n,), in the range of V.
+    Source: block principal pivoting (Portugal, Judice & Vicente 1994; Kim & Park 2011) of V + ridge I, and proximal steps.
+    """
+    ridge = RIDGE * float(np.diag(gram).max())
+    damped = gram + ridge * np.eye(gram.shape[0])
+    x, positive = np.zeros(gram.shape[0]), np.ones(gram.shape[0], dtype=bool)
+    for _ in range(PROXIMAL_STEPS):
+        moved = _pivoted(damped, linear + ridge * x, positive)
+        change = float(np.abs(moved - x).max(initial=0.0))
+        x, positive = moved, moved > 0
+        if change <= ROUNDING * float(x.max(initial=0.0)):
+            break
+    return x
+
+
+def _pivoted(gram: Matrix, linear: Matrix, positive: Matrix) -> Matrix:
+    """The same for a positive definite V: cells with the wrong sign change sides, all at once while that leaves fewer of them."""
+    fewest, patience = linear.size + 1, PATIENCE
+    slack = ROUNDING * float(np.abs(linear).max(initial=0.0))
+    for _ in range(PIVOTS):
+        x, kept = np.zeros(linear.size), np.flatnonzero(positive)
+        if kept.size:
+            x[kept] = scipy.linalg.solve(gram[np.ix_(kept, kept)], linear[kept], assume_a="pos", check_finite=False)
+        slope = gram[:, kept] @ x[kept] - linear
+        wrong = np.where(positive, x < -ROUNDING * float(np.abs(x).max(initial=0.0)), slope < -slack)
+        count = int(wrong.sum())
+        if count == 0:
+            return np.maximum(x, 0.0)
+        if count < fewest:
+            fewest, patience = count, PATIENCE
+        else:
+            patience -= 1
+        if patience <= 0:
+            wrong[: int(np.flatnonzero(wrong)[-1])] = False
+        positive = positive ^ wrong
+    root = np.linalg.cholesky(gram)
+    target = scipy.linalg.solve_triangular(root, linear, lower=True, check_finite=False)
+    return np.asarray(scipy.optimize.nnls(root.T, target, maxiter=100 * linear.size)[0])
+
+
+def _ratio(name: str, before: Matrix, after: Matrix) -> Group:
+    """The ratio of two means of the same draws, with its standard error by the delta method."""
+    ratio = float(after.mean() / before.mean())
+    spread = float(np.std(after - ratio * before, ddof=1) / np.sqrt(before.size))
+    return Group(name, ratio, spread / float(before.mean()))
