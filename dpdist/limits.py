@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from dpdist.errors import OutOfMemory
@@ -127,15 +128,23 @@ def _cpu_quota(folder: Path) -> tuple[int, int]:
     return (both[0], both[1]) if len(both) == 2 else (0, 0)
 
 
-def _folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
+def _folders(controller: str, groups: Path, own: Path) -> tuple[Path, ...]:
     """The control groups that this process is in, and all above them: each of them limits it.
 
     A container may see its own group mounted at the top while its path is the machine's: folders that are not there are passed over.
     """
     try:
-        lines = [line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines()]
+        listed = own.read_text(encoding="utf-8")
     except OSError:
-        lines = []
+        listed = ""
+    return _folders_of(controller, groups, listed)
+
+
+@lru_cache
+def _folders_of(controller: str, groups: Path, listed: str) -> tuple[Path, ...]:
+    """The same, of a list of a process's control groups: they are looked up often, and stay where they are."""
+    lines = [line.split(":", 2) for line in listed.splitlines()]
+    found = list[Path]()
     unified, divided = "/", "/"
     for _, controllers, path in (line for line in lines if len(line) == 3):
         if controllers == "":
@@ -145,7 +154,8 @@ def _folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
     for mount, path in [("", unified), *((name, divided) for name in _MOUNTS[controller])]:
         top = groups / mount
         below = top / path.lstrip("/")
-        yield from (folder for folder in (below, *below.parents) if folder.is_relative_to(top) and folder.is_dir())
+        found += (folder for folder in (below, *below.parents) if folder.is_relative_to(top) and folder.is_dir())
+    return tuple(found)
 
 
 def _numbers(file: Path) -> tuple[int, ...]:

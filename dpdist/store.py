@@ -15,7 +15,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -277,11 +277,9 @@ class Store(Documents):
 
     def read_shard(self, stored: StoredArray, shard: int) -> Array:
         """One shard, checked against its digest."""
-        import zarr
-
         start, stop = stored.plan.bounds(shard)
         try:
-            block: Array = np.ascontiguousarray(zarr.open_array(self._zarr(stored.plan), mode="r")[start:stop])
+            block: Array = np.ascontiguousarray(_opened(self._place(stored.plan))[start:stop])
         except Exception as error:  # noqa: BLE001 - codecs raise many types for a damaged block
             raise StoreError(
                 f"array {stored.name!r}: shard {shard} cannot be read ({type(error).__name__}); {_REMEDY}"
@@ -374,7 +372,10 @@ class Store(Documents):
         return leases.sweep(self, self.lease)
 
     def _zarr(self, plan: ArrayPlan) -> Any:
-        return _zarr_at(f"{self.location.rstrip('/')}/{plan.name}/{plan.attempt}")
+        return _zarr_at(self._place(plan))
+
+    def _place(self, plan: ArrayPlan) -> str:
+        return f"{self.location.rstrip('/')}/{plan.name}/{plan.attempt}"
 
 
 def _sent(location: str, sizes: Sizes, lease: str | None) -> Store:
@@ -555,6 +556,14 @@ def zarr_rows(location: str) -> ZarrRows:
     if not isinstance(shape, list) or len(shape) != 2 or not {"indptr", "indices", "data"} <= set(found.array_keys()):
         raise StoreError(f"{location!r} is not {wanted}")
     return ZarrRows(location, (int(shape[0]), int(shape[1])), sparse=True)
+
+
+@lru_cache(maxsize=64)
+def _opened(location: str) -> Any:
+    """The Zarr array of an attempt, for reading: its name is never used again, and opening takes longer than reading a small shard."""
+    import zarr
+
+    return zarr.open_array(_zarr_at(location), mode="r")
 
 
 def _zarr_at(location: str) -> Any:

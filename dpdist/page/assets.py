@@ -61,11 +61,17 @@ def embedded(content: Any) -> str:
 
 def template(name: str) -> jinja2.Template:
     """A page's template; it escapes the values that it is given."""
+    return _templates().get_template(name)
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    """Those of all pages: what is compiled for one page serves the next."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dpdist.page"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"over_bound": over_bound, "day": day, "capitalised": capitalised, "unbroken": unbroken}
-    return environment.get_template(name)
+    return environment
 
 
 def capitalised(text: str) -> str:

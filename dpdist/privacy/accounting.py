@@ -316,6 +316,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     return min(1.0, math.exp(min(0.0, least)))
 
 
+@lru_cache(maxsize=1024)
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """The least epsilon with ``zcdp_delta(rho, epsilon) <= delta``, rounded up by 1e-12."""
     _probability(delta)
