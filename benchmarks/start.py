@@ -66,7 +66,7 @@ class Tree:
     def __init__(self, root: Path, place: Path) -> None:
         self.root, self.place = root, place
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("DPDIST_", "PREFECT_"))},
+            **{name: value for name, value in os.environ.items() if not name.startswith(("DPDIST_", "PREFECT_", "PYTHON"))},
             "PYTHONPATH": str(root),
             "OMP_NUM_THREADS": "1",
             "DPDIST_HOME": str(place / "home"),

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from dpdist.records.columns import Column, Kind
 
 SCHEMA = "release.schema.json"
+LETTERS = str.maketrans(
+    {"ß": "ss", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D"}
+)
+"""Letters that do not come apart into one of the alphabet and an accent."""
 
 
 def init(
@@ -83,7 +87,7 @@ def init(
 def dataset_of(records: Path) -> str:
     """A name for the data set, from that of the file."""
     name = re.sub(r"(\.(csv|parquet|arrow|feather|ipc|gz))+$", "", records.resolve().name, flags=re.IGNORECASE)
-    plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
+    plain = "".join(c for c in unicodedata.normalize("NFKD", name.translate(LETTERS)) if not unicodedata.combining(c))
     return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-._") or "records"
 
 

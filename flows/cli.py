@@ -36,6 +36,7 @@ from flows.terminal import (
     print_answers,
     print_asked,
     print_clear,
+    print_left_out,
     print_mechanisms,
     print_memory,
     print_noises,
@@ -156,8 +157,7 @@ def plan(
         return
     print_mechanisms(certificate, {row.mechanism: effort_text(checked.queries, row.mechanism) for row in planned.table})
     if checked.mechanism == "auto":
-        for name, reason in why_not(planned.grid.norm, checked.queries, limits).items():
-            out.print(f"{name}: {reason}", style="dim")
+        print_left_out(why_not(planned.grid.norm, checked.queries, limits))
     print_noises(certificate)
     print_targets(certificate)
     print_memory(takes)

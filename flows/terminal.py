@@ -97,6 +97,12 @@ def print_mechanisms(certificate: dict[str, Any], efforts: dict[str, str] | None
     out.print(table)
 
 
+def print_left_out(reasons: dict[str, str]) -> None:
+    """The mechanisms that were not compared, a line for each reason."""
+    for reason in dict.fromkeys(reasons.values()):
+        out.print(f"{', '.join(name for name in reasons if reasons[name] == reason)}: {reason}", style="dim", soft_wrap=True)
+
+
 def print_noises(certificate: dict[str, Any]) -> None:
     """The kinds of noise compared, where the spec leaves it open: what each gives and what it takes."""
     from rich.table import Table

@@ -23,6 +23,7 @@ import yaml
 
 from dpdist.errors import InvalidSpec
 from dpdist.spec import load
+from flows import beginning
 from tests import small
 from tests.command_line import CommandLine
 
@@ -145,6 +146,12 @@ def test_refusals_are_one_line(said: str, place: Path, command: CommandLine) -> 
     assert "Traceback" not in refused.printed
     assert not VALUES.search(refused.err)
     assert "Ada" not in refused.err
+
+
+def test_a_data_set_is_named_after_its_file_in_plain_letters() -> None:
+    names = {"Ausgaben Straßenfest.csv": "Ausgaben-Strassenfest", "Œuvre.csv.gz": "Oeuvre", "łódź 2026.parquet": "lodz-2026"}
+    assert {name: beginning.dataset_of(Path(name)) for name in names} == names
+    assert beginning.dataset_of(Path("記録.csv")) == "records"
 
 
 def test_columns_without_a_header_row_are_named(place: Path, command: CommandLine) -> None:

@@ -82,6 +82,7 @@ def test_a_key_is_made_and_a_release_is_planned(
     assert planned.code == 0
     for text in ("coa", "identity", "gaussian", "rho=0.1 zCDP", "epsilon=", "GiB", "nothing yet"):
         assert text in planned.out
+    assert planned.out.count("uses Laplace noise") == 1  # with the names of all mechanisms that do
     assert not (tmp_path / "store" / "histograms").exists()
 
 

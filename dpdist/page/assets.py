@@ -6,6 +6,7 @@ import base64
 import hashlib
 import importlib.resources
 import json
+import re
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -80,8 +81,9 @@ def capitalised(text: str) -> str:
 
 
 def unbroken(text: str) -> str:
-    """A sentence whose numbers stay on a line with their intervals."""
-    return text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+    """A sentence whose numbers stay on a line with their intervals, and whose years, such as 1994-95, stay whole."""
+    whole = re.sub(r"(?<=\d)-(?=\d)", "-\N{WORD JOINER}", text)
+    return whole.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 
 def day(text: str) -> str:

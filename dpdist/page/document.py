@@ -20,7 +20,6 @@ from dpdist.page.charts.figure import Figure
 from dpdist.page.content import Content, formats_of
 from dpdist.page.figures import MOST_BARS, Words, figures_of, long_figure
 from dpdist.page.findings import finding
-from dpdist.page.numbers import listed as listed_names
 from dpdist.page.plots import plot
 from dpdist.page.suppression import suppressed_sentence
 from dpdist.page.tables import query_names
@@ -135,7 +134,7 @@ def _section(
     findings = [] if hidden else [finding(figure, words.counted) for _, figure in figures[:1]]
     return {
         "title": block.name,
-        "name": _heading(content, words, block),
+        "name": words.heading(block.name, block.heads(content.workload.domain.names)),
         "findings": [text for text in findings if text],
         "figures": [
             plot(
@@ -153,20 +152,6 @@ def _section(
         "hidden": hidden,
         "listed": listed,
     }
-
-
-def _heading(content: Content, words: Words, block: Block) -> str:
-    """A group's name for readers: attributes by their titles where the name is made of them."""
-    names = list(block.heads(content.workload.domain.names))
-    titles = [words.title(name) for name in names]
-    if block.name == " x ".join(names):
-        return listed_names(titles)
-    of, _, by = block.name.removeprefix("cdf of ").partition(" by ")
-    if block.name.startswith("cdf of ") and {of, *filter(None, by.split(", "))} == set(names):
-        return f"Cumulative {words.title(of)}" + (
-            f" by {listed_names([words.title(name) for name in by.split(', ')])}" if by else ""
-        )
-    return block.name
 
 
 def drawn_budget(spendings: list[Spending]) -> dict[str, str]:

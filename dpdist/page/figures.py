@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -53,6 +53,17 @@ class Words:
     def title(self, name: str) -> str:
         """An attribute's title."""
         return str(self.attributes.get(name, {}).get("title") or name)
+
+    def heading(self, group: str, names: Iterable[str]) -> str:
+        """A group of queries as readers call it: attributes by their titles, where its name is made of these names."""
+        known, parts = set(names), group.split(" x ")
+        if known >= set(parts):
+            return listed([self.title(name) for name in parts])
+        of, _, by = group.removeprefix("cdf of ").partition(" by ")
+        others = by.split(", ") if by else []
+        if group.startswith("cdf of ") and known >= {of, *others}:
+            return f"Cumulative {self.title(of)}" + (f" by {listed([self.title(name) for name in others])}" if by else "")
+        return group
 
     def axis(self, domain: Domain, place: int) -> Axis:
         """The values of an attribute of the domain."""

@@ -99,9 +99,13 @@ def index(dataset: str, found: Sequence[Published], answers: Mapping[str, Answer
         seen[one.period] = seen.get(one.period, 0) + 1
         rows.append({"facts": one.certificate, "period": one.period, "revision": seen[one.period]})
     newest = found[-1]
-    counted = Words.of(newest.certificate).counted
+    words = Words.of(newest.certificate)
     charts = [
-        {"title": figure.title, "finding": text, "figure": plot(figure, "", newest.release, dataset, counted)}
+        {
+            "title": words.heading(figure.title, words.attributes),
+            "finding": text,
+            "figure": plot(figure, "", newest.release, dataset, words.counted),
+        }
         for figure, text in trends(found, answers)
     ]
     revised = [row for row in rows if row["revision"] > 1]

@@ -12,6 +12,7 @@ import numpy as np
 
 from dpdist.operators import Matrix
 from dpdist.page import report
+from dpdist.page.assets import capitalised, day
 from dpdist.page.charts import Axis, Clock, Figure
 from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
@@ -125,6 +126,7 @@ def _change(queries: list[str], change: Matrix, spread: Matrix, before: str, cou
         return ""
     top = int(np.argmax(np.abs(change) / np.maximum(spread, 1e-9)))
     if abs(change[top]) <= jointly(spread)[top]:
-        return f"No change since {before} stands out of the noise."
+        return f"No change since {day(before)} stands out of the noise."
     word = "more" if change[top] > 0 else "fewer"
-    return f"{queries[top]}: {with_interval(abs(change[top]), spread[top])} {word} {counted} than in the period of {before}."
+    much = f"{with_interval(abs(change[top]), spread[top])} {word} {counted}"
+    return f"{capitalised(queries[top])}: {much} than in the period of {day(before)}."

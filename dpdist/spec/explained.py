@@ -45,7 +45,8 @@ def explained(error: ValidationError, lines: Lines, name: str) -> str:
             groups.setdefault(alike, []).append(problem)
     told = [_told(alike, lines) for alike in groups.values()]
     shown = [
-        f"{name}{where}: {text}" if n == 0 else f"{where.removeprefix(', ')}: {text}" for n, (where, text) in enumerate(told)
+        ": ".join(filter(None, (where.removeprefix(", ") if n else f"{name}{where}", text)))
+        for n, (where, text) in enumerate(told)
     ]
     more = len(told) - SHOWN_PROBLEMS
     return "; ".join(shown[:SHOWN_PROBLEMS]) + (f"; and {more} more problems" if more > 0 else "")

@@ -54,6 +54,8 @@ def _day_or_time(value: Any) -> Any:
             return (datetime.date if len(value) == len("2026-09-01") else datetime.datetime).fromisoformat(value)
     except ValueError:
         pass
+    if not isinstance(value, datetime.date):  # a number would be taken for seconds since 1970
+        raise ValueError("a day such as 2026-11-16 or a time such as 2026-11-16T08:00 is needed")
     return value
 
 

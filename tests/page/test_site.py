@@ -48,7 +48,7 @@ def test_site(three: Path) -> None:
         assert (folder / release / "index.html").read_bytes() == (one.folder / "index.html").read_bytes()
     assert "other/" not in page
     assert re.findall(r'<h3 id="trend-\d+">([^<]+)', page) == [
-        "age", "sex", "work", "age x sex", "age x work", "sex x work", "cdf of age by sex"
+        "age", "sex", "work", "age and sex", "age and work", "sex and work", "Cumulative age by sex"
     ]  # fmt: skip
     assert page.count('<svg class="wide"') == page.count('<svg class="narrow"') == 7 + 1  # each group and the budget
     assert "2 releases charged; 50 per cent is left" in page

@@ -148,6 +148,11 @@ def test_a_newcomers_mistakes_are_told_once_with_the_cure(tmp_path: Path, before
         ),
         ({"neighbours": "swap"}, "neighbours: allowed are 'add-remove' or 'replace-one' (found 'swap')"),
         ({"period": "next week"}, "period: a day such as 2026-11-16 is needed (found 'next week')"),
+        (
+            {"domain": {"sex": {"dates": {"from": "DAY", "to": 20261116}}}},
+            "domain.sex.dates.from: a day such as 2026-11-16 or a time such as 2026-11-16T08:00 is needed (found 'DAY'); "
+            "domain.sex.dates.to: a day such as 2026-11-16 or a time such as 2026-11-16T08:00 is needed (found 20261116)",
+        ),
         ({"domain": {"sex": {"categories": []}}}, "domain.sex: 'categories' is empty; list every value"),
         ({"title": 5}, "text is needed, but YAML reads this value as a number; put it in quotes"),
         ({"output": {"formats": ["excel"]}}, "output.formats.0: allowed are 'parquet', 'csv' or 'zarr' (found 'excel')"),

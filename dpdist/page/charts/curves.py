@@ -9,7 +9,7 @@ import numpy as np
 from dpdist.operators import Matrix
 from dpdist.page.charts.drawing import NARROW, SERIES, Drawn, framed, group, legend
 from dpdist.page.charts.figure import Axis, Figure
-from dpdist.page.charts.scales import Scale, round_numbers, round_times, scale
+from dpdist.page.charts.scales import Scale, each_time, round_numbers, round_times, scale
 from dpdist.page.charts.text import LINE, at, lines, width
 from dpdist.page.numbers import number_text
 
@@ -161,6 +161,8 @@ def _places(axis: Axis, plot: _Plot) -> list[tuple[float, str]]:
     shift = 0.5 if steps and axis.unit_steps else 0.0
     low, high = plot.domain
     room = int((plot.sides[1] - plot.sides[0]) / 70)
+    if axis.clock is not None and not steps and len(axis.labels) <= max(2, room):
+        return each_time(axis.clock, list(map(float, edges[: len(axis.labels)])))
     if axis.clock is not None:
         return round_times(axis.clock, low, high, max(2, room))
     if axis.named:
@@ -183,11 +185,12 @@ def _open_texts(axis: Axis) -> tuple[str, str]:
 
 
 def _arrows(axis: Axis, plot: _Plot) -> list[str]:
+    """Marks of open ends; the left one stands inside, for outside are the numbers of the scale."""
     (left, right), y = plot.sides, plot.ends[1]
     parts = []
     if axis.open_low:
         parts.append(
-            f'<path class="open" d="M{left - 7:.1f} {y:.1f}l7 -5v10z"><title>holds all lower values, too</title></path>'
+            f'<path class="open" d="M{left:.1f} {y:.1f}l7 -5v10z"><title>holds all lower values, too</title></path>'
         )
     if axis.open_high:
         parts.append(

@@ -87,6 +87,12 @@ def round_times(clock: Clock, low: float, high: float, most: int) -> list[tuple[
     return out
 
 
+def each_time(clock: Clock, numbers: list[float]) -> list[tuple[float, str]]:
+    """All of a few numbers, with the times that they stand for."""
+    unit = clock.step if clock.step in ("minute", "hour") else "day" if clock.step in ("day", "week") else "month"
+    return [(number, _written(clock.time(number), 1, unit, first=not k)) for k, number in enumerate(numbers)]
+
+
 def _times(begin: datetime.datetime, end: datetime.datetime, count: int, unit: str) -> list[datetime.datetime]:
     if unit == "month":
         month = (
