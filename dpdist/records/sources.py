@@ -50,6 +50,7 @@ class Source:
         most_records: records kept of each person when ``person`` is set.
         person_type: of the person column in all files; None takes that of the first file.
         counts: column that says how many records a row stands for; None: a row is a record.
+        snapshot: which state of a table the file holds; "" where it is of no such table.
         named: for each file, the columns that its folders name, with their values; empty where they name none that is read.
     """
 
@@ -62,6 +63,7 @@ class Source:
     person_type: PersonType | None = None
     counts: str | None = None
     named: tuple[listing.Named, ...] = ()
+    snapshot: str = ""
 
     @property
     def digest(self) -> str:
@@ -74,6 +76,7 @@ class Source:
             self.most_records,
             *([self.person_type] if self.person_type else []),
             *([["counts", self.counts]] if self.counts else []),
+            *([["snapshot", self.snapshot]] if self.snapshot else []),
             *([["named", [sorted(each.items()) for each in self.named]]] if self.named else []),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -257,28 +260,33 @@ def write_records(records: ArrowStream, folder: Path, root: Secret) -> Path:
 
     Files that version 0.1.0 named by the plain digest of their content are removed: who sees the name could test a guess of them.
     """
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    reader = pa.RecordBatchReader.from_stream(records)
-    if len(reader.schema) == 0:
-        raise InvalidInput("the table of records has no column")
     private_folder(folder)
     for path in folder.glob("*.parquet"):
         if _PLAIN_NAME.fullmatch(path.name):
             path.unlink(missing_ok=True)
     draft = folder / f".{uuid.uuid4().hex}.draft"
     try:
-        if isinstance(records, pa.Table):
-            pyarrow.parquet.write_table(records, draft, row_group_size=BATCH_ROWS)
-        else:
-            with pyarrow.parquet.ParquetWriter(draft, reader.schema) as writer:
-                for batch in reader:
-                    writer.write_batch(batch, row_group_size=BATCH_ROWS)
+        write_stream(records, draft)
         name = keys.commitment(root, "records in memory", hashed(draft)[0])
         return draft.replace(folder / f"records-{name[:32]}.parquet")
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_stream(records: ArrowStream, path: Path) -> None:
+    """Write an Arrow table or stream as a Parquet file, batch by batch."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    reader = pa.RecordBatchReader.from_stream(records)
+    if len(reader.schema) == 0:
+        raise InvalidInput("the table of records has no column")
+    if isinstance(records, pa.Table):
+        pyarrow.parquet.write_table(records, path, row_group_size=BATCH_ROWS)
+        return
+    with pyarrow.parquet.ParquetWriter(path, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch, row_group_size=BATCH_ROWS)
 
 
 _PLAIN_NAME = re.compile(r"[0-9a-f]{32}\.parquet")

@@ -15,7 +15,7 @@ from dpdist.store import Store
 
 Progress = Callable[[str, str], None]
 """Called with a stage's name and a line about how it goes."""
-PRIVATE_STAGES = ("count",)
+PRIVATE_STAGES = ("extract", "count")
 """Stages whose progress depends on the records, on how many row groups they have for example: for the operator's terminal only."""
 
 

@@ -12,7 +12,7 @@ from dpdist.errors import InvalidSpec
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
 from dpdist.private import private_files
-from dpdist.records import counting, digests, rows
+from dpdist.records import counting, digests, extracts, rows
 from dpdist.records.sources import Source
 from dpdist.release.context import Context
 from dpdist.release.workspace import StoredVector, StoreWorkspace
@@ -53,10 +53,22 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
     )
     if tally.read == 0 and spec.records.empty == "refuse":
         raise InvalidSpec(
-            f"no record in {spec.records.path}: nothing was charged; give the right file, or set 'records.empty: allow' if a release "
+            f"no record in {spec.records.place}: nothing was charged; give the right file, or set 'records.empty: allow' if a release "
             "of nothing is meant"
         )
     return (counts if spec.around is None else _distances(context, counts, spec.around)), tally
+
+
+@private_files()
+def as_read(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
+    """The spec over a file that holds the records of its table, or over its own files."""
+    if spec.table is None:
+        return spec
+    root = keys.load(context.home)
+    found = extracts.extracted(spec.table, spec.release, context.home, root, context.engine.memory_bytes)
+    at = f", snapshot {found.snapshot}" if found.snapshot else ""
+    context.progress("extract", f"read {spec.records.place}{at}")
+    return spec.with_records(found.path, found.snapshot)
 
 
 def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:

@@ -7,7 +7,7 @@ references to stored arrays and returns some; each can be run again at any time 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -28,7 +28,7 @@ from dpdist.release.answers import answer
 from dpdist.release.charge import as_charged, charge_of
 from dpdist.release.companions import companions
 from dpdist.release.context import Context, book
-from dpdist.release.count import count
+from dpdist.release.count import as_read, count
 from dpdist.release.ledger_and_store import committed_measurement, mark
 from dpdist.release.measure import checked_integers, drawn
 from dpdist.release.plan import Plan, plan
@@ -120,7 +120,7 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     keys.load(context.home)  # no key, no release
     with private_files():
         context.store.sweep()
-        if (context.home / "scratch").is_dir():  # records that killed runs of earlier versions dealt out there
+        if (context.home / "scratch").is_dir():  # records that killed runs dealt out or extracted there
             leases.sweep(Documents(context.home / "scratch"), None)
         planned = step("plan", lambda: plan(context, spec))
         planned = as_charged(context, planned) if spec.stream is None else as_begun(context, planned)
@@ -129,7 +129,9 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
         for warning in planned.warnings:
             context.progress("warning", warning)
         others = companions(context, spec)
-        counts, tally = step("count", lambda: count(context, spec, planned.layout))
+        read = spec if spec.table is None else step("extract", lambda: as_read(context, spec))
+        planned = replace(planned, spec=read)
+        counts, tally = step("count", lambda: count(context, read, planned.layout))
         measured, charged = step("measure", lambda: measure(context, planned, counts))
         answers = step("answer", lambda: answer(context, planned, measured, others))
         with book(context) as ledger:
@@ -138,6 +140,8 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     folder = step("publish", lambda: publish(context, planned, measured, answers, budget, measurements))
     if spec.output.to:
         step("deliver", lambda: deliver(folder, [target.named for target in spec.output.to]))
+    if spec.table is not None:
+        Path(read.records_path).unlink(missing_ok=True)
     return Release(spec, planned, answers, folder, charged, tally, budget)
 
 

@@ -23,7 +23,8 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     for attribute, part in spec.domain.items():
         located(partial(part.attribute, attribute, folder=folder), ("domain", attribute), lines, name)
     located(lambda: spec.attributes, ("domain",), lines, name)
-    located(lambda: remote.is_remote(spec.records.path), ("records", "path"), lines, name)
+    located(lambda: remote.is_remote(spec.records.path or ""), ("records", "path"), lines, name)
+    located(lambda: remote.is_remote(spec.records.delta or ""), ("records", "delta"), lines, name)
     located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
     located(lambda: _check_person(spec), ("records", "person", "column"), lines, name)
     located(lambda: _check_counts(spec), ("records", "counts"), lines, name)
@@ -59,7 +60,7 @@ def _check_person(spec: ReleaseSpec) -> None:
 
 def _check_counts(spec: ReleaseSpec) -> None:
     """Records that were counted before belong to nobody any more, and the numbers of them are no attribute."""
-    counts, path = spec.records.counts, spec.records.path.rstrip("/")
+    counts, path = spec.records.counts, (spec.records.path or "").rstrip("/")
     array = listing.kind_of(path) in listing.ARRAYS
     if counts is None and array:
         raise InvalidInput(f"{Path(path).name} holds counts, not records: say what it counts, counts: {{of: ...}}")
@@ -87,6 +88,10 @@ def _check_companions(spec: ReleaseSpec) -> None:
     for other in spec.companions:
         if other.release == spec.release or [each.release for each in spec.companions].count(other.release) > 1:
             raise InvalidInput(f"release {other.release!r} is named twice; name other, earlier releases")
+        if spec.table is not None or other.table is not None:
+            raise InvalidInput(
+                "releases are combined when both read the same files: write the rows of a query or table to a file first"
+            )
         if len(spec.norms) > 1 or len(other.norms) > 1:
             raise InvalidInput(
                 "releases are combined when their kind of noise is known: set 'noise' to 'gaussian' or 'laplace'"

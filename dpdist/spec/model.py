@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from dpdist.grids.base import Norm
 from dpdist.identities import canonical, digest_of
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.protection import Protection
+from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
 from dpdist.records.sources import Hashing, Source, hashed_here, source_of
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.parts import (
@@ -120,6 +122,7 @@ class ReleaseSpec(SpecPart):
     )
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     _sizes: Sizes = PrivateAttr(default=SIZES)
+    _snapshot: str = PrivateAttr(default="")
     _companions: tuple[ReleaseSpec, ...] = PrivateAttr(default=())
 
     @cached_property
@@ -222,12 +225,26 @@ class ReleaseSpec(SpecPart):
     @property
     def records_path(self) -> str | Path:
         """The records: a URL, or a path, resolved against the spec's folder if it is relative."""
+        assert self.records.path is not None  # the records of a table are extracted first
         return self.records.path if "://" in self.records.path else self._folder / self.records.path
 
-    def with_records(self, path: Path) -> ReleaseSpec:
-        """The same spec over other records."""
-        copy = self.model_copy(update={"records": self.records.model_copy(update={"path": str(path)})})
+    @property
+    def table(self) -> Table | None:
+        """The table that holds the records; None where files do."""
+        given = self.records
+        if given.sql is not None:
+            return Query(given.sql, given.connection and given.connection.removeprefix("$"), self._folder)
+        if given.delta is not None:
+            place = given.delta if "://" in given.delta else str(self._folder / given.delta)
+            return DeltaTable(place, given.snapshot)
+        return None if given.iceberg is None else IcebergTable(given.iceberg, given.snapshot)
+
+    def with_records(self, path: Path, snapshot: str = "") -> ReleaseSpec:
+        """The same spec over the records of a file."""
+        given = {"path": str(path), "sql": None, "connection": None, "delta": None, "iceberg": None, "snapshot": None}
+        copy = self.model_copy(update={"records": self.records.model_copy(update=given)})
         copy.__dict__.pop("source", None)
+        copy._snapshot = snapshot
         return copy
 
     @cached_property
@@ -243,7 +260,7 @@ class ReleaseSpec(SpecPart):
 
     def _source(self, hashing: Hashing) -> Source:
         person = self.records.person
-        return source_of(
+        source = source_of(
             self.records_path,
             hashing=hashing,
             columns=self.records.columns,
@@ -254,6 +271,7 @@ class ReleaseSpec(SpecPart):
             counts=None if self.records.counts is None else self.records.counts.column,
             attributes=self.domain,
         )
+        return replace(source, snapshot=self._snapshot)
 
     @cached_property
     def digest(self) -> str:

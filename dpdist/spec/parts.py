@@ -85,14 +85,42 @@ class CountsSpec(SpecPart):
 
 
 class Records(SpecPart):
-    """Where the records are."""
+    """Where the records are: in files, or in a table that is read once for each release."""
 
-    path: str = Field(
+    path: str | None = Field(
+        None,
         description="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files; with 'counts' also a .npy file, or the "
         "folder .zarr of an array, with an axis for each attribute. Folders may name columns (year=2026/branch=North). A relative "
         "path starts at the spec "
         "file. Or the URL of one at s3://, gs://, az:// or https://; credentials come from the environment of the workers, too",
         examples=["visitors.csv"],
+    )
+    sql: str | None = Field(
+        None,
+        description="in place of 'path', one SELECT whose rows are the records. DuckDB runs it, over files that it names from the spec's "
+        "folder, or in the database of 'connection'. The rows are put in an order of their own",
+        examples=["SELECT age, branch FROM 'visits/*.parquet' JOIN 'branches.csv' USING (id)"],
+    )
+    connection: str | None = Field(
+        None,
+        description="$NAME of the environment variable that holds the database's address: postgresql://..., or the file of a DuckDB "
+        "database. NAME_FILE may name a file that holds it. Specs are public and hold no password",
+        examples=["$SHOP_DATABASE"],
+    )
+    delta: str | None = Field(
+        None, description="in place of 'path', the folder or URL of a Delta table", examples=["s3://bucket/visits"]
+    )
+    iceberg: str | None = Field(
+        None,
+        description="in place of 'path', an Iceberg table, catalog.namespace.table; the configuration of PyIceberg says where it is",
+        examples=["lake.shop.visits"],
+    )
+    snapshot: int | None = Field(
+        None,
+        ge=0,
+        description="the version of the Delta table, or the id of the Iceberg table's snapshot. Default: the newest when the release first "
+        "reads it. It joins what the charge is bound to",
+        examples=[42],
     )
     columns: dict[str, str] = Field(
         default_factory=dict,
@@ -121,6 +149,27 @@ class Records(SpecPart):
         "numbers. Default: every row is a record",
         examples=[{"column": "visits", "of": "visits"}],
     )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Records:
+        if sum(each is not None for each in (self.path, self.sql, self.delta, self.iceberg)) != 1:
+            raise ValueError("give exactly one of 'path', 'sql', 'delta' and 'iceberg'")
+        if self.connection is not None and self.sql is None:
+            raise ValueError("'connection' belongs to 'sql'; leave it out")
+        if self.connection is not None and not re.fullmatch(r"\$[A-Za-z_][A-Za-z0-9_]*", self.connection):
+            raise ValueError(  # of the whole part, so that what was found is not quoted: it may be a password
+                "specs are public: 'connection' is $NAME of an environment variable that holds the database's address"
+            )
+        if self.snapshot is not None and self.delta is None and self.iceberg is None:
+            raise ValueError("'snapshot' belongs to 'delta' or 'iceberg'; leave it out")
+        if self.header and self.path is None:
+            raise ValueError("'header' belongs to CSV files; leave it out")
+        return self
+
+    @property
+    def place(self) -> str:
+        """Where the records are, for messages: a path, a table's name, or that it is a query."""
+        return self.path or self.delta or self.iceberg or "the query's result"
 
     @property
     def named(self) -> str:
@@ -464,7 +513,7 @@ class TargetSpec(SpecPart):
 
     iceberg: str | None = Field(
         None,
-        description="an Iceberg table, catalog.namespace.table; PyIceberg's own configuration says where the catalog is",
+        description="an Iceberg table, catalog.namespace.table; the configuration of PyIceberg says where it is",
         examples=["lake.privacy.answers"],
     )
     delta: str | None = Field(None, description="a Delta table: a folder or a URL", examples=["s3://bucket/answers"])

@@ -59,8 +59,9 @@ def check_many_periods(path: Path) -> None:
     """
     content, lines = _mapping(path)
     records = content.get("records")
-    if isinstance(records, dict) and PERIOD not in str(records.get("path")):
-        where = where_of(("records", "path"), lines, str(path))
+    places = [name for name in ("path", "sql", "delta", "iceberg") if isinstance(records, dict) and name in records]
+    if isinstance(records, dict) and not any(PERIOD in str(records[name]) for name in places):
+        where = where_of(("records", *places[:1]), lines, str(path))
         raise InvalidSpec(
             f"{where}: every period would read and charge the same records; name each period's file with {PERIOD}, "
             f"for example 'path: records-{PERIOD}.parquet'"

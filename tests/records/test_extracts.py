@@ -1,0 +1,292 @@
+"""Queries, Delta and Iceberg tables: read once, charged as they were read, and never again unless they are the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dpdist.errors import DpdistError, InvalidSpec, ReleaseConflict
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.ledger import opened
+from dpdist.records import extracts
+from dpdist.records.extracts import DeltaTable, IcebergTable, Query, extracted
+from dpdist.spec import load
+from tests import small
+from tests.command_line import CommandLine
+from tests.postgres import Server
+from tests.records.test_counting import counted, truth
+
+ROOT = Secret(bytes(range(32)))
+TABLE = small.records()
+MEMORY = 2**30
+PASSWORD = "KNOWN-PASSWORD"
+SELECT = "SELECT age, sex, work, person FROM visit JOIN job USING (job)"
+
+
+def shop(path: Path, table: pa.Table = TABLE) -> Path:
+    """A database in which the attribute 'work' stands in another table."""
+    with duckdb.connect(str(path)) as db:
+        db.register("given", table)
+        db.execute("CREATE TABLE job AS SELECT * FROM (VALUES (1, 'a'), (2, 'b'), (3, 'c')) AS job(job, work)")
+        db.execute("CREATE TABLE visit AS SELECT age, sex, person, job FROM given JOIN job USING (work)")
+    return path
+
+
+def read(table: extracts.Table, home: Path, release: str = "r") -> extracts.Extract:
+    home.mkdir(exist_ok=True)
+    return extracted(table, release, home, ROOT, MEMORY)
+
+
+def test_a_query_over_files_is_the_records_in_an_order_of_their_own(tmp_path: Path) -> None:
+    """The same rows in another order give the same bytes; files are named from the spec's folder, and nothing is left but the extract."""
+    for number, order in enumerate((slice(None), np.random.default_rng(1).permutation(TABLE.num_rows))):
+        (tmp_path / str(number)).mkdir()
+        given = TABLE.take(np.arange(TABLE.num_rows)[order])
+        pyarrow.parquet.write_table(given, tmp_path / str(number) / "visits.parquet")
+    found = [
+        read(Query("SELECT * FROM 'visits.parquet';", None, tmp_path / folder), tmp_path / f"home-{folder}")
+        for folder in ("0", "1")
+    ]
+    assert found[0].path.read_bytes() == found[1].path.read_bytes()
+    np.testing.assert_array_equal(counted(tmp_path, found[0].path)[0], truth(TABLE))
+    left = [each for each in (tmp_path / "home-0").rglob("*") if each.is_file()]
+    assert left == [found[0].path]
+    assert oct(found[0].path.parent.stat().st_mode)[-3:] == "700"
+
+
+def test_which_records_of_a_person_count_depends_on_these_alone(tmp_path: Path) -> None:
+    """Whoever comes or goes: the others' first records stay the same, so that a person is at most k records."""
+    kept = []
+    for name, table in (("all", TABLE), ("less", TABLE.filter(pa.compute.not_equal(TABLE["person"], 7)))):
+        folder = tmp_path / name
+        folder.mkdir()
+        pyarrow.parquet.write_table(table, folder / "x.parquet")
+        path = read(Query("SELECT * FROM 'x.parquet'", None, folder), folder).path
+        kept.append(counted(folder, path, person="person", most_records=2)[0])
+    assert int(np.abs(kept[0] - kept[1]).sum()) == min(2, TABLE["person"].to_pylist().count(7))
+
+
+def test_a_query_of_a_database_is_read_once_for_each_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP", str(shop(tmp_path / "shop.duckdb")))
+    query = Query(SELECT, "SHOP", tmp_path)
+    first = read(query, tmp_path / "home")
+    np.testing.assert_array_equal(counted(tmp_path, first.path)[0], truth(TABLE))
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as db:
+        db.execute("DELETE FROM visit WHERE age = 3")
+    assert read(query, tmp_path / "home") == first
+    other = read(query, tmp_path / "home", "another-release")
+    assert pyarrow.parquet.read_metadata(other.path).num_rows < 3000
+
+
+def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = postgres.database()
+    name = url.rpartition("/")[2]
+    rows = ", ".join(f"({r['age']}, '{r['sex']}', '{r['work']}', 2.50)" for r in TABLE.to_pylist())
+    postgres.execute(
+        f"CREATE TABLE visit (age int, sex text, work text, paid numeric); INSERT INTO visit VALUES {rows}", name
+    )
+    (tmp_path / "url").write_text(url.replace("+psycopg", "") + "\n")
+    monkeypatch.setenv("SHOP_FILE", str(tmp_path / "url"))
+    found = read(Query("SELECT age::int8, sex, work, paid FROM visit", "SHOP", tmp_path), tmp_path / "home")
+    np.testing.assert_array_equal(counted(tmp_path, found.path)[0], truth(TABLE))
+    assert pyarrow.parquet.read_table(found.path)["paid"][0].as_py() in ("2.50", "2.5")
+    for statement in ("DELETE FROM visit", "SELECT 1 FROM nothing", "SELECT ('x' || sex)::int FROM visit"):
+        with pytest.raises(InvalidSpec, match="the query of the records cannot be read") as refused:
+            read(Query(statement, "SHOP", tmp_path), tmp_path / "home", statement)
+        assert "xf" not in str(refused.value)
+    assert postgres.execute("SELECT count(*) FROM visit", name) == [(3000,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("DROP TABLE visit", "one SELECT"),
+        ("SELECT 1; SELECT 2", "one SELECT"),
+        ("COPY visit TO 'out.csv'", "one SELECT"),
+        ("SELEC age FROM visit", "cannot be run: Parser Error"),
+        ("SELECT agee FROM visit", "cannot be run: Binder Error"),
+        ("SELECT CAST('x' || sex AS INTEGER) FROM visit", r"cannot be read \(ConversionException\)"),
+        ("SELECT * FROM 'https://127.0.0.1:9/x.parquet'", "cannot be"),
+    ],
+)
+def test_queries_that_are_refused_in_one_line(sql: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP", str(shop(tmp_path / "shop.duckdb")))
+    with pytest.raises(InvalidSpec, match=said) as refused:
+        read(Query(sql, "SHOP", tmp_path), tmp_path / "home")
+    assert "\n" not in str(refused.value)
+    assert "xf" not in str(refused.value)
+    assert "xm" not in str(refused.value)
+    assert not [each for each in (tmp_path / "home").rglob("*") if each.is_file()]
+
+
+@pytest.mark.parametrize(
+    "url", [f"postgresql://me:{PASSWORD}@127.0.0.1:1/shop", f"mysql://me:{PASSWORD}@host/shop", f"{PASSWORD}.duckdb"]
+)
+def test_no_message_holds_a_connection(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP", url)
+    with pytest.raises(InvalidSpec) as refused:
+        read(Query("SELECT 1 AS a", "SHOP", tmp_path), tmp_path / "home")
+    assert PASSWORD not in repr(refused.value)
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+    monkeypatch.delenv("SHOP")
+    with pytest.raises(InvalidSpec, match=re.escape("$SHOP, which is not set")):
+        read(Query("SELECT 1 AS a", "SHOP", tmp_path), tmp_path / "home")
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_is_read_at_one_snapshot_which_joins_the_binding(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, table, add = lake(kind, tmp_path, monkeypatch)
+    newest = read(table(None), tmp_path / "home")
+    assert newest.snapshot == first
+    np.testing.assert_array_equal(counted(tmp_path, newest.path)[0], truth(TABLE))
+    second = add(TABLE[:10])
+    assert second != first
+    assert read(table(None), tmp_path / "home") == newest
+    assert pyarrow.parquet.read_metadata(read(table(None), tmp_path / "other").path).num_rows == 3010
+    older = read(table(int(first)), tmp_path / "other")
+    assert (older.snapshot, older.path.read_bytes()) == (first, newest.path.read_bytes())
+    with pytest.raises(InvalidSpec):
+        read(table(99), tmp_path / "other")
+    one, two = (
+        load(small.write(tmp_path / "spec")).with_records(newest.path, snapshot).source.digest
+        for snapshot in (first, second)
+    )
+    assert one != two
+
+
+def lake(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Any, Any]:
+    """A table that holds TABLE: its snapshot, how it is named at one, and how records are added."""
+    if kind == "delta":
+        import deltalake
+
+        place = str(folder / "lake")
+        deltalake.write_deltalake(place, TABLE)
+
+        def add(more: pa.Table) -> str:
+            deltalake.write_deltalake(place, more, mode="append")
+            return str(deltalake.DeltaTable(place).version())
+
+        return "0", lambda version: DeltaTable(place, version), add
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.utils.config import Config
+
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{folder}/catalog.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{folder}/lake")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    catalog = load_catalog("lake")
+    catalog.create_namespace("shop")
+    made = catalog.create_table("shop.visits", TABLE.schema)
+    made.append(TABLE)
+
+    def append(more: pa.Table) -> str:
+        made.append(more)
+        return str(made.current_snapshot().snapshot_id)
+
+    return str(made.current_snapshot().snapshot_id), lambda snapshot: IcebergTable("lake.shop.visits", snapshot), append
+
+
+@pytest.mark.parametrize(
+    ("module", "table", "extra"),
+    [
+        ("duckdb", Query("SELECT 1", None, Path()), "sql"),
+        ("deltalake", DeltaTable("lake", None), "delta"),
+        ("pyiceberg.catalog", IcebergTable("a.b.c", None), "iceberg"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_in_one_line(
+    module: str, table: extracts.Table, extra: str, tmp_path: Path
+) -> None:
+    with (
+        mock.patch.dict("sys.modules", {module: None}),
+        pytest.raises(InvalidSpec, match=rf"pip install 'dpdist\[{extra}\]'"),
+    ):
+        read(table, tmp_path / "home")
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ({"sql": "SELECT 1", "path": "x.csv"}, "exactly one of"),
+        ({}, "exactly one of"),
+        ({"path": "x.csv", "connection": "$SHOP"}, "belongs to 'sql'"),
+        ({"path": "x.csv", "snapshot": 3}, "belongs to 'delta' or 'iceberg'"),
+        ({"sql": "SELECT 1", "header": ["a"]}, "belongs to CSV files"),
+        ({"sql": "SELECT 1", "connection": f"postgresql://me:{PASSWORD}@host/shop"}, "is .NAME of an environment"),
+        ({"delta": f"s3://me:{PASSWORD}@bucket/lake"}, "holds credentials"),
+    ],
+)
+def test_specs_of_tables_that_are_refused(records: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match=said) as refused:
+        load(small.write(tmp_path, records=records))
+    assert PASSWORD not in str(refused.value)
+
+
+def test_a_killed_release_goes_on_with_what_it_read_and_a_finished_one_keeps_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database changes between the kill and the repeat: same bytes, one charge. Without the extract the repeat is refused."""
+    place = shop(home.parent / f"{PASSWORD}.duckdb")
+    monkeypatch.setenv("SHOP", str(place))
+    path = small.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
+    small.reserved(path, home)
+    (extract,) = (home / "records").glob("*.parquet")
+    with duckdb.connect(str(place)) as db:
+        db.execute("UPDATE visit SET age = 1")
+    kept = extract.read_bytes()
+    extract.unlink()
+    with pytest.raises(ReleaseConflict):
+        small.run(path, home)
+    (again,) = (home / "records").glob("*.parquet")
+    again.write_bytes(kept)
+    expected = small.undisturbed(path, home)
+    release = small.run(path, home)
+    assert small.tree(release.folder) == expected
+    assert not list((home / "records").glob("*.parquet"))
+    assert release.tally.read == 3000
+    left = [each.read_bytes() for folder in (home, release.folder) for each in folder.rglob("*") if each.is_file()]
+    assert not any(PASSWORD.encode() in each for each in left)
+
+
+@pytest.mark.slow
+def test_the_command_line_publishes_a_query_and_tells_no_password(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = home.parent / f"{PASSWORD}.duckdb"
+    monkeypatch.setenv("SHOP", str(shop(place)))
+    path = small.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
+    done = CommandLine(monkeypatch, capsys)("run", str(path), "--engine", "inline")
+    assert done.code == 0, done.printed
+    assert PASSWORD not in done.printed
+    kept = [each.read_bytes() for folder in (home, Path.cwd()) for each in folder.rglob("*") if each.is_file()]
+    assert kept
+    assert not any(PASSWORD.encode() in each for each in kept)
+
+
+def test_releases_of_tables_are_not_combined(tmp_path: Path) -> None:
+    other = small.write(tmp_path / "other", records={"sql": "SELECT 1"}, noise="gaussian")
+    path = small.write(tmp_path / "one", release="one", postprocess={"consistent_with": [str(other)]})
+    with pytest.raises(InvalidSpec, match="both read the same files"):
+        load(path)
+
+
+def test_what_would_be_refused_is_refused_before_a_query_is_asked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP", str(home / "nothing.duckdb"))
+    given = {"sql": SELECT, "connection": "$SHOP"}
+    path = small.write(home.parent / "data", records=given, output={"folder": "/proc/nowhere"})
+    with (
+        mock.patch.object(Query, "opened", side_effect=AssertionError("asked")),
+        pytest.raises(DpdistError, match="nowhere"),
+    ):
+        small.run(path, home)
+    with opened(home) as ledger:
+        assert ledger.receipt("small-1") is None
