@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, overload
@@ -13,6 +13,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.amounts import ENDS, MOST_STEPS, Amounts
 from dpdist.errors import InvalidInput
 from dpdist.sizes import SIZES, Sizes
 from dpdist.stability import Distance
@@ -167,6 +168,7 @@ class Attribute:
         named: whether the labels of the values are words of the publisher's.
         levels: groups of the values that queries may ask for by a name of their own.
         times: the steps of a calendar that the bins 0..1, 1..2, ... stand for; raw values are then times.
+        amounts: the range whose ends the two bins are; every record is divided between them (``dpdist.amounts``).
     """
 
     name: str
@@ -179,6 +181,7 @@ class Attribute:
     named: bool | None = field(default=None, compare=False, repr=False)
     times: Times | None = None
     levels: tuple[Level, ...] = ()
+    amounts: Amounts | None = None
 
     def __post_init__(self) -> None:
         if bool(self.categories) == bool(self.edges):
@@ -252,6 +255,11 @@ class Attribute:
         return self.shown + (DROP in (self.missing, self.other))
 
     @property
+    def kinds(self) -> int:
+        """How many kinds of records counting tells apart: the bins, or of amounts every step, and then the bins after both ends."""
+        return self.size if self.amounts is None else self.amounts.steps + 1 + self.size - ENDS
+
+    @property
     def missing_code(self) -> int:
         """Code of records without a value."""
         return self._code_of(self.missing)
@@ -269,11 +277,14 @@ class Attribute:
         return self.shown if label == DROP else self.values + self.extra.index(label)
 
     def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
-        """Codes 0..size-1 of raw values, and how many were clipped; ``OUTSIDE`` where dropped or in error, ``LEFT_OUT`` where left out.
+        """Codes 0..kinds-1 of raw values, and how many were clipped; ``OUTSIDE`` where dropped or in error, ``LEFT_OUT`` where left out.
 
         Args:
             values: raw values, any shape; text for categories, numbers (NaN for missing) for bins.
         """
+        if self.amounts is not None:
+            steps = self.amounts.steps_of(values)
+            return np.where(steps < 0, self._kind_of(self.missing_code), steps), 0
         if self.categories:
             order = np.argsort(np.asarray(self.categories))
             known = np.asarray(self.categories)[order]
@@ -298,6 +309,10 @@ class Attribute:
             codes[missing] = self.missing_code
             lost -= int(np.count_nonzero(missing))
         return codes, lost if self.outside == "clip" else 0
+
+    def _kind_of(self, code: int) -> int:
+        """The kind of records of amounts in a bin after both ends."""
+        return code if code < 0 or self.amounts is None else code - ENDS + self.amounts.steps + 1
 
     def _bins_of(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         """Bin of every number, below 0 or at least ``values`` outside; and which are missing (None: none can be)."""
@@ -340,6 +355,12 @@ class Attribute:
         return float(np.abs(self._edges - even).max()) * self.values < 0.25 * (self.edges[-1] - self.edges[0])
 
 
+def amounts_attribute(name: str, amounts: Amounts, missing: str | None) -> Attribute:
+    """A column of amounts: the two ends of its range, and where records without an amount are counted."""
+    labels = tuple(f"at {end:g}" for end in amounts.ends)
+    return Attribute(name, edges=(0.0, 1.0, 2.0), labels=labels, missing=missing, amounts=amounts)
+
+
 def sizes_of(shape: int | Iterable[int]) -> tuple[int, ...]:
     """Sizes of attributes; one number is the size of a single one. Raises: InvalidInput for anything else.
 
@@ -370,6 +391,56 @@ class Domain:
         names = list(self.columns)
         if not names or len(set(names)) != len(names):
             raise InvalidInput(f"a domain needs at least one attribute and distinct names, found {names}")
+        if any(a.amounts is not None for a in self.attributes[: len(self.plain)]):
+            raise InvalidInput("columns of amounts come after all other attributes, of which there is at least one")
+        if self.shares > MOST_STEPS:
+            raise InvalidInput(
+                f"the steps of all amounts multiply to {self.shares:,}, allowed are {MOST_STEPS:,}; take larger steps, or make a release "
+                "for each"
+            )
+
+    @property
+    def plain(self) -> tuple[Attribute, ...]:
+        """The attributes that records are grouped by: all but columns of amounts, which come after them."""
+        amounts = sum(a.amounts is not None for a in self.attributes)
+        return self.attributes[: len(self.attributes) - amounts] or self.attributes
+
+    @property
+    def grouped(self) -> Domain:
+        """The domain without columns of amounts."""
+        return self if self.shares == 1 else Domain(self.plain, self.sizes)
+
+    @property
+    def amounts(self) -> tuple[Attribute, ...]:
+        """The columns of amounts."""
+        return tuple(a for a in self.attributes if a.amounts is not None)
+
+    @property
+    def shares(self) -> int:
+        """Into how many shares counting divides every record: one where there are no amounts."""
+        return math.prod(a.amounts.steps for a in self.attributes if a.amounts is not None)
+
+    def divided(self, kinds: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The cells that records of some kinds are divided among, and how many shares of them each gets.
+
+        Args:
+            kinds: numbers of kinds of records, in the order of cells; negative ones are left out.
+        """
+        rest = kinds[kinds >= 0]
+        shares = np.ones(rest.size, dtype=np.int64)
+        codes: list[NDArray[np.int64]] = []
+        for attribute in reversed(self.amounts):
+            rest, code = np.divmod(rest, attribute.kinds)
+            codes.insert(0, code)
+        for place, attribute in enumerate(self.amounts):
+            assert attribute.amounts is not None
+            whole, code = attribute.amounts.steps, codes[place]
+            alone = code > whole  # in a bin after both ends
+            low = rest * attribute.size + np.where(alone, code - whole - 1 + ENDS, 0)
+            shares = np.concatenate([shares * np.where(alone, whole, whole - code), shares * np.where(alone, 0, code)])
+            rest = np.concatenate([low, rest * attribute.size + 1])
+            codes = [np.concatenate([each, each]) for each in codes]
+        return rest[shares > 0], shares[shares > 0]
 
     @staticmethod
     def of_shape(shape: int | Iterable[int], sizes: Sizes = SIZES) -> Domain:
@@ -424,10 +495,14 @@ class Layout:
 
     >>> Layout((2, 3, 4), ((0, 1), (2,))).size
     10
+
+    Attributes:
+        shares: into how many every record is divided (``Domain.divided``): a record raises all counts together by so much.
     """
 
     shape: tuple[int, ...]
     tables: tuple[tuple[int, ...], ...] = ()
+    shares: int = 1
 
     @property
     def size(self) -> int:
@@ -454,8 +529,8 @@ class Layout:
         return np.concatenate(parts)
 
     def distance_out(self, distance: Distance) -> Distance:
-        """How far every table can move when the counts of cells move by ``distance``: a record stands in one place of each table."""
-        return distance
+        """How far every table can move when records move by ``distance``: each of a record's shares stands in one place of each table."""
+        return replace(distance, records=distance.records * self.shares)
 
     def table(self, counts: NDArray[np.int64], axes: tuple[int, ...]) -> NDArray[np.int64]:
         """The table of some attributes, from the first counted table that holds them. Raises: InvalidInput if none does."""

@@ -14,9 +14,9 @@ import numpy as np
 from dpdist.asking import questions
 from dpdist.asking.intervals import critical_value, difference_errors, fieller, ratio_error
 from dpdist.asking.products import Linear, functionals
-from dpdist.asking.questions import AtLeast, Mean, Quantile, Sum, Top
+from dpdist.asking.questions import AtLeast, Mean, Quantile, Sum, Top, TotalOf
 from dpdist.errors import InvalidInput
-from dpdist.grids.space import MOST_PRODUCTS, NotMeasured, Reading
+from dpdist.grids.space import MOST_PRODUCTS, Functionals, NotMeasured, Reading
 from dpdist.operators import Matrix
 from dpdist.page import measurement, report
 from dpdist.page.measurement import Measurement
@@ -93,6 +93,8 @@ class Published:
                 out.append(self._sum(text, made))
             elif isinstance(made, Mean):
                 out += self._means(text, made)
+            elif isinstance(made, TotalOf):
+                out += self._totals(text, made)
             elif isinstance(made, Quantile):
                 out += self._quantiles(text, made)
             elif isinstance(made, Top):
@@ -131,11 +133,24 @@ class Published:
         low, high = found or (None, None)
         return Answer(text, float(values[0] / values[1]), ratio_error(values, covariance), low, high, group or {}, remark)
 
+    def _totals(self, text: str, asked: TotalOf) -> Iterator[Answer]:
+        values = self._values(asked.of)
+        groups = list(self._groups(asked.by, asked.among))
+        reading = self._read([among.within({asked.of: values}) for _, among in groups])
+        for place, (group, _) in enumerate(groups):
+            yield self._answer(text, reading, place, group)
+
+    def _values(self, of: int) -> Matrix:
+        """The number that each bin of an attribute stands for, 0 for records without a declared value."""
+        attribute = self.measurement.domain.attributes[of]
+        values = np.zeros(attribute.size)
+        values[: attribute.values] = questions.numbers(attribute)
+        return values
+
     def _means(self, text: str, asked: Mean) -> Iterator[Answer]:
         attribute = self.measurement.domain.attributes[asked.of]
         declared = np.arange(attribute.size) < attribute.values  # records without a declared value have no part in a mean
-        values = np.zeros(attribute.size)
-        values[declared] = questions.numbers(attribute)
+        values = self._values(asked.of)
         for group, among in self._groups(asked.by, asked.among):
             above, below = among.within({asked.of: values}), among.within({asked.of: declared.astype(np.float64)})
             yield self._ratio(text, above, below, group)
@@ -212,16 +227,21 @@ class Published:
 
     def _read(self, asked: Sequence[Linear]) -> Reading:
         try:
-            return self.measurement.space.read(functionals(asked, self.measurement.domain.shape))
+            return self.measurement.space.read(self._in_records(asked))
         except NotMeasured as lack:
             raise self._refusal(lack) from None
 
     def _covariance(self, asked: Sequence[Linear]) -> Matrix:
         try:
-            gram = self.measurement.space.gram(functionals(asked, self.measurement.domain.shape))
+            gram = self.measurement.space.gram(self._in_records(asked))
         except NotMeasured as lack:
             raise self._refusal(lack) from None
         return np.asarray(gram * self.measurement.noise.deviation**2)
+
+    def _in_records(self, asked: Sequence[Linear]) -> Functionals:
+        """Linear functions of records as functions of what was measured: of their shares, where each is divided into some."""
+        domain = self.measurement.domain
+        return functionals([each * (1.0 / domain.shares) for each in asked], domain.shape)
 
     def _refusal(self, lack: NotMeasured) -> InvalidInput:
         """What was not measured, in the words of the attributes."""

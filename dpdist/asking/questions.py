@@ -15,7 +15,8 @@ from dpdist.operators import Matrix
 
 FORMS = (
     '"sum of region=North, age>=65 minus sum of region=South, age>=65", "sum of ... divided by sum of ...", "mean of age by region", '
-    '"median of age by region where sex=f", "quantile 0.9 of age", "top 3 of region", "region with at least 500"'
+    '"total of amount by region", "median of age by region where sex=f", "quantile 0.9 of age", "top 3 of region", '
+    '"region with at least 500"'
 )
 _NUMBER = r"\d+(?:\.\d+)?"
 
@@ -31,6 +32,15 @@ class Sum:
 @dataclass(frozen=True)
 class Mean:
     """The mean of an attribute's values by groups."""
+
+    of: int
+    by: tuple[int, ...]
+    among: Linear
+
+
+@dataclass(frozen=True)
+class TotalOf:
+    """The sum of an attribute's values by groups."""
 
     of: int
     by: tuple[int, ...]
@@ -65,7 +75,7 @@ class AtLeast:
     among: Linear
 
 
-Question = Sum | Mean | Quantile | Top | AtLeast
+Question = Sum | Mean | TotalOf | Quantile | Top | AtLeast
 
 
 def question(domain: Domain, text: str) -> Question:
@@ -73,8 +83,9 @@ def question(domain: Domain, text: str) -> Question:
     body, *where = parted(text, r"\swhere\s")
     if len(where) > 1:
         raise InvalidInput(f"{text!r} has 'where' twice; join conditions by commas")
-    among = condition(domain, where[0]) if where else EVERYTHING
+    among = condition(domain.grouped, where[0]) if where else EVERYTHING
     of_mean = re.fullmatch(r"(?:mean|average) of (.+)", body, re.IGNORECASE)
+    of_total = re.fullmatch(r"total of (.+)", body, re.IGNORECASE)
     of_quantile = re.fullmatch(rf"(?:median|quantile ({_NUMBER})) of (.+)", body, re.IGNORECASE)
     of_top = re.fullmatch(r"top (\d+) of (.+)", body, re.IGNORECASE)
     of_least = re.fullmatch(rf"(.+?) with at least ({_NUMBER})", body, re.IGNORECASE)
@@ -82,8 +93,12 @@ def question(domain: Domain, text: str) -> Question:
         name, by = _grouped(domain, of_mean[1])
         numbers(domain.attribute(name))
         return Mean(domain.axis(name), by, among)
+    if of_total:
+        name, by = _grouped(domain, of_total[1])
+        numbers(domain.attribute(name))
+        return TotalOf(domain.axis(name), by, among)
     if of_quantile:
-        name, by = _grouped(domain, of_quantile[2])
+        name, by = _grouped(domain.grouped, of_quantile[2])
         share = 0.5 if of_quantile[1] is None else float(of_quantile[1])
         if not 0 < share < 1:
             raise InvalidInput(f"a quantile lies between 0 and 1, found {share:g}; write 0.9 for nine tenths")
@@ -93,15 +108,15 @@ def question(domain: Domain, text: str) -> Question:
             )
         return Quantile(share, domain.axis(name), by, among)
     if of_top:
-        return Top(int(of_top[1]), _axes(domain, of_top[2]), among)
+        return Top(int(of_top[1]), _axes(domain.grouped, of_top[2]), among)
     if of_least:
-        return AtLeast(float(of_least[2]), _axes(domain, of_least[1]), among)
+        return AtLeast(float(of_least[2]), _axes(domain.grouped, of_least[1]), among)
     if where:
         raise InvalidInput(f"{text!r}: 'where' belongs to means, quantiles, tops and 'with at least'; the forms are {FORMS}")
     ratio = parted(body, r"\sdivided\s+by\s")
     if len(ratio) > 2:
         raise InvalidInput(f"{text!r} divides twice; ask for one ratio at a time")
-    return Sum(*(linear(domain, part) for part in ratio))
+    return Sum(*(linear(domain.grouped, part) for part in ratio))
 
 
 def linear(domain: Domain, text: str) -> Linear:
@@ -121,7 +136,12 @@ def linear(domain: Domain, text: str) -> Linear:
 
 
 def numbers(attribute: Attribute) -> Matrix:
-    """The whole numbers that an attribute's declared values stand for. Raises: InvalidInput where its bins hold more than one."""
+    """The whole numbers that an attribute's declared values stand for, of amounts both ends of their range.
+
+    Raises: InvalidInput where its bins hold more than one.
+    """
+    if attribute.amounts is not None:
+        return np.array(attribute.amounts.ends)
     if attribute.categories or attribute.times is not None:
         raise InvalidInput(
             f"the categories of {attribute.name!r} are no numbers, so they have no mean; ask for counts or shares"
@@ -138,7 +158,7 @@ def numbers(attribute: Attribute) -> Matrix:
 def _grouped(domain: Domain, text: str) -> tuple[str, tuple[int, ...]]:
     """An attribute and those that it is asked by."""
     name, *by = parted(text, r"\sby\s")
-    return _unquoted(name), _axes(domain, by[0]) if by else ()
+    return _unquoted(name), _axes(domain.grouped, by[0]) if by else ()
 
 
 def _axes(domain: Domain, text: str) -> tuple[int, ...]:

@@ -37,6 +37,8 @@ Norm = Literal["l2", "l1"]
 GRID_BITS = 30
 """A strategy of unit sensitivity has columns of at most 2^30 on the grid: z fits int64 for up to 2^32 records."""
 MOST_RECORDS = 2**32
+SHARE_BITS = 4
+"""Where records are divided into shares, so many bits of their number are taken from the bound on records, the others from the grid."""
 HELD_COPIES = 6
 """Copies of counts and measurements that measuring and reading hold at once, where they are not worked on shard by shard."""
 SHARD_COPIES = 4
@@ -241,12 +243,13 @@ class Counts:
     def cells(self) -> Matrix:
         """All counts, few enough to be measured."""
         x = held(self.values)
-        few_enough(int(x.sum()))
+        few_enough(int(x.sum()), self.layout.shares)
         return x
 
     def check(self, work: Workspace) -> None:
         """Raises: InvalidInput for more records than z can hold, as they are bounded without holding the counts."""
-        few_enough(sum(work.fold(_sum, self.values)) if self.records is None else self.records)
+        shares = self.layout.shares
+        few_enough(sum(work.fold(_sum, self.values)) if self.records is None else self.records * shares, shares)
 
 
 def _sum(start: int, values: Matrix) -> int:
@@ -295,10 +298,24 @@ def small_enough(values: int, most_bytes: int) -> None:
         raise InvalidInput(f"it takes {8 * values / 2**20:,.0f} MiB, and up to {most_bytes / 2**20:,.0f} MiB are published")
 
 
-def few_enough(records: int) -> None:
-    """Raises: InvalidInput for more records than z can hold."""
-    if records > MOST_RECORDS:
-        raise InvalidInput(f"the grid holds up to {MOST_RECORDS} records without overflow; split the data set by period")
+def grid_bits(shares: int) -> int:
+    """Bits of the longest column on the grid where every record is divided into so many shares: z fits int64.
+
+    >>> grid_bits(1), grid_bits(2**20)
+    (30, 14)
+    """
+    return GRID_BITS - max(0, (shares - 1).bit_length() - SHARE_BITS)
+
+
+def few_enough(counted: int, shares: int = 1) -> None:
+    """Raises: InvalidInput for more records than z can hold.
+
+    Args:
+        counted: records, or where each is divided into ``shares`` all shares together.
+    """
+    most = MOST_RECORDS << (GRID_BITS - grid_bits(shares))
+    if counted > most:
+        raise InvalidInput(f"the grid holds up to {most // shares} records without overflow; split the data set by period")
 
 
 def shard_bytes(values: int) -> int:

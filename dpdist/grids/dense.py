@@ -21,7 +21,6 @@ from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import (
-    GRID_BITS,
     HELD_COPIES,
     Counts,
     Grid,
@@ -31,6 +30,7 @@ from dpdist.grids.base import (
     StageBytes,
     answer_bytes,
     few_enough,
+    grid_bits,
     shard_bytes,
     small_enough,
 )
@@ -60,6 +60,8 @@ COMPLETION = 2.0**-15
 """Weight of the directions nobody asks for, added so that the rounded strategy stays invertible; costs below 1e-8."""
 COMPLETION_L1 = 2.0**-20
 """The same for Laplace noise, where it costs about 2e-6 of the error; full-rank strategies need none."""
+COMPLETION_BITS = 8
+"""Bits that such a row keeps on a grid that has fewer, because records are divided: 2^-8 of a column of 2^16, say."""
 DIGEST_BYTES = 2**29
 """Grids that measure more cells alike are named by their number and not by all of them."""
 
@@ -134,7 +136,7 @@ class DenseGrid(Grid):
             return LazyVector(self.rows, (counts.values,), times, 16, f"{self.multiple} times", np.dtype(np.int64))
         if isinstance(self.base, SubsetBasis):
             sums = np.sum(work.fold(partial(_statistics, self.base), counts.values), axis=0)
-            few_enough(int(sums[-1]))
+            few_enough(int(sums[-1]), counts.layout.shares)
             return Held(self.apply(sums[:-1]))
         return Held(self.apply(np.asarray(self.base.matvec(counts.cells()), dtype=np.int64)))
 
@@ -217,17 +219,28 @@ def _statistics(base: SubsetBasis, start: int, block: Matrix) -> Matrix:
 
 
 def dense_grid(
-    base: Operator, real: Matrix | None, unit: float, norm: Norm, *, neighbours: Neighbours, most_records: int, sizes: Sizes
+    base: Operator,
+    real: Matrix | None,
+    unit: float,
+    norm: Norm,
+    *,
+    neighbours: Neighbours,
+    most_records: int,
+    sizes: Sizes,
+    shares: int = 1,
 ) -> DenseGrid:
     """The grid of A = M B for integer rows B.
 
     Args:
         real: M before it is rounded; None for the identity.
         unit: the sensitivity of A.
+        most_records: how many records one change touches, each counted as often as it has shares.
+        shares: into how many every record is divided.
     """
-    spacing = unit * 2.0**-GRID_BITS
+    bits = grid_bits(shares)
+    spacing = unit * 2.0**-bits
     if real is None:
-        mixing = np.broadcast_to(np.int64(round(2.0**GRID_BITS / unit)), base.shape[:1])  # takes no memory
+        mixing = np.broadcast_to(np.int64(round(2.0**bits / unit)), base.shape[:1])  # takes no memory
         spacing = 1.0 / float(mixing[0])
     else:
         mixing = np.rint(real / spacing).astype(np.int64)
@@ -241,8 +254,9 @@ def dense_grid(
 
 def integer_rows(operator: Operator, workload: Workload, norm: Norm) -> tuple[Operator, Matrix | None]:
     """Integer rows B and real, invertible mixing M (None: the identity) with A = M B."""
+    spare = 2.0 ** (COMPLETION_BITS - grid_bits(workload.domain.shares))
     if isinstance(operator, Product) and isinstance(operator.left, Dense):
-        return operator.right, completed(operator.left.array, norm)
+        return operator.right, completed(operator.left.array, norm, spare)
     if operator.integral:
         return operator, None
     rows = operator.dense()
@@ -251,8 +265,8 @@ def integer_rows(operator: Operator, workload: Workload, norm: Norm) -> tuple[Op
         over_cells = basis.columns(np.arange(operator.shape[1]))
         mixing = scipy.linalg.lstsq(over_cells.T, rows.T, check_finite=False)[0].T
         if float(np.abs(mixing @ over_cells - rows).max()) <= 1e-10 * float(np.abs(rows).max()):
-            return basis.operator, completed(mixing, norm)
-    return Identity(operator.shape[1]), completed(rows, norm)
+            return basis.operator, completed(mixing, norm, spare)
+    return Identity(operator.shape[1]), completed(rows, norm, spare)
 
 
 def direct_rows(operator: Operator, workload: Workload) -> tuple[Operator, Matrix]:
@@ -262,10 +276,13 @@ def direct_rows(operator: Operator, workload: Workload) -> tuple[Operator, Matri
     return Identity(workload.shape[1]), operator.dense()
 
 
-def completed(mixing: Matrix, norm: Norm = "l2") -> Matrix:
+def completed(mixing: Matrix, norm: Norm = "l2", least: float = 0.0) -> Matrix:
     """M with small rows added, so that it has full column rank: directions nobody asks for, which noise must not meet.
 
     "l2": the null space, whose squares add up to nothing. "l1": single columns outside a pivot set, since L1 lengths add.
+
+    Args:
+        least: of their weight: a grid of few bits would round smaller ones to nothing.
     """
     rows, columns = mixing.shape
     if rows == columns:
@@ -277,9 +294,9 @@ def completed(mixing: Matrix, norm: Norm = "l2") -> Matrix:
     if norm == "l1":
         *_, order = scipy.linalg.qr(mixing, mode="economic", pivoting=True, check_finite=False)
         largest = float(np.abs(mixing).sum(axis=0).max())
-        return np.vstack([mixing, COMPLETION_L1 * largest * np.eye(columns)[order[rank:]]])
+        return np.vstack([mixing, max(COMPLETION_L1, least) * largest * np.eye(columns)[order[rank:]]])
     largest = float(np.sqrt(np.einsum("ij,ij->j", mixing, mixing).max()))
-    return np.vstack([mixing, COMPLETION * largest * right[rank:]])
+    return np.vstack([mixing, max(COMPLETION, least) * largest * right[rank:]])
 
 
 def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours, sizes: Sizes = SIZES) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpdist.arrays.vector import Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
-from dpdist.grids.base import GRID_BITS, Answers, Norm, Reader, Wanted
+from dpdist.grids.base import Answers, Norm, Reader, Wanted, grid_bits
 from dpdist.grids.estimate import stored_answers
 from dpdist.grids.integer_terms import IntegerTerm, rounded
 from dpdist.grids.term_grid import TermGrid
@@ -70,12 +70,15 @@ def pure_term_grid(
     most_records: int,
     groups: tuple[tuple[int, ...], ...],
     made: type[PureTermGrid] = PureTermGrid,
+    shares: int = 1,
 ) -> PureTermGrid:
     """Round terms to integers so that the whole has an L1 sensitivity of about 2^30 grid units.
 
+    Args:
+        most_records, shares: as for ``dense_grid``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
-    spacing = sum(term.length for term in terms) * 2.0**-GRID_BITS
+    spacing = sum(term.length for term in terms) * 2.0 ** -grid_bits(shares)
     whole = tuple(rounded(term, spacing) for term in terms)
     moved = sum(_reach(term, neighbours, most_records) for term in whole)
     return made(whole, shape, spacing, moved**2, groups=groups)

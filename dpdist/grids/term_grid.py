@@ -15,7 +15,6 @@ from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.grids.base import (
-    GRID_BITS,
     HELD_COPIES,
     Counts,
     Norm,
@@ -23,6 +22,7 @@ from dpdist.grids.base import (
     StageBytes,
     answer_bytes,
     few_enough,
+    grid_bits,
     shard_bytes,
     small_enough,
 )
@@ -124,7 +124,7 @@ class TermGrid(OverCells):
     def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
         if self.streamed:
             return self._in_two_passes(counts, work, on_done)
-        few_enough(int(counts.table(())))
+        few_enough(int(counts.table(())), counts.layout.shares)
         return Held(np.concatenate([term.measure(counts.table(term.axes)) for term in self.terms]))
 
     def _in_two_passes(self, counts: Counts, work: Workspace, on_done: OnDone | None) -> Vector:
@@ -167,13 +167,16 @@ def term_grid(
     most_records: int,
     sizes: Sizes = SIZES,
     directions: Directions = NO_DIRECTIONS,
+    shares: int = 1,
 ) -> TermGrid:
     """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
 
+    Args:
+        most_records, shares: as for ``dense_grid``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
     unit = math.sqrt(sum(term.square for term in terms))
-    spacing = unit * 2.0**-GRID_BITS
+    spacing = unit * 2.0 ** -grid_bits(shares)
     whole = tuple(rounded(term, spacing, directions) for term in terms)
     squares, rounded_rows = 0, 0
     for term in whole:

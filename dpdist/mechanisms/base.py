@@ -122,6 +122,7 @@ class Mechanism(ABC):
         streams: whether it measures a series as it grows.
         long: whether it answers series and formulas that go through the store.
         adaptive: whether what it measures depends on the records, by a part of the budget.
+        divides: whether it measures records that are divided into shares, as sums of amounts need.
     """
 
     name: ClassVar[str]
@@ -132,6 +133,13 @@ class Mechanism(ABC):
     streams: ClassVar[bool] = False
     long: ClassVar[bool] = False
     adaptive: ClassVar[bool] = False
+    divides: ClassVar[bool] = False
+
+    def cannot(self, workload: Workload) -> str | None:
+        """Why the mechanism cannot answer a workload over this domain: one that counts whole records has no sums."""
+        if workload.domain.shares > 1 and not self.divides:
+            return "the release has sums, and this mechanism counts whole records only"
+        return self.refuses(workload)
 
     def refuses(self, workload: Workload) -> str | None:
         """Why the mechanism cannot answer a workload, in a sentence; None if it can."""
@@ -176,7 +184,7 @@ class Mechanism(ABC):
 
     def check(self, workload: Workload) -> None:
         """Raises: InvalidInput with the reason when the mechanism cannot answer."""
-        reason = self.refuses(workload)
+        reason = self.cannot(workload)
         if reason is not None:
             raise InvalidInput(
                 f"mechanism {self.name!r} cannot answer this workload: {reason}; set 'mechanism: auto', or choose another"

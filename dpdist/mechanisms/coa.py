@@ -21,6 +21,7 @@ class Coa(Mechanism):
     name = "coa"
     summary = "the certified optimum: no matrix mechanism with Gaussian noise has less error"
     worst = True
+    divides = True
 
     def certifies(self, question: Question) -> bool:
         workload = question.workload

@@ -16,6 +16,7 @@ class Identity(Mechanism):
     name = "identity"
     summary = "noise on every cell"
     noises = BOTH
+    divides = True
 
     def passed_over(self, question: Question) -> str | None:
         return None

@@ -20,6 +20,7 @@ class Kronecker(Mechanism):
     summary = "the certified optimum of a product of queries of single attributes, one optimum a factor"
     answers = "one product of queries of single attributes"
     worst = True
+    divides = True
 
     def refuses(self, workload: Workload) -> str | None:
         return None if is_product(workload) else "the workload is not one product of queries of single attributes"

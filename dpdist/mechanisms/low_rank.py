@@ -27,6 +27,7 @@ class LowRank(Mechanism):
     name = "low-rank"
     summary = "the workload as a product of low rank, for Gaussian or Laplace noise"
     noises = BOTH
+    divides = True
 
     def passed_over(self, question: Question) -> str | None:
         if question.norm == "l2" or question.cells > AUTO_CELLS:

@@ -72,7 +72,7 @@ def _cannot(mechanism: Mechanism, question: Question) -> str | None:
         return pure if "l2" in mechanism.noises else "uses Laplace noise; the budget has a delta"
     if not_long(mechanism, question.workload):
         return beyond_long(question.workload)
-    return mechanism.refuses(question.workload)
+    return mechanism.cannot(question.workload)
 
 
 def _reason(mechanism: Mechanism, question: Question) -> str | None:
@@ -95,7 +95,7 @@ def of_worst(names: Sequence[str]) -> str:
 
 def planned_effort(workload: Workload, names: tuple[str, ...]) -> Effort:
     """What planning takes: the products of the first optimiser among the named mechanisms, and the memory of the largest."""
-    able = [each for each in map(mechanism_of, names) if each.refuses(workload) is None]
+    able = [each for each in map(mechanism_of, names) if each.cannot(workload) is None]
     needs = (each.effort(workload) for each in able)
     first = next((each for each in needs if each is not None), Effort(workload.shape[1], 0, 0, 0.0))
     return replace(first, memory_bytes=max((each.planning_bytes(workload) for each in able), default=0))
@@ -103,7 +103,7 @@ def planned_effort(workload: Workload, names: tuple[str, ...]) -> Effort:
 
 def alternatives(workload: Workload, memory_bytes: int) -> str:
     """What answers a workload whose optimum does not fit, with what each needs or how far it is from the optimum."""
-    able = (each for each in REGISTRY.values() if each.refuses(workload) is None)
+    able = (each for each in REGISTRY.values() if each.cannot(workload) is None)
     told = (each.instead(workload, memory_bytes) for each in able)
     return ", ".join(text for text in told if text is not None)
 

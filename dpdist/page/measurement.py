@@ -9,13 +9,15 @@ from __future__ import annotations
 import datetime
 import json
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
-from dpdist.domain import Attribute, Domain, EvenEdges, Level, even_edges
+from dpdist.amounts import Amounts
+from dpdist.domain import Attribute, Domain, EvenEdges, Level, amounts_attribute, even_edges
 from dpdist.errors import StoreError
 from dpdist.grids.product_space import product_space_from
 from dpdist.grids.row_space import row_space_from
@@ -23,8 +25,8 @@ from dpdist.grids.space import MeasuredSpace
 from dpdist.privacy.noise import Noise
 from dpdist.times import Times
 
-FORMAT = 1
-"""Of the file. A reader refuses another one."""
+FORMAT, WITH_SHARES = 1, 2
+"""Of the file: the second where records are divided into shares. A reader refuses another one."""
 MOST_BYTES = 2**26
 """Larger measurements are not published as one file."""
 
@@ -42,12 +44,17 @@ class Measurement:
     noise: Noise
     digest: str = field(default="")
 
+    @property
+    def format(self) -> int:
+        """Of its file: a reader of the first would take shares for records."""
+        return FORMAT if self.domain.shares == 1 else WITH_SHARES
+
 
 def write(measurement: Measurement, release: str, path: Path) -> None:
     """The file: the same bytes whenever it is written."""
     facts, arrays = measurement.space.facts()
     about = {
-        "format": FORMAT,
+        "format": measurement.format,
         "release": release,
         "attributes": [_attribute_facts(attribute) for attribute in measurement.domain.attributes],
         "noise": {**asdict(measurement.noise), "deviation": measurement.noise.deviation},
@@ -65,9 +72,9 @@ def read(path: Path) -> Measurement:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         facts = json.loads(arrays.pop("facts").item())
-        if facts["format"] != FORMAT:
+        if facts["format"] not in (FORMAT, WITH_SHARES):
             raise StoreError(
-                f"{path} has format {facts['format']!r}; this version reads {FORMAT}: read it with a newer dpdist"
+                f"{path} has format {facts['format']!r}; this version reads {FORMAT} and {WITH_SHARES}: read it with a newer dpdist"
             )
         domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
         of = product_space_from if facts["strategy"]["kind"] == "products" else row_space_from
@@ -88,6 +95,9 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
     if attribute.times is not None:
         times = attribute.times
         return {**facts, "times": {**asdict(times), "first": times.first.isoformat()}}
+    if attribute.amounts is not None:
+        amounts = attribute.amounts
+        return {**facts, "amounts": {"first": str(amounts.first), "step": str(amounts.step), "steps": amounts.steps}}
     edges = attribute.edges
     if isinstance(edges, EvenEdges):
         return {**facts, "even": asdict(edges)}
@@ -103,6 +113,11 @@ def _attribute(facts: dict[str, Any]) -> Attribute:
     if "times" in facts:
         times = Times(**{**facts["times"], "first": datetime.datetime.fromisoformat(facts["times"]["first"])})
         return Attribute(**given, edges=even_edges(0, 1, times.steps), times=times)
+    if "amounts" in facts:
+        of = facts["amounts"]
+        return amounts_attribute(
+            facts["name"], Amounts(Fraction(of["first"]), Fraction(of["step"]), of["steps"]), facts["missing"]
+        )
     if "even" in facts:
         return Attribute(**given, edges=even_edges(**facts["even"]))
     values: dict[str, Any] = {name: tuple(facts.get(name, ())) for name in ("categories", "edges", "labels")}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -59,7 +60,7 @@ def count(
     Returns: (counts,) int64 in the order of ``Layout``, in the store under ``histograms/<commitment to source and domain>``, and the tally.
     Raises: UnknownValue, InvalidSpec (missing columns), InvalidInput (more than 2^63 cells).
     """
-    layout = Layout(domain.shape, tables)
+    layout = Layout(domain.shape, tables, domain.shares)
     name = f"histograms/{keys.commitment(root, 'histogram', _count_digest(source, domain, tables))[:32]}"
     if store.exists(name):
         stored = store.open(name)
@@ -68,11 +69,13 @@ def count(
     _check_parts(source, engine)
     if source.person is not None and source.person_type is None:
         source = replace(source, person_type=first_person_type(source, source.person))
-    if domain.cells >= 2**63:
-        raise InvalidInput(f"a domain has up to 2^63 cells, found {float(domain.cells):.3g}; use fewer attributes")
+    kinds = math.prod(attribute.kinds for attribute in domain.attributes)
+    if kinds >= 2**63:
+        raise InvalidInput(f"a domain has up to 2^63 cells, found {float(kinds):.3g}; use fewer attributes")
     plan = store.plan(name, (layout.size,), np.int64)
     sparse, range_size = is_sparse(layout, engine), plan.shard_rows * _shards_a_range(plan, engine)
-    counter, key = Counter(layout, store, store.scratch(), range_size, sparse), RunKey.fresh()
+    divided = domain if domain.amounts else None
+    counter, key = Counter(layout, store, store.scratch(), range_size, sparse, divided), RunKey.fresh()
     try:
         tasks = engine.workers * PARTS_A_WORKER
         groups = _grouped(partitions_of(source), tasks)
@@ -132,7 +135,12 @@ def _beyond(attribute: Attribute) -> list[object]:
     """What decides where values are counted besides edges and categories; nothing for attributes that have nothing else."""
     labelled = attribute.missing is not None or attribute.other is not None
     times = [] if attribute.times is None else [attribute.times.facts]
-    return [*([[attribute.missing, attribute.other]] if labelled else []), *times]
+    amounts = (
+        []
+        if attribute.amounts is None
+        else [[str(attribute.amounts.first), str(attribute.amounts.step), attribute.amounts.steps]]
+    )
+    return [*([[attribute.missing, attribute.other]] if labelled else []), *times, *amounts]
 
 
 def _count_digest(source: Source, domain: Domain, tables: tuple[tuple[int, ...], ...]) -> str:

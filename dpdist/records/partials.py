@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.domain import Layout
+from dpdist.domain import Domain, Layout
 from dpdist.engine import Engine
 from dpdist.records.shuffle import Dealt, Gathered, RunKey, deal
 from dpdist.records.sources import BATCH_ROWS
@@ -40,6 +40,7 @@ class Counter:
         work: scratch in the store.
         range_size: counts of a part that sparse pairs are dealt out to.
         sparse: whether a task writes pairs instead of all counts.
+        divided: the domain whose amounts records are divided by; None where every record is counted whole.
     """
 
     layout: Layout
@@ -47,6 +48,16 @@ class Counter:
     work: str
     range_size: int
     sparse: bool
+    divided: Domain | None = None
+
+    def _placed(self, batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which counts the records of a batch raise, and by how much each."""
+        cells, numbers = batch
+        if self.divided is not None:
+            cells, shares = self.divided.divided(cells)
+            return self.layout.positions(cells), np.tile(shares, max(1, len(self.layout.tables)))
+        places = self.layout.positions(cells)
+        return places, np.ones(places.size, dtype=np.int64) if numbers is None else self._numbers(cells, numbers)
 
     @property
     def ranges(self) -> int:
@@ -54,20 +65,22 @@ class Counter:
         return -(-self.layout.size // self.range_size)
 
     def count(self, task: int, key: RunKey, batches: Iterator[Batch]) -> list[Dealt]:
-        """Count the records of a task by their cells; returns what was dealt out. Running it again counts the same."""
+        """Count the records of a task by their cells, or by their kinds where they are divided; returns what was dealt out.
+
+        Running it again counts the same.
+        """
         if not self.sparse:
             counts = np.zeros(self.layout.size, dtype=np.int64)
-            for cells, numbers in batches:
-                np.add.at(counts, self.layout.positions(cells), 1 if numbers is None else self._numbers(cells, numbers))
+            for batch in batches:
+                np.add.at(counts, *self._placed(batch))
             self.store.put(f"{self.work}/{task}", narrow(counts))
             return []
         position, number = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         out: list[Dealt] = []
-        for cells, numbers in batches:
-            more = self.layout.positions(cells)
-            ones = np.ones(more.size, dtype=np.int64) if numbers is None else self._numbers(cells, numbers)
+        for batch in batches:
+            more, added = self._placed(batch)
             position, place = np.unique(np.concatenate([position, more]), return_inverse=True)
-            weights = np.concatenate([number, ones])
+            weights = np.concatenate([number, added])
             number = np.zeros(position.size, dtype=np.int64)
             np.add.at(number, place, weights)
             if position.size > self.store.sizes.pending_pairs:

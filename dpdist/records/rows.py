@@ -125,7 +125,7 @@ def _csv_batches(source: Source, domain: Domain, partition: Partition, wanted: l
 
 
 def cells_of(table: pa.Table, source: Source, domain: Domain, path: str) -> tuple[NDArray[np.int64], CountSummary]:
-    """Cell of every record, -1 where the record is dropped."""
+    """Cell of every record, or its kind where records are divided (``Domain.divided``); -1 where it is dropped."""
     rows = table.num_rows
     flat = np.zeros(rows, dtype=np.int64)
     lost = np.zeros(rows, dtype=bool)
@@ -134,11 +134,15 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, path: str) -> tupl
         with reading(path):
             codes, moved = _codes(table[source.columns.get(attribute.name, attribute.name)], attribute, path)
         outside = codes == OUTSIDE
+        if attribute.amounts is not None and outside.any():
+            raise InvalidSpec(
+                f"{Path(path).name} holds records without {attribute.name!r}; set 'missing: drop' for it under 'sums', or complete them"
+            )
         if attribute.outside == "error" and outside.any():
             raise UnknownValue(attribute.name, Path(path).name, not attribute.categories)
         lost |= codes < 0
         clipped += moved
-        flat *= attribute.size
+        flat *= attribute.kinds
         flat += codes
     flat[lost] = -1
     return flat, CountSummary(rows, int(lost.sum()), clipped)

@@ -16,6 +16,8 @@ from dpdist.release.plan import Plan
 from dpdist.release.streams import steps_so_far
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.store import StoredArray
+from dpdist.workloads import Workload
+from dpdist.workloads.shares import of_shares
 
 
 def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple[Companion, ...] = ()) -> Answers:
@@ -40,7 +42,7 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     def tell(done: int, total: int) -> None:
         context.progress("answer", f"{done} of {total} blocks")
 
-    grid, workload, noise = planned.grid, planned.workload, planned.noise
+    grid, workload, noise = planned.grid, of_shares(planned.workload), planned.noise
     with StoreWorkspace(context.store, context.engine).scratch() as work:
         if planned.spec.stream is not None:
             begun, values = steps_so_far(context, planned, measured)
@@ -51,7 +53,8 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
         joined = [Measured(plan.grid, StoredVector(context.store, stored), plan.noise) for plan, stored in others]
         estimate = grid.estimate(workload, z, noise, joined, work)
         if options.known:
-            estimate = estimate.given(planned.spec.known, np.array([known.count for known in options.known]))
+            known = of_shares(Workload(workload.domain, planned.spec.known)).blocks
+            estimate = estimate.given(known, np.array([known.count for known in options.known]))
         if options.non_negative:
             context.progress("answer", "fitting non-negative cells, and simulating what that does to the errors")
             seed = int(digest_of("simulation", {**asked, "measurement": measured.digest})[:8], 16)

@@ -95,5 +95,7 @@ def _away(centre: int, start: int, count: int, values: Matrix) -> Matrix:
 
 def distance_of(spec: ReleaseSpec) -> Distance:
     """How far one change of the files can move what the grid is applied to: the steps before it, one after the other."""
-    counted = Layout(spec.attributes.shape).distance_out(counting.distance_out(spec.protection))
+    counted = Layout(spec.attributes.shape, shares=spec.attributes.shares).distance_out(
+        counting.distance_out(spec.protection)
+    )
     return counted if spec.around is None else distance_around(counted)

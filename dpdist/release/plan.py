@@ -55,6 +55,7 @@ class NoiseOption:
     Attributes:
         strategy, table, grid, noise, loss: as in ``Plan``.
         compared: the strategies of all mechanisms compared.
+        shares: into how many every record is divided.
     """
 
     strategy: Strategy
@@ -64,11 +65,12 @@ class NoiseOption:
     noise: Noise
     loss: Loss
     compared: tuple[Strategy, ...]
+    shares: int = 1
 
     @property
     def noise_multiplier(self) -> float:
         """Scale of the noise over the strategy's sensitivity to one record."""
-        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity
+        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.shares
 
     @property
     def variance(self) -> float:
@@ -146,7 +148,7 @@ class Plan:
 
         A person's several records, and neighbours that replace one, ask for more noise: they raise it.
         """
-        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity
+        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.spec.attributes.shares
 
     @property
     def targets(self) -> dict[str, Any] | None:
@@ -185,7 +187,8 @@ class Plan:
         """What has to be counted: tables for strategies over marginals, else every cell."""
         shape = self.spec.attributes.shape
         tables = self.grid.tables
-        return Layout(shape, () if any(len(table) == len(shape) for table in tables) else tables)
+        whole = any(len(table) == len(shape) for table in tables)
+        return Layout(shape, () if whole else tables, self.spec.attributes.shares)
 
 
 @private_files()
@@ -234,7 +237,9 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
     table = candidates(compared, workload, lower)
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
-    return NoiseOption(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared))
+    return NoiseOption(
+        strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), spec.attributes.shares
+    )
 
 
 def alternatives_of(planned: Plan) -> Iterator[Plan]:

@@ -9,7 +9,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.base import Answers
 from dpdist.page import report
 from dpdist.page.content import Content
-from dpdist.page.measurement import FORMAT, MOST_BYTES, Measurement
+from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.page.suppression import Suppression
 from dpdist.privacy.ledger import Budget
 from dpdist.release.context import Context
@@ -68,8 +68,8 @@ def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Meas
         space = grid.space(whole, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
-    facts = {"file": report.MEASUREMENT, "format": FORMAT, "values": int(space.values.size), "why": None}
-    return Measurement(space, planned.workload.domain, planned.noise, measured.digest), facts
+    found = Measurement(space, planned.workload.domain, planned.noise, measured.digest)
+    return found, {"file": report.MEASUREMENT, "format": found.format, "values": int(space.values.size), "why": None}
 
 
 def _about(spec: ReleaseSpec) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     """Hold a spec to the rules between its parts. Raises: InvalidSpec with the line, what was found and what to do."""
     for attribute, part in spec.domain.items():
         located(partial(part.attribute, attribute, folder=folder), ("domain", attribute), lines, name)
+    located(lambda: _check_sums(spec), ("sums",), lines, name)
     located(lambda: spec.attributes, ("domain",), lines, name)
     located(lambda: remote.is_remote(spec.records.path or ""), ("records", "path"), lines, name)
     located(lambda: remote.is_remote(spec.records.delta or ""), ("records", "delta"), lines, name)
@@ -42,7 +43,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
 
 
 def _check_columns(spec: ReleaseSpec) -> None:
-    unknown = sorted(set(spec.records.columns) - set(spec.domain))
+    unknown = sorted(set(spec.records.columns) - set(spec.domain) - set(spec.sums))
     if unknown:
         raise InvalidInput(
             f"'records.columns' names {unknown[0]!r}, which is not an attribute of the domain ({', '.join(spec.domain)})"
@@ -51,7 +52,7 @@ def _check_columns(spec: ReleaseSpec) -> None:
 
 def _check_person(spec: ReleaseSpec) -> None:
     person = spec.records.person.column
-    counted = next((name for name in spec.domain if spec.records.columns.get(name, name) == person), None)
+    counted = next((name for name in (*spec.domain, *spec.sums) if spec.records.columns.get(name, name) == person), None)
     if counted is not None:
         raise InvalidInput(
             f"{person!r} identifies persons and is also the attribute {counted!r}; remove the attribute, or name another person column"
@@ -80,6 +81,32 @@ def _check_counts(spec: ReleaseSpec) -> None:
         raise InvalidInput(
             f"{counts.column!r} says how many records a row stands for and is also the attribute {attribute!r}; remove the attribute, or "
             "name another column"
+        )
+    if spec.sums:
+        raise InvalidInput("a row of counts has no amount of each of its records: give the records themselves, or leave 'sums' out")
+
+
+def _check_sums(spec: ReleaseSpec) -> None:
+    """Columns of amounts have names of their own, are asked for, and go with what divides records."""
+    if not spec.sums:
+        return
+    taken = next((name for name in spec.sums if name in spec.domain), None)
+    if taken is not None:
+        raise InvalidInput(f"{taken!r} is an attribute of the domain and a column of 'sums'; give one of them another name")
+    asked = {name for entry in spec.workload for name in (entry.sum, entry.mean)}
+    idle = next((name for name in spec.sums if name not in asked), None)
+    if idle is not None:
+        raise InvalidInput(
+            f"no group of the workload asks for {idle!r}; add 'sum: {idle}' to one, or leave it out of 'sums'"
+        )
+    if spec.stream is not None or any(entry.filters is not None or entry.dnf is not None for entry in spec.workload):
+        raise InvalidInput(
+            "a release with 'sums' has no stream, filters or formulas ('dnf'); make a release of its own for them"
+        )
+    if spec.mechanism != AUTO and not mechanism_of(spec.mechanism).divides:
+        able = ", ".join(repr(name) for name, each in REGISTRY.items() if each.divides)
+        raise InvalidInput(
+            f"mechanism {spec.mechanism!r} counts whole records, and sums divide them; set 'mechanism: auto', or choose {able}"
         )
 
 

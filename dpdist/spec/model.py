@@ -34,6 +34,7 @@ from dpdist.spec.parts import (
     through_of,
 )
 from dpdist.spec.queries import QuerySpec, workload_of
+from dpdist.spec.sums import SumSpec
 from dpdist.spec.values import SpecPart
 from dpdist.stability import Neighbours
 from dpdist.workloads import Block, Workload, filtered, predicates, relative, union
@@ -66,6 +67,12 @@ class ReleaseSpec(SpecPart):
         description="the attributes by name, each with all values that it can have. You declare them from public knowledge: "
         "dpdist never reads them from the records",
         examples=[{"age": {"from": 0, "to": 99}}],
+    )
+    sums: dict[str, SumSpec] = Field(
+        default_factory=dict,
+        description="columns of amounts, such as money or time, whose sums and means are asked for. They are no attributes: nothing is "
+        "grouped by them",
+        examples=[{"amount": {"from": 0, "to": 500, "step": 0.01}}],
     )
     neighbours: Neighbours = Field(
         "add-remove",
@@ -139,6 +146,10 @@ class ReleaseSpec(SpecPart):
                     ordered=all(entry.ordered_by(name) for entry in asked),
                 )
                 for name, spec in self.domain.items()
+            )
+            + tuple(
+                part.attribute(name, everywhere=all(name in (entry.sum, entry.mean) for entry in asked))
+                for name, part in self.sums.items()
             ),
             self._sizes,
         )
@@ -153,8 +164,9 @@ class ReleaseSpec(SpecPart):
     @cached_property
     def known(self) -> tuple[Block, ...]:
         """The queries whose counts are public."""
-        everyone = listed_marginals(self.attributes, [()])
-        given = [everyone if k.where is None else predicates(self.attributes, [k.where]) for k in self.postprocess.known]
+        domain = self.attributes.grouped  # columns of amounts come after these: axes keep their numbers
+        everyone = listed_marginals(domain, [()])
+        given = [everyone if k.where is None else predicates(domain, [k.where]) for k in self.postprocess.known]
         return tuple(workload.blocks[0] for workload in given)
 
     @property
@@ -276,7 +288,7 @@ class ReleaseSpec(SpecPart):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured. Paths, titles, output folders and post-processing do not enter."""
-        left_out = {"title", "output", "records", "ledger", "postprocess", "domain", "about"}
+        left_out = {"title", "output", "records", "ledger", "postprocess", "domain", "about", "sums"}
         facts = {
             "spec": {name: part for name, part in canonical(self).items() if name not in left_out},
             "domain": [(name, part.measured) for name, part in self.domain.items()],  # in order: it numbers the cells
@@ -284,6 +296,7 @@ class ReleaseSpec(SpecPart):
             "columns": self.records.columns,
             "queries": self.queries.fingerprint,
             **({} if self.records.counts is None else {"counts": self.records.counts}),
+            **({"sums": [(name, part.measured) for name, part in self.sums.items()]} if self.sums else {}),
         }
         return digest_of("spec", facts)
 

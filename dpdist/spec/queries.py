@@ -15,6 +15,7 @@ from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Saved
 from dpdist.sizes import SIZES, Sizes
+from dpdist.spec.sums import sums_of
 from dpdist.spec.values import End, SpecPart
 from dpdist.store import zarr_rows
 from dpdist.workloads import Filter, Workload, dnf, explicit, filtered, predicates, products, tall, union
@@ -235,6 +236,18 @@ class QuerySpec(SpecPart):
         None, description="counts of the records that satisfy a formula over attributes with two values"
     )
     rows: RowsSpec | None = Field(None, description="queries of your own, as rows of a matrix over the cells")
+    sum: str | None = Field(
+        None,
+        description="asks for the sum of these amounts (a name under 'sums') over the records that each query counts, in place of their "
+        "number",
+        examples=["amount"],
+    )
+    mean: str | None = Field(
+        None,
+        description="asks for the sum of these amounts and for the number of records that have one, and publishes the mean with its "
+        "interval, too",
+        examples=["amount"],
+    )
     weight: float = Field(
         1.0,
         gt=0,
@@ -262,6 +275,12 @@ class QuerySpec(SpecPart):
         kinds = ("marginals", "cdf", "ranges", "predicates", "product", "filters", "dnf", "rows")
         if sum(getattr(self, kind) is not None for kind in kinds) != 1:
             raise ValueError(f"give exactly one of {', '.join(kinds)}")
+        if self.sum is not None and self.mean is not None:
+            raise ValueError("give 'sum' or 'mean'; a mean has the sum beside it")
+        if (self.sum or self.mean) and (self.filters is not None or self.dnf is not None):
+            raise ValueError("filters and formulas ('dnf') count records; sums and means are asked of the other kinds")
+        if self.mean is not None and self.target is not None:
+            raise ValueError("a 'target' is the error of a count or a sum; ask for 'sum' with a target, or leave it out")
         return self
 
     def ordered_by(self, name: str) -> bool:
@@ -288,6 +307,15 @@ class QuerySpec(SpecPart):
 
 def workload_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
     """The queries of an entry. Files are taken from the folder. Raises: InvalidInput when the domain cannot have them."""
+    counts, amounts = _counts_of(entry, domain.grouped, folder), entry.sum or entry.mean
+    if amounts is None:
+        return counts if domain.grouped == domain else Workload(domain, counts.blocks)
+    scaled = entry.target is None and not entry.relative
+    return sums_of(counts, domain, amounts, mean=entry.mean is not None, scaled=scaled)
+
+
+def _counts_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
+    """How many records each query of an entry holds."""
     if entry.filters is not None:
         return _filters_of(entry.filters, domain, folder)
     if entry.marginals is None or entry.marginals.ranges:

@@ -99,6 +99,7 @@ class Strategy(ABC):
     solve: Solve | None = None
 
     biased: ClassVar[bool] = False
+    divides: ClassVar[bool] = False
 
     @property
     def norm(self) -> Norm:
@@ -150,6 +151,8 @@ class Strategy(ABC):
         """
         if most_records < 1:
             raise InvalidInput(f"a person has at least one record, found most_records={most_records}")
+        if workload.domain.shares > 1 and not self.divides:
+            raise InvalidInput(f"strategy {self.name!r} measures whole records, and the domain divides them into shares")
         return self._grid(workload, neighbours, most_records)
 
     @property

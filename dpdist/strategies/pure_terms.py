@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -72,8 +73,14 @@ class ProductsStrategy(TermStrategy):
         return self.unit_error * math.sqrt(largest)
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+        domain = workload.domain
         return pure_term_grid(
-            self.terms, workload.domain.shape, neighbours=neighbours, most_records=most_records, groups=self.groups
+            self.terms,
+            domain.shape,
+            neighbours=neighbours,
+            most_records=most_records,
+            groups=self.groups,
+            shares=domain.shares,
         )
 
 
@@ -81,6 +88,7 @@ class ProductsStrategy(TermStrategy):
 class WeightedMarginalsStrategy(TermStrategy):
     """Whole marginals under Laplace noise, each with a weight of its own; answers are least squares over all of them."""
 
+    divides: ClassVar[bool] = False
     sizes: tuple[int, ...] = field(kw_only=True)
 
     @property

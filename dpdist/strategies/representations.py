@@ -47,6 +47,7 @@ def _inverse(matrix: Matrix) -> Matrix:
 class DenseStrategy(Strategy):
     """Rows over the cells, or over the rows of a basis: an operator that is applied as it is."""
 
+    divides: ClassVar[bool] = True
     norm: Norm = "l2"
 
     def worst(self, workload: Workload) -> float | None:
@@ -76,7 +77,10 @@ class DenseStrategy(Strategy):
         base, real = integer_rows(self.operator, workload, self.norm)
         sizes = workload.domain.sizes
         unit = self.sensitivity
-        return dense_grid(base, real, unit, self.norm, neighbours=neighbours, most_records=most_records, sizes=sizes)
+        shares = workload.domain.shares
+        return dense_grid(
+            base, real, unit, self.norm, neighbours=neighbours, most_records=most_records, sizes=sizes, shares=shares
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,6 +111,7 @@ class DirectStrategy(Strategy):
 class TermStrategy(Strategy):
     """Kronecker rows over marginal tables, where A is too large to be written down."""
 
+    divides: ClassVar[bool] = True
     terms: tuple[Term, ...] = field(kw_only=True)
 
     @property
@@ -130,13 +135,21 @@ class TermStrategy(Strategy):
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
         domain = workload.domain
-        return term_grid(self.terms, domain.shape, neighbours=neighbours, most_records=most_records, sizes=domain.sizes)
+        return term_grid(
+            self.terms,
+            domain.shape,
+            neighbours=neighbours,
+            most_records=most_records,
+            sizes=domain.sizes,
+            shares=domain.shares,
+        )
 
 
 @dataclass(frozen=True, repr=False)
 class ObliqueStrategy(TermStrategy):
     """Terms whose rows are orthogonal to a direction of each attribute instead of summing to zero."""
 
+    divides: ClassVar[bool] = False
     directions: Directions = field(kw_only=True)
 
     def worst(self, workload: Workload) -> float | None:
