@@ -51,6 +51,20 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Ratio:
+    """A ratio of two linear functions.
+
+    Attributes:
+        standard_error: by the delta method; None where the denominator is zero.
+        interval: Fieller's, of 95 %; None where it is unbounded.
+    """
+
+    value: float
+    standard_error: float | None
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
 class Published:
     """A published release.
 
@@ -116,6 +130,14 @@ class Published:
             linear.append(each.above)
         return self._covariance(linear)
 
+    def ratios(self, pairs: Sequence[tuple[Linear, Linear]]) -> list[Ratio]:
+        """Ratios of linear functions, numerator and denominator, each by itself. Raises: InvalidInput for what was not measured."""
+        flat = [each for pair in pairs for each in pair]
+        values, covariance = self._read(flat).values, self._covariance(flat)
+        width = float(self.measurement.noise.half_width_95(1.0))
+        places = (slice(2 * number, 2 * number + 2) for number in range(len(pairs)))
+        return [_ratio_of(values[both], covariance[both, both], width) for both in places]
+
     def _sum(self, text: str, asked: Sum) -> Answer:
         if asked.below is None:
             reading = self._read([asked.above])
@@ -123,15 +145,12 @@ class Published:
         return self._ratio(text, asked.above, asked.below)
 
     def _ratio(self, text: str, above: Linear, below: Linear, group: dict[str, str] | None = None) -> Answer:
-        values = self._read([above, below]).values
-        covariance = self._covariance([above, below])
-        noise = self.measurement.noise
-        found = fieller(values, covariance, float(noise.half_width_95(1.0)))
-        if values[1] == 0.0:
+        (found,) = self.ratios([(above, below)])
+        if found.standard_error is None:
             return Answer(text, math.nan, None, None, None, group or {}, "the denominator is zero")
-        remark = "" if found else "the denominator may be zero: no bounded interval"
-        low, high = found or (None, None)
-        return Answer(text, float(values[0] / values[1]), ratio_error(values, covariance), low, high, group or {}, remark)
+        remark = "" if found.interval else "the denominator may be zero: no bounded interval"
+        low, high = found.interval or (None, None)
+        return Answer(text, found.value, found.standard_error, low, high, group or {}, remark)
 
     def _totals(self, text: str, asked: TotalOf) -> Iterator[Answer]:
         values = self._values(asked.of)
@@ -261,6 +280,13 @@ class Published:
         tables = [" by ".join(names[axis] for axis in axes) for axes in self.measurement.space.tables]
         shown = "; ".join(tables[:12])
         return f"{shown} and {len(tables) - 12} more" if len(tables) > 12 else shown or "other combinations"
+
+
+def _ratio_of(values: Matrix, covariance: Matrix, width: float) -> Ratio:
+    """The ratio of two estimates."""
+    if values[1] == 0.0:
+        return Ratio(math.nan, None, None)
+    return Ratio(float(values[0] / values[1]), ratio_error(values, covariance), fieller(values, covariance, width))
 
 
 def quantile_interval(values: Matrix, widths: Matrix) -> tuple[int, int, int]:

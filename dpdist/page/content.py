@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from dpdist.page.suppression import Suppression
 from dpdist.sizes import SIZES, Sizes
 from dpdist.version import version
 from dpdist.workloads import Workload
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Format = Literal["parquet", "csv", "zarr"]
 CSV_ROWS = 5_000_000
@@ -34,6 +37,7 @@ class Content:
         formats: the tables that are written; None: those that the number of answers allows.
         measurement: what the answers were computed from, where it is published, too.
         about: what the publisher says of the data product; None where nothing is said.
+        means: the table of means of amounts; None where none is asked for.
         suppression: which answers are shown; None: all of them.
     """
 
@@ -48,6 +52,7 @@ class Content:
     sizes: Sizes = SIZES
     measurement: Measurement | None = None
     about: dict[str, Any] | None = None
+    means: pa.Table | None = None
     suppression: Suppression | None = None
 
     def rounded(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:

@@ -18,8 +18,9 @@ from dpdist.page.assets import assets, embedded, template
 from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.figure import Figure
 from dpdist.page.content import Content, formats_of
-from dpdist.page.figures import MOST_BARS, Words, figures_of, long_figure
+from dpdist.page.figures import MOST_BARS, Words, figures_of, long_figure, without_amounts
 from dpdist.page.findings import finding
+from dpdist.page.means import listed as listed_means
 from dpdist.page.plots import plot
 from dpdist.page.suppression import suppressed_sentence
 from dpdist.page.tables import query_names
@@ -54,7 +55,8 @@ def page(content: Content, digits: int) -> str:
         numbers = None
         if block.queries <= content.sizes.chart_rows:
             numbers = content.rounded(first, first + block.queries, digits)
-        figures = _figures(content, words, first, block, numbers, digits) if drawn < MOST_CHARTS else []
+        shown, named = without_amounts(block, content.workload.domain, words)
+        figures = _figures(content, named, first, shown, numbers, digits) if drawn < MOST_CHARTS else []
         hidden = 0 if numbers is None else int(np.isnan(numbers[0]).sum())
         figures = _without(figures) if hidden else figures
         drawn += len(figures)
@@ -62,7 +64,7 @@ def page(content: Content, digits: int) -> str:
         if fits and numbers is not None:
             listed.append((len(sections), block, numbers))
             rows += block.queries - hidden
-        sections.append(_section(content, words, block, figures, listed=fits, hidden=hidden))
+        sections.append(_section(content, named, block, figures, listed=fits, hidden=hidden))
     _draw_single_answers(content, words, sections, listed)
     data = _page_data(content, listed, [section["title"] for section in sections])
     budget = content.certificate.get("budget")
@@ -74,6 +76,7 @@ def page(content: Content, digits: int) -> str:
         assets=assets(),
         findings=found[:MOST_FINDINGS],
         sections=sections,
+        means=[] if content.means is None else listed_means(content.means),
         exclusions=exclusions(content.certificate),
         suppressed=suppressed_sentence(content.certificate),
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
@@ -89,7 +92,9 @@ def _draw_single_answers(
     content: Content, words: Words, sections: list[dict[str, Any]], listed: list[tuple[int, Block, Numbers]]
 ) -> None:
     """Give the first group of one answer a chart of all such groups: predicates are seen side by side."""
-    alone = ((place, block, numbers) for place, block, numbers in listed if block.queries == 1)
+    domain = content.workload.domain
+    counts = (each for each in listed if domain.attributes[each[1].axes[-1]].amounts is None)
+    alone = (each for each in counts if each[1].queries == 1)
     single = [each for each in alone if not np.isnan(each[2][0]).any()][:MOST_BARS]
     if len(single) < 2:
         return
@@ -168,8 +173,22 @@ OUTSIDE = {
 
 def exclusions(certificate: dict[str, Any]) -> list[str]:
     """What happened to values outside the declared ones, in sentences."""
-    attributes = (certificate.get("method") or {}).get("attributes", {})
-    return [f"{facts.get('title') or name}: {'; '.join(_excluded(facts))}." for name, facts in attributes.items()]
+    method = certificate.get("method") or {}
+    attributes, sums = method.get("attributes", {}), method.get("sums", {})
+    told = [f"{facts.get('title') or name}: {'; '.join(_excluded(facts))}." for name, facts in attributes.items()]
+    return told + [f"{facts['title'] or name}: {_clamped(facts)}." for name, facts in sums.items()]
+
+
+def _clamped(facts: dict[str, Any]) -> str:
+    """What happened to amounts beyond their range, between the values of their grid, and missing ones."""
+    low, high, step = (f"{facts[name]:,.12g}" for name in ("from", "to", "step"))
+    told = (
+        f"an amount below {low} is added up as {low}, one above {high} as {high}, and one in between to the nearest {step}"
+    )
+    missing = facts["missing"]
+    if missing is None:
+        return f"{told}; a record without an amount would have stopped the release"
+    return f"{told}; records without an amount are left out of sums and means"
 
 
 def _excluded(facts: dict[str, Any]) -> list[str]:

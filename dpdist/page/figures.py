@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -39,16 +39,18 @@ class Words:
     Attributes:
         counted: the records, in the plural.
         attributes: title, unit, time and what happens to values outside, by attribute.
+        amounts: title and unit, by column of amounts.
     """
 
     counted: str
     attributes: dict[str, dict[str, Any]]
+    amounts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @staticmethod
     def of(certificate: dict[str, Any]) -> Words:
         """Those of a certificate; of older ones the plain names."""
         method = certificate.get("method") or {}
-        return Words(method.get("counted", "records"), method.get("attributes", {}))
+        return Words(method.get("counted", "records"), method.get("attributes", {}), method.get("sums", {}))
 
     def title(self, name: str) -> str:
         """An attribute's title."""
@@ -90,6 +92,23 @@ class Words:
         if not unit:
             return f"unit of {self.title(name)}"
         return str(unit[:-1] if unit.endswith("s") and not unit.endswith("ss") else unit)
+
+
+def without_amounts(block: Block, domain: Domain, words: Words) -> tuple[Block, Words]:
+    """A group of sums as charts know it: over its attributes alone, in the unit of the amounts. Other groups as they are."""
+    last = domain.attributes[block.axes[-1]]
+    if last.amounts is None:
+        return block, words
+    if block.name.startswith("sum of "):
+        facts = words.amounts.get(last.name, {})
+        words = replace(words, counted=f"{facts.get('unit') or 'units'} of {facts.get('title') or last.name}")
+    if not block.separable:
+        return block, words
+    if len(block.axes) == 1:
+        return replace(block, labels=(("all",),)), words
+    factors, labels = block.factors[:-1], block.labels[:-1]
+    plain = replace(block, axes=block.axes[:-1], factors=factors, labels=labels, scales=(), names=block.names[:-1])
+    return plain, words
 
 
 def bin_names(edges: Matrix, *, open_ends: bool) -> tuple[str, ...]:

@@ -49,10 +49,17 @@ def metadata_files(content: Content, digests: dict[str, str]) -> dict[str, str]:
 
 def _columns(content: Content) -> list[tuple[str, str, str]]:
     """Every column of the answers with its type and its meaning."""
-    declared = content.certificate["method"]["attributes"]
+    method = content.certificate["method"]
+    declared, sums = method["attributes"], method.get("sums", {})
     out = [(name, "string", text) for name, text in _TEXTS.items()]
     for name in content.workload.domain.names:
         facts = declared.get(name, {})
+        if name in sums:
+            unit = f", in {sums[name]['unit']}" if sums[name]["unit"] else ""
+            what = sums[name]["title"] or name
+            told = f"'sum' where the answer is a sum of {what}{unit}, 'count' where it is how many records have an amount"
+            out.append((column_of(name), "string", f"{told}; empty where records are counted"))
+            continue
         unit = f", in {facts['unit']}" if facts.get("unit") else ""
         what = facts.get("title") or f"value or bin of {name!r}"
         out.append(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CERTIFICATE = "release.json"
 MEASUREMENT = "measurement.npz"
+MEANS = "means.csv"
 TABLES = ("answers.parquet", "answers.csv", "answers.zarr")
 FORMAT = 2
 """Of the certificate; that of earlier versions has none. docs/certificate.schema.json describes it."""
@@ -138,6 +139,7 @@ def _write_files(content: Content, draft: Path) -> None:
     from dpdist.page import measurement
     from dpdist.page.content import decimals_of, with_suppression
     from dpdist.page.document import page
+    from dpdist.page.means import write_means
     from dpdist.page.metadata import metadata_files
     from dpdist.page.tables import write_tables
 
@@ -146,6 +148,8 @@ def _write_files(content: Content, draft: Path) -> None:
     write_tables(content, digits, draft)
     if content.measurement is not None:
         measurement.write(content.measurement, content.release, draft / MEASUREMENT)
+    if content.means is not None:
+        write_means(content.means, draft / MEANS)
     for name, text in metadata_files(content, _digests(draft)).items():
         (draft / name).write_text(text, encoding="utf-8")
     (draft / "index.html").write_text(page(content, digits), encoding="utf-8")

@@ -69,6 +69,20 @@ class Noise:
         return NORMAL_95 + (LAPLACE_95 - NORMAL_95) * x * (1.44 - 0.44 * x)
 
 
+@dataclass(frozen=True)
+class NoiseOfShares(Noise):
+    """Noise as it stands in measured values that were divided by the number of shares of a record: for reading, never drawn."""
+
+    shares: int = 1
+
+    def draw(self, key: bytes, *, start: int = 0, count: int) -> Samples:
+        raise NotImplementedError("noise is drawn on the grid, before anything is divided")
+
+    @property
+    def deviation(self) -> float:
+        return super().deviation / self.shares
+
+
 def discrete_gaussian(key: bytes, scale: Fraction | int, *, start: int = 0, count: int, threads: int = 1) -> Samples:
     """Samples start..start+count of the key's discrete Gaussian noise: P(y) proportional to exp(-y^2 / (2 scale^2)).
 

@@ -57,7 +57,7 @@ class Counter:
             cells, shares = self.divided.divided(cells)
             return self.layout.positions(cells), np.tile(shares, max(1, len(self.layout.tables)))
         places = self.layout.positions(cells)
-        return places, np.ones(places.size, dtype=np.int64) if numbers is None else self._numbers(cells, numbers)
+        return places, np.broadcast_to(np.int64(1), places.shape) if numbers is None else self._numbers(cells, numbers)
 
     @property
     def ranges(self) -> int:

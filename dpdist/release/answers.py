@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.arrays.vector import Vector, scaled
 from dpdist.grids.base import Answers, Measured, Wanted
 from dpdist.grids.non_negative import FORMER, RULE, effect_of
 from dpdist.identities import digest_of
+from dpdist.privacy.noise import Noise, NoiseOfShares
 from dpdist.release.companions import Companion
 from dpdist.release.context import Context
 from dpdist.release.plan import Plan
 from dpdist.release.streams import steps_so_far
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.store import StoredArray
-from dpdist.workloads import Workload
-from dpdist.workloads.shares import of_shares
 
 
 def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple[Companion, ...] = ()) -> Answers:
@@ -42,19 +42,18 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     def tell(done: int, total: int) -> None:
         context.progress("answer", f"{done} of {total} blocks")
 
-    grid, workload, noise = planned.grid, of_shares(planned.workload), planned.noise
+    grid, workload = planned.grid, planned.workload
     with StoreWorkspace(context.store, context.engine).scratch() as work:
         if planned.spec.stream is not None:
             begun, values = steps_so_far(context, planned, measured)
-            return begun.reader(workload).answers(values, noise, wanted, work, tell)
-        z = StoredVector(context.store, measured)
+            return begun.reader(workload).answers(values, planned.noise, wanted, work, tell)
+        z, noise = _in_records(planned, StoredVector(context.store, measured))
         if not (others or options.known or options.non_negative):
             return grid.reader(workload).answers(z, noise, wanted, work, tell)
-        joined = [Measured(plan.grid, StoredVector(context.store, stored), plan.noise) for plan, stored in others]
+        joined = [Measured(plan.grid, *_in_records(plan, StoredVector(context.store, stored))) for plan, stored in others]
         estimate = grid.estimate(workload, z, noise, joined, work)
         if options.known:
-            known = of_shares(Workload(workload.domain, planned.spec.known)).blocks
-            estimate = estimate.given(known, np.array([known.count for known in options.known]))
+            estimate = estimate.given(planned.spec.known, np.array([known.count for known in options.known]))
         if options.non_negative:
             context.progress("answer", "fitting non-negative cells, and simulating what that does to the errors")
             seed = int(digest_of("simulation", {**asked, "measurement": measured.digest})[:8], 16)
@@ -78,3 +77,11 @@ def _kept(context: Context, wanted: Wanted) -> Answers | None:
     answer, error, half_width = (StoredVector(store, store.open(name)) for name in wanted.names)
     effect = effect_of(store.open(wanted.cells).facts) if store.exists(wanted.cells) else None
     return Answers(answer, error, half_width, effect=effect)
+
+
+def _in_records(planned: Plan, measured: Vector) -> tuple[Vector, Noise]:
+    """What was measured and the noise in it, as if whole records had been: divided by the number of shares of a record."""
+    shares, noise = planned.spec.attributes.shares, planned.noise
+    if shares == 1:
+        return measured, noise
+    return scaled(measured, 1.0 / shares), NoiseOfShares(noise.kind, noise.scale, shares)

@@ -11,6 +11,7 @@ from dpdist.domain import Attribute
 from dpdist.spec import ReleaseSpec
 from dpdist.spec.parts import AttributeSpec
 from dpdist.spec.queries import FILTER_KINDS, FilterSpec, MarginalsSpec, QuerySpec
+from dpdist.spec.sums import SumSpec
 
 LISTED = 12
 """Values that a sentence lists."""
@@ -23,10 +24,19 @@ def method(spec: ReleaseSpec) -> dict[str, Any]:
         "attributes": {
             name: {**_attribute(part), **_levels(spec.attributes.attribute(name))} for name, part in spec.domain.items()
         },
+        **({"sums": {name: _amounts(part) for name, part in spec.sums.items()}} if spec.sums else {}),
         "asked": [_asked(entry) for entry in spec.workload],
         "calibration": spec.budget.calibration,
         "cap": str(spec.ledger.cap.cap),
     }
+
+
+def _amounts(part: SumSpec) -> dict[str, Any]:
+    """A column of amounts: everything that its clamping and its grid do to a sum."""
+    low, high, step = (float(number) for number in (part.first, part.last, part.step))
+    values = f"amounts from {low:,.12g} to {high:,.12g} in steps of {step:,.12g}"
+    words = {"title": part.title, "unit": part.unit, "values": values}
+    return {**words, "from": low, "to": high, "step": step, "missing": part.missing}
 
 
 def _levels(attribute: Attribute) -> dict[str, Any]:
@@ -64,7 +74,19 @@ def _values(part: AttributeSpec) -> str:
 def _asked(entry: QuerySpec) -> str:
     weighed = [f"weight {entry.weight:g}"] if entry.weight != 1.0 else []
     weighed += ["each as precise as its own size asks"] if entry.relative else []
-    return _question(entry) + (f" ({', '.join(weighed)})" if weighed else "")
+    return _of_amounts(entry) + (f" ({', '.join(weighed)})" if weighed else "")
+
+
+def _of_amounts(entry: QuerySpec) -> str:
+    """The question, for sums and means with what is added up in place of counts."""
+    asked, amounts = _question(entry), entry.sum or entry.mean
+    if amounts is None:
+        return asked
+    what = f"{'sums' if entry.sum else 'sums, counts and means'} of {amounts}"
+    if asked == "the count of all records":
+        return f"{what} over all records"
+    told = asked.removeprefix("counts ")
+    return f"{what} over {told.removeprefix('of ')}" if told.startswith("of ") else f"{what} {told}"
 
 
 def _question(entry: QuerySpec) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Answers
@@ -13,12 +13,16 @@ from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.page.suppression import Suppression
 from dpdist.privacy.ledger import Budget
 from dpdist.release.context import Context
+from dpdist.release.means import means
 from dpdist.release.plan import Plan
 from dpdist.release.streams import steps_so_far
 from dpdist.release.workspace import StoredVector
 from dpdist.spec import ReleaseSpec
 from dpdist.state import published_at
 from dpdist.store import StoredArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def publish(
@@ -37,6 +41,7 @@ def publish(
     """
     spec = planned.spec
     measurement, about = opened(context, planned, measured)
+    ratios = _means(context, planned, measured)
     rule = spec.postprocess.suppress
     content = Content(
         release=spec.release,
@@ -45,11 +50,17 @@ def publish(
         answer=answers.answer,
         error=answers.error,
         half_width=answers.half_width,
-        certificate={**planned.certificate(budget, answers.effect), "measurements": measurements, "measurement": about},
+        certificate={
+            **planned.certificate(budget, answers.effect),
+            "measurements": measurements,
+            "measurement": about,
+            **_told(ratios),
+        },
         formats=spec.output.formats,
         sizes=context.store.sizes,
         measurement=measurement,
         about=_about(spec),
+        means=ratios,
         suppression=None if rule is None else Suppression(rule.below, rule.at),
     )
     return report.write(content, published_at(spec.release, spec.output.folder))
@@ -70,6 +81,24 @@ def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Meas
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
     found = Measurement(space, planned.workload.domain, planned.noise, measured.digest)
     return found, {"file": report.MEASUREMENT, "format": found.format, "values": int(space.values.size), "why": None}
+
+
+def _means(context: Context, planned: Plan, measured: StoredArray) -> pa.Table | None:
+    """The means that the spec asks for, whether the measurement that they are made of is published or not."""
+    spec = planned.spec
+    if all(entry.mean is None for entry in spec.workload):
+        return None
+    space = planned.grid.space(StoredVector(context.store, measured), spec.attributes.shape, MOST_BYTES)
+    return means(spec, Measurement(space, spec.attributes, planned.noise, measured.digest))
+
+
+def _told(ratios: pa.Table | None) -> dict[str, Any]:
+    """What the certificate says of means."""
+    if ratios is None:
+        return {}
+    return {
+        "means": {"file": report.MEANS, "rows": ratios.num_rows, "interval": "Fieller 1954, within the range of the amounts"}
+    }
 
 
 def _about(spec: ReleaseSpec) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from dpdist.release import heads
 from dpdist.release.charge import as_charged, charge_of
 from dpdist.release.context import Context, book
 from dpdist.release.ledger_and_store import check_measured, check_pair
+from dpdist.release.means import check_means
 from dpdist.release.plan import Plan
 from dpdist.release.streams import as_begun
 from dpdist.state import published_at
@@ -39,6 +40,7 @@ def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
             lambda: check_store(context.store),
             lambda: _check_charge(context, planned),
             lambda: _note_head(context),
+            lambda: check_means(spec, planned.grid),
             lambda: check_formats(spec.output.formats, planned.workload.shape[0]),
             lambda: check_output(published_at(spec.release, spec.output.folder), spec.release, receipt),
             *(partial(check_target, *target.named, planned.workload.shape[0]) for target in spec.output.to),

@@ -83,7 +83,9 @@ def _check_counts(spec: ReleaseSpec) -> None:
             "name another column"
         )
     if spec.sums:
-        raise InvalidInput("a row of counts has no amount of each of its records: give the records themselves, or leave 'sums' out")
+        raise InvalidInput(
+            "a row of counts has no amount of each of its records: give the records themselves, or leave 'sums' out"
+        )
 
 
 def _check_sums(spec: ReleaseSpec) -> None:
@@ -102,6 +104,16 @@ def _check_sums(spec: ReleaseSpec) -> None:
     if spec.stream is not None or any(entry.filters is not None or entry.dnf is not None for entry in spec.workload):
         raise InvalidInput(
             "a release with 'sums' has no stream, filters or formulas ('dnf'); make a release of its own for them"
+        )
+    options = spec.postprocess
+    if options.suppress is not None:
+        raise InvalidInput(
+            "'suppress' compares counts of records with a number, and sums are no counts: leave 'suppress' or 'sums' out"
+        )
+    if any(entry.mean for entry in spec.workload) and (options.known or options.non_negative or options.consistent_with):
+        raise InvalidInput(
+            "means are made of the measurement alone, and 'known', 'non_negative' and 'consistent_with' would change the sums beside them: "
+            "ask for 'sum' in place of 'mean', or leave them out"
         )
     if spec.mechanism != AUTO and not mechanism_of(spec.mechanism).divides:
         able = ", ".join(repr(name) for name, each in REGISTRY.items() if each.divides)

@@ -170,6 +170,11 @@ class ReleaseSpec(SpecPart):
         return tuple(workload.blocks[0] for workload in given)
 
     @property
+    def folder(self) -> Path:
+        """The spec's folder: what its relative paths start at."""
+        return self._folder
+
+    @property
     def protection(self) -> Protection:
         """What the guarantee protects: unit, neighbouring relation and bound."""
         person, counts = self.records.person, self.records.counts

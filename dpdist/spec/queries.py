@@ -307,14 +307,14 @@ class QuerySpec(SpecPart):
 
 def workload_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
     """The queries of an entry. Files are taken from the folder. Raises: InvalidInput when the domain cannot have them."""
-    counts, amounts = _counts_of(entry, domain.grouped, folder), entry.sum or entry.mean
+    counts, amounts = counts_of(entry, domain.grouped, folder), entry.sum or entry.mean
     if amounts is None:
         return counts if domain.grouped == domain else Workload(domain, counts.blocks)
     scaled = entry.target is None and not entry.relative
     return sums_of(counts, domain, amounts, mean=entry.mean is not None, scaled=scaled)
 
 
-def _counts_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
+def counts_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
     """How many records each query of an entry holds."""
     if entry.filters is not None:
         return _filters_of(entry.filters, domain, folder)

@@ -58,21 +58,28 @@ def plan_of(folder: Path, mechanism: str, protection: Protection, asked: str) ->
     return plan(Context(folder, Store(folder / "store"), inline(), silent), load(path))
 
 
-EVERY = [(form, p) for form in FORMS for p in PROTECTIONS if p.most_records == 2]
+OFTEN = [("csv, drop", PROTECTIONS[3], "coa"), ("folder, clip", PROTECTIONS[9], "identity")]
+"""k = 2, of records and of persons: replaced, more and less."""
+EVERY = [
+    pytest.param(form, p, mechanism, marks=() if (form, p, mechanism) in OFTEN else pytest.mark.slow)
+    for form in FORMS
+    for p in PROTECTIONS
+    for mechanism in MECHANISMS
+    if p.most_records == 2 or form == "parquet, clip"
+]
 
 
-@pytest.mark.parametrize(("form", "protection"), EVERY, ids=str)
-def test_neighbouring_files_move_shares_as_declared(form: str, protection: Protection, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("form", "protection", "mechanism"), EVERY, ids=str)
+def test_neighbouring_files_move_shares_as_declared(
+    form: str, protection: Protection, mechanism: str, tmp_path: Path
+) -> None:
     """Four steps of a half: a record is four shares, wherever they lie; k of them move the integers by what the noise hides."""
-    whole = form == "parquet, clip"
-    for asked in ASKED if whole else ("counts and sums",):
-        pipeline = Pipeline(tmp_path / asked)
-        for mechanism in MECHANISMS if whole else ("coa",):
-            planned = plan_of(tmp_path / mechanism / asked, mechanism, protection, asked)
-            moved, reach = farthest(pipeline, planned, form, protection)
-            assert planned.spec.attributes.shares == 4
-            assert moved == distance_of(planned.spec).length == 4 * counting.distance_out(protection).length
-            assert 0.2 * planned.grid.sensitivity_squared <= reach <= planned.grid.sensitivity_squared, mechanism
+    for asked in ASKED if form == "parquet, clip" else ("counts and sums",):
+        planned = plan_of(tmp_path / asked / "plan", mechanism, protection, asked)
+        moved, reach = farthest(Pipeline(tmp_path / asked), planned, form, protection)
+        assert planned.spec.attributes.shares == 4
+        assert moved == distance_of(planned.spec).length == 4 * counting.distance_out(protection).length
+        assert 0.2 * planned.grid.sensitivity_squared <= reach <= planned.grid.sensitivity_squared
 
 
 def small_files(most: int) -> Iterator[Data]:
@@ -102,16 +109,17 @@ def pushed(planned: Plan, data: Data, most: int | None) -> np.ndarray:
     return table
 
 
+@pytest.mark.parametrize("most", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("person", [None, "who"])
-def test_every_file_of_two_records_is_counted_by_its_definition_and_hidden(person: str | None, tmp_path: Path) -> None:
+def test_every_small_file_is_counted_by_its_definition_and_hidden(person: str | None, most: int, tmp_path: Path) -> None:
     """Every neighbour of every small file: one record, or one person with all records, more, less or replaced."""
     pipeline, protection = Pipeline(tmp_path), Protection("replace-one", 1, person)
     plans = [plan_of(tmp_path / mechanism, mechanism, protection, "counts and sums") for mechanism in ("coa", "p-identity")]
     matrices = [np.concatenate(list(each.grid.row_blocks() or ())).astype(object) for each in plans]
     tables = {}
-    for number, data in enumerate(small_files(2)):
+    for number, data in enumerate(small_files(most)):
         tables[data] = pushed(plans[0], data, 1 if person else None)
-        if number % 29 == 0:
+        if number % 97 == 0:
             found = pipeline.counts(data, "parquet, clip", protection, plans[0].spec, plans[0].layout)
             np.testing.assert_array_equal(pipeline.store.read(found).reshape(tables[data].shape), tables[data])
     moved: set[tuple[int, ...]] = set()
@@ -123,7 +131,7 @@ def test_every_file_of_two_records_is_counted_by_its_definition_and_hidden(perso
             moved.add(tuple((table - tables[rest]).ravel()))
             if person is None:  # replaced in place
                 others = [(record[0], a, b) for a, b in product((None, -1, 0, 1, 2, 9), ("x", "y"))]
-                moved |= {tuple((table - tables[(*data[:place], o, *data[place + 1:])]).ravel()) for o in others}
+                moved |= {tuple((table - tables[(*data[:place], o, *data[place + 1 :])]).ravel()) for o in others}
     changes = np.array(sorted(moved)).astype(object)
     for planned, rows in zip(plans, matrices, strict=True):
         power = 1 if planned.grid.norm == "l1" else 2

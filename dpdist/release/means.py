@@ -1,0 +1,83 @@
+"""Means of amounts: ratios of two measured sums, with intervals that know how the noise in both varies together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpdist.arrays.vector import Held, batches
+from dpdist.asking.products import Linear, products_of
+from dpdist.asking.published import Published
+from dpdist.errors import InvalidInput
+from dpdist.grids.base import Grid
+from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.spec import ReleaseSpec
+from dpdist.spec.queries import counts_of
+from dpdist.workloads import Block, Workload
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpdist.page.means import Mean
+
+AT_ONCE = 256
+"""Means whose covariances are computed together."""
+
+
+def check_means(spec: ReleaseSpec, grid: Grid) -> None:
+    """Accept means whose joint errors are known. Raises: InvalidInput, before anything is charged."""
+    if all(entry.mean is None for entry in spec.workload):
+        return
+    try:
+        grid.space(Held(np.zeros(grid.rows, dtype=np.int64)), spec.attributes.shape, MOST_BYTES)
+    except InvalidInput as reason:
+        raise InvalidInput(f"the errors of means are not known here ({reason}); ask for 'sum' in place of 'mean'") from None
+
+
+def means(spec: ReleaseSpec, measurement: Measurement) -> pa.Table | None:
+    """Every mean that a spec asks for with its Fieller interval; None where it asks for none."""
+    asked = [(entry.mean, counts_of(entry, spec.attributes.grouped, spec.folder)) for entry in spec.workload if entry.mean]
+    if not asked:
+        return None
+    from dpdist.page.means import table_of
+
+    found: list[Mean] = []
+    for amounts, workload in asked:
+        rows = [(block, place, each) for block in workload.blocks for place, each in enumerate(_linear(block, workload))]
+        for start, stop in batches(len(rows), AT_ONCE):
+            found += _means(Published({}, measurement), amounts, rows[start:stop])
+    return table_of(found, asked[0][1].domain)
+
+
+def _means(published: Published, amounts: str, some: Sequence[tuple[Block, int, Linear]]) -> Iterator[Mean]:
+    """Some means. The true one lies between the ends of the range, so that an interval never goes beyond them."""
+    from dpdist.page.means import Mean
+
+    domain = published.measurement.domain
+    axis = domain.axis(amounts)
+    attribute = domain.attributes[axis]
+    assert attribute.amounts is not None
+    low, high = attribute.amounts.ends
+    ends, present = (np.zeros(attribute.size) for _ in range(2))
+    ends[:2], present[:2] = (low, high), 1.0
+    pairs = [(among.within({axis: ends}), among.within({axis: present})) for *_, among in some]
+    for (block, place, _), ratio in zip(some, published.ratios(pairs), strict=True):
+        interval = (low, high) if ratio.interval is None else ratio.interval
+        value, first, last = (float(np.clip(each, low, high)) for each in (ratio.value, *interval))
+        yield Mean(amounts, block, place, value, ratio.standard_error, first, last)
+
+
+def _linear(block: Block, workload: Workload) -> Iterator[Linear]:
+    """The queries of a block as linear functions of the cells."""
+    shape = workload.domain.shape
+    if not block.separable:
+        (whole,), sizes = block.factors, [shape[axis] for axis in block.axes]
+        for place in range(block.queries):
+            yield products_of(block.axes, whole.rows(place, place + 1)[0].reshape(sizes).astype(np.float64))
+        return
+    rows = [factor.dense().astype(np.float64) for factor in block.factors]
+    for places in np.ndindex(*(len(each) for each in rows)):
+        vectors = {axis: each[place] for axis, each, place in zip(block.axes, rows, places, strict=True)}
+        yield Linear(((1.0, vectors),))
