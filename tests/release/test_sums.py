@@ -378,3 +378,14 @@ def test_a_domain_needs_attributes_beside_amounts() -> None:
     alone = amounts_attribute("amount", Amounts(Fraction(0), Fraction(1), 5), None)
     with pytest.raises(InvalidInput, match="come after all other attributes"):
         Domain((alone,))
+
+
+def test_sums_go_with_known_counts_and_cells_that_are_not_negative(home: Path) -> None:
+    """Both are about records: what is known is a count of records, and no cell holds less than nothing of them."""
+    for place, options in enumerate(({"known": [{"count": 400}]}, {"non_negative": True, "integer": True})):
+        changed = changes(workload=[ASKED[0], ASKED[1]], postprocess=options, release=f"small-{place}")
+        changed["ledger"] = {"dataset": f"small-{place}", "cap": {"rho": 0.25}, "shared_records": True}
+        released = small.run(small.write(home.parent / f"data-{place}", table=table(), **changed), home)
+        answers = {row["query"]: row["answer"] for row in released.answers.arrow.to_pylist()}
+        assert answers["all"] == pytest.approx(400, abs=0 if place == 0 else 60)
+        assert answers["amount sum"] == pytest.approx(float(truth(table())[0]), rel=0.2)
