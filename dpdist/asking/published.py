@@ -14,7 +14,7 @@ import numpy as np
 from dpdist.asking import questions
 from dpdist.asking.intervals import critical_value, difference_errors, fieller, ratio_error
 from dpdist.asking.products import Linear, functionals
-from dpdist.asking.questions import AtLeast, Mean, Quantile, Sum, Top, TotalOf
+from dpdist.asking.questions import AtLeast, Grouping, Mean, Quantile, Sum, Top, TotalOf
 from dpdist.errors import InvalidInput
 from dpdist.grids.space import MOST_PRODUCTS, Functionals, NotMeasured, Reading
 from dpdist.operators import Matrix
@@ -175,16 +175,15 @@ class Published:
             yield self._ratio(text, above, below, group)
 
     def _quantiles(self, text: str, asked: Quantile) -> Iterator[Answer]:
-        attribute = self.measurement.domain.attributes[asked.of]
-        below = np.zeros((attribute.values - 1, attribute.size))  # nor in a quantile
-        below[:, : attribute.values] = np.tril(np.ones((attribute.values,) * 2))[:-1] - asked.share
+        of = asked.of
+        within = of.rows.dense()[: of.declared]  # nor in a quantile
+        below = np.cumsum(within, axis=0)[:-1] - asked.share * within.sum(axis=0)
         for group, among in self._groups(asked.by, asked.among):
-            reading = self._read([among.within({asked.of: row}) for row in below])
+            reading = self._read([among.within({of.axis: row}) for row in below])
             errors = np.sqrt(reading.squares) * self.measurement.noise.deviation
             widths = errors * self.measurement.noise.half_width_95(reading.concentrations)
             value, low, high = quantile_interval(reading.values, widths)
-            labels = attribute.labels
-            yield Answer(text, labels[value], None, labels[low], labels[high], group)
+            yield Answer(text, of.labels[value], None, of.labels[low], of.labels[high], group)
 
     def _top(self, text: str, asked: Top) -> list[Answer]:
         if self.measurement.noise.kind != "gaussian":
@@ -217,18 +216,19 @@ class Published:
                 out.append(self._answer(text, reading, int(place), each.group, f"{sure} at least {asked.least:g}"))
         return out
 
-    def _groups(self, axes: tuple[int, ...], among: Linear) -> Iterator[tuple[dict[str, str], Linear]]:
-        """Every combination of some attributes' values, and the function of what lies in it."""
-        attributes = [self.measurement.domain.attributes[axis] for axis in axes]
-        shown = [attribute.shown for attribute in attributes]
+    def _groups(self, by: tuple[Grouping, ...], among: Linear) -> Iterator[tuple[dict[str, str], Linear]]:
+        """Every combination of some attributes' values or levels' groups that can hold records, and the function of what lies in it."""
+        shown = [len(each.labels) for each in by]
         if math.prod(shown) > MOST_PRODUCTS:
             raise InvalidInput(f"this asks for {math.prod(shown):,} groups; at most {MOST_PRODUCTS:,} are answered at once")
         for values in np.ndindex(*shown):
-            chosen = {
-                axis: np.eye(1, each.size, value)[0] for axis, each, value in zip(axes, attributes, values, strict=True)
-            }
-            names = {each.name: each.labels[value] for each, value in zip(attributes, values, strict=True)}
-            yield names, among.within(chosen)
+            chosen: dict[int, Matrix] = {}
+            for each, value in zip(by, values, strict=True):
+                row = each.rows.rows(value, value + 1)[0]
+                chosen[each.axis] = chosen.get(each.axis, 1.0) * row
+            if all(row.any() for row in chosen.values()):  # a city of another country holds nobody
+                names = {each.name: each.labels[value] for each, value in zip(by, values, strict=True)}
+                yield names, among.within(chosen)
 
     def _answer(
         self,

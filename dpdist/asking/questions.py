@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,8 @@ from dpdist.asking.conditions import condition, parted
 from dpdist.asking.products import EVERYTHING, Linear
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.operators import Matrix
+from dpdist.operators import Matrix, Operator
+from dpdist.workloads.base import asked_for
 
 FORMS = (
     '"sum of region=North, age>=65 minus sum of region=South, age>=65", "sum of ... divided by sum of ...", "mean of age by region", '
@@ -19,6 +21,22 @@ FORMS = (
     '"region with at least 500"'
 )
 _NUMBER = r"\d+(?:\.\d+)?"
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """An attribute by whose values, or a level by whose groups, answers are asked.
+
+    Attributes:
+        rows: one a value or group: which bins of the attribute belong to it.
+        declared: how many of them are of declared values; those after them are of other and missing ones.
+    """
+
+    name: str
+    axis: int
+    rows: Operator
+    labels: Sequence[str]
+    declared: int
 
 
 @dataclass(frozen=True)
@@ -34,7 +52,7 @@ class Mean:
     """The mean of an attribute's values by groups."""
 
     of: int
-    by: tuple[int, ...]
+    by: tuple[Grouping, ...]
     among: Linear
 
 
@@ -43,7 +61,7 @@ class TotalOf:
     """The sum of an attribute's values by groups."""
 
     of: int
-    by: tuple[int, ...]
+    by: tuple[Grouping, ...]
     among: Linear
 
 
@@ -52,8 +70,8 @@ class Quantile:
     """The value up to which a share of the records lies, by groups."""
 
     share: float
-    of: int
-    by: tuple[int, ...]
+    of: Grouping
+    by: tuple[Grouping, ...]
     among: Linear
 
 
@@ -62,7 +80,7 @@ class Top:
     """The combinations of some attributes' values with the most records."""
 
     count: int
-    of: tuple[int, ...]
+    of: tuple[Grouping, ...]
     among: Linear
 
 
@@ -71,7 +89,7 @@ class AtLeast:
     """The combinations of some attributes' values with at least so many records."""
 
     least: float
-    of: tuple[int, ...]
+    of: tuple[Grouping, ...]
     among: Linear
 
 
@@ -91,26 +109,25 @@ def question(domain: Domain, text: str) -> Question:
     of_least = re.fullmatch(rf"(.+?) with at least ({_NUMBER})", body, re.IGNORECASE)
     if of_mean:
         name, by = _grouped(domain, of_mean[1])
-        numbers(domain.attribute(name))
-        return Mean(domain.axis(name), by, among)
+        return Mean(_numeric(domain, name), by, among)
     if of_total:
         name, by = _grouped(domain, of_total[1])
-        numbers(domain.attribute(name))
-        return TotalOf(domain.axis(name), by, among)
+        return TotalOf(_numeric(domain, name), by, among)
     if of_quantile:
         name, by = _grouped(domain.grouped, of_quantile[2])
         share = 0.5 if of_quantile[1] is None else float(of_quantile[1])
         if not 0 < share < 1:
             raise InvalidInput(f"a quantile lies between 0 and 1, found {share:g}; write 0.9 for nine tenths")
-        if domain.attribute(name).categories:
+        of = _grouping(domain.grouped, name)
+        if domain.attributes[of.axis].categories:
             raise InvalidInput(
                 f"the categories of {name!r} have no order, so they have no quantiles; ask for top 1 of {name}"
             )
-        return Quantile(share, domain.axis(name), by, among)
+        return Quantile(share, of, by, among)
     if of_top:
-        return Top(int(of_top[1]), _axes(domain.grouped, of_top[2]), among)
+        return Top(int(of_top[1]), _groupings(domain.grouped, of_top[2]), among)
     if of_least:
-        return AtLeast(float(of_least[2]), _axes(domain.grouped, of_least[1]), among)
+        return AtLeast(float(of_least[2]), _groupings(domain.grouped, of_least[1]), among)
     if where:
         raise InvalidInput(f"{text!r}: 'where' belongs to means, quantiles, tops and 'with at least'; the forms are {FORMS}")
     ratio = parted(body, r"\sdivided\s+by\s")
@@ -155,14 +172,30 @@ def numbers(attribute: Attribute) -> Matrix:
     return edges[:-1]
 
 
-def _grouped(domain: Domain, text: str) -> tuple[str, tuple[int, ...]]:
-    """An attribute and those that it is asked by."""
+def _numeric(domain: Domain, name: str) -> int:
+    """The attribute whose numbers are added up or averaged. Raises: InvalidInput."""
+    axis, level = domain.level(name)
+    if level is not None:
+        raise InvalidInput(
+            f"a group of level {name!r} holds more than one value, so it has no mean; ask for that of {domain.names[axis]}"
+        )
+    numbers(domain.attributes[axis])
+    return axis
+
+
+def _grouped(domain: Domain, text: str) -> tuple[str, tuple[Grouping, ...]]:
+    """An attribute and what it is asked by."""
     name, *by = parted(text, r"\sby\s")
-    return _unquoted(name), _axes(domain.grouped, by[0]) if by else ()
+    return _unquoted(name), _groupings(domain.grouped, by[0]) if by else ()
 
 
-def _axes(domain: Domain, text: str) -> tuple[int, ...]:
-    return tuple(domain.axis(_unquoted(name)) for name in parted(text, r",|\sand\s"))
+def _groupings(domain: Domain, text: str) -> tuple[Grouping, ...]:
+    return tuple(_grouping(domain, _unquoted(name)) for name in parted(text, r",|\sand\s"))
+
+
+def _grouping(domain: Domain, name: str) -> Grouping:
+    axis, rows, labels = asked_for(domain, name)
+    return Grouping(name, axis, rows, labels, len(labels) - len(domain.attributes[axis].extra))
 
 
 def _unquoted(name: str) -> str:

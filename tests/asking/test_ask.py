@@ -236,3 +236,22 @@ def test_the_command_prints_answers_covariances_and_notes(home: Path, monkeypatc
     assert [each["question"] for each in given["answers"]] == ["sex=f", "sex=m"]
     assert given["covariance"][0][0] == pytest.approx(given["answers"][0]["standard_error"] ** 2)
     assert given["covariance"][0][1] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_levels_are_asked_for_by_their_names(home: Path) -> None:
+    """Groups of levels are sums of values, with the error of these sums; medians, tops and thresholds take levels, too."""
+    domain = small.spec()["domain"]
+    domain["work"]["levels"] = {"kind": {"hand": ["a", "b"], "head": ["c"]}}
+    domain["age"]["levels"] = {"age group": [0, 3, 8, 12]}
+    done = run(small.write(home.parent / "data", domain=domain, workload=[{"marginals": {"of": [["age", "work"]]}}]), home)
+    (hand, head) = sorted(done.ask("kind with at least 0"), key=lambda each: each.group["kind"])
+    (same,) = done.ask("work=a plus work=b")
+    assert (hand.value, hand.standard_error) == (pytest.approx(same.value), pytest.approx(same.standard_error))
+    assert [each.group for each in done.ask("top 1 of kind where 'age group'='3 to <8'")] == [{"kind": "hand"}]
+    medians = {each.group["kind"]: each.value for each in done.ask("median of age group by kind")}
+    means = {each.group["kind"]: each.value for each in done.ask("mean of age by kind")}
+    assert medians == {"hand": "3 to <8", "head": "3 to <8"}
+    assert {each.group["kind"]: each.value for each in done.ask("median of age by kind")}["hand"] in ("5", "6")
+    assert means["hand"] == pytest.approx(5.5, abs=0.3)
+    assert head.value == pytest.approx(done.ask("kind=head")[0].value)

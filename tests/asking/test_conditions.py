@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from dpdist.asking.conditions import condition
+from dpdist.asking.published import Published
+from dpdist.asking.questions import question
 from dpdist.domain import Attribute, Domain, Level
 from dpdist.errors import InvalidInput
 from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
@@ -44,3 +46,25 @@ def test_the_file_of_a_measurement_keeps_levels(tmp_path: Path) -> None:
     space = ProductSpace((OpenTerm((0,), (Cells(4),)),), (4,), np.arange(4))
     measurement.write(Measurement(space, DOMAIN, Noise("gaussian", 5)), "levels", tmp_path / "measurement.npz")
     assert measurement.read(tmp_path / "measurement.npz").domain == DOMAIN
+
+
+def test_levels_group_with_bins_of_their_own_for_missing_values() -> None:
+    """The groups of 'top 3 of land' are North, South and those without a city; 'city, land' leaves out cities of other lands."""
+    (by,) = question(DOMAIN, "top 3 of land").of
+    assert list(by.labels) == ["North", "South", "unknown"]
+    np.testing.assert_array_equal(by.rows.dense(), [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    space = ProductSpace((OpenTerm((0,), (Cells(4),)),), (4,), np.array([5.0, 3.0, 9.0, 1.0]))
+    asked = Published(
+        {"post_processing": [], "mechanism": {"consistent": True}}, Measurement(space, DOMAIN, Noise("gaussian", 1))
+    )
+    assert {each.group["land"]: each.value for each in asked.ask("top 3 of land")} == {
+        "North": 8.0,
+        "South": 9.0,
+        "unknown": 1.0,
+    }
+    pairs = {(each.group["land"], each.group["city"]) for each in asked.ask("top 9 of land, city")}
+    assert pairs == {("North", "Kiel"), ("North", "Hamburg"), ("South", "Ulm"), ("unknown", "unknown")}
+    with pytest.raises(InvalidInput, match="'land' holds more than one value, so it has no mean; ask for that of city"):
+        question(DOMAIN, "mean of land by city")
+    with pytest.raises(InvalidInput, match="no order"):
+        question(DOMAIN, "median of land")
