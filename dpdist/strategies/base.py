@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -155,9 +156,9 @@ class Strategy(ABC):
             raise InvalidInput(f"strategy {self.name!r} measures whole records, and the domain divides them into shares")
         return self._grid(workload, neighbours, most_records)
 
-    @property
+    @cached_property
     def l2_sensitivity(self) -> float:
-        """Largest column norm of A."""
+        """Largest column norm of A: for a product over an integer basis, half of the seconds of a plan that is repeated."""
         return self.operator.l2_sensitivity
 
     @property

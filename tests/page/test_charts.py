@@ -17,6 +17,7 @@ from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.scales import breaks, round_times, scale
 from dpdist.page.charts.text import lines, width
 from dpdist.page.figures import MOST_POINTS, Words, extremes, figures_of
+from dpdist.page.trends import periods
 from dpdist.workloads import Block, filtered
 from dpdist.workloads.filters import running_sum
 from dpdist.workloads.marginals import marginals
@@ -176,3 +177,21 @@ def test_a_budget_is_a_timeline() -> None:
     assert all(a[0] <= b[0] for a, b in pairwise(boxes[1:]))
     assert "w2b: 25.0 per cent, 50.0 per cent left" in drawn.svg
     json.dumps(drawn.places)
+
+
+@pytest.mark.parametrize("across", [NARROW, WIDE])
+def test_a_series_of_few_periods_names_each(across: int) -> None:
+    axis = periods(["2011-06-06", "2011-06-13"])
+    figure = Figure("curve", "x", axis, ("",), np.array([[3000.0], [4000.0]]), np.full((2, 1), 60.0), "Rentals")
+    svg = charts.draw(figure, across).svg
+    assert re.findall(r">(\d+ \w+(?: \d{4})?)</text>", svg) == ["6 Jun 2011", "13 Jun"]
+    assert max(float(x) for x in re.findall(r'<text x="([\d.]+)"', svg)) <= across
+
+
+def test_the_mark_of_an_open_end_does_not_cover_the_scale() -> None:
+    axis = Axis("age", ("under 10", "10 or more"), np.array([0.0, 10.0, 20.0]), open_low=True, open_high=True)
+    figure = Figure("steps", "age", axis, ("",), np.array([[3.0], [4.0]]), np.full((2, 1), 1.0), "People")
+    drawn = charts.draw(figure, NARROW)
+    (left,) = (float(x) for x in re.findall(r'class="open" d="M([\d.]+) [\d.]+l7', drawn.svg))
+    numbers = [float(x) for x in re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="end"', drawn.svg)]
+    assert left > min(numbers)

@@ -139,7 +139,7 @@ def _ticks(axis: Axis, plot: _Plot, across: int) -> list[str]:
     stop = across - 1.0 if last is None else plot.sides[1] - width(last[1]) - 10
     for number, text in shown:
         x, half = float(plot.x(number)), width(text) / 2
-        begin = max(0.0, min(x - half, across - 2 * half))
+        begin = max(0.0, min(x - half, across - 1.0 - 2 * half))
         if begin <= free or begin + 2 * half > stop:
             continue
         parts.append(f'<path d="M{x:.1f} {bottom:.1f}v5" class="axis"/>')
