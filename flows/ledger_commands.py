@@ -148,6 +148,9 @@ def cap(
     rho: Annotated[str | None, typer.Option(help="the new cap in rho (zCDP)")] = None,
     epsilon: Annotated[str | None, typer.Option(help="the new cap in epsilon, with --delta or pure")] = None,
     delta: Annotated[str | None, typer.Option(help="the delta of a cap in epsilon. Without it the cap is pure")] = None,
+    selection: Annotated[
+        str | None, typer.Option(help="the part of the delta for selections of names. Default: as it was")
+    ] = None,
     neighbours: Annotated[
         str | None,
         typer.Option(help="for a cap of an older version, which data sets are neighbours: 'add-remove' or 'replace-one'"),
@@ -178,7 +181,9 @@ def cap(
         new = None
         if rho is not None or epsilon is not None:
             amounts = {"rho": _exact(rho), "epsilon": _exact(epsilon), "delta": _exact(delta or "0")}
-            new = Cap(**amounts, per="total" if known is None else known.per)  # type: ignore[arg-type]
+            kept = Fraction(0) if known is None else known.selection
+            aside = _exact(selection) or (kept if selection is None else Fraction(0))
+            new = Cap(**amounts, per="total" if known is None else known.per, selection=aside)  # type: ignore[arg-type]
         book.set_cap(dataset, cap=new, protection=protection, why=why)
         (budget, *_) = book.budgets(dataset)
     protects = "" if budget.protection is None else f", protects {budget.protection.unit}: {budget.protection.sentence}"

@@ -158,6 +158,10 @@ def print_privacy(certificate: dict[str, Any]) -> None:
     else:
         guarantee = f"epsilon={facts['epsilon']:.6g}, pure differential privacy"
     out.print(guarantee)
+    if "selection" in certificate:
+        from dpdist.page.document import selection_sentence
+
+        out.print(f"{selection_sentence(certificate)}; the guarantee includes this.", soft_wrap=True)
     if "unit" not in facts:
         out.print("what is protected: not said by the version that published this")
         return
@@ -233,7 +237,8 @@ def loss_text(loss: Loss) -> str:
         return "nothing: an earlier release of its stream paid"
     if loss.rho == 0:
         return f"epsilon={float(loss.pure):.6g} (pure, Laplace noise)"
-    return f"rho={float(loss.rho):.6g} zCDP (Gaussian noise)"
+    failure = f" and delta={float(loss.failure):.3g} for a selection of names" if loss.failure else ""
+    return f"rho={float(loss.rho):.6g} zCDP (Gaussian noise){failure}"
 
 
 def shown(path: Path | str) -> str:

@@ -79,6 +79,7 @@ def page(content: Content, digits: int) -> str:
         means=[] if content.means is None else listed_means(content.means),
         exclusions=exclusions(content.certificate),
         suppressed=suppressed_sentence(content.certificate),
+        selection=selection_sentence(content.certificate),
         budget=None if budget is None else drawn_budget([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
         formats=formats_of(content),
         rows=rows,
@@ -162,6 +163,20 @@ def _section(
 def drawn_budget(spendings: list[Spending]) -> dict[str, str]:
     """The budget's timeline for wide and for narrow screens."""
     return {"wide": timeline(spendings, charts.WIDE).svg, "narrow": timeline(spendings, charts.NARROW).svg}
+
+
+def selection_sentence(certificate: dict[str, Any]) -> str | None:
+    """How an attribute's names came to be on the page; None where all values were declared."""
+    facts = certificate.get("selection")
+    if facts is None:
+        return None
+    names = "The" if facts["names"] is None else f"The {facts['names']:,}"
+    return (
+        f"{names} names of {facts['attribute']} were selected from the records, by {facts['share']:.0%} of the budget: a name of "
+        f"{facts['selected_half_of_the_time']:,} records is selected half of the time, one of {facts['selected_almost_always']:,} almost "
+        f"always, and one that a single protected unit has with a probability of {facts['delta']:.1e} at most. Records of all other names "
+        "are counted together"
+    )
 
 
 OUTSIDE = {

@@ -228,13 +228,14 @@ def _guarantee(content: Content) -> dict[str, Any]:
     """The registry's sections on the definition of privacy and on the loss."""
     certificate, privacy = content.certificate, content.certificate["privacy"]
     pure = privacy["noise"] == "Laplace"
+    variant = "Zero-concentrated DP" if certificate.get("selection") is None else "Approximate DP"
     parameters = {"epsilon": privacy["epsilon"]} | (
         {} if pure else {"delta": privacy["delta"], "rho": privacy["rho_decimal"]}
     )
     attributes = "; ".join(f"{name}: {facts['values']}" for name, facts in certificate["method"]["attributes"].items())
     return {
         "dp_variant": {
-            "variant_name": "Pure DP" if pure else "Zero-concentrated DP",
+            "variant_name": "Pure DP" if pure else variant,
             "data_domain": f"Multisets of {certificate['method']['counted']} with the declared attributes {attributes}.",
             "unprotected_quantities": _unprotected(certificate),
         },
@@ -292,13 +293,23 @@ def _implementation(certificate: dict[str, Any]) -> dict[str, str]:
         else ("Matrix mechanism", "the strategy was chosen from the queries alone")
     )
     return {
-        "preprocessing_and_hyperparameter_tuning": "Attributes, queries and budget are declared in the spec, never read from the "
-        f"records; {tuned}.",
+        "preprocessing_and_hyperparameter_tuning": f"{_declared(certificate)}; {tuned}.",
         "mechanisms": f"{kind} '{mechanism['name']}' with exact discrete {privacy['noise']} noise on an integer grid, "
         f"dpdist {certificate['versions']['dpdist']}: counts are measured exactly in whole numbers, and the key of the noise is "
         "erased once it is committed.",
         "justification": _justification(mechanism),
     }
+
+
+def _declared(certificate: dict[str, Any]) -> str:
+    """Where the attributes' values come from."""
+    selection = certificate.get("selection")
+    if selection is None:
+        return "Attributes, queries and budget are declared in the spec, never read from the records"
+    return (
+        f"Attributes, queries and budget are declared in the spec, but for the names of {selection['attribute']!r}: Gaussian thresholding "
+        f"selected them under rho = {selection['rho']} and delta = {selection['delta']:.3g}, which are part of the loss"
+    )
 
 
 def _justification(mechanism: dict[str, Any]) -> str:

@@ -50,6 +50,7 @@ class Loss:
         as_gaussian: rho of Gaussian noise that reveals at least as much as each pure release, see ``gaussian_equivalent``.
         slack: by how much a Gaussian on the integer grid may exceed the continuous one: delta(epsilon) is at most
             exp(slack) times the continuous Gaussian's delta(epsilon - slack).
+        failure: probability that selections of names reveal one that only the changed unit has; everything else holds but for it.
 
     >>> (Loss.gaussian(Fraction(1, 8)) + Loss.gaussian(Fraction(1, 8))).rho
     Fraction(1, 4)
@@ -60,6 +61,7 @@ class Loss:
     squares: Fraction = Fraction(0)
     as_gaussian: Fraction = Fraction(0)
     slack: Fraction = Fraction(0)
+    failure: Fraction = Fraction(0)
 
     @staticmethod
     def gaussian(rho: Fraction, slack: Fraction = Fraction(0)) -> Loss:
@@ -83,7 +85,7 @@ class Loss:
 
     @property
     def _sums(self) -> tuple[Fraction, ...]:
-        return self.rho, self.pure, self.squares, self.as_gaussian, self.slack
+        return self.rho, self.pure, self.squares, self.as_gaussian, self.slack, self.failure
 
     def for_group(self, size: int) -> Loss:
         """What one release reveals of ``size`` changes at once: ``size`` times a pure epsilon, its square times a rho.
@@ -97,6 +99,11 @@ class Loss:
             )
         if size == 1 and not self.squares and not self.as_gaussian:
             return self
+        if self.failure:
+            raise InvalidInput(
+                "a selection of names protects one change of its own unit: give the release the neighbours and the person column that the "
+                "cap of its data set has"
+            )
         if self.pure:
             return Loss.laplace(size * self.pure)
         return Loss(rho=size * size * self.rho, slack=size * self.slack)
@@ -109,8 +116,12 @@ class Loss:
     def epsilon(self, delta: float) -> float:
         """The least epsilon that is proven for this delta; delta = 0 needs losses without Gaussian noise.
 
-        Proven for releases whose amounts were fixed beforehand, or that ran under a ``Cap``; it is the better of two bounds.
+        Proven for releases whose amounts were fixed beforehand, or that ran under a ``Cap``; it is the better of two bounds. The
+        probability that selections fail is taken off the delta (docs/ledger.md).
         """
+        if self.failure:
+            rest = delta - float(self.failure) * (1 + 1e-12)
+            return replace(self, failure=Fraction(0)).epsilon(rest) if rest > 0 else math.inf
         if self.rho == 0 and self.pure == 0:
             return 0.0
         if delta == 0.0:
@@ -135,6 +146,7 @@ class Cap:
     Either ``rho``, or ``epsilon`` with ``delta`` (0 for pure epsilon).
 
     Attributes:
+        selection: the part of delta that is set aside for selections of names; of a cap in rho, the delta that it has for them alone.
         kept: the limits of an (epsilon, delta) cap as a ledger wrote them down, by rule: they are the outcome of a numerical search,
             whose last digits may differ in a later version. Without them the limits are computed.
     """
@@ -143,6 +155,7 @@ class Cap:
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
     per: str = "total"
+    selection: Fraction = Fraction(0)
     kept: tuple[tuple[Rule, Fraction], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -153,12 +166,19 @@ class Cap:
         _positive("rho" if self.rho is not None else "epsilon", self.rho if self.rho is not None else self.epsilon)
         if not 0 <= self.delta < 1:
             raise InvalidInput(f"delta lies in [0, 1), found {self.delta}")
+        if not 0 <= self.selection < 1 or (self.epsilon is not None and self.selection and self.selection >= self.delta):
+            raise InvalidInput(
+                f"a cap sets a part of its delta aside for selections of names, found {float(self.selection):g} of {float(self.delta):g}: "
+                "give less than the delta, and no pure epsilon"
+            )
 
     def __str__(self) -> str:
         if self.rho is not None:
             amount = f"rho={float(self.rho):g}"
         else:
             amount = f"epsilon={float(self.epsilon or 0):g}" + (f", delta={float(self.delta):g}" if self.delta else "")
+        if self.selection:
+            amount += f"{',' if self.rho is not None else ' of which'} {float(self.selection):g} for selections"
         return amount if self.per == "total" else f"{amount} per {self.per}"
 
     @property
@@ -186,7 +206,7 @@ class Cap:
         for known, limit in self.kept:
             if known == rule:
                 return limit
-        return _rho_of_cap(self.epsilon, self.delta, "analytic" if rule == "gaussian" else "zcdp")
+        return _rho_of_cap(self.epsilon, self.delta - self.selection, "analytic" if rule == "gaussian" else "zcdp")
 
     def with_limits(self) -> Cap:
         """The cap with the limits that it has now, to be written down."""
@@ -235,6 +255,8 @@ class Cap:
         A cap in rho is a zCDP filter, a pure one a filter of epsilons. A cap in (epsilon, delta) is the filter that ``rule``
         names, or that of pure releases alone, which needs no delta: docs/ledger.md has the proofs.
         """
+        if loss.failure > self.selection:
+            return False
         if self.pure:
             return loss.rho == 0 and loss.pure <= self.limit
         if self.epsilon is not None and loss.rho == 0 and loss.pure <= self.epsilon:
@@ -488,6 +510,10 @@ def pld_epsilon(losses: Sequence[Loss], delta: float) -> float:
     step = PLD_STEP
     parts = []
     together = sum(losses, Loss())
+    if together.failure:
+        delta -= float(together.failure) * (1 + 1e-12)
+        if delta <= 0.0:
+            return math.inf
     epsilons = [loss.pure for loss in losses if loss.pure]
     if together.rho:
         multiplier = 1.0 / math.sqrt(2.0 * float(together.rho))

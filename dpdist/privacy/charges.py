@@ -13,6 +13,9 @@ from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Cap, Loss, Rule
 from dpdist.privacy.protection import Protection
 
+SELECTION = "~categories"
+"""Ends the id of the charge for a selection of names: no release's id can hold it."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -200,34 +203,39 @@ class Mark:
 
 def loss_facts(loss: Loss) -> dict[str, str]:
     """A release's loss as rows keep it."""
-    return {"rho": str(loss.rho), "pure": str(loss.pure), "slack": str(loss.slack)}
+    failure = {"failure": str(loss.failure)} if loss.failure else {}
+    return {"rho": str(loss.rho), "pure": str(loss.pure), "slack": str(loss.slack), **failure}
 
 
 def loss_of(facts: Mapping[str, str]) -> Loss:
     """A release's loss. Version 1 kept no slack: 1 stands for unknown and leaves only the zCDP conversion."""
-    return _loss(facts["rho"], facts["pure"], facts.get("slack"))
+    return _loss(facts["rho"], facts["pure"], facts.get("slack"), facts.get("failure", "0"))
 
 
 @lru_cache(maxsize=1024)  # releases of a data set mostly reveal the same; half of ``verify`` was this without it
-def _loss(rho: str, pure: str, slack: str | None) -> Loss:
+def _loss(rho: str, pure: str, slack: str | None, failure: str) -> Loss:
     known, epsilon = Fraction(rho), Fraction(pure)
     noisy = Loss.laplace(epsilon) if epsilon else Loss()
-    return noisy + Loss(rho=known, slack=Fraction(slack) if slack is not None else Fraction(1 if known else 0))
+    unknown = Fraction(1 if known else 0)
+    return noisy + Loss(rho=known, slack=unknown if slack is None else Fraction(slack), failure=Fraction(failure))
 
 
 def cap_facts(cap: Cap) -> dict[str, Any]:
     """A cap as rows keep it, with its limits where these are computed: what was allowed once stays so."""
     amounts = {"rho": cap.rho} if cap.rho is not None else {"epsilon": cap.epsilon, "delta": cap.delta}
+    amounts |= {"selection": cap.selection} if cap.selection else {}
     limits = {rule: str(limit) for rule, limit in cap.with_limits().kept}
     return {"per": cap.per, **{key: str(value) for key, value in amounts.items()}, **({"limits": limits} if limits else {})}
 
 
 def cap_of(facts: Mapping[str, Any]) -> Cap:
     """The cap that ``cap_facts`` describes. Rows that were written before limits were kept have none."""
+    selection = Fraction(facts.get("selection", 0))
     if "rho" in facts:
-        return Cap(rho=Fraction(facts["rho"]), per=facts["per"])
+        return Cap(rho=Fraction(facts["rho"]), per=facts["per"], selection=selection)
     kept = tuple((rule, Fraction(limit)) for rule, limit in facts.get("limits", {}).items())
-    return Cap(epsilon=Fraction(facts["epsilon"]), delta=Fraction(facts["delta"]), per=facts["per"], kept=kept)
+    epsilon, delta = Fraction(facts["epsilon"]), Fraction(facts["delta"])
+    return Cap(epsilon=epsilon, delta=delta, per=facts["per"], selection=selection, kept=kept)
 
 
 def protection_of(facts: Mapping[str, Any] | None) -> Protection | None:

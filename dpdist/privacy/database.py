@@ -19,6 +19,8 @@ from dpdist.errors import LedgerError
 SCHEMA_VERSION = 4
 APPROVALS_VERSION = 5
 """Of a ledger that asks for approvals: the same tables, but older programs, which would not ask, must not charge it."""
+SELECTIONS_VERSION = 6
+"""Of a ledger with a cap that sets a part of its delta aside for selections of names, which older programs would not count."""
 SALT_BYTES = 32
 MIGRATION_LOCK = 0x64706469  # of PostgreSQL's advisory locks: any number that nobody else in the database takes
 RETRIES = 40

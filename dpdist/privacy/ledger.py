@@ -30,6 +30,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.accounting import Cap, Loss, Rule
 from dpdist.privacy.approvals import Approvers, is_signed
 from dpdist.privacy.charges import (
+    SELECTION,
     Audit,
     Budget,
     Charge,
@@ -43,7 +44,16 @@ from dpdist.privacy.charges import (
     loss_of,
     protection_of,
 )
-from dpdist.privacy.derived import add_to_account, digest_of_seen, in_parts, set_cap, set_records, set_release, spent_of
+from dpdist.privacy.derived import (
+    add_to_account,
+    digest_of_seen,
+    failures_of,
+    in_parts,
+    set_cap,
+    set_records,
+    set_release,
+    spent_of,
+)
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.migration import migrate
 from dpdist.privacy.protection import Protection
@@ -223,6 +233,8 @@ class Ledger:
             facts: dict[str, Any] = {"cap": cap_facts(new), "why": why, "who": _who(), "run": run}
             facts["protection"] = None if protects is None else protects.facts()
             number = len(list(connection.execute(sa.select(db.caps.c.sequence).where(db.caps.c.dataset == dataset))))
+            if new.selection:
+                _raise_version(connection, db.SELECTIONS_VERSION)
             row = db.append(connection, "capped", dataset, f"budget of {dataset}", number + 1, facts)
             set_cap(connection, row, facts)
             return self._account(connection, dataset, "total", new)
@@ -267,7 +279,7 @@ class Ledger:
             number = self._events(connection, f"approvers of {dataset}", "approvers")
             facts = {"keys": list(approvers.keys), "needed": approvers.needed, "why": why, "who": _who()}
             db.append(connection, "approvers", dataset, f"approvers of {dataset}", len(number) + 1, facts)
-            connection.execute(db.version.update().values(version=db.APPROVALS_VERSION))
+            _raise_version(connection, db.APPROVALS_VERSION)
 
         if not why.strip():
             raise LedgerError("approvals are a promise to the people in the data: say why they change, with --why")
@@ -357,7 +369,7 @@ class Ledger:
             for row in connection.execute(query if dataset is None else query.where(db.accounts.c.dataset == dataset)):
                 known.setdefault(row.dataset, []).append(row)
             for name, (cap, protection) in self._caps(connection, dataset).items():
-                found = [_budget(row, cap, protection) for row in known.get(name, ())]
+                found = [_budget(connection, row, cap, protection) for row in known.get(name, ())]
                 unused = Budget(
                     name, "total" if cap.per == "total" else f"no {cap.per} yet", cap, protection, "gaussian", Loss(), 0
                 )
@@ -465,6 +477,8 @@ class Ledger:
         account = self._account(connection, charge.dataset, period, cap)
         rule = self._rule(connection, charge.dataset, period) or cap.rule_for(loss)
         if loss != Loss() and not cap.allows(account.spent + loss, rule):
+            if loss.failure and account.spent.failure + loss.failure > cap.selection:
+                raise LedgerError(_no_delta(charge, cap, account.spent.failure))
             asked = cap.amount(loss, rule)
             raise BudgetExceeded(charge.dataset, float(asked), float(replace(account, rule=rule).left), cap.unit)
         salt = _new_salt()
@@ -568,6 +582,8 @@ class Ledger:
 
     @staticmethod
     def _declared(connection: Connection, dataset: str, cap: Cap, protection: Protection) -> None:
+        if cap.selection:
+            _raise_version(connection, db.SELECTIONS_VERSION)
         facts = {"cap": cap_facts(cap), "protection": protection.facts()}
         row = db.append(connection, "declared", dataset, f"budget of {dataset}", 1, facts)
         set_cap(connection, row, facts)
@@ -602,7 +618,7 @@ class Ledger:
         row = connection.execute(sa.select(db.accounts).where(wanted)).first()
         if row is None:
             return Budget(dataset, period, cap or known[0], known[1], "gaussian", Loss(), 0)
-        return _budget(row, cap or known[0], known[1])
+        return _budget(connection, row, cap or known[0], known[1])
 
     @staticmethod
     def _rule(connection: Connection, dataset: str, period: str) -> Rule | None:
@@ -735,8 +751,14 @@ def _cap_and_protection(text: str) -> tuple[Cap, Protection | None]:
     return cap_of(facts["cap"]), protection_of(facts["protection"])
 
 
-def _budget(row: Any, cap: Cap, protection: Protection | None) -> Budget:
-    return Budget(row.dataset, row.period, cap, protection, row.rule, spent_of(row), row.releases)
+def _budget(connection: Connection, row: Any, cap: Cap, protection: Protection | None) -> Budget:
+    spent = spent_of(row) + Loss(failure=failures_of(connection, row.dataset, row.period))
+    return Budget(row.dataset, row.period, cap, protection, row.rule, spent, row.releases)
+
+
+def _raise_version(connection: Connection, version: int) -> None:
+    """From now on programs that do not know this version do not charge the ledger."""
+    connection.execute(db.version.update().where(db.version.c.version < version).values(version=version))
 
 
 def _same(known: Receipt, charge: Charge) -> None:
@@ -760,9 +782,9 @@ def _same(known: Receipt, charge: Charge) -> None:
         raise ReleaseConflict(charge.release, "set of records")
 
 
-def _amounts(loss: Loss) -> tuple[Fraction, Fraction]:
+def _amounts(loss: Loss) -> tuple[Fraction, Fraction, Fraction]:
     """What tells two losses apart. Version 1 did not keep the slack."""
-    return loss.rho, loss.pure
+    return loss.rho, loss.pure, loss.failure
 
 
 def _not_covered(charge: Charge, protection: Protection) -> str:
@@ -770,6 +792,14 @@ def _not_covered(charge: Charge, protection: Protection) -> str:
         f"release {charge.release!r} protects {charge.protection.unit} ({charge.protection.sentence}), the cap of {charge.dataset!r} "
         f"protects {protection.unit} ({protection.sentence}), and no number of the first changes is sure to make the second: give the "
         "release the cap's neighbours, person column and kind of records, or another data set with a cap of its own"
+    )
+
+
+def _no_delta(charge: Charge, cap: Cap, spent: Fraction) -> str:
+    return (
+        f"the selection of names for {charge.release.removesuffix(SELECTION)!r} needs a delta of {float(charge.loss.failure):g}; of the "
+        f"{float(cap.selection):g} that the cap of {charge.dataset!r} sets aside for them {float(spent):g} is spent: lower "
+        f"the selection's delta, or give the cap more with 'dpdist ledger cap {charge.dataset} --selection ... --why ...'"
     )
 
 

@@ -36,8 +36,8 @@ def migrate(database: db.Database, root: Callable[[], Secret] | None, *, blank: 
             connection.execute(db.version.insert().values(version=db.SCHEMA_VERSION))
             return False
         found = int(connection.execute(sa.select(db.version.c.version)).scalar_one())
-        if found > db.APPROVALS_VERSION:
-            raise LedgerError(f"the ledger has schema {found}, this dpdist knows {db.APPROVALS_VERSION}: upgrade dpdist")
+        if found > db.SELECTIONS_VERSION:
+            raise LedgerError(f"the ledger has schema {found}, this dpdist knows {db.SELECTIONS_VERSION}: upgrade dpdist")
         if found >= db.SCHEMA_VERSION:
             return False
         db.metadata.create_all(connection)
@@ -60,7 +60,8 @@ def migrate(database: db.Database, root: Callable[[], Secret] | None, *, blank: 
 def _is_current(connection: Connection) -> bool:
     if not sa.inspect(connection).has_table(db.version.name):
         return False
-    return connection.execute(sa.select(db.version.c.version)).scalar_one() in (db.SCHEMA_VERSION, db.APPROVALS_VERSION)
+    found = int(connection.execute(sa.select(db.version.c.version)).scalar_one())
+    return db.SCHEMA_VERSION <= found <= db.SELECTIONS_VERSION
 
 
 def _root_key(root: Callable[[], Secret] | None, *, blank: bool) -> Secret | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -244,7 +246,7 @@ class Replay:
         for account in found.keys() | self.spent.keys():
             row = found.get(account)
             if row is None or (spent_of(row), row.releases, row.rule) != (
-                self.spent.get(account),
+                None if account not in self.spent else replace(self.spent[account], failure=Fraction(0)),
                 self.counts.get(account),
                 self.rules.get(account),
             ):

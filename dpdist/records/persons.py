@@ -25,7 +25,7 @@ from dpdist.records.shuffle import Dealt, Gathered, Rows, RunKey, deal, gather
 from dpdist.records.sources import BATCH_ROWS, Partition, PersonType, Source, schema_of, without_files
 from dpdist.store import Store
 
-_HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
+HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
 """A record that is dealt out: the keyed hash of its person, and its cell."""
 DEALT_BYTES = 8
 """What a byte of a file of records becomes at most when it is dealt out: a record takes three bytes or more there."""
@@ -41,7 +41,7 @@ def parts_of(source: Source, engine: Engine, tasks: int) -> int:
 
 def pending_rows(store: Store, engine: Engine) -> int:
     """Records that a task holds before it deals them out."""
-    return min(store.sizes.pending_pairs, max(BATCH_ROWS, engine.memory_bytes // (8 * _HASHED.itemsize)))
+    return min(store.sizes.pending_pairs, max(BATCH_ROWS, engine.memory_bytes // (8 * HASHED.itemsize)))
 
 
 def count_by_person(
@@ -93,7 +93,7 @@ def _deal_partitions(
     out: list[Dealt] = []
 
     def flush() -> None:
-        rows = np.concatenate([np.zeros(0, dtype=_HASHED), *held])
+        rows = np.concatenate([np.zeros(0, dtype=HASHED), *held])
         held.clear()
         out.append(deal(counter.store, counter.work, key, parts, (rows["high"] % np.uint64(parts)).astype(np.int64), rows))
 
@@ -101,8 +101,8 @@ def _deal_partitions(
         for table in tables_of(source, domain, partition):
             cells, part = cells_of(table, source, domain, partition.path)
             tally = tally + part
-            persons, kept = _person_hashes(table, source, partition.path, person_key), cells >= 0
-            rows = np.empty(int(kept.sum()), dtype=_HASHED)
+            persons, kept = person_hashes(table, source, partition.path, person_key), cells >= 0
+            rows = np.empty(int(kept.sum()), dtype=HASHED)
             rows["high"], rows["low"], rows["cell"] = persons[kept, 0], persons[kept, 1], cells[kept]
             held.append(rows)
             if sum(some.size for some in held) >= pending:
@@ -121,8 +121,8 @@ def _count_parts(
     def batches() -> Iterator[Batch]:
         opened = gathered.opened(counter.store, key)
         for part in parts:
-            rows = np.concatenate([np.zeros(0, dtype=_HASHED), *opened.of(part)])
-            kept = _first_of_each(rows, most)
+            rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.of(part)])
+            kept = first_of_each(rows, most)
             beyond.append(rows.size - kept.size)
             yield rows["cell"][kept], None
 
@@ -130,7 +130,7 @@ def _count_parts(
     return CountSummary(beyond_bound=sum(beyond)), dealt
 
 
-def _first_of_each(rows: Rows, most: int) -> NDArray[np.int64]:
+def first_of_each(rows: Rows, most: int) -> NDArray[np.int64]:
     """The places of the first ``most`` records of each person."""
     high, low = rows["high"], rows["low"]
     order = np.lexsort((np.arange(rows.size), low, high))
@@ -140,7 +140,7 @@ def _first_of_each(rows: Rows, most: int) -> NDArray[np.int64]:
     return np.asarray(order[np.arange(rows.size) - starts < most])
 
 
-def _person_hashes(table: pa.Table, source: Source, path: str, key: PersonKey) -> NDArray[np.uint64]:
+def person_hashes(table: pa.Table, source: Source, path: str, key: PersonKey) -> NDArray[np.uint64]:
     """The keyed hash of each record's person, (rows, 2) uint64: equal for equal persons, whatever the file."""
     assert source.person is not None
     column = table[source.person]

@@ -14,6 +14,7 @@ from dpdist.mechanisms.planner import Candidate
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
+from dpdist.release.private_names import stage_of, total_delta
 from dpdist.spec import ReleaseSpec
 from dpdist.strategies import Strategy
 
@@ -23,9 +24,11 @@ TARGET_DIGITS = 6
 
 def privacy(spec: ReleaseSpec, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
     """What is guaranteed, to whom, and by how much noise."""
-    protection = spec.protection
+    protection, stage = spec.protection, stage_of(spec.declared)
     delta = 0.0 if grid.norm == "l1" else float(spec.budget.delta if spec.budget.delta is not None else 1e-9)
     zcdp = "zero-concentrated differential privacy (zCDP)"
+    if stage is not None:
+        loss, delta, zcdp = loss + stage.rule.loss, float(total_delta(spec)), f"approximate {zcdp}"
     return {
         "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
         "noise": "Laplace" if noise.kind == "laplace" else "Gaussian",

@@ -30,8 +30,8 @@ def charge_of(ledger: Ledger, planned: Plan, root: Secret | None, counts: Stored
         cap=spec.ledger.cap.cap,
         protection=spec.protection,
         spec_digest=binding_of(planned, part, ledger.receipt(spec.release)),
-        histogram=partial(_committed_counts, root, spec.release, counts.content_digest) if root and counts else None,
-        records=records_of(root, spec, counts) if root and counts else None,
+        histogram=partial(committed_counts, root, spec.release, counts.content_digest) if root and counts else None,
+        records=records_of(root, spec, counts.content_digest, spec.release) if root and counts else None,
         period=spec.period.isoformat() if spec.period else None,
         part=part,
         shared=spec.ledger.shared_records,
@@ -56,17 +56,18 @@ def as_charged(context: Context, planned: Plan) -> Plan:
     return next(others, planned)  # without one the ledger refuses, and says why
 
 
-def _committed_counts(root: Secret, release_id: str, histogram_digest: str, salt: bytes) -> str:
+def committed_counts(root: Secret, release_id: str, histogram_digest: str, salt: bytes) -> str:
+    """The commitment to a release's counts under a salt."""
     return keys.histogram_commitment(root, salt=salt, release=release_id, histogram_digest=histogram_digest)
 
 
-def records_of(root: Secret, spec: ReleaseSpec, counts: StoredArray) -> Records:
-    """What the ledger may know of a release's records when its salt is gone."""
+def records_of(root: Secret, spec: ReleaseSpec, counts_digest: str, release: str) -> Records:
+    """What the ledger may know of the records of a release, or of its selection, when its salt is gone."""
     source = spec.source
     return Records(
-        keys.commitment(root, "records", spec.release, source.digest),
+        keys.commitment(root, "records", release, source.digest),
         keys.file_commitments(root, (digest for _, digest in source.files)),
-        None if spec.ledger.cap.per == "total" else keys.counts_commitment(root, counts.content_digest),
+        None if spec.ledger.cap.per == "total" else keys.counts_commitment(root, counts_digest),
         keys.identity(root),
         tuple(Path(path).name for path, _ in source.files),
     )

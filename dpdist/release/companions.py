@@ -42,7 +42,7 @@ def companions(context: Context, spec: ReleaseSpec) -> tuple[Companion, ...]:
         if stored.facts["grid"] != planned.grid.digest or stored.facts["scale"] != planned.noise.scale:
             raise InvalidInput(f"the spec of {other.release!r} was changed after its release; give the one it was made with")
         counts, _ = count(context, other, planned.layout)
-        same = receipt.is_of(records_of(keys.load(context.home), other, counts))
+        same = receipt.is_of(records_of(keys.load(context.home), other, counts.content_digest, other.release))
         if same is None:
             raise InvalidInput(
                 f"release {other.release!r} was charged by an older version, and its ledger row no longer tells from which records it "

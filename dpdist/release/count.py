@@ -8,7 +8,7 @@ import numpy as np
 
 from dpdist.arrays.vector import LazyVector
 from dpdist.domain import Layout
-from dpdist.errors import InvalidSpec
+from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
 from dpdist.private import private_files
@@ -37,7 +37,14 @@ def _memory(context: Context) -> digests.Memory:
 
 @private_files()
 def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredArray, rows.CountSummary]:
-    """The histogram of the spec's records, or the tables that the layout asks for."""
+    """The histogram of the spec's records, or the tables that the layout asks for.
+
+    Raises: InvalidSpec, UnknownValue; InvalidInput while the names of private categories are placeholders.
+    """
+    if spec.unselected:
+        raise InvalidInput(
+            f"the names of {spec.declared.release!r} are not selected yet, so its records cannot be counted ahead: run the release"
+        )
 
     def tell(done: int, total: int) -> None:
         context.progress("count", f"{done} of {total} groups of partitions")
@@ -51,12 +58,17 @@ def count(context: Context, spec: ReleaseSpec, layout: Layout) -> tuple[StoredAr
         tables=layout.tables,
         on_done=tell,
     )
-    if tally.read == 0 and spec.records.empty == "refuse":
+    check_not_empty(spec, tally.read)
+    return (counts if spec.around is None else _distances(context, counts, spec.around)), tally
+
+
+def check_not_empty(spec: ReleaseSpec, read: int) -> None:
+    """Raises: InvalidSpec when no record was read and the spec does not allow that."""
+    if read == 0 and spec.records.empty == "refuse":
         raise InvalidSpec(
             f"no record in {spec.records.place}: nothing was charged; give the right file, or set 'records.empty: allow' if a release "
             "of nothing is meant"
         )
-    return (counts if spec.around is None else _distances(context, counts, spec.around)), tally
 
 
 @private_files()

@@ -59,6 +59,8 @@ def _values(part: AttributeSpec) -> str:
         shown = ", ".join((part.labels or part.categories)[:LISTED])
         count = len(part.categories)
         return f"{count:,} categories: {shown}" + (f" and {count - LISTED:,} more" if count > LISTED else "")
+    if part.selection is not None:
+        return f"up to {part.selection.most:,} names, selected from the records"
     if part.edges is not None:
         shown = ", ".join(f"{edge:g}" for edge in part.edges[: LISTED + 1])
         more = f" and {len(part.edges) - LISTED - 1:,} more" if len(part.edges) > LISTED + 1 else ""

@@ -31,6 +31,7 @@ from dpdist.release.context import Context
 from dpdist.release.count import distance_of
 from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, gram, strategy_of
+from dpdist.release.private_names import facts_of, prepared
 from dpdist.spec import ReleaseSpec
 from dpdist.strategies import (
     Strategy,
@@ -115,6 +116,7 @@ class Plan:
         """
         spec, stream = self.spec, self.spec.stream
         compared = certificate.noises(spec, self.options, self.noise.kind) if spec.noise == AUTO else None
+        selection = facts_of(spec)
         return {
             "release": spec.release,
             "period": spec.period.isoformat() if spec.period else None,
@@ -125,6 +127,7 @@ class Plan:
             "mechanism": certificate.mechanism(spec, self.strategy, self.table, self.noise_multiplier),
             **({} if compared is None else {"noises": compared}),
             **({} if self.targets is None else {"targets": self.targets}),
+            **({} if selection is None else {"selection": selection}),
             "budget": None if budget is None else {"cap": str(budget.cap), "period": budget.period, "course": budget.course},
             "method": method(spec),
             "queries": self.workload.shape[0],
@@ -193,7 +196,11 @@ class Plan:
 
 @private_files()
 def plan(context: Context, spec: ReleaseSpec) -> Plan:
-    """Strategy, grid, noise scale and predicted errors; touches no record and no budget."""
+    """Strategy, grid, noise scale and predicted errors; touches no record and no budget.
+
+    Names of private categories that are not selected yet are planned for as placeholders.
+    """
+    spec = prepared(context, spec)
     options = tuple(_option(context, spec, norm) for norm in spec.norms)
     chosen = _least_error(options)
     if chosen.noise.scale > SCALE_LIMIT:

@@ -20,6 +20,8 @@ from dpdist.release.context import Context, book
 from dpdist.release.ledger_and_store import check_measured, check_pair
 from dpdist.release.means import check_means
 from dpdist.release.plan import Plan
+from dpdist.release.private_names import stage_of
+from dpdist.release.selecting import check_stage
 from dpdist.release.streams import as_begun
 from dpdist.state import published_at
 from dpdist.store import Store
@@ -69,7 +71,11 @@ def _check_charge(context: Context, planned: Plan) -> None:
         check_pair(context.store, ledger)
         check_measured(context.store, ledger.receipt(spec.release), spec.release)
         begun = as_charged(context, planned) if spec.stream is None else as_begun(context, planned)
-        ledger.rehearse(charge_of(ledger, begun, None, None))
+        charge = charge_of(ledger, begun, None, None)
+        stage = stage_of(spec.declared)
+        if stage is not None:
+            check_stage(context, ledger, stage, charge)
+        ledger.rehearse(charge)
 
 
 def collected(checks: Iterable[Callable[[], object]]) -> list[DpdistError]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -34,6 +34,7 @@ from dpdist.release.measure import checked_integers, drawn
 from dpdist.release.plan import Plan, plan
 from dpdist.release.publish import publish
 from dpdist.release.refusals import refused_by
+from dpdist.release.selecting import selected
 from dpdist.release.streams import as_begun
 from dpdist.release.workspace import StoreWorkspace
 from dpdist.spec import ReleaseSpec
@@ -122,6 +123,10 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
         context.store.sweep()
         if (context.home / "scratch").is_dir():  # records that killed runs dealt out or extracted there
             leases.sweep(Documents(context.home / "scratch"), None)
+        if spec.selecting is not None:
+            for refusal in refused_by(context, step("plan", partial(plan, context, spec))):
+                raise refusal
+            spec = step("select", partial(selected, context, spec))
         planned = step("plan", lambda: plan(context, spec))
         planned = as_charged(context, planned) if spec.stream is None else as_begun(context, planned)
         for refusal in refused_by(context, planned):

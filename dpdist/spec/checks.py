@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
+from dpdist.privacy.accounting import Loss
 from dpdist.records import listing, remote
 from dpdist.spec.explained import located
 from dpdist.spec.model import ReleaseSpec
@@ -38,6 +40,12 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: _check_mechanism(spec), ("mechanism",), lines, name)
     located(lambda: _check_around(spec), ("workload",), lines, name)
     located(lambda: _check_stream(spec), ("stream",), lines, name)
+    located(
+        lambda: _check_selection(spec),
+        ("domain", next(iter(spec.domain)) if spec.selecting is None else spec.selecting[0]),
+        lines,
+        name,
+    )
     located(lambda: _check_budget(spec), ("budget",), lines, name)
     located(lambda: _check_period(spec), ("ledger", "cap", "per"), lines, name)
 
@@ -125,6 +133,10 @@ def _check_sums(spec: ReleaseSpec) -> None:
 def _check_companions(spec: ReleaseSpec) -> None:
     """Releases that are combined are of the same cells and of the same kind of noise."""
     for other in spec.companions:
+        if other.selecting is not None:
+            raise InvalidInput(
+                f"release {other.release!r} selects names privately, and nothing can be combined with it: leave it out"
+            )
         if other.release == spec.release or [each.release for each in spec.companions].count(other.release) > 1:
             raise InvalidInput(f"release {other.release!r} is named twice; name other, earlier releases")
         if spec.table is not None or other.table is not None:
@@ -212,6 +224,39 @@ def _check_suppression(spec: ReleaseSpec) -> None:
         )
 
 
+def _check_selection(spec: ReleaseSpec) -> None:
+    """Names are selected for one attribute, by Gaussian noise, and released once."""
+    if spec.selecting is None:
+        return
+    name, selection = spec.selecting
+    others = [other for other, part in spec.domain.items() if part.selection is not None and other != name]
+    if others:
+        raise InvalidInput(
+            f"one attribute of a release can have private categories, found {name!r} and {others[0]!r}: list the others' values"
+        )
+    if spec.sums:
+        raise InvalidInput("'sums' and private categories are not combined: list the categories, or leave 'sums' out")
+    if spec.stream is not None or spec.around is not None or spec.postprocess.consistent_with:
+        raise InvalidInput(
+            "private categories go without 'stream', 'around' and 'consistent_with', which need one domain for several releases"
+        )
+    if spec.records.counts is not None or spec.table is not None:
+        raise InvalidInput(
+            "private categories are selected from files of records: list the categories of records that were counted before, or that a "
+            "query or a table holds"
+        )
+    if spec.norms != ("l2",):
+        raise InvalidInput(
+            "'categories: private' has a delta: it needs Gaussian noise, that is 'noise: gaussian' and a budget with 'delta' or 'rho'"
+        )
+    if spec.ledger.cap.selection < selection.delta:
+        raise InvalidInput(
+            f"a selection with delta {float(selection.delta):g} needs a cap that sets as much aside for selections, found "
+            f"{float(spec.ledger.cap.selection):g}: add 'selection: {float(selection.delta):g}' to 'ledger: cap'"
+        )
+    spec.with_names(None)
+
+
 def _check_noise(spec: ReleaseSpec) -> None:
     """A kind of noise that the budget does not buy."""
     if "noise" in spec.model_fields_set and spec.noise != AUTO:
@@ -247,7 +292,12 @@ def _check_targets(spec: ReleaseSpec) -> None:
 
 
 def _check_budget(spec: ReleaseSpec) -> None:
-    loss, cap = spec.budget.loss_with(spec.norms[0]), spec.ledger.cap.cap
+    cap = spec.ledger.cap.cap
+    if spec.selecting is None:
+        loss = spec.budget.loss_with(spec.norms[0])
+    else:
+        delta = spec.selecting[1].delta
+        loss = replace(Loss.gaussian(spec.budget.rho_beside(delta)), failure=delta)
     if cap.pure and loss.rho:
         raise InvalidInput(
             "the data set's cap is a pure epsilon, which Gaussian noise can never keep: give the release an 'epsilon' without "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from dpdist.spec.parts import (
     PostprocessSpec,
     Records,
     ReleaseBudgetSpec,
+    SelectionSpec,
     SeparationSpec,
     StreamSpec,
     through_of,
@@ -131,6 +133,8 @@ class ReleaseSpec(SpecPart):
     _sizes: Sizes = PrivateAttr(default=SIZES)
     _snapshot: str = PrivateAttr(default="")
     _companions: tuple[ReleaseSpec, ...] = PrivateAttr(default=())
+    _declared: ReleaseSpec | None = PrivateAttr(default=None)
+    _placeholders: bool = PrivateAttr(default=False)
 
     @cached_property
     def attributes(self) -> Domain:
@@ -173,6 +177,37 @@ class ReleaseSpec(SpecPart):
     def folder(self) -> Path:
         """The spec's folder: what its relative paths start at."""
         return self._folder
+
+    @property
+    def selecting(self) -> tuple[str, SelectionSpec] | None:
+        """The attribute whose names are not selected yet, and how they are to be; None where all values are known."""
+        found = [(name, part.selection) for name, part in self.domain.items() if part.selection is not None]
+        return next(((name, selection) for name, selection in found if selection is not None), None)
+
+    @property
+    def declared(self) -> ReleaseSpec:
+        """The spec as it was written: before names were selected."""
+        return self._declared or self
+
+    @property
+    def unselected(self) -> bool:
+        """Whether placeholders stand for names that are not selected yet."""
+        return self.selecting is not None or self._placeholders
+
+    def with_names(self, names: Sequence[str] | None) -> ReleaseSpec:
+        """The same release over selected names, with the part of its budget that the selection leaves; None: over placeholders."""
+        found = self.selecting
+        assert found is not None
+        attribute, selection = found
+        categories = selection.placeholders if names is None else tuple(names)
+        part = self.domain[attribute].model_copy(update={"categories": categories, "selection": None})
+        rho = self.budget.rho_beside(selection.delta) * (1 - selection.share)
+        budget = ReleaseBudgetSpec.model_construct(rho=rho, epsilon=None, delta=None, calibration=self.budget.calibration)
+        copy = self.model_copy(update={"domain": {**self.domain, attribute: part}, "budget": budget})
+        for name in ("attributes", "queries", "known", "norms", "digest"):
+            copy.__dict__.pop(name, None)
+        copy._declared, copy._placeholders = self, names is None
+        return copy
 
     @property
     def protection(self) -> Protection:

@@ -258,11 +258,61 @@ def _moment(day: datetime.date) -> datetime.datetime:
     return day if isinstance(day, datetime.datetime) else datetime.datetime(day.year, day.month, day.day)
 
 
+class SelectionSpec(SpecPart):
+    """How the names of an attribute with ``categories: private`` are selected."""
+
+    share: Exact = Field(
+        Fraction(1, 10),
+        description="the share of the release's budget that the selection spends, between 0 and 1",
+        examples=[0.1],
+    )
+    delta: Exact = Field(
+        description="the probability that a name is published that only one person or record has. It is taken off the delta of a budget in "
+        "epsilon, and added to one in rho",
+        examples=[1e-7],
+    )
+    most: int = Field(
+        100,
+        ge=1,
+        le=10**5,
+        description="how many names are selected at most: those with the largest noisy counts",
+        examples=[200],
+    )
+
+    @model_validator(mode="after")
+    def _parts_of_one(self) -> SelectionSpec:
+        if not (0 < self.share < 1 and 0 < self.delta < 1):
+            raise ValueError("'share' and 'delta' of a selection lie between 0 and 1")
+        return self
+
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """Names that stand for those that are not selected yet: a release is planned for as many as there can be."""
+        return tuple(f"name {number}" for number in range(1, self.most + 1))
+
+
+PRIVATE = "private"
+"""In place of a list of categories: the names are selected from the records, by a part of the budget."""
+OTHER_NAMES = "other"
+"""The bin of names that are not selected, unless the spec calls it something else."""
+_CATEGORIES: dict[str, Any] = {
+    "anyOf": [{"items": {"type": "string"}, "type": "array"}, {"const": PRIVATE, "type": "string"}, {"type": "null"}]
+}
+
+
 class AttributeSpec(SpecPart):
     """The public, declared values of one attribute: ``categories``, ``edges``, ``dates``, or whole numbers ``from``..``to``."""
 
-    categories: tuple[Text, ...] | None = Field(
-        None, description="all values of an attribute that has no order", examples=[["Centre", "North", "Harbour"]]
+    categories: Annotated[tuple[Text, ...] | None, WithJsonSchema(_CATEGORIES)] = Field(
+        None,
+        description="all values of an attribute that has no order; or 'private': the names are selected from the records as 'selection' "
+        "says, and all others are counted together",
+        examples=[["Centre", "North", "Harbour"]],
+    )
+    selection: SelectionSpec | None = Field(
+        None,
+        description="with 'categories: private': how the names are selected, and by which part of the budget",
+        examples=[{"share": 0.1, "delta": 1e-7, "most": 200}],
     )
     edges: tuple[float, ...] | None = Field(
         None,
@@ -323,9 +373,35 @@ class AttributeSpec(SpecPart):
         examples=[{"start": "2011-01-01T00:00", "step": "hour"}],
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _private_names(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        private, selection = given.get("categories") == PRIVATE, given.get("selection")
+        if not private:
+            if selection is not None:
+                raise ValueError("'selection' belongs to 'categories: private'; write that, or leave it out")
+            return given
+        if selection is None:
+            raise ValueError(
+                "'categories: private' selects names by a part of the budget: add 'selection: {share: 0.1, delta: 1e-7, most: 100}'"
+            )
+        return {
+            **{name: value for name, value in given.items() if name != "categories"},
+            "other": given.get("other", OTHER_NAMES),
+        }
+
     @model_validator(mode="after")
     def _one_form(self) -> AttributeSpec:
         forms = [self.categories is not None, self.edges is not None, self.first is not None or self.last is not None]
+        forms.append(self.selection is not None)
+        if self.selection is not None and (
+            self.labels or self.levels is not None or self.unit is not None or self.time is not None
+        ):
+            raise ValueError(
+                "private categories have neither 'labels', 'levels', 'unit' nor 'time': nobody knows the names; leave them out"
+            )
         forms.append(self.dates is not None)
         if self.categories is not None and not self.categories:
             raise ValueError("'categories' is empty; list every value that the attribute may have")
@@ -375,8 +451,9 @@ class AttributeSpec(SpecPart):
         """
         missing, other = (_bin_of(label, everywhere, ordered) for label in (self.missing, self.other))
         given: Any = {"outside": self.outside, "labels": self.labels, "missing": missing, "other": other}
-        if self.categories is not None:
-            return Attribute(name, categories=self.categories, **given)
+        names = self.categories if self.selection is None else self.selection.placeholders
+        if names is not None:
+            return Attribute(name, categories=names, **given)
         if self.edges is not None:
             return Attribute(name, edges=self.edges, **given)
         if self.dates is not None:
@@ -460,6 +537,21 @@ class ReleaseBudgetSpec(BudgetSpec):
             raise InvalidInput("Gaussian noise needs a 'delta' or 'rho': add one, or leave 'noise' out")
         return self._gaussian
 
+    def rho_beside(self, delta: Fraction) -> Fraction:
+        """The rho of Gaussian noise that the budget buys beside a selection of names that fails with probability ``delta``.
+
+        Raises: InvalidInput when it buys none.
+        """
+        if self.rho is not None:
+            return self.rho
+        if self.delta is None or self.epsilon is None:
+            raise InvalidInput("a selection of names needs a 'delta' or 'rho', which a pure epsilon does not have: add one")
+        if delta >= self.delta:
+            raise InvalidInput(
+                f"the selection's delta of {float(delta):g} leaves nothing of the budget's {float(self.delta):g}: take a part of it"
+            )
+        return rho_for(float(self.epsilon), float(self.delta - delta), self.calibration)
+
     @cached_property
     def _gaussian(self) -> Loss:
         assert self.epsilon is not None
@@ -469,6 +561,13 @@ class ReleaseBudgetSpec(BudgetSpec):
 
 class CapSpec(BudgetSpec):
     """The most that all releases of the data set may spend, in total or per day, week or month."""
+
+    selection: Exact = Field(
+        Fraction(0),
+        description="the part of delta that is set aside for selections of names ('categories: private'). A cap in rho has no other delta: "
+        "this one is added to its guarantee",
+        examples=[1e-7],
+    )
 
     per: Literal["total", "day", "week", "month"] = Field(
         "total",
@@ -480,7 +579,9 @@ class CapSpec(BudgetSpec):
     @property
     def cap(self) -> Cap:
         """As the ledger knows it."""
-        return Cap(rho=self.rho, epsilon=self.epsilon, delta=self.delta or Fraction(0), per=self.per)
+        return Cap(
+            rho=self.rho, epsilon=self.epsilon, delta=self.delta or Fraction(0), per=self.per, selection=self.selection
+        )
 
 
 Name = Annotated[str, Field(min_length=1, max_length=150, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]

@@ -143,9 +143,9 @@ def test_programs_that_would_not_ask_for_approvals_refuse_the_ledger(url: str, t
     book.close()
     Ledger(url).close()
     with engine.begin() as connection:
-        connection.execute(database.version.update().values(version=6))
+        connection.execute(database.version.update().values(version=7))
     engine.dispose()
-    with pytest.raises(LedgerError, match="has schema 6, this dpdist knows 5"):
+    with pytest.raises(LedgerError, match="has schema 7, this dpdist knows 6"):
         Ledger(url)
 
 

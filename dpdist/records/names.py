@@ -1,0 +1,120 @@
+"""The names that an attribute has in the records, with their counts: private, in this process's memory alone.
+
+Nothing of it is written, sent to a worker or put into an error: the records are read here, batch by batch. Names are published only after
+a private selection (``dpdist.privacy.selection``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.domain import Domain
+from dpdist.errors import OutOfMemory
+from dpdist.limits import left_bytes
+from dpdist.records.persons import HASHED, PersonKey, first_of_each, first_person_type, person_hashes
+from dpdist.records.reading import reading
+from dpdist.records.rows import cells_of, tables_of, texts_of
+from dpdist.records.sources import Source, check_columns, partitions_of
+
+LONGEST = 200
+"""Characters of a name that can be selected; records with longer ones are counted with the others."""
+NAME_BYTES = 512
+"""What a name takes while its records are counted and it is put in order."""
+SORTED_COPIES = 4
+"""Of the persons and names of all records while they are sorted."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names in the order of their UTF-8 bytes, with the records of each, and how many records were read; nothing shows in a repr."""
+
+    names: tuple[str, ...] = field(repr=False)
+    counts: NDArray[np.int64] = field(repr=False)
+    read: int = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of names and counts: only a commitment of it may be written down."""
+        found = hashlib.sha256()
+        for name, count in zip(self.names, self.counts.tolist(), strict=True):
+            text = name.encode()
+            found.update(len(text).to_bytes(8, "big") + text + count.to_bytes(8, "big"))
+        return found.hexdigest()
+
+
+def names_of(source: Source, domain: Domain, attribute: str, left_out: frozenset[str]) -> Names:
+    """Every name of an attribute with its records; of each person only the first ``source.most_records`` that have one.
+
+    The records are read as counting will read them: what that refuses is refused here, before anything is charged.
+
+    Args:
+        domain: with placeholders in place of the attribute's names.
+        left_out: names that stand for something else, such as the bin of other names.
+    Raises: InvalidSpec for a missing column or a file that cannot be read; UnknownValue; OutOfMemory.
+    """
+    check_columns(source, domain)
+    if source.person is not None and source.person_type is None:
+        source = replace(source, person_type=first_person_type(source, source.person))
+    known: dict[str, int] = {}
+    key = PersonKey(os.urandom(32))
+    totals = np.zeros(0, dtype=np.int64)
+    held: list[NDArray[Any]] = []
+    read = 0
+    for batch, hashed in _batches(source, domain, attribute, known, left_out, key):
+        read += batch.size
+        needed = NAME_BYTES * len(known) + SORTED_COPIES * sum(each.nbytes for each in held)
+        if needed > left_bytes():
+            raise OutOfMemory(
+                "counting names in this process", needed, left_bytes(), "give it more memory, or list the categories"
+            )
+        if hashed is None:
+            totals = _added(totals, batch, len(known))
+            continue
+        rows = np.empty(int((batch >= 0).sum()), dtype=HASHED)
+        rows["high"], rows["low"], rows["cell"] = hashed[batch >= 0, 0], hashed[batch >= 0, 1], batch[batch >= 0]
+        held.append(rows)
+    if source.person is not None:
+        together = np.concatenate([np.zeros(0, dtype=HASHED), *held])
+        totals = _added(totals, together["cell"][first_of_each(together, source.most_records)], len(known))
+    order = sorted(known, key=str.encode)
+    places = np.array([known[name] for name in order], dtype=np.int64)
+    counted = _added(totals, np.zeros(0, dtype=np.int64), len(known))[places]
+    kept = np.flatnonzero(counted)  # a person's later records can have names that nobody else has
+    return Names(tuple(order[int(place)] for place in kept), counted[kept], read)
+
+
+def distinguishable(name: str, left_out: frozenset[str]) -> bool:
+    """Whether a name can stand on a page: printable, not too long, and none that stands for something else."""
+    if not name or len(name) > LONGEST or name in left_out or name != name.strip():
+        return False
+    return not any(unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") for letter in name)
+
+
+def _batches(
+    source: Source, domain: Domain, attribute: str, known: dict[str, int], left_out: frozenset[str], key: PersonKey
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint64] | None]]:
+    """The number of every record's name, -1 where it has none, and the hash of its person; new names get the next numbers."""
+    for partition in partitions_of(source):
+        for table in tables_of(source, domain, partition):
+            cells_of(table, source, domain, partition.path)
+            with reading(partition.path):
+                encoded = texts_of(table[source.columns.get(attribute, attribute)], partition.path).dictionary_encode()
+                texts = encoded.dictionary.to_pylist()
+                indices = np.asarray(encoded.indices.fill_null(len(texts)))
+            numbers = [known.setdefault(text, len(known)) if distinguishable(text, left_out) else -1 for text in texts]
+            hashed = None if source.person is None else person_hashes(table, source, partition.path, key)
+            yield np.array([*numbers, -1], dtype=np.int64)[indices], hashed
+
+
+def _added(totals: NDArray[np.int64], codes: NDArray[np.int64], names: int) -> NDArray[np.int64]:
+    grown = np.zeros(names, dtype=np.int64)
+    grown[: totals.size] = totals
+    return grown + np.bincount(codes[codes >= 0], minlength=names)

@@ -1,0 +1,140 @@
+"""The stage before the plan of a release with private categories: names are selected, under a charge and a key of their own.
+
+It has everything that the measurement has (law 1): reserve, derive the key, draw, write, commit. The selected names are kept for the
+release, beside the measurements, so that every repeat gets the same. The names of the records and their counts exist in the memory
+of this process alone (``dpdist.records.names``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from dpdist.errors import InvalidInput, ReleaseConflict
+from dpdist.privacy import keys
+from dpdist.privacy.charges import Charge
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.ledger import Ledger, Receipt
+from dpdist.privacy.noise import Noise
+from dpdist.private import private_files
+from dpdist.records.names import Names, names_of
+from dpdist.release import heads
+from dpdist.release.charge import committed_counts, records_of
+from dpdist.release.context import Context, book
+from dpdist.release.count import check_not_empty, source_of, verify_source
+from dpdist.release.ledger_and_store import (
+    check_drawn_for,
+    check_measured,
+    check_pair,
+    committed_measurement,
+    drawn_for,
+    mark,
+    measurement_name,
+)
+from dpdist.release.measure import make_safe
+from dpdist.release.private_names import Stage, kept_form, stage_of, with_kept
+from dpdist.spec import ReleaseSpec
+from dpdist.store import Store, StoredArray
+
+
+def charge_of_stage(stage: Stage, root: Secret | None, counted: Names | None) -> Charge:
+    """What the ledger is asked for; without the names, what can be said before they are counted."""
+    spec = stage.spec
+    histogram, records = None, None
+    if root is not None and counted is not None:
+        histogram = partial(committed_counts, root, stage.release, counted.digest)
+        records = records_of(root, spec, counted.digest, stage.release)
+    return Charge(
+        release=stage.release,
+        dataset=spec.ledger.dataset,
+        loss=stage.rule.loss,
+        cap=spec.ledger.cap.cap,
+        protection=spec.protection,
+        spec_digest=stage.binding,
+        histogram=histogram,
+        records=records,
+        period=spec.period.isoformat() if spec.period else None,
+        shared=spec.ledger.shared_records,
+        asked=spec.digest,
+    )
+
+
+def check_stage(context: Context, ledger: Ledger, stage: Stage, measured: Charge) -> None:
+    """Ask the ledger whether it would charge the selection and then the measurement, or has.
+
+    Raises: LedgerError, InvalidInput, StoreError.
+    """
+    approvers = ledger.approvers(stage.spec.ledger.dataset)
+    if approvers is not None and approvers.needed:
+        raise InvalidInput(
+            "approvers sign a spec before its names are known: a data set that needs approvals goes without 'categories: private'"
+        )
+    receipt = ledger.receipt(stage.release)
+    check_measured(context.store, receipt, stage.release)
+    ledger.rehearse(charge_of_stage(stage, None, None))
+    if receipt is None or receipt.state == "aborted":
+        ledger.rehearse(replace(measured, loss=measured.loss + stage.rule.loss))
+
+
+@private_files()
+def selected(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
+    """The spec over the names that are selected for it; drawn once, however often this is called.
+
+    Raises: BudgetExceeded, ReleaseConflict, KeyUnavailable: before anything is drawn; InvalidInput when no name is frequent enough.
+    """
+    stage = stage_of(spec)
+    if stage is None:
+        return spec
+    root, source = keys.load(context.home), source_of(context, spec)
+    with book(context) as ledger:
+        check_pair(context.store, ledger)
+        known = ledger.receipt(stage.release)
+        check_measured(context.store, known, stage.release)
+        if known is not None and known.state == "committed":
+            _check_same(stage, known, root)
+            return with_kept(stage, context.store, committed_measurement(context.store, known))
+        counted = names_of(source, spec.attributes, stage.attribute, stage.left_out)
+        check_not_empty(spec, counted.read)
+        verify_source(context, spec)
+        charge = charge_of_stage(stage, root, counted)
+        reserved = ledger.reserve(charge)
+        receipt = ledger.begin_drawing(charge.release, reserved.attempt, reserved.binding)
+        heads.note(ledger)
+        if receipt.state == "committed":
+            return with_kept(stage, context.store, committed_measurement(context.store, receipt))
+        mark(context.store, ledger)
+        stored = _drawn(context.store, stage, receipt, root, counted)
+        ledger.commit(charge.release, receipt.attempt, receipt.binding, stored.digest)
+        mark(context.store, ledger)
+        heads.note(ledger)
+    return with_kept(stage, context.store, stored)
+
+
+def _check_same(stage: Stage, known: Receipt, root: Secret) -> None:
+    """A committed selection is of this rule and of these files. Raises: ReleaseConflict."""
+    if known.spec_digest != stage.binding:
+        raise ReleaseConflict(stage.release, "spec")
+    if known.is_of(records_of(root, stage.spec, "", stage.release)) is False:
+        raise ReleaseConflict(stage.release, "set of records")
+
+
+def _drawn(store: Store, stage: Stage, receipt: Receipt, root: Secret, counted: Names) -> StoredArray:
+    """The selected names as they are kept: noise by the key of the receipt's salt is added to the counts that it is bound to."""
+    name = measurement_name(receipt.release)
+    if not store.exists(name):
+        assert receipt.salt is not None
+        key = keys.release_key(
+            root,
+            salt=receipt.salt,
+            release=receipt.release,
+            spec_digest=receipt.spec_digest,
+            histogram_digest=counted.digest,
+        )
+        noise = Noise("gaussian", stage.rule.scale)
+        chosen = stage.rule.chosen(counted.counts, lambda count: noise.draw(key.reveal(), count=count))
+        content = kept_form([counted.names[number] for number in chosen.tolist()])
+        store.put_if_absent(name, content, {"noise": noise.kind, "scale": noise.scale, **drawn_for(receipt)})
+    stored = store.open(name)
+    check_drawn_for(stored, receipt)
+    make_safe(store, stored)
+    return stored

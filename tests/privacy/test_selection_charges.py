@@ -1,0 +1,142 @@
+"""What a selection of names costs in the ledger: its delta is a sum of its own, under a part of the cap that is set aside for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from dpdist.errors import InvalidInput, LedgerError
+from dpdist.privacy import database, migration
+from dpdist.privacy.accounting import Cap, Loss, pld_epsilon
+from dpdist.privacy.charges import cap_facts, cap_of, loss_facts, loss_of
+from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.protection import Protection
+from tests.postgres import Server
+from tests.privacy.test_ledger import charge, commit, drawing, tamper
+
+DELTA = Fraction(1, 10**7)
+CAP = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6), selection=2 * DELTA)
+SELECTION = replace(Loss.gaussian(Fraction(1, 1000)), failure=DELTA)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'ledger.db'}"
+    server: Server = request.getfixturevalue("postgres")
+    return server.database()
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[Ledger]:
+    book = Ledger(url)
+    yield book
+    book.close()
+
+
+def test_deltas_of_selections_add_up_to_their_part_of_the_cap(ledger: Ledger) -> None:
+    for name in ("a", "b"):
+        ledger.reserve(charge(f"{name}~categories", loss=SELECTION, cap=CAP))
+        ledger.reserve(charge(name, loss=Loss.gaussian(Fraction(1, 500)), cap=CAP))
+    assert ledger.budgets()[0].spent.failure == 2 * DELTA
+    assert ledger.budget_after("a").spent.failure == DELTA
+    with pytest.raises(LedgerError, match=r"of the 2e-07 that the cap of 'people' sets aside for them 2e-07 is spent"):
+        ledger.reserve(charge("c~categories", loss=SELECTION, cap=CAP))
+    ledger.abort("b~categories")
+    assert ledger.budgets()[0].spent.failure == DELTA
+    ledger.reserve(charge("c~categories", loss=SELECTION, cap=CAP))
+    drawing(ledger, "c~categories")
+    commit(ledger, "c~categories")
+    with pytest.raises(LedgerError, match="only a reserved release"):
+        ledger.abort("c~categories")
+    assert ledger.verify().releases == 5
+
+
+def test_a_cap_that_set_nothing_aside_allows_no_selection(ledger: Ledger) -> None:
+    with pytest.raises(LedgerError, match="of the 0 that the cap"):
+        ledger.reserve(charge("a~categories", loss=SELECTION, cap=replace(CAP, selection=Fraction(0))))
+    assert ledger.entries() == []
+
+
+def test_a_row_that_spends_another_delta_is_found(ledger: Ledger, url: str) -> None:
+    ledger.reserve(charge("a~categories", loss=SELECTION, cap=CAP))
+    tamper(url, "UPDATE dpdist_releases SET facts = replace(facts, '1/10000000', '1/90000000')")
+    with pytest.raises(LedgerError, match="was altered"):
+        ledger.verify()
+
+
+def test_programs_that_do_not_count_deltas_do_not_charge_the_ledger(
+    ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.declare("people", CAP, Protection("add-remove", 1, None))
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        assert connection.execute(sa.select(database.version.c.version)).scalar_one() == database.SELECTIONS_VERSION
+    engine.dispose()
+    Ledger(url).close()
+    monkeypatch.setattr(migration.db, "SELECTIONS_VERSION", 5)
+    with pytest.raises(LedgerError, match="upgrade dpdist"):
+        Ledger(url)
+
+
+def test_a_cap_may_set_more_aside(ledger: Ledger) -> None:
+    ledger.reserve(charge("a~categories", loss=SELECTION, cap=CAP))
+    ledger.set_cap("people", cap=replace(CAP, selection=DELTA), why="fewer names")
+    with pytest.raises(LedgerError, match="is spent"):
+        ledger.rehearse(charge("b~categories", loss=SELECTION, cap=replace(CAP, selection=DELTA)))
+    more = replace(CAP, selection=5 * DELTA)
+    ledger.set_cap("people", cap=more, why="more names")
+    ledger.reserve(charge("b~categories", loss=SELECTION, cap=more))
+    ledger.verify()
+
+
+def test_the_cap_keeps_its_whole_delta() -> None:
+    """Sums at the limit of the account reach epsilon at the delta that the cap states, and no more."""
+    spent = Loss(rho=CAP.limit, failure=CAP.selection)
+    assert CAP.allows(spent)
+    assert spent.epsilon(float(CAP.delta)) == pytest.approx(1.0, rel=2e-6)
+    assert spent.epsilon(float(CAP.delta)) <= 1.0
+    assert (
+        Cap(epsilon=CAP.epsilon, delta=CAP.delta - CAP.selection).limit
+        == CAP.limit
+        < Cap(epsilon=CAP.epsilon, delta=CAP.delta).limit
+    )
+    assert spent.epsilon(float(CAP.selection)) == float("inf")
+    assert not CAP.allows(replace(spent, failure=CAP.selection + Fraction(1, 10**30)))
+    rho = Cap(rho=Fraction(1), selection=DELTA)
+    assert rho.allows(Loss(rho=Fraction(1), failure=DELTA))
+    assert not rho.allows(Loss(rho=Fraction(1, 2), failure=2 * DELTA))
+
+
+def test_every_report_takes_the_delta_of_selections_off() -> None:
+    pytest.importorskip("dp_accounting")
+    plain, with_names = Loss.gaussian(Fraction(1, 50)), replace(Loss.gaussian(Fraction(1, 50)), failure=DELTA)
+    assert pld_epsilon([with_names], 3e-7) == pytest.approx(pld_epsilon([plain], 2e-7), rel=1e-9)
+    assert with_names.epsilon(3e-7) == pytest.approx(plain.epsilon(2e-7), rel=1e-9)
+    assert pld_epsilon([with_names], 1e-7) == float("inf")
+
+
+def test_facts_of_selections_are_read_back_and_absent_without_one() -> None:
+    assert loss_of(loss_facts(SELECTION)) == SELECTION
+    assert "failure" not in loss_facts(Loss.gaussian(Fraction(1, 10)))
+    assert cap_of(cap_facts(CAP)) == CAP
+    assert cap_of(cap_facts(CAP)).limits_hold()
+    assert "selection" not in cap_facts(Cap(rho=Fraction(1)))
+    assert str(CAP) == "epsilon=1, delta=1e-06 of which 2e-07 for selections"
+
+
+@pytest.mark.parametrize("facts", [{"epsilon": Fraction(1)}, {"epsilon": Fraction(1), "delta": DELTA}])
+def test_a_part_of_delta_needs_a_delta(facts: dict[str, Fraction]) -> None:
+    with pytest.raises(InvalidInput, match="sets a part of its delta aside"):
+        Cap(**facts, selection=DELTA)
+
+
+def test_a_selection_is_not_converted_to_a_larger_change() -> None:
+    with pytest.raises(InvalidInput, match="protects one change of its own unit"):
+        SELECTION.for_group(2)
+    assert SELECTION.for_group(1) == SELECTION

@@ -1,0 +1,98 @@
+"""Neighbouring files and their names: counts move by what the step declares, and names of one unit are hardly ever published."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from dpdist.domain import Attribute, Domain
+from dpdist.privacy import keys
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.noise import discrete_gaussian
+from dpdist.privacy.protection import Protection
+from dpdist.privacy.selection import selection
+from dpdist.records import names, sources
+from dpdist.records.counting import distance_out
+from dpdist.records.names import Names, names_of
+from tests.stability.files import BASE, Data, as_csv, as_folder, as_parquet, changed
+
+FORMS = {"parquet": as_parquet, "csv": as_csv, "folder": as_folder}
+PROTECTIONS = [
+    Protection("add-remove", 1, None),
+    Protection("replace-one", 2, None),
+    Protection("add-remove", 2, "who"),
+    Protection("replace-one", 1, "who"),
+]
+DOMAIN = Domain((Attribute("b", categories=("placeholder",), other="other", missing="none"),))
+WRONG = 1e-4
+
+
+def counted(data: Data, form: str, folder: Path, protection: Protection) -> dict[str, int]:
+    folder.mkdir()
+    where = FORMS[form](data, folder)
+    source = sources.source_of(where, columns={}, person=protection.person, most_records=protection.most_records)
+    found = names_of(source, DOMAIN, "b", frozenset({"other", "none"}))
+    return dict(zip(found.names, found.counts.tolist(), strict=True))
+
+
+def moved(folder: Path, form: str, protection: Protection) -> tuple[int, int, int]:
+    """The largest squared L2 move of the counts, the most records of names that one file lacks, and how many neighbours there were."""
+    base = counted(BASE, form, folder / "base", protection)
+    squared = own = neighbours = 0
+    for number, data in enumerate(changed(BASE, protection)):
+        if not data:
+            continue
+        other = counted(data, form, folder / str(number), protection)
+        squared = max(squared, sum((base.get(name, 0) - other.get(name, 0)) ** 2 for name in base.keys() | other.keys()))
+        for one, two in ((base, other), (other, base)):
+            own = max(own, sum(count for name, count in one.items() if name not in two))
+        neighbours += 1
+    return squared, own, neighbours
+
+
+@pytest.mark.parametrize("form", ["parquet", pytest.param("csv", marks=pytest.mark.slow), "folder"])
+@pytest.mark.parametrize("protection", PROTECTIONS, ids=lambda each: f"{each.person} {each.neighbours} {each.most_records}")
+def test_counts_of_names_move_as_declared(tmp_path: Path, form: str, protection: Protection) -> None:
+    """Every neighbour of a file in which persons have more records than count, with missing names; some name comes with the unit."""
+    distance = distance_out(protection)
+    squared, own, neighbours = moved(tmp_path, form, protection)
+    assert neighbours > 5
+    assert squared == (2 if distance.replaced else 1) * distance.records**2
+    assert 0 < own <= distance.records
+
+
+def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "first_of_each", lambda rows, most: np.arange(rows.size))
+    protection = Protection("add-remove", 2, "who")
+    assert moved(tmp_path, "parquet", protection)[0] > distance_out(protection).records ** 2
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_an_audit_of_two_files_whose_rare_names_differ(tmp_path: Path, planted: bool) -> None:
+    """A person brings two records of a town that nobody else names: with delta = 0.05, in at most 5 % of 1,000 selections under keys
+    of their own is it published. Of a private selection the verdict is wrong with probability 1e-4 at most; a threshold of somebody who
+    forgot that a person has two records is found with a probability of at least 0.999, computed here.
+    """
+    protection = Protection("add-remove", 2, "who")
+    data = (*BASE, ("z", 1, "Hamlet"), ("z", 2, "Hamlet"), ("z", 2, "Hamlet"))
+    with_person = counted(data, "parquet", tmp_path / "with", protection)
+    without = counted(BASE, "parquet", tmp_path / "without", protection)
+    assert {name: count for name, count in with_person.items() if name not in without} == {"Hamlet": 2}
+    delta, trials = 1 / 20, 1000
+    rule = selection(Fraction(1, 4), Fraction(1, 20), distance_out(protection), 10)
+    if planted:
+        one = selection(Fraction(1, 4), Fraction(1, 20), distance_out(Protection("add-remove", 1, "who")), 10)
+        assert scipy.stats.binom.cdf(scipy.stats.binom.ppf(1 - WRONG, trials, delta), trials, one.chance(2)) < 1e-3
+        rule = one
+    found = Names(tuple(sorted(with_person)), np.array([with_person[name] for name in sorted(with_person)]), 11)
+    place, root, published = found.names.index("Hamlet"), Secret(bytes(32)), 0
+    for trial in range(trials):
+        facts = {"release": "r~categories", "spec_digest": "s", "histogram_digest": found.digest}
+        key = keys.release_key(root, salt=trial.to_bytes(32, "big"), **facts).reveal()
+        chosen = rule.chosen(found.counts, lambda count, key=key: discrete_gaussian(key, rule.scale, count=count))
+        published += place in chosen
+    assert (published > scipy.stats.binom.ppf(1 - WRONG, trials, delta)) == planted
