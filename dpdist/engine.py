@@ -95,7 +95,7 @@ class Engine:
         return min(self.memory_bytes, self.own_bytes) if self._connect is None else self.memory_bytes
 
     def map(self, function: Callable[[_Item], _T], items: Sequence[_Item], *, on_done: OnDone | None = None) -> list[_T]:
-        """function of every item, in order. Finished tasks are released as they complete."""
+        """function of every item, in order. Finished tasks are released as they complete; beyond ``MOST_TASKS`` one does several items."""
         if self.client is None:
             out = []
             for position, item in enumerate(items):
@@ -103,8 +103,18 @@ class Engine:
                 if on_done is not None:
                     on_done(position + 1, len(items))
             return out
-        with self._past_the_scheduler(function) as called:
-            return self._distributed(called, items, on_done)
+        several = -(-len(items) // max(MOST_TASKS, self.workers * TASKS_AHEAD))
+        if several <= 1:
+            with self._past_the_scheduler(function) as called:
+                return self._distributed(called, items, on_done)
+        groups = [items[start : start + several] for start in range(0, len(items), several)]
+
+        def tell(done: int, total: int) -> None:
+            if on_done is not None:
+                on_done(len(items) if done == total else done * several, len(items))
+
+        with self._past_the_scheduler(partial(_one_after_another, function)) as called:
+            return [found for some in self._distributed(called, groups, tell) for found in some]
 
     def dealt(self, items: int) -> list[list[int]]:
         """Numbers 0..items dealt out evenly over the workers, no hand empty."""
@@ -205,6 +215,8 @@ LARGE_BYTES = 2**20
 """Pickled functions and arguments beyond this go through the store."""
 TASKS_AHEAD = 8
 """Tasks that the scheduler holds for each worker: enough to keep it busy, few enough to lose nothing."""
+MOST_TASKS = 8192
+"""Tasks of a stage: a scheduler takes some milliseconds for each, however small it is (docs/decisions/0016-futures.md)."""
 POLL_SECONDS = 5
 WITHOUT_WORKERS_SECONDS = 120
 
@@ -251,6 +263,10 @@ def _by_reference(exchange: Exchange, folder: str, function: Any, item: Any) -> 
     """function(item) where it runs; its result, if it has one, is left in the exchange."""
     found = _without_data(partial(_called, folder, function), item)
     return None if found is None else _Kept(exchange, folder, uuid.uuid4().hex, cloudpickle.dumps(found))
+
+
+def _one_after_another(function: Callable[[_Item], _T], items: Sequence[_Item]) -> list[_T]:
+    return [function(item) for item in items]
 
 
 def _called(folder: str, function: Any, item: Any) -> Any:

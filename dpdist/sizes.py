@@ -18,6 +18,8 @@ class Sizes:
         shard_bytes: bytes of a shard of a stored array.
         part_values: values that a task of a scan over a stored vector reads at a time.
         pending_pairs: positions that a sparse count keeps in memory before it writes them.
+        slab_bytes: what a slab of a pass takes at most, with its working copies, while its tiles are not small.
+        tile_bytes: slabs grow with the vector, as far as memory allows, so that what two passes exchange does not come in smaller parts.
         export_rows: rows of a published Zarr chunk; each is written by one writer.
         file_rows: rows of a published Parquet file; longer tables are folders of files.
         batch_rows: rows that a table is written in.
@@ -39,6 +41,8 @@ class Sizes:
     shard_bytes: int = 32 * 2**20
     part_values: int = 2**21
     pending_pairs: int = 2**22
+    slab_bytes: int = 512 * 2**20
+    tile_bytes: int = 2**20
     export_rows: int = 2**22
     file_rows: int = 2**22
     batch_rows: int = 100_000

@@ -1,7 +1,13 @@
-"""The scaling experiments as a flow: how time grows with workers, rows, columns and cells. Writes a table and plots."""
+"""The scaling experiments as a flow: how time grows with workers, rows, columns and cells. Writes a table and plots.
+
+    python flows/scaling.py --model [--simulate 1e11 --workers 100]
+
+prints instead what 10^10 to 10^12 cells would ask of 10 to 1000 workers, and how that compares with a simulation.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import time
@@ -22,6 +28,7 @@ from dpdist.release import gram
 from dpdist.release.exact import draw
 from dpdist.release.workspace import StoredVector
 from dpdist.store import Store
+from flows import scaling_model
 from flows.release import as_task
 
 
@@ -134,3 +141,27 @@ def _noise_seconds(store: Store, size: int) -> float:
     seconds = time.perf_counter() - begun
     store.delete(work)
     return seconds
+
+
+COMMON = scaling_model.Faults(deaths=0.01, failures=0.001, repeats=0.001, refused=1e-6)
+"""One task in a hundred dies, one request in a thousand is lost and one done twice, one in a million fails for good."""
+
+
+def main() -> None:
+    """Print the model's table, and its comparison with a simulation."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", action="store_true", required=True)
+    parser.add_argument("--simulate", type=float, metavar="CELLS")
+    parser.add_argument("--workers", type=int, default=100)
+    options = parser.parse_args()
+    print(scaling_model.table())
+    if options.simulate:
+        cells = int(options.simulate)
+        found = scaling_model.simulate(cells, options.workers)
+        disturbed = scaling_model.simulate(cells, options.workers, faults=COMMON)
+        print(scaling_model.comparison(scaling_model.predicted(cells, options.workers), found.stages, disturbed.stages))
+        print(f"the same bytes with faults: {found.digests == disturbed.digests}")
+
+
+if __name__ == "__main__":
+    main()

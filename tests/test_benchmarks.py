@@ -231,3 +231,10 @@ def test_deliver() -> None:
     grown = [int(line.split("|")[3]) for line in done.stdout.splitlines()[2:]]
     assert len(grown) == 2
     assert max(grown) * 2**20 < DELIVERED_BYTES
+
+
+@pytest.mark.slow
+def test_scheduler(tmp_path: Path) -> None:
+    table = table_of(tmp_path, "scheduler", "--rows", "20000", "--columns", "64", "--chunks", "40")
+    for line in ("| W'W | plain futures | ", "| sum | dask.array | ", "| nothing | plain futures, ten items a task | 4 |"):
+        assert line in table

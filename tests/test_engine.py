@@ -19,7 +19,7 @@ from distributed import LocalCluster
 
 from dpdist import engine
 from dpdist.arrays.vector import Held
-from dpdist.errors import EngineError, OutOfMemory
+from dpdist.errors import EngineError, OutOfMemory, TaskFailed
 from dpdist.grids.estimate import Shared
 from dpdist.limits import WORKER_BYTES
 from dpdist.release import story
@@ -181,6 +181,43 @@ def test_what_all_tasks_of_a_stage_read_is_read_once_a_worker(tmp_path: Path, mo
 def held_function() -> bool:
     """Whether this worker holds the function of a stage."""
     return engine._Stage.function is not None
+
+
+def squared(item: int) -> tuple[int, int]:
+    return item * item, os.getpid()
+
+
+@pytest.mark.usefixtures("without_tls")
+def test_a_stage_of_many_items_is_few_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler takes milliseconds for a task, however small: 10^12 cells are half a million ranges of a scan."""
+    monkeypatch.setattr(engine, "MOST_TASKS", 10)
+    monkeypatch.setattr(engine, "TASKS_AHEAD", 4)
+    told: list[tuple[int, int]] = []
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        engine.started(cluster.scheduler_address) as started,
+    ):
+        started.exchange = Store(tmp_path / "store")
+        for items, most in ((10, 10), (11, 6), (95, 10)):
+            calls: list[int] = []
+            original = started.client.map
+
+            def counted(function: Any, some: Any, original: Any = original, calls: list[int] = calls, **options: Any) -> Any:
+                calls.append(len(some))
+                return original(function, some, **options)
+
+            monkeypatch.setattr(started.client, "map", counted)
+            found = started.map(squared, list(range(items)), on_done=lambda done, total: told.append((done, total)))
+            monkeypatch.setattr(started.client, "map", original)
+            assert [value for value, _ in found] == [item * item for item in range(items)]
+            assert sum(calls) == most
+            assert told[-1] == (items, items)
+        with pytest.raises(TaskFailed, match="ZeroDivisionError"):
+            started.map(one_over, list(range(50, -1, -1)))
+
+
+def one_over(item: int) -> float:
+    return 1 / item
 
 
 @pytest.mark.usefixtures("without_tls")

@@ -14,10 +14,6 @@ from dpdist.errors import OutOfMemory
 from dpdist.operators import Matrix
 from dpdist.sizes import SIZES, Sizes
 
-SLAB_BYTES = 512 * 2**20
-"""What a slab takes at most, with its working copies, while its tiles are not small."""
-TILE_BYTES = 2**20
-"""Slabs grow with the vector, as far as memory allows, so that what two passes exchange does not come in smaller parts."""
 VALUE_BYTES = 64
 """What a value of a vector takes in a pass, with the working copies."""
 MEMORY_SHARE = 3
@@ -59,9 +55,9 @@ class Target:
     compressed: bool = True
 
 
-def slab_bytes(memory_bytes: int, values: int) -> int:
+def slab_bytes(memory_bytes: int, values: int, sizes: Sizes = SIZES) -> int:
     """What a slab of a vector of so many values may take on a worker, with its working copies."""
-    return min(memory_bytes // MEMORY_SHARE, max(SLAB_BYTES, math.isqrt(VALUE_BYTES * values * TILE_BYTES)))
+    return min(memory_bytes // MEMORY_SHARE, max(sizes.slab_bytes, math.isqrt(VALUE_BYTES * values * sizes.tile_bytes)))
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class Cut:
 
 def cut(source: Vector, sides: Sequence[Side], targets: Sequence[Target], memory_bytes: int, sizes: Sizes = SIZES) -> Cut:
     """The slabs of every pass. Raises: OutOfMemory when a single line does not fit."""
-    budget = slab_bytes(memory_bytes, source.size)
+    budget = slab_bytes(memory_bytes, source.size, sizes)
     reading = source.bytes_each * (source.size // sides[0].lines)
     slabs = [_cut(replace(side, line_bytes=side.line_bytes + (0 if i else reading)), budget) for i, side in enumerate(sides)]
     last, before = sides[-1], len(slabs[-2])

@@ -10,6 +10,7 @@ run leaves tells nothing of anybody.
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import json
 import math
@@ -149,8 +150,13 @@ def _count_digest(source: Source, domain: Domain, tables: tuple[tuple[int, ...],
 
 
 def _grouped(items: list[Partition], groups: int) -> list[list[Partition]]:
-    count_of = max(1, min(groups, len(items)))
-    return [items[i * len(items) // count_of : (i + 1) * len(items) // count_of] for i in range(count_of)]
+    """Partitions in their order, divided into at most so many groups of about as many bytes, none of them empty."""
+    if not items:
+        return [[]]
+    parts = collections.Counter(item.path for item in items)
+    sizes = np.array([max(1.0, item.tags.size / parts[item.path]) for item in items])
+    which = ((np.cumsum(sizes) - sizes / 2) * groups / sizes.sum()).astype(int)
+    return [[items[i] for i in np.flatnonzero(which == group)] for group in dict.fromkeys(which.tolist())]
 
 
 def _count_partitions(

@@ -16,6 +16,7 @@ from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.privacy.keys import Secret
 from dpdist.records import counting
 from dpdist.records.counting import count
+from dpdist.records.hashing import Tags
 from dpdist.records.partials import Counter
 from dpdist.records.persons import PersonKey, _deal_partitions
 from dpdist.records.rows import CountSummary
@@ -218,6 +219,26 @@ def test_what_is_dealt_out_names_nobody(tmp_path: Path) -> None:
         assert repr(PersonKey(key.derived(b"persons"))) == "PersonKey()"
     assert len(left[0]) == len(left[1]) == 2
     assert not left[0] & left[1]
+
+
+def test_tasks_are_as_large_as_each_other_in_bytes() -> None:
+    """By number, one task got a file of a terabyte and nine small ones, and another ten small ones."""
+
+    def partition(name: str, group: int, size: int) -> Partition:
+        return Partition(name, group, Tags(size, b"", b""))
+
+    small_ones = [partition(f"{i}", 0, 10) for i in range(20)]
+    large = [partition("large", group, 1000) for group in range(10)]
+    for items in (small_ones + large, large + small_ones, small_ones[:7] + large + small_ones[7:]):
+        groups = counting._grouped(items, 5)
+        assert [each for group in groups for each in group] == items
+        assert all(groups)
+        sizes = [sum(each.tags.size / (10 if each.path == "large" else 1) for each in group) for group in groups]
+        assert len(groups) == 5
+        assert max(sizes) <= 1200 / 5 + 100
+    assert counting._grouped([], 5) == [[]]
+    assert counting._grouped(small_ones[:2], 5) == [[each] for each in small_ones[:2]]
+    assert counting._grouped([partition("empty", 0, 0)], 5) == [[partition("empty", 0, 0)]]
 
 
 @pytest.mark.parametrize("person", [None, "person"])
