@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import multiprocessing
 import os
 import resource
 import runpy
 import signal
+import subprocess
 import sys
+import tempfile
+import types
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
+from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +30,7 @@ from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
+from tests import HANGS
 
 FORKED = multiprocessing.get_context("forkserver")
 LATER = (
@@ -44,6 +50,23 @@ LATER = (
     "zarr",
 )
 """What a release, or the tests, import where they use it: half of the CPU time of a small release is spent on that."""
+BELOW_PREFECT = (
+    "aiosqlite",
+    "anyio",
+    "coolname",
+    "fastapi",
+    "griffe",
+    "httpx",
+    "jsonschema",
+    "pendulum",
+    "prometheus_client",
+    "pydantic_settings",
+    "rich.console",
+    "sqlalchemy.ext.asyncio",
+    "uvicorn",
+    "websockets",
+)
+"""What Prefect imports. Prefect itself is left to the processes: it reads their environment when it is imported."""
 
 
 class Here(ForkServerProcess):
@@ -65,7 +88,7 @@ def prepare() -> None:
     FORKED.Process = Here
     dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
     get_mp_context()  # sets Dask's own list of what is imported before a fork, which is a part of this one
-    FORKED.set_forkserver_preload([__name__, *LATER])
+    FORKED.set_forkserver_preload([__name__, *LATER, *BELOW_PREFECT])
 
 
 def exit_code(target: Callable[..., None], *arguments: Any) -> int | None:
@@ -111,6 +134,52 @@ def _run_module(module: str, arguments: tuple[str, ...], folder: Path) -> None:
     sys.argv = [module, *arguments]
     dask.config.refresh()  # reads the variables of this process
     runpy.run_module(module, run_name="__main__")
+
+
+def finished(
+    program: str, *arguments: str | Path, folder: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A Python program run to its end in a forked process, with what ``subprocess.run`` tells of it.
+
+    Args:
+        program: the name of a module, the path of a script (it ends with ".py"), or the text of one (it has several lines).
+        folder: where it runs.
+        environment: variables beside those of this process.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
+        known, place = {**os.environ, **environment}, folder or Path.cwd()
+        streams = DupFd(out.fileno()), DupFd(error.fileno())
+        process = Here(target=_finish, args=(program, [str(each) for each in arguments], place, known, streams))
+        process.start()
+        process.join(HANGS)
+        if process.exitcode is None:
+            process.kill()
+            raise subprocess.TimeoutExpired([program, *arguments], HANGS)
+        told = [(stream.seek(0), stream.read().decode())[1] for stream in (out, error)]
+    return subprocess.CompletedProcess([program, *arguments], process.exitcode, *told)
+
+
+def _finish(program: str, arguments: list[str], folder: Path, environment: dict[str, str], streams: tuple[Any, Any]) -> None:
+    for number, stream in enumerate(streams, start=1):
+        os.dup2(stream.detach(), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    dask.config.refresh()
+    sys.argv = [program, *arguments]
+    try:
+        if "\n" in program:
+            sys.argv[0] = "-c"
+            main = types.ModuleType("__main__")
+            sys.modules["__main__"] = main
+            exec(compile(program, "<string>", "exec"), main.__dict__)
+        elif program.endswith(".py"):
+            sys.path.insert(0, str(Path(program).parent))
+            runpy.run_path(program, run_name="__main__")
+        else:
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+    finally:
+        atexit._run_exitfuncs()  # multiprocessing ends its processes without them
 
 
 def killed_run(holder: str, name: str, spec: Path, home: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from dpdist.release.memory import DELIVERED_BYTES
-from tests import HANGS
+from tests import HANGS, forked
 
 ROOT = Path(__file__).parents[1]
 
 
 def table_of(folder: Path, benchmark: str, *options: str) -> str:
     """The table that a benchmark writes, at a small size."""
-    command = [sys.executable, ROOT / "benchmarks" / f"{benchmark}.py", *options, "--out", folder / "table.md"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
+    done = forked.finished(str(ROOT / "benchmarks" / f"{benchmark}.py"), *options, "--out", folder / "table.md")
     assert done.returncode == 0, done.stderr
     return (folder / "table.md").read_text()
 
@@ -132,15 +130,13 @@ def test_convolution(tmp_path: Path) -> None:
     assert "| running sum | 64 |" in table
 
 
-PAPERS = [sys.executable, ROOT / "benchmarks" / "papers" / "reproduce.py"]
+PAPERS = str(ROOT / "benchmarks" / "papers" / "reproduce.py")
 DRAWN = ("coa-2-5-error-over-n", "coa-1-convergence", "convolution-steps")
 """Figures of every test run: those of the eigen-design compute what ``test_mechanisms`` does."""
 
 
 def papers(folder: Path, size: str, *options: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "DPDIST_DATA": str(folder / "none")}
-    command = [*PAPERS, "--size", size, "--folder", folder, *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS, env=environment)
+    return forked.finished(PAPERS, "--size", size, "--folder", folder, *options, DPDIST_DATA=str(folder / "none"))
 
 
 def drawn(folder: Path, size: str) -> set[str]:

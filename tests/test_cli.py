@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -18,15 +17,14 @@ import pytest
 
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
-from tests import HANGS, small
+from tests import HANGS, forked, small
 from tests.command_line import CommandLine
 from tests.flow_server import flow_server
 
 
 def dpdist(*arguments: str, home: Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    variables = {**os.environ, "DPDIST_HOME": str(home), "COLUMNS": "200", "DPDIST_ENGINE": "inline", **environment}
-    command = [sys.executable, "-m", "flows.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables, check=False, timeout=HANGS)
+    variables = {"DPDIST_HOME": str(home), "COLUMNS": "200", "DPDIST_ENGINE": "inline", **environment}
+    return forked.finished("flows.cli", *arguments, folder=cwd, **variables)
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet
@@ -13,7 +10,7 @@ import yaml
 
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
-from tests import HANGS, small
+from tests import forked, small
 
 CALL = """
 import sys
@@ -34,8 +31,7 @@ def test_convolve_from_parameters(home: Path) -> None:
     """Twice, each time with a flow server of its own: one charge, the filters asked for."""
     records = home.parent / "records.parquet"
     pyarrow.parquet.write_table(small.records(), records)
-    command = [sys.executable, "-c", CALL, str(home), str(records)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=home.parent, timeout=HANGS)
+    done = forked.finished(CALL, home, records, folder=home.parent)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()[-2:]]
     assert [line[1] for line in lines] == ["True", "False"]
@@ -93,9 +89,8 @@ def test_periods_through_the_flows(home: Path) -> None:
     )
     spec = data / "release.yaml"
     spec.write_text(yaml.safe_dump(content, sort_keys=False))
-    command = [sys.executable, "-c", PERIODS, str(home), str(spec), str(home.parent / "scaling")]
-    logged = {**os.environ, "PREFECT_LOGGING_LEVEL": "WARNING"}
-    done = subprocess.run(command, env=logged, capture_output=True, text=True, check=False, cwd=home.parent, timeout=HANGS)
+    scaled = home.parent / "scaling"
+    done = forked.finished(PERIODS, home, spec, scaled, folder=home.parent, PREFECT_LOGGING_LEVEL="WARNING")
     assert done.returncode == 0, done.stderr
     counted, predicted, first, early, again, older, missing, broken, table = json.loads(done.stdout.splitlines()[-1])
     assert (home / "store" / counted / "manifest.json").exists()
@@ -120,7 +115,7 @@ def test_periods_through_the_flows(home: Path) -> None:
     lines = Path(table).read_text().splitlines()
     assert len(lines) == 2 + 1 + 1 + 2 + 2 + 2
     for name in ("strong", "weak", "rows", "columns", "cells"):
-        assert (home.parent / "scaling" / f"{name}.svg").read_text().startswith("<svg")
+        assert (scaled / f"{name}.svg").read_text().startswith("<svg")
 
 
 TWO = """
@@ -152,8 +147,7 @@ def test_runs_at_once_are_told_to_their_own_listeners(tmp_path: Path) -> None:
     for name, budget in budgets.items():
         keys.initialise(tmp_path / name / "home")
         small.write(tmp_path / name, release=name, budget=budget, mechanism="identity")
-    command = [sys.executable, "-c", TWO, *(str(tmp_path / name) for name in budgets)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=HANGS)
+    done = forked.finished(TWO, *(tmp_path / name for name in budgets), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     (usual, heard_usual), (tiny, heard_tiny) = json.loads(done.stdout.splitlines()[-1])
     assert (usual, tiny) == ("usual", "tiny")
@@ -194,8 +188,6 @@ with embedded():
 
 def test_the_embedded_server_answers_its_own_run_only(home: Path) -> None:
     """By the password that its process made; what a run does not ask for is not there."""
-    done = subprocess.run(
-        [sys.executable, "-c", STRANGER, str(home)], capture_output=True, text=True, check=False, timeout=HANGS
-    )
+    done = forked.finished(STRANGER, home)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[401, 401, 200, 401, 401, 404, 401, 401, 404], 1008, "auth_success"]

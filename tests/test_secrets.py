@@ -9,8 +9,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
-from tests import small
+from tests import forked, small
 
 
 def secrets_of(home: Path) -> dict[str, bytes]:
@@ -120,16 +118,12 @@ def test_a_real_run_leaves_no_secret(home: Path, broken: bool) -> None:
     secrets = secrets_of(home)
     assert found_in((home / "ledger.db").read_bytes(), secrets) == ["salt"]  # while it runs, and nowhere else
     assert searched(home, secrets, but=("root.key", "ledger.db")) == {}
-    environment = {**os.environ, **all_kept(home)}
-    program = ["-c", BROKEN_RUN] if broken else ["-m", "flows.cli"]
-    done = subprocess.run(
-        [sys.executable, *program, "--debug", "run", str(path)], capture_output=True, check=False, env=environment
-    )
+    done = forked.finished(BROKEN_RUN if broken else "flows.cli", "--debug", "run", path, **all_kept(home))
     assert (done.returncode != 0) == broken
     if broken:
-        assert b"the sampler broke" in done.stderr
-        assert b"Traceback" in done.stderr
-    assert found_in(done.stdout + done.stderr, secrets) == []
+        assert "the sampler broke" in done.stderr
+        assert "Traceback" in done.stderr
+    assert found_in((done.stdout + done.stderr).encode(), secrets) == []
     kept = ("root.key", "ledger.db") if broken else ("root.key",)
     assert searched(home, secrets, but=kept) == {}
     if not broken:
@@ -220,13 +214,7 @@ def told_of_records(content: bytes, home: Path, records: Path) -> list[str]:
 def test_prefect_is_told_nothing_of_the_records(home: Path, fault: str) -> None:
     """Its database (states, logs, artifacts) and the terminal, after success and after failures of reading."""
     path = private_records(home.parent / "data", fault)
-    environment = {**os.environ, **all_kept(home)}
-    done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", "run", str(path)],
-        capture_output=True,
-        check=False,
-        env={**environment, "DPDIST_ENGINE": "inline"},
-    )
+    done = forked.finished("flows.cli", "run", path, **all_kept(home), DPDIST_ENGINE="inline")
     assert done.returncode == (fault != "none"), done.stderr
     kept = b"".join(f.read_bytes() for f in (home / "prefect").rglob("*") if f.is_file())
     assert b"count" in kept  # the stage's name: something was kept
@@ -234,9 +222,9 @@ def test_prefect_is_told_nothing_of_the_records(home: Path, fault: str) -> None:
     assert b"groups of partitions" not in kept  # how many row groups there are
     told = done.stdout + done.stderr
     if fault == "none":
-        assert f"{ROWS:,} records read, {DROPPED:,} dropped".encode() in done.stderr  # the operator's own line
+        assert f"{ROWS:,} records read, {DROPPED:,} dropped" in done.stderr  # the operator's own line
         told = done.stdout
-    assert told_of_records(told, home, path.parent) == []
+    assert told_of_records(told.encode(), home, path.parent) == []
 
 
 @pytest.mark.usefixtures("without_tls")
