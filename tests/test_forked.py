@@ -1,0 +1,42 @@
+"""Forked programs end, print and see what a new interpreter's do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import forked
+
+SAYS = """
+import atexit, os, sys
+print("out", os.getcwd(), os.environ["SAID"], sys.argv[1:], __name__)
+print("error", file=sys.stderr)
+atexit.register(print, "at the end")
+sys.exit(int(sys.argv[1]))
+"""
+PROGRAMS = {
+    "ends well": (SAYS, "0"),
+    "ends with a code": (SAYS, "3"),
+    "raises": ("\nprint(1)\nraise ValueError('it broke')", ""),
+}
+
+
+@pytest.mark.parametrize("case", PROGRAMS)
+def test_a_forked_program_is_that_of_a_new_interpreter(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, argument = PROGRAMS[case]
+    monkeypatch.setenv("SAID", "twice")
+    command = [sys.executable, "-c", text, argument]
+    expected = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forked.finished(text, argument, folder=tmp_path, SAID="twice")
+    assert (done.returncode, done.stdout) == (expected.returncode, expected.stdout)
+    assert done.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
+
+
+def test_scripts_import_what_stands_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("name = 'beside'")
+    (tmp_path / "script.py").write_text("import beside, sys\nprint(beside.name, sys.argv[1], __name__)")
+    assert forked.finished(str(tmp_path / "script.py"), "x").stdout == "beside x __main__\n"
+    assert forked.finished("platform", "--terse").returncode == 0
