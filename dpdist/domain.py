@@ -408,7 +408,7 @@ class Domain:
     @property
     def grouped(self) -> Domain:
         """The domain without columns of amounts."""
-        return self if self.shares == 1 else Domain(self.plain, self.sizes)
+        return Domain(self.plain, self.sizes) if self.amounts else self
 
     @property
     def amounts(self) -> tuple[Attribute, ...]:

@@ -37,6 +37,7 @@ from flows.terminal import (
     print_asked,
     print_clear,
     print_left_out,
+    print_means,
     print_mechanisms,
     print_memory,
     print_noises,
@@ -316,14 +317,17 @@ def show(
             print_clear(folder, below, at, group=group, limit=limit, as_json=as_json)
             return
         rows, total = report.first_rows(folder, group=group, limit=0 if as_json else limit)
+        means = report.means_in(folder, certificate) if group is None else []
         if as_json:
-            out.print_json(json.dumps({"certificate": certificate, "answers": rows}))
+            told = {"certificate": certificate, "answers": rows}
+            out.print_json(json.dumps({**told, **({"means": means} if means else {})}))
             return
         out.print(Text.assemble((certificate["release"], "bold"), f" ({shown(where)}): {certificate['queries']:,} answers"))
         print_mechanisms(certificate)
         print_privacy(certificate)
         print_post_processing(certificate)
         print_answers(rows, total)
+        print_means(means[: limit or None], len(means))
         if "suppression" in certificate:
             from dpdist.page.suppression import suppressed_sentence
 

@@ -47,7 +47,7 @@ class Measurement:
     @property
     def format(self) -> int:
         """Of its file: a reader of the first would take shares for records."""
-        return FORMAT if self.domain.shares == 1 else WITH_SHARES
+        return WITH_SHARES if self.domain.amounts else FORMAT
 
 
 def write(measurement: Measurement, release: str, path: Path) -> None:

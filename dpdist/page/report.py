@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import re
@@ -282,6 +283,14 @@ def _no_group(group: str, names: set[str]) -> InvalidInput:
     known = sorted(names)
     more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
     return InvalidInput(f"no group {group!r}; there are {', '.join(known[:MOST_NAMED])}{more}")
+
+
+def means_in(folder: Path, certificate: dict[str, Any]) -> list[dict[str, str]]:
+    """The published means of amounts, as they are written; none of a release that has none."""
+    if "means" not in certificate:
+        return []
+    with (folder / certificate["means"]["file"]).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def _digests(folder: Path) -> dict[str, str]:

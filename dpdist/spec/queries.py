@@ -309,7 +309,7 @@ def workload_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
     """The queries of an entry. Files are taken from the folder. Raises: InvalidInput when the domain cannot have them."""
     counts, amounts = counts_of(entry, domain.grouped, folder), entry.sum or entry.mean
     if amounts is None:
-        return counts if domain.grouped == domain else Workload(domain, counts.blocks)
+        return Workload(domain, counts.blocks) if domain.amounts else counts
     scaled = entry.target is None and not entry.relative
     return sums_of(counts, domain, amounts, mean=entry.mean is not None, scaled=scaled)
 

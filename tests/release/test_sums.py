@@ -31,10 +31,12 @@ from dpdist.release.context import Context, silent
 from dpdist.release.count import count
 from dpdist.release.means import means
 from dpdist.release.plan import plan
+from dpdist.sizes import Sizes
 from dpdist.spec import load
 from dpdist.store import Store
 from dpdist.strategies.base import Strategy
 from tests import small
+from tests.command_line import CommandLine
 from tests.forked import exit_code, killed_run
 from tests.readers import Remembering, measured
 
@@ -216,7 +218,9 @@ def pairs_of(planned: Any) -> list[tuple[Any, Any]]:
     return [(Linear(((1.0, {0: one, 2: ends}),)), Linear(((1.0, {0: one, 2: present}),))) for one in np.eye(2)]
 
 
-def test_means_and_sums_are_published_and_asked_for_alike(home: Path) -> None:
+def test_means_and_sums_are_published_shown_and_asked_for_alike(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     released = small.run(small.write(home.parent / "data", table=table(), **changes()), home)
     folder = released.folder
     assert isinstance(folder, Path)
@@ -234,6 +238,8 @@ def test_means_and_sums_are_published_and_asked_for_alike(home: Path) -> None:
     for row, each in zip(rows, asked, strict=True):
         assert float(row["mean"]) == pytest.approx(float(each.value), abs=0.01)
         assert float(row["low_95"]) == pytest.approx(float(each.low), abs=0.01)
+    printed = CommandLine(monkeypatch, capsys)("show", str(folder)).out
+    assert all(f"branch {row['branch']} {row['mean']} {row['standard_error']}" in printed for row in rows)
     answers = {row["query"]: row for row in released.answers.arrow.to_pylist()}
     (total,) = released.ask("total of amount")
     assert answers["amount sum"]["answer"] == pytest.approx(float(total.value), abs=0.01)
@@ -284,6 +290,10 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
     for place in (*places.values(), folder / "decimals.parquet"):
         found, _ = count(context, planned.spec.with_records(place), planned.layout)
         np.testing.assert_array_equal(context.store.read(found), whole)
+    little = engine.Engine(workers=2, memory_bytes=10**6, threads=1, connect=None, local=True)  # too little for all counts
+    pairs = Context(folder / "home", Store(folder / "pairs", Sizes(shard_bytes=8 * 4, pending_pairs=5)), little, silent)
+    found, _ = count(pairs, planned.spec, planned.layout)
+    np.testing.assert_array_equal(pairs.store.read(found), whole)
 
 
 @pytest.mark.parametrize(
@@ -372,6 +382,16 @@ def test_every_strategy_says_itself_whether_it_measures_shares() -> None:
     for kind in below(Strategy)[1:]:
         if "_grid" in vars(kind) and kind.divides:
             assert "divides" in vars(kind) or kind.__name__ == "ProductsStrategy", kind
+
+
+def test_a_range_of_one_step_is_a_column_of_amounts_like_any_other(home: Path) -> None:
+    """Yes and no as 1 and 0: a record is one share, at one end or the other."""
+    records = table().append_column("member", pa.array(np.arange(400) % 3 == 0).cast(pa.int8()))
+    asked = [{"marginals": {"ways": [1]}}, {"marginals": {"of": [["branch"]]}, "mean": "member"}]
+    _, planned = planned_in(home.parent, records, sums={"member": {"from": 0, "to": 1}}, workload=asked)
+    assert planned.spec.attributes.shares == 1
+    assert [block.name for block in planned.workload.blocks][:2] == ["branch", "age"]
+    assert Measurement(planned.grid.space, planned.spec.attributes, planned.noise).format == 2
 
 
 def test_a_domain_needs_attributes_beside_amounts() -> None:
