@@ -89,7 +89,8 @@ def _peak(figure: Figure, series: int, counted: str) -> str:
         return f"{_start(who, 'no single peak stands out of the noise')}; the highest {what} is {shown}, at {_place(figure, top)}."
     where = f"at {_place(figure, top)}"
     if first != last:
-        where, shown = f"between {_place(figure, first)} and {_place(figure, last)}", f"{shown} {where}"
+        ends, shown = (_place(figure, first), _place(figure, last)), f"{shown} {where}"
+        where = f"at {ends[0]} or {ends[1]}" if last == first + 1 else f"somewhere between {ends[0]} and {ends[1]}"
     return f"{_start(who, 'the ' + what)} is highest {where}: {shown}."
 
 

@@ -42,6 +42,10 @@ def test_the_largest_answer(values: list[float], half: float, said: str) -> None
 def test_peaks_and_medians() -> None:
     peak = [10.0] * 20 + [500.0] + [10.0] * 20
     assert finding(steps(peak, 5.0), "people") == "The count is highest at Age 20: 500.0 ± 5.0 people."
+    two = finding(steps([*peak[:21], 499.0, *peak[:20]], 5.0), "people")
+    assert two == "The count is highest at Age 20 or Age 21: 500.0 ± 5.0 people at Age 20."
+    three = finding(steps([*peak[:21], 10.0, 499.0, *peak[:20]], 5.0), "people")
+    assert three == "The count is highest somewhere between Age 20 and Age 22: 500.0 ± 5.0 people at Age 20."
     flat = [100.0 + i % 2 for i in range(40)]
     assert finding(steps(flat, 5.0), "people").startswith(
         "No single peak stands out of the noise; the highest count is 101.0 ± 5.0"
