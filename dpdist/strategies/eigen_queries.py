@@ -38,6 +38,8 @@ INITIAL_BARRIER = 0.05
 FORCING = 0.3
 LARGEST_STEP = 4.0
 INNER_STEPS = 60
+EQUAL = 1e-10
+"""Eigenvalues that differ by less, relative to themselves, are one eigenvalue with an eigenspace."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,22 @@ def eigen_queries(gram: Matrix) -> tuple[Matrix, Matrix, float]:
             "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
         )
     bound = proven_root_trace(values) ** 2 / gram.shape[0]
+    places = np.flatnonzero(kept)
+    for group in np.split(places, np.flatnonzero(np.diff(values[places]) > EQUAL * values[places][1:]) + 1):
+        if group.size > 1:
+            vectors[:, int(group[0]) : int(group[-1]) + 1] = _chosen(linear.columns(vectors, group))
     return linear.contiguous(linear.columns(vectors, kept).T), values[kept], bound
+
+
+def _chosen(basis: Matrix) -> Matrix:
+    """The basis of an eigenspace in which fixed weights of the cells are diagonal: it does not depend on the one that was found.
+
+    The weights are drawn from a stream that NumPy keeps: regular ones, such as multiples of an irrational number, share symmetries
+    with workloads and leave pairs of eigenvectors as they were.
+    """
+    weights = linear.like(basis, np.random.RandomState(20120827).uniform(size=int(basis.shape[0])))
+    _, turn = linear.eigh(basis.T @ (weights[:, None] * basis))
+    return basis @ turn
 
 
 def _given_queries(gram: Matrix, design: Matrix) -> tuple[Matrix, Matrix, float]:

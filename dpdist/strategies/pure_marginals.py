@@ -21,6 +21,7 @@ from dpdist.strategies.pure_terms import (
     Subset,
     WeightedMarginalsStrategy,
     marginal_terms,
+    marginals_cost,
     precisions,
     residual_traces,
     stacked,
@@ -82,13 +83,9 @@ def weighted_marginals(workload: Workload, *, seed: int = 0, max_iterations: int
     whole = sum(weights.values())
     terms = marginal_terms({subset: weight / whole for subset, weight in weights.items()}, sizes)
     record = Solve("weighted marginals", "converged", tuple(steps))
-    made = WeightedMarginalsStrategy("weighted-marginals", stacked(terms, sizes), solve=record, terms=terms, sizes=sizes)
-    return _with_cost(made, workload)
-
-
-def _with_cost(made: WeightedMarginalsStrategy, workload: Workload) -> WeightedMarginalsStrategy:
+    cost = marginals_cost(terms, workload)
     return WeightedMarginalsStrategy(
-        made.name, made.operator, made.cost(workload), None, made.solve, terms=made.terms, sizes=made.sizes
+        "weighted-marginals", stacked(terms, sizes), cost, solve=record, terms=terms, sizes=sizes
     )
 
 

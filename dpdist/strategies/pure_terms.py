@@ -103,10 +103,7 @@ class WeightedMarginalsStrategy(TermStrategy):
         """2 Delta^2 tr(V X^+), in closed form over the residual basis."""
         if not isinstance(workload, Workload):
             return super().cost(workload)
-        known = precisions({term.axes: term.scale for term in self.terms}, self.sizes)
-        asked = residual_traces(workload)
-        total = sum(trace / known[subset] for subset, trace in asked.items())
-        return UNIT_VARIANCE["l1"] * self.l1_sensitivity**2 * total
+        return marginals_cost(self.terms, workload)
 
     def worst(self, workload: Workload) -> float | None:
         work = sum(f.shape[0] * f.shape[1] ** 2 for block in workload.blocks for f in block.factors)
@@ -144,6 +141,13 @@ def stacked(terms: tuple[Term, ...], shape: tuple[int, ...]) -> Operator:
     """The rows of all terms over all cells."""
     operators = [term.operator(shape) for term in terms]
     return operators[0] if len(operators) == 1 else Stack(operators)
+
+
+def marginals_cost(terms: tuple[Term, ...], workload: Workload) -> float:
+    """2 Delta^2 tr(V X^+) of weighted marginals: total variance at epsilon = 1."""
+    known = precisions({term.axes: term.scale for term in terms}, workload.domain.shape)
+    total = sum(trace / known[subset] for subset, trace in residual_traces(workload).items())
+    return UNIT_VARIANCE["l1"] * sum(term.scale for term in terms) ** 2 * total
 
 
 def precisions(weights: Mapping[Subset, float], sizes: tuple[int, ...]) -> dict[Subset, float]:

@@ -317,10 +317,16 @@ def test_what_is_a_filter() -> None:
     assert grid.sensitivity_squared > 0
 
 
-@pytest.mark.parametrize(("h", "times"), [(np.ones(1), 27.63), (np.ones(2), 22.39)])
-def test_plain_noise_on_the_counts_beats_algorithm_1_on_short_filters(h: np.ndarray, times: float) -> None:
+SHORT = [
+    (1, 1e-6, 27.63), (2, 1e-6, 22.39), (3, 1e-6, 19.00), (14, 1e-6, 8.42), (16, 1e-6, 7.27),
+    (1, 2.7e-5, 21.04), (1, 1.8e-2, 8.03), (2, 2.3e-6, 21.04), (2, 7.1e-3, 8.02),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "delta", "times"), SHORT)
+def test_plain_noise_on_the_counts_beats_algorithm_1_on_short_filters(width: int, delta: float, times: float) -> None:
     """'Noise on the coefficients of x' is no plain Laplace noise on x, which is pure and gives 2 ||h||^2 / epsilon^2."""
-    n, epsilon, delta = 64, 0.5, 1e-6
+    n, epsilon, h = 64, 0.5, np.ones(width)
     filled = np.pad(h, (0, n - h.size))
     plain = 2 * float(filled @ filled) / epsilon**2
     spectrum = np.abs(np.fft.fft(filled)) / math.sqrt(n)

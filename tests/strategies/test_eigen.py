@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dpdist.errors import InvalidInput
-from dpdist.operators import Haar
-from dpdist.strategies import coa, eigen_design, singular_value_bound
+from dpdist.operators import Haar, Matrix
+from dpdist.strategies import coa, eigen_design, linear, singular_value_bound
 from dpdist.strategies.base import Step
 from dpdist.strategies.eigen_queries import program_1
-from dpdist.workloads import all_ranges, explicit, marginals, prefix, random_ranges
+from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, ranges
 from tests.oracles import AM_FIGURE_1
 
 
@@ -77,6 +77,32 @@ def test_other_design_sets() -> None:
     assert haar.workload_cost < unweighted
     identity = eigen_design(workload, design=np.eye(16), complete=False)
     assert identity.workload_cost == pytest.approx(np.trace(workload.gram()), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("workload", "group"), [(ranges((5, 5)), None), (ranges((4, 4)), 3), (marginals((4, 4, 3), 2), 5)], ids=str
+)
+def test_repeated_eigenvalues_have_one_basis(workload: Workload, group: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever basis of an eigenspace LAPACK returns, the strategy has the same cost and the same precision."""
+    eigh, state, turns = linear.eigh, np.random.default_rng(2), []
+
+    def turned(matrix: Matrix, *, overwrite: bool = False) -> tuple[Matrix, Matrix]:
+        whole = matrix.shape == workload.gram().shape and np.allclose(matrix, workload.gram())
+        values, vectors = eigh(matrix, overwrite=overwrite)
+        if whole:
+            groups = np.split(np.arange(values.size), np.flatnonzero(np.diff(values) > 1e-9 * values[-1]) + 1)
+            turns.append(max(group.size for group in groups))
+            for group in groups:
+                vectors[:, group] = vectors[:, group] @ np.linalg.qr(state.standard_normal((group.size, group.size)))[0]
+        return values, vectors
+
+    found = eigen_design(workload.gram(), group_size=group, tolerance=1e-10)
+    monkeypatch.setattr(linear, "eigh", turned)
+    for _ in range(3):
+        again = eigen_design(workload.gram(), group_size=group, tolerance=1e-10)
+        assert again.workload_cost == pytest.approx(found.workload_cost, rel=1e-8)
+        np.testing.assert_allclose(again.operator.gram(), found.operator.gram(), atol=1e-4 * found.operator.gram().max())
+    assert min(turns) > 1
 
 
 def test_relative_error_weights_small_queries_more() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dpdist import engine
 from dpdist.errors import InvalidInput
@@ -18,6 +19,8 @@ from dpdist.strategies.base import Step
 from dpdist.strategies.learnt_queries import cost_and_gradient
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, related
 from tests import small
+from tests.fit import RATE
+from tests.properties.asked import PURE
 from tests.readers import errors_of
 
 
@@ -103,6 +106,27 @@ def test_it_goes_on_from_a_checkpoint_and_refuses_nonsense() -> None:
         p_identity(workload, queries=0)
     with pytest.raises(InvalidInput, match="start"):
         p_identity(workload, start=np.ones((1, 32)))
+
+
+@pytest.mark.parametrize("mechanism", ["p-identity-products", "weighted-marginals"])
+def test_releases_over_several_attributes_have_the_predicted_error(mechanism: str, tmp_path: Path) -> None:
+    """Real draws of the noise, read as answers are: their mean square is the prediction, at a rate of false alarms of 1e-4.
+
+    A scale twice or half as large fails.
+    """
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+    found = plan(context, load(small.spec(**PURE, mechanism=mechanism)))
+    weights = found.workload.weights
+    totals = ((errors_of(found, 60) * weights) ** 2).mean(axis=1)
+    predicted = found.certificate()["mechanism"]["rmse"] ** 2
+
+    def fits(scale: float) -> bool:
+        spread = scale * totals.std(ddof=1) / totals.size**0.5
+        return abs(scale * totals.mean() - predicted) <= stats.norm.isf(RATE / 2) * spread
+
+    assert fits(1.0)
+    assert not fits(4.0)
+    assert not fits(0.25)
 
 
 def test_releases_have_the_predicted_error_and_auto_takes_it(tmp_path: Path) -> None:
