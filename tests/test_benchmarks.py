@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,18 @@ def test_a_gpu_that_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
     else:
         assert (done.stdout, done.stderr.count("\n")) == ("", 1)
         assert "needs a GPU" in done.stderr
+
+
+def test_speeds_of_noise() -> None:
+    """The part of the benchmark that starts no processes: a row for each noise and scale, each contestant's speed and their ratio."""
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "noise.py"))
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in list(benchmark["speeds"](20_000, 20, 1))[2:]]
+    assert [row[:2] for row in rows] == [
+        [kind, f"{scale:,}"] for kind in ("gaussian", "laplace") for scale in benchmark["SCALES"]
+    ]
+    for row in rows:
+        ours, peer, ratio = (float(cell) for cell in row[2:5])
+        assert abs(ratio * peer - ours) <= 0.05 * (1 + ratio) + 0.005 * peer  # each is rounded
 
 
 @pytest.mark.slow

@@ -72,21 +72,19 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     assert small.tree(Path(again.folder)) == first
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        "dpdist.arrays.convolution.inverse_fourier",
-        "dpdist.release.measure.draw",
-        pytest.param("dpdist.grids.filters.table_of", marks=pytest.mark.slow),
-    ],
-)
-def test_an_interrupted_release_goes_on_with_the_same_bytes(home: Path, broken: str) -> None:
-    """Stopped while it measures, draws or answers: one charge, and the bytes of an undisturbed run."""
+STAGES = ("dpdist.arrays.convolution.inverse_fourier", "dpdist.release.measure.draw", "dpdist.grids.filters.table_of")
+"""A function of each stage after the charge: measuring, drawing, answering."""
+
+
+def test_an_interrupted_release_goes_on_with_the_same_bytes(home: Path) -> None:
+    """Stopped while it measures, again while it draws and again while it answers: one charge, the bytes of an undisturbed run."""
     path = release(home.parent / "data")
     small.reserved(path, home, sizes=SMALL)
     expected = small.undisturbed(path, home, sizes=SMALL)
-    with mock.patch(broken, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home, sizes=SMALL)
+    for broken in STAGES:
+        with mock.patch(broken, side_effect=KeyboardInterrupt) as stopped, pytest.raises(KeyboardInterrupt):
+            small.run(path, home, sizes=SMALL)
+        stopped.assert_called_once()
     done = small.run(path, home, sizes=SMALL)
     assert not done.charged
     assert small.tree(Path(done.folder)) == expected
