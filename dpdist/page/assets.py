@@ -81,8 +81,8 @@ def capitalised(text: str) -> str:
 
 
 def unbroken(text: str) -> str:
-    """A sentence whose numbers stay on a line with their intervals, and whose years, such as 1994-95, stay whole."""
-    whole = re.sub(r"(?<=\d)-(?=\d)", "-\N{WORD JOINER}", text)
+    """A sentence whose numbers stay on a line with their intervals, and whose years and powers, such as 1994-95 and 1e-07, stay whole."""
+    whole = re.sub(r"(?<=[\de])-(?=\d)", "-\N{WORD JOINER}", text)
     return whole.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 

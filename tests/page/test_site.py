@@ -190,7 +190,7 @@ def test_the_page_shows_the_budget_up_to_its_release(three: Path) -> None:
     assert courses["other"][0] == "total"
     page = Path("releases/w2-revised/index.html").read_text()
     assert "this is 2026-W47" in page
-    assert "Up to this release 2 releases were charged; 50 per cent of it is left." in page
+    assert "2 releases were charged up to this one; 50 per cent is left." in page
     shown = Path("releases/w2/index.html").read_bytes()
     for path in sorted(Path("releases/w2").rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
