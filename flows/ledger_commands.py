@@ -284,10 +284,12 @@ def _print_ledger(book: Ledger) -> None:
         if budget.cap.delta:
             spent = f"epsilon={facts['spent_epsilon']:.6g} ({spent})"
         budgets.add_row(facts["dataset"], facts["period"], facts["cap"], spent, left, str(facts["releases"]))
-    out.print(budgets if budgets.row_count else "the ledger is empty: no budget was declared yet")
     events = Table("row", "event", "data set", "release", "when", box=None, pad_edge=False)
+    for column in (*budgets.columns, *events.columns):
+        column.overflow = "fold"  # a narrow terminal breaks names and amounts, and cuts none off
     for entry in book.entries():
         events.add_row(str(entry["sequence"]), entry["event"], entry["dataset"], entry["release"], entry["written_at"])
+    out.print(budgets if budgets.row_count else "the ledger is empty: no budget was declared yet")
     if events.row_count:
         out.print(events)
 

@@ -13,6 +13,7 @@ import pytest
 from dpdist.errors import DpdistError
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.ledger import Ledger
+from flows import ledger_commands
 from tests import small
 from tests.command_line import CommandLine
 from tests.privacy.test_ledger import an_old_ledger, charge, finished
@@ -42,6 +43,14 @@ class Run:
         """Exit code, and all that was printed, in one line."""
         ended = self._command("ledger", *arguments)
         return ended.code, ended.printed
+
+
+def test_a_narrow_terminal_cuts_nothing_off(charged: Path, command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    del charged
+    monkeypatch.setattr(ledger_commands.out, "width", 40)
+    code, printed = command()
+    assert code == 0
+    assert "…" not in printed
 
 
 def test_a_cap_is_changed_with_a_reason(charged: Path, command: Run) -> None:
