@@ -1,5 +1,6 @@
 """Work that is larger than the memory it is given. Every part prints a section with the plain way beside it, in the same run.
 
+    python benchmarks/scale.py stages    [--cells 24] [--side 200]              every stage with one and two workers: CPU, objects, bytes
     python benchmarks/scale.py gram      [--rows 4000000] [--columns 2048]      W'W of a stored int8 W
     python benchmarks/scale.py cells     [--cells 31]                           2^31 noisy cells
     python benchmarks/scale.py count     [--records 100000000]                  records into 10^7 cells
@@ -76,12 +77,12 @@ def _resident(process: psutil.Process) -> int:
 
 
 @contextmanager
-def workers(gib: float) -> Iterator[engine.Engine]:
-    """Two worker processes of one thread, with so much memory beyond what the program takes."""
+def workers(gib: float, count: int = 2) -> Iterator[engine.Engine]:
+    """Worker processes of one thread, with so much memory beyond what the program takes."""
     limit = int(gib * GIB) + WORKER_BYTES
     os.environ[engine.WITHOUT_TLS] = "1"  # the records are made up
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=limit, dashboard_address="127.0.0.1:0") as cluster,
+        LocalCluster(n_workers=count, threads_per_worker=1, memory_limit=limit, dashboard_address="127.0.0.1:0") as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
         yield started
@@ -457,7 +458,85 @@ def released(spec: ReleaseSpec, folder: Path, options: argparse.Namespace) -> tu
     return lines, done
 
 
+def stages(options: argparse.Namespace, folder: Path) -> list[str]:
+    """Every stage of three releases with one and with two workers: what it takes, and what the second worker brings."""
+    steps = 2**options.cells
+    attributes = {name: {"from": 0, "to": options.side - 1} for name in "abc"}
+    ranges = {name: [[0, end] for end in range(options.side)] for name in "abc"}
+    kinds: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+        "noisy cells": (attributes, {"marginals": {"of": [["a", "b", "c"]]}}, "identity"),
+        "a product": (
+            attributes,
+            {"ranges": {"of": list("abc"), "lists": {**ranges, "b": [[0, 9]], "c": [[0, 9]]}}},
+            "kronecker",
+        ),
+        "a filter": ({"t": {"from": 0, "to": steps - 1}}, {"filters": {"of": "t", "apply": [{"window": 1440}]}}, "auto"),
+    }
+    write_records(folder / "cube.parquet", options.records or 2_000_000, options.side)
+    moments = (steps * np.random.default_rng(0).beta(2.0, 3.0, options.records or 2_000_000)).astype(np.int32)
+    pyarrow.parquet.write_table(pa.table({"t": moments}), folder / "series.parquet")
+    lines = [
+        f"## Every stage with one and two workers of {options.worker_gib:g} GiB: {options.side**3:,} cells, {steps:,} steps",
+        "",
+        "| release | stage | CPU s, 1 worker | CPU s, 2 workers | seconds, 1 worker | seconds, 2 workers | objects kept | MiB kept |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for kind, (domain, workload, mechanism) in kinds.items():
+        took = []
+        for count in (1, 2):
+            spec = load(
+                {
+                    "release": "stages",
+                    "records": {"path": str(folder / ("series.parquet" if "t" in domain else "cube.parquet"))},
+                    "domain": domain,
+                    "workload": [workload],
+                    "mechanism": mechanism,
+                    "budget": {"rho": 0.1},
+                    "ledger": {"dataset": "scale", "cap": {"rho": 0.1}},
+                    "output": {"formats": ["parquet"], "folder": str(folder / f"{kind}-{count}")},
+                }
+            )
+            took.append(_every_stage(spec, folder / f"home-{kind}-{count}", options.worker_gib, count))
+        for one, two in zip(*took, strict=True):
+            lines.append(
+                f"| {kind} | {one[0]} | {one[1]:.1f} | {two[1]:.1f} | {one[2]:.1f} | {two[2]:.1f} | {two[3]:,} | {two[4] / 2**20:,.0f} |"
+            )
+    return lines
+
+
+def _every_stage(spec: ReleaseSpec, home: Path, gib: float, count: int) -> list[tuple[str, float, float, int, int]]:
+    """Stage, CPU seconds of all processes, seconds, and the objects and bytes that it left in the store."""
+    keys.initialise(home)
+    os.environ["DPDIST_HOME"] = str(home)
+    out: list[tuple[str, float, float, int, int]] = []
+
+    def spent() -> float:
+        me = psutil.Process()
+        return sum(sum(each.cpu_times()[:2]) for each in [me, *me.children(recursive=True)])
+
+    def kept() -> list[int]:
+        return [path.stat().st_size for path in (home / "store").rglob("*") if path.is_file()]
+
+    def step(name: str, work: Callable[[], _T]) -> _T:
+        cpu, begun, before = spent(), time.perf_counter(), kept()
+        done = work()
+        after = kept()
+        figures = (spent() - cpu, time.perf_counter() - begun, len(after) - len(before), sum(after) - sum(before))
+        out.append((name, *figures))
+        return done
+
+    with workers(gib, count) as started:
+        started.map(_import, list(range(4 * count)))  # workers import before anything is measured
+        story.release(Context(home, state.store_of(home), started, silent), spec, step=step)
+    return out
+
+
+def _import(_: int) -> None:
+    pass
+
+
 PARTS: dict[str, Callable[[argparse.Namespace, Path], list[str]]] = {
+    "stages": stages,
     "gram": gram,
     "cells": cells,
     "count": count,

@@ -10,6 +10,7 @@ import logging
 import os
 import pickle
 import threading
+import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -54,18 +55,41 @@ class Engine:
     """Runs tasks on worker processes; the cluster starts when the first task does.
 
     Attributes:
-        workers: how many tasks run at once.
-        memory_bytes: what one task may use, beyond what the program itself takes.
         threads: BLAS threads of a on_largest_worker task that runs in this process.
         exchange: takes results, and functions and arguments beyond ``LARGE_BYTES``, past the scheduler; None: they go through it.
     """
 
     def __init__(
-        self, *, workers: int, memory_bytes: int, threads: int, connect: Callable[[], Any] | None, local: bool
+        self,
+        *,
+        workers: int,
+        memory_bytes: int,
+        threads: int,
+        connect: Callable[[], Any] | None,
+        local: bool,
+        look: Callable[[], tuple[int, int] | None] | None = None,
     ) -> None:
-        self.workers, self.memory_bytes, self.threads = workers, memory_bytes, threads
-        self._connect, self._local = connect, local
+        self.threads = threads
+        self._connect, self._local, self._look = connect, local, look
+        self._seen, self._looked = (workers, memory_bytes), time.monotonic()
         self.exchange: Exchange | None = None
+
+    @property
+    def workers(self) -> int:
+        """How many tasks run at once, now: workers come and go."""
+        return self._now[0]
+
+    @property
+    def memory_bytes(self) -> int:
+        """What one task may use on the smallest worker there is now, beyond what the program itself takes."""
+        return self._now[1]
+
+    @property
+    def _now(self) -> tuple[int, int]:
+        """Tasks at once and memory of each; of the last workers that were there while there is none."""
+        if self._look is not None and time.monotonic() - self._looked >= LOOK_SECONDS:
+            self._seen, self._looked = self._look() or self._seen, time.monotonic()
+        return self._seen
 
     @cached_property
     def client(self) -> Any:
@@ -118,7 +142,8 @@ class Engine:
 
     def dealt(self, items: int) -> list[list[int]]:
         """Numbers 0..items dealt out evenly over the workers, no hand empty."""
-        return [list(range(hand, items, self.workers)) for hand in range(min(self.workers, items))]
+        hands = min(self.workers, items)
+        return [list(range(hand, items, hands)) for hand in range(hands)]
 
     def on_largest_worker(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
         """One computation that wants all cores: here on a local cluster, whose workers then idle; else on one worker.
@@ -169,11 +194,11 @@ class Engine:
         from distributed import wait
 
         out: list[Any] = [None] * len(items)
-        ahead = self.workers * TASKS_AHEAD
         with _losses_told():
             running: dict[Any, int] = {}
             following, done = 0, 0
             while done < len(items):
+                ahead = self.workers * TASKS_AHEAD
                 batch = range(following, min(len(items), following + ahead - len(running)))
                 if batch and len(batch) >= min(ahead // 2, len(items) - following):
                     some = [items[i] for i in batch]
@@ -217,6 +242,8 @@ TASKS_AHEAD = 8
 """Tasks that the scheduler holds for each worker: enough to keep it busy, few enough to lose nothing."""
 MOST_TASKS = 8192
 """Tasks of a stage: a scheduler takes some milliseconds for each, however small it is (docs/decisions/0016-futures.md)."""
+LOOK_SECONDS = 1.0
+"""How old what is known of the workers may be."""
 POLL_SECONDS = 5
 WITHOUT_WORKERS_SECONDS = 120
 
@@ -322,6 +349,13 @@ def _with_threads(function: Callable[..., _T], *arguments: Any) -> _T:
         return function(*arguments[:-1])
 
 
+def _there(client: Any) -> tuple[int, int] | None:
+    """How many tasks the workers of a cluster run at once, and what each may use on the smallest; None when there is none."""
+    found = client.scheduler_info(n_workers=-1)["workers"].values()
+    tasks = sum(w["nthreads"] for w in found)
+    return (tasks, min(_task_bytes(w, w["nthreads"]) for w in found)) if tasks else None
+
+
 def _optimisers(client: Any) -> list[tuple[str, int]]:
     """Workers for the largest computations with their memory: those with the resource ``optimiser``, else all."""
     found = client.scheduler_info(n_workers=-1)["workers"]
@@ -372,10 +406,15 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
             client = stack.enter_context(_reached(address))
             with _losses_told():
                 versions.check(client)
-            found = client.scheduler_info(n_workers=-1)["workers"].values()
-            tasks = sum(w["nthreads"] for w in found)
-            memory = min((_task_bytes(w, w["nthreads"]) for w in found), default=left_bytes())
-            yield Engine(workers=max(1, tasks), memory_bytes=memory, threads=1, connect=lambda: client, local=False)
+            tasks, memory = _there(client) or (1, left_bytes())
+            yield Engine(
+                workers=tasks,
+                memory_bytes=memory,
+                threads=1,
+                connect=lambda: client,
+                local=False,
+                look=partial(_there, client),
+            )
             return
         processes = min(workers or cores(), cores())
         while processes > 0 and left_bytes(processes) < LEAST_SHARE:

@@ -2,7 +2,8 @@
 
     python flows/scaling.py --model [--simulate 1e11 --workers 100]
 
-prints instead what 10^10 to 10^12 cells would ask of 10 to 1000 workers, and how that compares with a simulation.
+prints instead what 10^10 to 10^12 cells would ask of 10 to 1000 workers, and the optimum over n cells of one; and how the first
+compares with a simulation.
 """
 
 from __future__ import annotations
@@ -155,6 +156,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=100)
     options = parser.parse_args()
     print(scaling_model.table())
+    print(scaling_model.optima())
     if options.simulate:
         cells = int(options.simulate)
         found = scaling_model.simulate(cells, options.workers)

@@ -39,6 +39,8 @@ from dpdist.release.exact import draw
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.sizes import SIZES, Sizes
 from dpdist.store import ArrayPlan, Store, StoredArray
+from dpdist.strategies.needs import NOMINAL_RATE, effort
+from dpdist.workloads import prefix
 
 SCALE = 2**12
 """What the simulation divides cells, shards, slabs and memory by."""
@@ -176,6 +178,16 @@ def table(sizes: Sequence[int] = (10**10, 10**11, 10**12), workers: Sequence[int
                 f"{sum(s.objects for s in stages):,} | {sum(s.bytes for s in stages) / 1e12:.1f} | "
                 f"{sum(s.seconds for s in stages) / 3600:.2f} | {wall(stages)} |"
             )
+    return "\n".join(out) + "\n"
+
+
+def optima(sizes: Sequence[int] = (8192, 16_384, 32_768, 65_536)) -> str:
+    """Markdown: what the certified optimum over n cells in one block asks of one worker, on the nominal processor of 20 GFLOP/s."""
+    out = ["| n | GiB | nominal hours |", "|---|---|---|"]
+    for n in sizes:
+        needs = effort(prefix(n), "coa")
+        hours = needs.products * 2.0 * needs.rank**2 * needs.cells / NOMINAL_RATE / 3600
+        out.append(f"| {n:,} | {needs.memory_bytes / 2**30:.0f} | {hours:.1f} |")
     return "\n".join(out) + "\n"
 
 

@@ -7,6 +7,7 @@ import os
 import pickle
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def test_heavy_work_runs_where_the_memory_is(processes: Processes) -> None:
             assert started.on_largest_worker(whereabouts, "here", needed_bytes=10**9) == ("here", large.pid, 2)
         with pytest.raises(OutOfMemory, match=r"needs 3.73 GiB, 1.57 GiB allowed: start a worker with more memory \(and "):
             started.on_largest_worker(whereabouts, "nowhere", needed_bytes=4 * 10**9)
-        chosen = processes.worker(1, "--memory-limit", "200MB", "--resources", "optimiser=1")
+        chosen = processes.worker(1, "--memory-limit", "250MB", "--resources", "optimiser=1")
         started.client.wait_for_workers(3, timeout=HANGS)
         assert started.on_largest_worker(whereabouts, "apart")[1] == chosen.pid
 
@@ -244,6 +245,78 @@ def test_large_things_pass_by_the_scheduler(tmp_path: Path, monkeypatch: pytest.
     assert 0 < max(sizes) < 2**18
     left = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
     assert {path.name for path in left} <= {"lease.json", "beat.json"}  # this process's own, which lives
+
+
+def logged(path: str, item: int) -> int:
+    """item squared; who computed it is written down."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"{item} {os.getpid()}\n")
+    time.sleep(0.02)
+    return item * item
+
+
+def test_workers_come_and_go_while_a_stage_runs(
+    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One joins and works at once, and is counted; one that is killed costs what was dealt to it, and no other task."""
+    monkeypatch.setattr(engine, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(engine, "POLL_SECONDS", 0.2)
+    going = processes.worker(1, "--memory-limit", "4GB")
+    processes.worker(1, "--memory-limit", "4GB")
+    log, items, seen = tmp_path / "log", 150, list[int]()
+    with engine.started(processes.address) as started:
+        started.client.wait_for_workers(2, timeout=HANGS)
+        time.sleep(2 * engine.LOOK_SECONDS)
+        assert started.workers == 2
+        before = started.memory_bytes
+        started.exchange = Store(tmp_path / "store")
+
+        def told(done: int, total: int) -> None:
+            seen.append(started.workers)
+            if done == 10:
+                processes.worker(2, "--memory-limit", "2GB")
+                started.client.wait_for_workers(3, timeout=HANGS)
+            if done == 40:
+                going.kill()
+
+        assert started.map(partial(logged, str(log)), list(range(items)), on_done=told) == [item**2 for item in range(items)]
+        deadline = time.monotonic() + HANGS
+        while started.workers != 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert started.workers == 3
+        assert started.memory_bytes < before
+    assert {2, 4} <= set(seen)
+    runs = [line.split() for line in log.read_text().splitlines()]
+    assert len({pid for _, pid in runs}) == 3
+    assert len(runs) - items <= 2 * engine.TASKS_AHEAD
+    twice = {item for item, _ in runs if [each for each, _ in runs].count(item) > 1}
+    assert all(any(pid == str(going.pid) for each, pid in runs if each == item) for item in twice)
+
+
+def marked(path: str) -> int:
+    """Takes a while, and writes down that it began."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("begun\n")
+    time.sleep(3)
+    return os.getpid()
+
+
+def test_scaling_down_leaves_the_optimiser_alone(processes: Processes, tmp_path: Path) -> None:
+    """Whoever scales down asks the scheduler which workers may go: that with the optimisation is the last, and its work begins once."""
+    for memory in ("4GB", "1GB", "1GB"):
+        processes.worker(1, "--memory-limit", memory)
+    path = tmp_path / "log"
+    with engine.started(processes.address) as started, ThreadPoolExecutor(1) as pool:
+        started.client.wait_for_workers(3, timeout=HANGS)
+        found = pool.submit(started.on_largest_worker, marked, str(path), needed_bytes=2 * 10**9)
+        deadline = time.monotonic() + HANGS
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        going = started.client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.workers_to_close(n=2))
+        started.client.retire_workers(going, close_workers=True)
+        assert found.result(timeout=HANGS)
+        assert len(going) == 2
+    assert path.read_text() == "begun\n"
 
 
 def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dpdist.errors import StoreError
 from flows import scaling, scaling_model
-from flows.scaling_model import Faults, Simulated, SimulatedStore, predicted, simulate, table, wall
+from flows.scaling_model import Faults, Simulated, SimulatedStore, optima, predicted, simulate, table, wall
 
 CELLS, WORKERS = 2**29, 4
 """Small in CI, where slabs of a few lines round their number by up to a third.
@@ -74,4 +74,5 @@ def test_stages_stay_within_what_a_scheduler_can_do() -> None:
             assert sum(stage.tasks for stage in stages) < 10**5
             assert wall(stages)
     assert table().count("\n") == 11
+    assert optima((8192,)).endswith("| 8,192 | 3 | 2.4 |\n")  # docs/scale.md
     assert scaling.COMMON.deaths == 0.01
