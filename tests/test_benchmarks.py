@@ -118,6 +118,7 @@ def test_mechanisms(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "options", "told"),
     [
+        ("stages", "--cells 12 --side 12 --records 2000", "| noisy cells | measure | "),
         ("gram", "--rows 30000 --columns 128", "| 30,000 | "),
         ("cells", "--cells 18 --records 5000", "of the plain rate"),
         ("count", "--records 300000", "| dpdist, with digests |"),
