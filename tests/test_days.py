@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.command_line import CommandLine
@@ -19,8 +21,9 @@ from tests.command_line import CommandLine
     ids=lambda command: command[0],
 )
 def test_what_is_no_day_is_told_in_one_line(
-    command: tuple[str, ...], day: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: tuple[str, ...], day: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    del home  # not that of whoever runs the tests
     ended = CommandLine(monkeypatch, capsys)(*command, day)
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == f"error: {day!r} is no day; write year, month and day of a day that exists, such as 2026-11-02"

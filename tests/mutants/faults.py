@@ -29,6 +29,8 @@ MODULES = (
     "dpdist/records/persons.py",
     "dpdist/records/rows.py",
     "dpdist/records/sources.py",
+    "dpdist/records/digests.py",
+    "dpdist/records/extracts.py",
 )
 """Where faults are planted: patterns of files."""
 OPERATORS = tuple(
