@@ -20,18 +20,22 @@ class Distance:
     Attributes:
         records: so many records enter or leave cells, one count up or down by one each.
         replaced: whether each of them may also leave one cell and enter another.
+        groups: in up to so many different cells up to ``records`` records each.
 
     >>> Distance(2, replaced=True).length
     4
+    >>> Distance(1, replaced=False, groups=3).length
+    3
     """
 
     records: int
     replaced: bool
+    groups: int = 1
 
     @property
     def length(self) -> int:
         """The largest sum of absolute differences between the counts."""
-        return 2 * self.records if self.replaced else self.records
+        return self.groups * self.records * (2 if self.replaced else 1)
 
     @property
     def neighbours(self) -> Neighbours:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -250,6 +250,22 @@ def dense_grid(
         else l1_sensitivity(mixing, base, neighbours, sizes) ** 2
     )
     return DenseGrid(mixing, base, spacing, exact * most_records**2, norm)
+
+
+def over_groups(grid: Grid, groups: int) -> DenseGrid:
+    """The grid of one unit a cell for changes that touch up to ``groups`` different cells, as much in each as the grid was made for.
+
+    Every cell has one row of one entry, so that what cells add is orthogonal: the squared length grows with the number of cells
+    (L1: the length does).
+
+    Raises: InvalidInput for other grids, whose rows add up what cells share.
+    """
+    if not (type(grid) is DenseGrid and grid.mixing.ndim == 1 and isinstance(grid.base, Identity)):
+        raise InvalidInput(
+            "a bound on the groups of a person needs a measurement of every cell by itself: set 'mechanism: identity'"
+        )
+    factor = groups if grid.norm == "l2" else groups**2
+    return replace(grid, sensitivity_squared=grid.sensitivity_squared * factor)
 
 
 def integer_rows(operator: Operator, workload: Workload, norm: Norm) -> tuple[Operator, Matrix | None]:

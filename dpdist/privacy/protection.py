@@ -32,6 +32,7 @@ class Protection:
         most_records: k: the records of one person that are counted, or without a person column the records that one change touches.
         person: the column that tells persons apart; None when the unit is records.
         counted: what the records are, in the plural, where the publisher counted them; None where a row is a record.
+        most_groups: l: in how many groups (cells) of one person k records each are counted; None: k records in all.
 
     >>> Protection("add-remove", 3, "email").unit
     "persons by column 'email'"
@@ -43,6 +44,7 @@ class Protection:
     most_records: int
     person: str | None
     counted: str | None = None
+    most_groups: int | None = None
 
     def __post_init__(self) -> None:
         if self.neighbours not in RELATIONS:
@@ -53,6 +55,9 @@ class Protection:
             raise InvalidInput(f"a person has at least one record, found most_records={self.most_records}; give 1 or more")
         if self.person is not None and self.counted is not None:
             raise InvalidInput("records that were counted before belong to nobody any more: leave the person column out")
+
+        if self.most_groups is not None and (self.person is None or self.most_groups < 1):
+            raise InvalidInput("a bound on the groups of a person needs a person column, and is 1 or more")
 
     @property
     def unit(self) -> str:
@@ -91,6 +96,12 @@ class Protection:
     def bound(self) -> str:
         """What the bound on records does and who keeps it, in one sentence."""
         some = f"{self.most_records} record{'' if self.most_records == 1 else 's'}"
+        if self.most_groups is not None:
+            groups = f"{self.most_groups} group{'' if self.most_groups == 1 else 's'}"
+            return (
+                f"Enforced while counting: of each person at most {groups} count, with at most {some} each, the first in the order of "
+                "files and rows. Whoever has more is not counted in the others, so that their counts are too small."
+            )
         if self.person is not None:
             count = "counts" if self.most_records == 1 else "count"
             return (
@@ -106,7 +117,8 @@ class Protection:
     def facts(self) -> dict[str, Any]:
         """What ledgers and certificates keep; ``from_facts`` reads it back."""
         known = {"neighbours": self.neighbours, "most_records": self.most_records, "person": self.person}
-        return known if self.counted is None else {**known, "counted": self.counted}
+        more = {"counted": self.counted, "most_groups": self.most_groups}
+        return {**known, **{name: value for name, value in more.items() if value is not None}}
 
     @staticmethod
     def from_facts(facts: Mapping[str, Any]) -> Protection:
@@ -122,7 +134,10 @@ class Protection:
         counted = facts.get("counted")
         if not (counted is None or isinstance(counted, str)):
             raise InvalidInput("what a protection's records are, 'counted', is a text or null")
-        return Protection(neighbours, most_records, person, counted)
+        groups = facts.get("most_groups")
+        if not (groups is None or isinstance(groups, int)):
+            raise InvalidInput("a protection's most_groups is a whole number or null")
+        return Protection(neighbours, most_records, person, counted, groups)
 
     def steps_to(self, other: Protection) -> int | None:
         """How many changes of this protection make any one change of another: its guarantee is this one at that group size.

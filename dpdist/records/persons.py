@@ -63,7 +63,7 @@ def count_by_person(
     dealing = partial(_deal_partitions, without_files(source), domain, counter, parts, pending)
     dealt = engine.map(dealing, [(group, key) for group in groups], on_done=on_done)
     gathered = gather(counter.store, counter.work, key, parts, [each for _, some in dealt for each in some])
-    counting = partial(_count_parts, source.most_records, counter, gathered)
+    counting = partial(_count_parts, source.most_records, source.most_groups, counter, gathered)
     each = parts // tasks
     counted = engine.map(
         counting, [(task, range(task * each, (task + 1) * each), key) for task in range(tasks)], on_done=on_done
@@ -112,9 +112,9 @@ def _deal_partitions(
 
 
 def _count_parts(
-    most: int, counter: Counter, gathered: Gathered, task: tuple[int, range, RunKey]
+    most: int, groups: int | None, counter: Counter, gathered: Gathered, task: tuple[int, range, RunKey]
 ) -> tuple[CountSummary, list[Dealt]]:
-    """Keep the first ``most`` records of each person, in the order of files and rows, and count them, part after part."""
+    """Keep the first ``most`` records of each person (or in each of the first ``groups`` cells) and count them, part after part."""
     number, parts, key = task
     beyond: list[int] = []
 
@@ -122,7 +122,7 @@ def _count_parts(
         opened = gathered.opened(counter.store, key)
         for part in parts:
             rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.of(part)])
-            kept = first_of_each(rows, most)
+            kept = first_of_each(rows, most) if groups is None else first_of_groups(rows, groups, most)
             beyond.append(rows.size - kept.size)
             yield rows["cell"][kept], None
 
@@ -138,6 +138,26 @@ def first_of_each(rows: Rows, most: int) -> NDArray[np.int64]:
     fresh[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
     starts = np.maximum.accumulate(np.where(fresh, np.arange(rows.size), 0))
     return np.asarray(order[np.arange(rows.size) - starts < most])
+
+
+def first_of_groups(rows: Rows, groups: int, most: int) -> NDArray[np.int64]:
+    """The places of the first ``most`` records of each person in each of the first ``groups`` cells that the person has records in."""
+    order = np.lexsort((np.arange(rows.size), rows["cell"], rows["low"], rows["high"]))
+    starts, place = _runs(rows[order], ("high", "low", "cell"))
+    firsts = order[starts]  # where each person comes to each cell, in the order of files and rows
+    came = np.lexsort((firsts, rows["low"][firsts], rows["high"][firsts]))
+    rank = np.empty(firsts.size, dtype=np.int64)
+    rank[came] = _runs(rows[firsts[came]], ("high", "low"))[1]
+    of_cell = np.cumsum(place == 0) - 1
+    return np.asarray(order[(rank[of_cell] < groups) & (place < most)]) if rows.size else order
+
+
+def _runs(rows: Rows, names: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where runs of rows begin that agree in some columns, and the place of every row in its run."""
+    fresh = np.ones(rows.size, dtype=bool)
+    fresh[1:] = np.any([rows[name][1:] != rows[name][:-1] for name in names], axis=0)
+    starts = np.flatnonzero(fresh)
+    return starts, np.arange(rows.size) - np.repeat(starts, np.diff(np.append(starts, rows.size)))
 
 
 def person_hashes(table: pa.Table, source: Source, path: str, key: PersonKey) -> NDArray[np.uint64]:

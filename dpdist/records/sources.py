@@ -48,6 +48,7 @@ class Source:
         header: column names of CSV files without a header row; empty when there is one.
         person: column that identifies the person behind a record; None when bounds are declared, not enforced.
         most_records: records kept of each person when ``person`` is set.
+        most_groups: cells of each person in which so many records each are kept; None: so many records in all.
         person_type: of the person column in all files; None takes that of the first file.
         counts: column that says how many records a row stands for; None: a row is a record.
         snapshot: which state of a table the file holds; "" where it is of no such table.
@@ -64,6 +65,7 @@ class Source:
     counts: str | None = None
     named: tuple[listing.Named, ...] = ()
     snapshot: str = ""
+    most_groups: int | None = None
 
     @property
     def digest(self) -> str:
@@ -74,6 +76,7 @@ class Source:
             self.header,
             self.person,
             self.most_records,
+            *([["groups", self.most_groups]] if self.most_groups else []),
             *([self.person_type] if self.person_type else []),
             *([["counts", self.counts]] if self.counts else []),
             *([["snapshot", self.snapshot]] if self.snapshot else []),
@@ -99,6 +102,7 @@ def source_of(
     header: tuple[str, ...] = (),
     person: str | None = None,
     most_records: int = 1,
+    most_groups: int | None = None,
     person_type: PersonType | None = None,
     counts: str | None = None,
     attributes: Iterable[str] = (),
@@ -122,7 +126,10 @@ def source_of(
                 "remove one of them"
             )
         seen[content] = path
-    return Source(files, columns, header, person, most_records, tuple(tags for _, tags in found), person_type, counts, named)
+    every_tag = tuple(tags for _, tags in found)
+    return Source(
+        files, columns, header, person, most_records, every_tag, person_type, counts, named, most_groups=most_groups
+    )
 
 
 def _named(location: str | Path, paths: list[str], wanted: list[str], own: list[str]) -> tuple[listing.Named, ...]:

@@ -36,6 +36,7 @@ def privacy(spec: ReleaseSpec, grid: Grid, noise: Noise, loss: Loss) -> dict[str
         "neighbours": protection.neighbours,
         "one_change": protection.sentence,
         "most_records_of_one_person": protection.most_records,
+        **({} if protection.most_groups is None else {"most_groups_of_one_person": protection.most_groups}),
         "bound_enforced_while_counting": protection.enforced,
         "bound": protection.bound,
         "meaning": meaning(loss, protection),

@@ -42,7 +42,7 @@ def charge_of(ledger: Ledger, planned: Plan, root: Secret | None, counts: Stored
 def as_charged(context: Context, planned: Plan) -> Plan:
     """The plan with the mechanism that a release was charged for: under 'mechanism: auto' a later version may choose another one."""
     spec = planned.spec
-    if spec.mechanism != AUTO or spec.stream is not None:
+    if spec.chosen != AUTO or spec.stream is not None:
         return planned
     with book(context) as ledger:
         known = ledger.receipt(spec.release)

@@ -14,6 +14,7 @@ from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Norm
+from dpdist.grids.dense import over_groups
 from dpdist.grids.estimate import JOINT_CELLS
 from dpdist.grids.non_negative import Effect
 from dpdist.mechanisms.base import DENSE_CELLS
@@ -242,6 +243,8 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
     bought = spec.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
+    if spec.protection.most_groups is not None:  # what is certified is the optimum for changes of one cell
+        table = [replace(row, gap=None) for row in table]
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
     return NoiseOption(
@@ -324,7 +327,8 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
 
 def _grid(spec: ReleaseSpec, strategy: Strategy) -> Grid:
     moved = distance_of(spec)
-    return strategy.grid(spec.queries, neighbours=moved.neighbours, most_records=moved.records)
+    grid = strategy.grid(spec.queries, neighbours=moved.neighbours, most_records=moved.records)
+    return grid if moved.groups == 1 else over_groups(grid, moved.groups)
 
 
 def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: Grid) -> None:

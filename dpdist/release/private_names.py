@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -67,7 +67,7 @@ def stage_of(spec: ReleaseSpec) -> Stage | None:
     if spec.selecting is None:
         return None
     attribute, asked = spec.selecting
-    moved = counting.distance_out(spec.protection)
+    moved = replace(counting.distance_out(spec.protection), groups=1)  # of each person the first most_records name a name
     rho = spec.budget.rho_beside(asked.delta) * asked.share
     return Stage(spec, attribute, selection(rho, asked.delta, moved, asked.most))
 

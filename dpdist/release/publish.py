@@ -72,6 +72,8 @@ def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Meas
     try:
         if not spec.output.measurement:
             raise InvalidInput("the publisher left it out (output.measurement)")
+        if spec.records.count == "persons":
+            raise InvalidInput("it counts persons by group, and sums over groups are no numbers of persons")
         if spec.around is not None:
             raise InvalidInput("it measured distances from a known count, and not counts of records")
         grid, values = (planned.grid, None) if spec.stream is None else steps_so_far(context, planned, measured)

@@ -12,7 +12,7 @@ from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
 from dpdist.records import listing, remote
 from dpdist.spec.explained import located
-from dpdist.spec.model import ReleaseSpec
+from dpdist.spec.model import CELL_BY_CELL, ReleaseSpec
 from dpdist.spec.parts import through_of
 from dpdist.spec.queries import workload_of
 from dpdist.spec.yaml_text import Lines
@@ -30,6 +30,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: remote.is_remote(spec.records.delta or ""), ("records", "delta"), lines, name)
     located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
     located(lambda: _check_person(spec), ("records", "person", "column"), lines, name)
+    located(lambda: _check_groups(spec), ("records", "person"), lines, name)
     located(lambda: _check_counts(spec), ("records", "counts"), lines, name)
     for i, entry in enumerate(spec.workload):
         located(partial(workload_of, entry, spec.attributes, folder), ("workload", i), lines, name)
@@ -64,6 +65,42 @@ def _check_person(spec: ReleaseSpec) -> None:
     if counted is not None:
         raise InvalidInput(
             f"{person!r} identifies persons and is also the attribute {counted!r}; remove the attribute, or name another person column"
+        )
+
+
+def _check_groups(spec: ReleaseSpec) -> None:
+    """A bound on the groups of a person, and counts of persons, for which alone such a bound is needed."""
+    person, every = spec.records.person, set(spec.domain)
+    if person.most_groups is not None:
+        if person.column is None:
+            raise InvalidInput(
+                "'most_groups' bounds the groups of a person: name the 'column' that identifies persons, or leave it out"
+            )
+        if spec.mechanism not in (AUTO, CELL_BY_CELL):
+            raise InvalidInput(
+                f"'most_groups' measures every cell by itself: set 'mechanism: {CELL_BY_CELL}', or leave 'mechanism' out"
+            )
+        if spec.stream is not None or spec.around is not None or spec.sums or spec.objective == "worst":
+            raise InvalidInput("'most_groups' goes without 'stream', 'around', 'sums' and 'objective: worst': leave one out")
+        if any(entry.filters is not None for entry in spec.workload):
+            raise InvalidInput("'most_groups' measures every cell by itself, filters measure series: leave one out")
+    if spec.records.count == "records":
+        return
+    if person.most_groups is None or person.most_records != 1:
+        raise InvalidInput(
+            "'count: persons' counts every person once in each of some groups: give 'person' a 'column' and 'most_groups', and leave "
+            "'most_records' out"
+        )
+    asked = [() if entry.marginals is None or entry.marginals.of is None else entry.marginals.of for entry in spec.workload]
+    if any(len(tables) != 1 or set(tables[0]) != every or len(tables[0]) != len(every) for tables in asked):
+        raise InvalidInput(
+            f"'count: persons' publishes one table of all attributes, 'marginals: {{of: [[{', '.join(spec.domain)}]]}}': persons of other "
+            "tables are no sums of these, so make a release of its own for each"
+        )
+    options = spec.postprocess
+    if options.known or options.consistent_with or any(part.levels is not None for part in spec.domain.values()):
+        raise InvalidInput(
+            "'count: persons' goes without 'known', 'consistent_with' and levels, which add up groups: leave them out"
         )
 
 

@@ -43,6 +43,9 @@ from dpdist.workloads import Block, Workload, filtered, predicates, relative, un
 from dpdist.workloads.kinds import is_long
 from dpdist.workloads.marginals import listed_marginals
 
+CELL_BY_CELL = "identity"
+"""The mechanism that measures every cell by itself: the only one whose sensitivity to several cells at once is declared."""
+
 
 class ReleaseSpec(SpecPart):
     """One release: records, domain, queries, mechanism, budget."""
@@ -213,11 +216,14 @@ class ReleaseSpec(SpecPart):
     def protection(self) -> Protection:
         """What the guarantee protects: unit, neighbouring relation and bound."""
         person, counts = self.records.person, self.records.counts
-        return Protection(self.neighbours, person.most_records, person.column, None if counts is None else counts.of)
+        of = None if counts is None else counts.of
+        return Protection(self.neighbours, person.most_records, person.column, of, person.most_groups)
 
     @property
     def chosen(self) -> Mechanism:
         """The mechanism asked for; ``auto`` of a stream is always the first that measures steps one after the other."""
+        if self.mechanism == AUTO and self.records.person.most_groups is not None:
+            return CELL_BY_CELL
         if self.stream is None or self.mechanism != AUTO:
             return self.mechanism
         return next(name for name, each in REGISTRY.items() if each.streams)
@@ -319,6 +325,7 @@ class ReleaseSpec(SpecPart):
             header=self.records.header,
             person=person.column,
             most_records=person.most_records,
+            most_groups=person.most_groups,
             person_type=person.type,
             counts=None if self.records.counts is None else self.records.counts.column,
             attributes=self.domain,
@@ -334,6 +341,7 @@ class ReleaseSpec(SpecPart):
             "domain": [(name, part.measured) for name, part in self.domain.items()],  # in order: it numbers the cells
             "person": self.records.person,
             "columns": self.records.columns,
+            **({} if self.records.count == "records" else {"count": self.records.count}),
             "queries": self.queries.fingerprint,
             **({} if self.records.counts is None else {"counts": self.records.counts}),
             **({"sums": [(name, part.measured) for name, part in self.sums.items()]} if self.sums else {}),

@@ -57,6 +57,15 @@ class Person(SpecPart):
         "protected together; nobody checks that a person has no more",
         examples=[5],
     )
+    most_groups: int | None = Field(
+        None,
+        ge=1,
+        le=10**6,
+        description="in how many groups of one person records count: a group is a combination of values of all attributes, and in each "
+        "'most_records' count. The noise grows with the square root of it (Laplace noise: with it), where 'most_records' alone would let "
+        "it grow in proportion. Every cell is then measured by itself (mechanism 'identity')",
+        examples=[4],
+    )
     type: PersonType | None = Field(
         None,
         description="how values of the person column are compared in all files: as text, or as whole numbers. Default: the type "
@@ -143,6 +152,13 @@ class Records(SpecPart):
         default_factory=lambda: Person.model_validate({}),
         description="which person stands behind a record. Default: every record is protected by itself",
     )
+    count: Literal["records", "persons"] = Field(
+        "records",
+        description="what is counted in each group: its records, or the different persons who have some. Persons need a person column with "
+        "'most_groups', and one table of all attributes: a person in two groups counts in both, so that sums over groups are no numbers of "
+        "persons",
+        examples=["persons"],
+    )
     counts: CountsSpec | None = Field(
         None,
         description="for records that were counted before: a row stands for as many as a column says, or an array holds the "
@@ -174,6 +190,8 @@ class Records(SpecPart):
     @property
     def named(self) -> str:
         """What readers are told that the records are."""
+        if self.count == "persons" and "called" not in self.model_fields_set:
+            return "persons"
         return self.called if self.counts is None or "called" in self.model_fields_set else self.counts.of
 
 

@@ -1,0 +1,134 @@
+"""Releases that count persons by group: what is published, what it says of its bias, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpdist import engine
+from dpdist.errors import InvalidSpec
+from dpdist.privacy.noise import NORMAL_95
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import plan
+from dpdist.spec import load
+from dpdist.store import Store
+from tests import small
+
+PERSON = {"column": "person", "most_groups": 3}
+ASKED: dict[str, Any] = {
+    "records": {"path": "records.parquet", "count": "persons", "person": PERSON},
+    "domain": {"sex": {"categories": ["f", "m"]}, "work": {"categories": ["a", "b", "c"]}},
+    "workload": [{"marginals": {"of": [["sex", "work"]]}}],
+}
+
+
+def visits() -> pa.Table:
+    """Five hundred persons with one to nine records each, in up to five groups."""
+    state = np.random.default_rng(8)
+    person = np.repeat(np.arange(500), state.integers(1, 10, 500))
+    return pa.table(
+        {
+            "sex": state.choice(["f", "m"], person.size, p=[0.8, 0.2]),
+            "work": state.choice(["a", "b", "c"], person.size),
+            "person": person,
+        }
+    )
+
+
+def bounded(table: pa.Table, groups: int) -> dict[tuple[str, str], int]:
+    """Persons by group, each in the first groups that it has records in."""
+    of: dict[int, list[tuple[str, str]]] = {}
+    for row in table.to_pylist():
+        mine, group = of.setdefault(row["person"], []), (row["sex"], row["work"])
+        if group not in mine and len(mine) < groups:
+            mine.append(group)
+    every = [group for mine in of.values() for group in mine]
+    return {group: every.count(group) for group in set(every)}
+
+
+def test_persons_are_counted_once_in_each_of_their_first_groups(home: Path) -> None:
+    path = small.write(home.parent / "data", table=visits(), **ASKED)
+    done = small.run(path, home)
+    truth = bounded(visits(), 3)
+    error = done.answers.arrow["standard_error"][0].as_py()
+    assert error == pytest.approx(np.sqrt(3 / (2 * 0.1)), rel=1e-3)  # sqrt(l) / sqrt(2 rho)
+    for row in done.answers.arrow.to_pylist():
+        assert row["answer"] == pytest.approx(truth[row["sex"], row["work"]], abs=5 * error)
+    certificate = json.loads((Path(done.folder) / "release.json").read_text())
+    jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
+    privacy = certificate["privacy"]
+    assert (privacy["most_groups_of_one_person"], privacy["most_records_of_one_person"]) == (3, 1)
+    assert privacy["sensitivity_squared_on_grid"] == str(3 * 2**60)
+    assert "so that their counts are too small" in privacy["bound"]
+    assert certificate["method"]["counted"] == "persons"
+    assert certificate["mechanism"]["certified_gap"] is None
+    assert certificate["measurement"]["why"] == "it counts persons by group, and sums over groups are no numbers of persons"
+    page = (Path(done.folder) / "index.html").read_text(encoding="utf-8")
+    assert "so that their counts are too small" in page
+    assert "certified: no matrix mechanism" not in page
+    files = small.tree(Path(done.folder))
+    shutil.rmtree(done.folder)
+    assert small.tree(Path(small.run(path, home).folder)) == files
+
+
+def test_a_release_killed_after_its_charge_publishes_the_same_bytes(home: Path) -> None:
+    path = small.write(home.parent / "data", table=visits(), **ASKED)
+    expected = small.undisturbed(path, home)
+    assert small.tree(Path(small.run(path, home).folder)) == expected
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_intervals_cover_the_bounded_counts(home: Path, pure: bool) -> None:
+    """Of 2,000 simulated releases with the noise of the plan; a noise that is a fifth too large is seen."""
+    changes = {"budget": {"epsilon": 1}, "ledger": {"dataset": "s", "cap": {"epsilon": 1}}} if pure else {}
+    path = small.write(home.parent / "data", table=visits(), **ASKED, **changes)
+    made = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
+    draws = made.noise.draw(bytes(32), count=6 * 2000) * made.grid.spacing
+    half = (float(made.noise.half_width_95(1.0)) if pure else NORMAL_95) * made.noise.deviation * made.grid.spacing
+    assert 0.94 <= (np.abs(draws) <= half).mean() <= 0.965
+    assert (np.abs(1.2 * draws) <= half).mean() < 0.94
+    scale = made.noise.scale * made.grid.spacing
+    assert scale == pytest.approx(3.0 if pure else np.sqrt(3 / 0.2), rel=1e-6)
+
+
+def test_records_may_be_bounded_over_groups_too(home: Path) -> None:
+    """Two records in each of three groups: sqrt(3) 2 in place of 6, and any workload, since records add up."""
+    records = {"path": "records.parquet", "person": {"column": "person", "most_groups": 3, "most_records": 2}}
+    path = small.write(
+        home.parent / "data", table=visits(), **{**ASKED, "records": records, "workload": [{"marginals": {"ways": [1, 2]}}]}
+    )
+    made = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
+    assert made.strategy.name == "identity"
+    assert made.grid.sensitivity_squared == 3 * 4 * 2**60
+    assert "groups count, with at most 2 records each" in made.certificate()["privacy"]["bound"]
+    assert small.run(path, home).certificate["cells"] == 6
+
+
+def changed_records(**other: Any) -> dict[str, Any]:
+    return {"records": {**ASKED["records"], **other}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (changed_records(person={"column": "person"}), "give 'person' a 'column' and 'most_groups'"),
+        (changed_records(person={"column": "person", "most_groups": 2, "most_records": 2}), "leave 'most_records' out"),
+        (changed_records(person={"most_groups": 2}), "name the 'column'"),
+        ({"mechanism": "coa"}, "mechanism: identity"),
+        ({"workload": [{"marginals": {"of": [["sex"]]}}]}, r"marginals: \{of: \[\[sex, work\]\]\}"),
+        ({"workload": [{"marginals": {"of": [["sex", "work"], ["sex"]]}}]}, "are no sums of these"),
+        ({"workload": [{"predicates": ["sex == 'f'"]}]}, "are no sums of these"),
+        ({"postprocess": {"known": [{"count": 5}]}}, "add up groups"),
+        (changed_records(count="visitors"), "records.count"),
+    ],
+)
+def test_what_is_no_count_of_persons_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        load(small.write(tmp_path, **{**ASKED, **changes}))

@@ -1,0 +1,121 @@
+"""Persons bounded over groups: neighbouring files through counting and the grid of a real plan, against every change of a person."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdist.engine import inline
+from dpdist.errors import InvalidInput
+from dpdist.grids.dense import DenseGrid, over_groups
+from dpdist.privacy import keys
+from dpdist.records import counting, persons, sources
+from dpdist.records.persons import HASHED, first_of_groups
+from dpdist.release.context import Context, silent
+from dpdist.release.count import distance_of
+from dpdist.release.plan import Plan, plan
+from dpdist.spec import load
+from dpdist.store import Store
+from tests import small
+from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
+
+DOMAIN = {"a": {"from": 0, "to": 2, "outside": "drop"}, "b": {"categories": ["x", "y"], "outside": "drop"}}
+SPREAD = (("v", 0, "y"), ("u", 1, "x"), ("v", 1, "y"), ("v", 1, "y"), ("u", 1, "y"), ("v", 2, "x"))
+"""With these u and v have records in more groups than any bound keeps."""
+FILE: Data = BASE + SPREAD
+
+
+def planned(folder: Path, neighbours: str, groups: int, most: int, **changes: Any) -> Plan:
+    records = {"path": "records.parquet", "person": {"column": "who", "most_records": most, "most_groups": groups}}
+    asked = {"domain": DOMAIN, "workload": [{"marginals": {"of": [["a", "b"]]}}], "neighbours": neighbours, **changes}
+    path = small.write(folder / "spec", records=records, **asked)
+    return plan(Context(folder, Store(folder / "store"), inline(), silent), load(path))
+
+
+def cells(data: Data, folder: Path, made: Plan, form: Any = as_parquet) -> np.ndarray:
+    folder.mkdir()
+    person = made.spec.records.person
+    source = sources.source_of(
+        form(data, folder), columns={}, person="who", most_records=person.most_records, most_groups=person.most_groups
+    )
+    store = Store(folder / "store")
+    stored, _ = counting.count(source, made.spec.attributes, store, inline(), root=keys.Secret(bytes(32)))
+    return np.asarray(store.read(stored))
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(
+    ("groups", "most"), [(2, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, 1), (2, 2), (3, 1)))]
+)
+def test_counts_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, groups: int, most: int) -> None:
+    """Every person goes, comes or changes. Some neighbour moves as far as declared: l k^2 in L2 squared, l k in L1; twice if replaced."""
+    gaussian = planned(tmp_path / "gaussian", neighbours, groups, most)
+    laplace = planned(
+        tmp_path / "laplace", neighbours, groups, most, budget={"epsilon": 1}, ledger={"dataset": "s", "cap": {"epsilon": 1}}
+    )
+    base = cells(FILE, tmp_path / "base", gaussian)
+    squared = length = 0
+    for number, data in enumerate(changed(FILE, gaussian.spec.protection)):
+        moved = cells(data, tmp_path / str(number), gaussian) - base
+        squared, length = max(squared, int((moved**2).sum())), max(length, int(np.abs(moved).sum()))
+    sides = 2 if neighbours == "replace-one" else 1
+    unit = 2**30
+    assert gaussian.grid.sensitivity_squared == sides * groups * (most * unit) ** 2
+    assert laplace.grid.sensitivity_squared == (sides * groups * most * unit) ** 2
+    assert squared * unit**2 <= gaussian.grid.sensitivity_squared
+    assert length == distance_of(gaussian.spec).length if sides == 1 else length <= distance_of(gaussian.spec).length
+    assert squared >= groups * most**2
+
+
+def test_files_and_forms_agree(tmp_path: Path) -> None:
+    made = planned(tmp_path, "add-remove", 6, 20)
+    np.testing.assert_array_equal(
+        cells(FILE, tmp_path / "one", made), cells(FILE, tmp_path / "parts", made, as_folder)
+    )  # no bound is reached, so the order of rows does not matter
+    assert cells(FILE, tmp_path / "again", made).sum() == sum(a in (0, 1, 2) and b in ("x", "y") for _, a, b in FILE)
+
+
+@pytest.mark.parametrize("fault", ["groups are forgotten", "records of a group are forgotten"])
+def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    true = persons.first_of_groups
+    forgotten = {"groups are forgotten": (99, None), "records of a group are forgotten": (None, 99)}[fault]
+
+    def wrong(rows: np.ndarray, groups: int, most: int) -> np.ndarray:
+        return true(rows, forgotten[0] or groups, forgotten[1] or most)
+
+    monkeypatch.setattr(persons, "first_of_groups", wrong)
+    made = planned(tmp_path, "add-remove", 2, 1)
+    base = cells(FILE, tmp_path / "base", made)
+    moved = [
+        cells(data, tmp_path / str(number), made) - base for number, data in enumerate(changed(FILE, made.spec.protection))
+    ]
+    assert max(int((each**2).sum()) for each in moved) * 2**60 > made.grid.sensitivity_squared
+
+
+@pytest.mark.parametrize(("groups", "most"), [(1, 1), (2, 3), (5, 1)])
+def test_the_first_groups_of_each_person_are_kept(groups: int, most: int) -> None:
+    """Against a walk through the rows in their order."""
+    state = np.random.default_rng(groups)
+    rows = np.zeros(500, dtype=HASHED)
+    rows["high"], rows["low"], rows["cell"] = state.integers(0, 9, 500), state.integers(0, 2, 500), state.integers(0, 7, 500)
+    seen: dict[tuple[int, int], dict[int, int]] = {}
+    expected = []
+    for place, (high, low, cell) in enumerate(rows.tolist()):
+        mine = seen.setdefault((high, low), {})
+        if cell in mine or len(mine) < groups:
+            mine[cell] = mine.get(cell, 0) + 1
+            if mine[cell] <= most:
+                expected.append(place)
+    assert sorted(first_of_groups(rows, groups, most).tolist()) == expected
+    assert first_of_groups(rows[:0], groups, most).size == 0
+
+
+def test_other_grids_are_refused(tmp_path: Path) -> None:
+    folder = small.write(tmp_path / "spec", mechanism="coa", domain=DOMAIN, workload=[{"cdf": {"of": "a"}}])
+    made = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), load(folder))
+    assert not (isinstance(made.grid, DenseGrid) and made.grid.mixing.ndim == 1)
+    with pytest.raises(InvalidInput, match="mechanism: identity"):
+        over_groups(made.grid, 2)
