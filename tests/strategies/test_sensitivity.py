@@ -24,7 +24,17 @@ from dpdist.release.workspace import StoreWorkspace
 from dpdist.sizes import SIZES
 from dpdist.stability import Neighbours
 from dpdist.store import Store
-from dpdist.strategies import Strategy, convolution, hierarchical, identity, laplace, low_rank, marginal_optimum, square_root
+from dpdist.strategies import (
+    Strategy,
+    coa,
+    convolution,
+    hierarchical,
+    identity,
+    laplace,
+    low_rank,
+    marginal_optimum,
+    square_root,
+)
 from dpdist.strategies.representations import DirectStrategy
 from dpdist.workloads import Workload, all_ranges, dnf, filtered, marginals, predicates, prefix
 from dpdist.workloads.filters import exponential, running_sum
@@ -230,3 +240,13 @@ def test_weighted_predicates() -> None:
         grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
         rows = np.concatenate(list(grid.row_blocks()))
         assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=1) ** 2
+
+
+def test_a_strategy_computes_its_sensitivity_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning asks for it five times; over an integer basis it is half of a plan whose strategy is kept."""
+    strategy = coa(prefix(8))
+    kind, calls = type(strategy.operator), []
+    norms = kind.column_norms_squared
+    monkeypatch.setattr(kind, "column_norms_squared", lambda operator: (calls.append(operator), norms(operator))[1])
+    assert len({strategy.l2_sensitivity, strategy.sensitivity, strategy.unit_error}) == 1
+    assert len(calls) == 1
