@@ -67,6 +67,21 @@ def test_every_attempt_agrees_with_the_integer_reference(kind: str, scale: Fract
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_offsets_that_some_words_would_reach_more_often_are_refused(kind: str) -> None:
+    """2^64 words make offsets: the words whose product's low 64 bits lie below 2^64 mod offsets would make some once too often."""
+    plan = sampler._plan(kind, KEY, Fraction(10**6 + 3), 0, 1)
+    assert plan.rejection == 2**64 % plan.offsets > 0
+    counter, _ = sampler._stream(KEY, 0)
+    firsts = [-(-number * 2**64 // plan.offsets) for number in (0, 1, 2, plan.offsets // 2, plan.offsets - 1)]
+    seen = set()
+    for word in [near for first in firsts for near in (first, first + 1)]:
+        decided = {exact_attempt((u, word, r), plan, KEY, counter, 0) for u in (2**40, 2**62) for r in (1, 2**63)}
+        seen.add(refused := word * plan.offsets % 2**64 < plan.rejection)
+        assert (decided == {None}) == refused
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_few_samples_are_drawn_without_a_kernel_and_are_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Across the end of a batch, and from the head of a later tile; what the allowance does not cover is left to the kernel."""
     for scale in (Fraction(7, 3), Fraction(10**12 + 7, 8)):

@@ -282,8 +282,8 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
     plan = planned(tmp_path / "plan", "marginals" if "table" in fault else "identity", protection, "drop")
     assert plan is not None
     if fault == "one record more of a person":
-        first_of_each = persons._first_of_each
-        monkeypatch.setattr(persons, "_first_of_each", lambda rows, most: first_of_each(rows, most + 1))
+        first_of_each = persons.first_of_each
+        monkeypatch.setattr(persons, "first_of_each", lambda rows, most: first_of_each(rows, most + 1))
     elif fault == "the bound is forgotten":
         made = plan.grid
         plan = replace(plan, grid=replace(made, sensitivity_squared=made.sensitivity_squared // 4))

@@ -184,6 +184,7 @@ def test_targets_are_reached_by_the_budget_that_the_plan_names(tmp_path: Path) -
     groups = [{"cdf": {"of": "age"}, "target": 4}, {"marginals": {"of": [["sex", "work"]]}, "target": 1.5}]
     first = planned(tmp_path, workload=groups).certificate()["targets"]
     assert not first["reached"]
+    assert first["least_rho"] == float(f"{first['least_rho']:.5e}")  # six digits: it is to be typed into a spec
     budget = {"budget": {"rho": str(first["least_rho"])}, "ledger": {"dataset": "t", "cap": {"rho": 9}}}
     enough = planned(tmp_path, workload=groups, **budget)
     told = enough.certificate()["targets"]
