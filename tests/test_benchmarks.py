@@ -71,6 +71,12 @@ def test_buffers(tmp_path: Path) -> None:
     assert "| 256 | 1.1661 | 1.1256 | " in table_of(tmp_path, "buffers", "--sizes", "256", "--buffers", "2")
 
 
+@pytest.mark.slow
+def test_bands(tmp_path: Path) -> None:
+    """The benchmark itself compares its total errors with dense algebra at this size."""
+    assert "| 64 | 1.194 | 1.142 | " in table_of(tmp_path, "bands", "--sizes", "64", "--bands", "8")
+
+
 def test_symmetry(tmp_path: Path) -> None:
     assert "| mini SF1 | 1,472 | 487 | 24 | 2.0397 | " in table_of(tmp_path, "symmetry", "--rows", "mini SF1")
 

@@ -22,6 +22,7 @@ from dpdist.mechanisms.oblique import Oblique
 from dpdist.mechanisms.p_identity import PIdentity
 from dpdist.mechanisms.p_identity_products import PIdentityProducts
 from dpdist.mechanisms.residual import Residual
+from dpdist.mechanisms.smoothing import Smoothing
 from dpdist.mechanisms.square_root import SquareRoot
 from dpdist.mechanisms.symmetric import Symmetric
 from dpdist.mechanisms.triangular import Triangular
@@ -45,6 +46,7 @@ REGISTRY: dict[str, Mechanism] = {
         Triangular(),
         Buffered(),
         LowRank(),
+        Smoothing(),
         PIdentity(),
         Fourier(),
         DataCube(),

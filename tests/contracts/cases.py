@@ -110,6 +110,7 @@ CASES: dict[str, Case] = {
     "eigen, principal": case("eigen", AGES, CDF, eigen={"principal": 2}),
     "low-rank": case("low-rank", AGES, CDF),
     "low-rank, Laplace noise": case("low-rank", AGES, CDF, **PURE),
+    "smoothing": case("smoothing", AGES, CDF),
     "p-identity": case("p-identity", AGES, CDF, **PURE),
     "p-identity over tables": case("p-identity", None, REFINED, **PURE),
     "p-identity-products": case("p-identity-products", AGES | SEXES, BY_SEX, **PURE),

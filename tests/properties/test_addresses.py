@@ -78,6 +78,7 @@ CASES: dict[str, dict[str, Any]] = {
         "domain": {"age": {"from": 0, "to": 11}},
         "workload": [{"ranges": {"of": ["age"], "list": [[0, 5], [3, 9]]}}],
     },
+    "smoothing": AGES,
     "eigen": AGES,
     "fourier": {"workload": [{"marginals": {"ways": [1, 2]}}]},
     "datacube": {"workload": [{"marginals": {"ways": [1, 2]}}]},
