@@ -234,7 +234,10 @@ def bounds() -> str:
     """Upper and lower bound of the optimiser on running sums, iteration by iteration."""
     steps: list[tuple[float, float]] = []
     workload = dp.workloads.prefix(CELLS)
-    dp.strategies.coa(workload, on_step=lambda step: steps.append((step.objective, step.objective / (1 + step.gap))))
+    start = np.sqrt(np.diag(workload.gram()))  # from here on every step has both bounds
+    dp.strategies.coa(
+        workload, start=start, on_step=lambda step: steps.append((step.objective, step.objective / (1 + step.gap)))
+    )
     scale = steps[-1][1]
     plot = Plot(top=36, height=190, x=(0.8, 6.2), y=(0.9, 1.4))
     plot.axes(range(1, 7), (0.9, 1, 1.1, 1.2, 1.3, 1.4), "iteration of the optimiser", "total squared error, 1 = optimum")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -127,7 +128,8 @@ class _Watcher:
     progress: Progress
 
     def __call__(self, found: Step) -> None:
-        self.progress("plan", f"iteration {found.iteration}: cost {found.objective:.6g}, certified gap {found.gap:.1e}")
+        proven = f"certified gap {found.gap:.1e}" if math.isfinite(found.gap) else "nothing certified yet"
+        self.progress("plan", f"iteration {found.iteration}: cost {found.objective:.6g}, {proven}")
         if found.checkpoint is not None and self.checkpoint:
             self.store.write_document(self.checkpoint, {"dual": found.checkpoint.tolist()})
 

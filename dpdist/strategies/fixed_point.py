@@ -2,97 +2,80 @@
 
 The map v <- v * diag X(v) (Denisov et al. 2022) is over-relaxed and Anderson-accelerated. The upper bound is taken
 after rescaling X to unit diagonal: its error is second order in v, so that a certificate comes long before v settles.
-A gram that is symmetric under reversal of its cells splits into two of half the size.
+A gram that is symmetric under reversal of its cells splits into two of half the size; one whose inverse is tridiagonal
+(``chain.py``) needs n^2 operations a step.
+
+The first steps need no certificate: they are taken in single precision, or, on chains, without eigenvectors.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 
 from dpdist.operators import Matrix
 from dpdist.strategies import linear
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, proven_root_trace
+from dpdist.strategies.inexact import SLACK, Path, chain_steps, forcing_of, newton_step, single_steps, takes_newton_steps
 from dpdist.strategies.problem import EPSILON, Problem
+from dpdist.strategies.split import Spectrum, Split, decomposed, mean_square, split_of
 
-MEMORY = 5
-RELAXATION = 2.6
-"""Measured on the grams of benchmarks/optimisers.py: 36 eigen-decompositions in all at 256 cells, 2.2 takes 37 and 1.4 about 45."""
 PATIENCE = 12
 """Iterations without progress of the gap before the solver hands over."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One diagonal block of V after an orthogonal change of cells: V restricted to ``cells`` dual variables."""
-
-    gram: Matrix
-    cells: Matrix
-
-
-@dataclass(frozen=True)
-class Split:
-    """V as independent parts that share the dual variables; ``multiplicity`` cells stand behind each variable."""
-
-    parts: tuple[Part, ...]
-    multiplicity: Matrix
-    reversal: bool
-
-    def root(self, spectra: tuple[tuple[Matrix, Matrix], ...], weight: Matrix, scaling: Matrix) -> Matrix:
-        """A with A'A = S D^-1/2 M D^-1/2 S over all cells, stacked by part."""
-        column = scaling / np.sqrt(weight)
-        blocks = []
-        for part, (s, u) in zip(self.parts, spectra, strict=True):
-            blocks.append(linear.like(u, np.sqrt(s))[:, None] * u.T * linear.like(u, column[part.cells]))
-        if not self.reversal:
-            return blocks[0]
-        even, odd = blocks
-        half = odd.shape[1]
-        share = math.sqrt(0.5)
-        left = linear.concat([even[:, :half], odd], axis=0) * share
-        right = linear.concat([even[:, :half], -odd], axis=0) * share
-        middle = linear.concat([even[:, half:], linear.zeros(odd, (odd.shape[0], even.shape[1] - half))], axis=0)
-        return linear.concat([left, middle, linear.reversed_columns(right)], axis=1)
-
-
-def split_of(gram: Matrix) -> Split:
-    """Two half-size parts for a gram equal to its reversal, else one."""
-    n = gram.shape[0]
-    if n < 2 or not linear.symmetric_under_reversal(gram, tolerance=1e-14):
-        return Split((Part(gram, np.arange(n)),), np.ones(n), reversal=False)
-    half = n // 2
-    near, far = gram[:half, :half], linear.reversed_columns(gram[:half, n - half :])
-    even = linear.empty(gram, (n - half, n - half))
-    even[:half, :half] = near + far
-    if n % 2:
-        even[:half, half] = even[half, :half] = math.sqrt(2.0) * gram[:half, half]
-        even[half, half] = gram[half, half]
-    multiplicity = np.full(n - half, 2.0)
-    if n % 2:
-        multiplicity[half] = 1.0
-    return Split((Part(even, np.arange(n - half)), Part(near - far, np.arange(half))), multiplicity, reversal=True)
+SINGLE_SHARE = 0.6
+"""Time of an eigen-decomposition in single precision over one in double precision (benchmarks/optimisers.py)."""
+CHAIN_SHARE = 0.3
+"""Time of a tridiagonal eigen-decomposition over that of a full one."""
 
 
 @dataclass
 class _Best:
-    """The best certificate met so far, and the strategy that attains it."""
+    """The best certificate met so far, and the strategy that attains it.
+
+    ``slack``: gap of the rescaled strategy over the mean squared residual; it says when a certificate is worth its product.
+    """
 
     lower: float = 0.0
     upper: float = np.inf
     weight: Matrix | None = None
-    spectra: tuple[tuple[Matrix, Matrix], ...] = ()
+    spectra: tuple[Spectrum, ...] = ()
+    slack: float = SLACK
 
-    def offer(self, upper: float, weight: Matrix, spectra: tuple[tuple[Matrix, Matrix], ...]) -> None:
+    def offer(self, upper: float, weight: Matrix, spectra: tuple[Spectrum, ...]) -> None:
         """Take over a strategy if it is better."""
         if upper < self.upper:
             self.upper, self.weight, self.spectra = upper, weight, spectra
 
+    def certify(self, upper: float, weight: Matrix, spectra: tuple[Spectrum, ...], second_order: float) -> None:
+        """Take over a rescaled strategy if it is better, and learn from it."""
+        self.slack = max(upper / self.lower - 1.0, 0.0) / max(second_order, EPSILON)
+        self.offer(upper, weight, spectra)
+
     @property
     def gap(self) -> float:
         return self.upper / self.lower - 1.0 if self.lower > 0 else np.inf
+
+
+class _Record:
+    """The steps of a solve, told as they are taken, and the work in them: a decomposition of all parts counts as ``size``."""
+
+    def __init__(self, problem: Problem, split: Split, on_step: OnStep) -> None:
+        self.problem, self.split, self.on_step = problem, split, on_step
+        self.history: list[Step] = []
+        self.size = sum((part.cells.size / problem.cells) ** 3 for part in split.parts)
+        self.eighs, self.products = 0.0, 0.0
+
+    def add(self, cost: float, gap: float, weight: Matrix) -> None:
+        """Note a step: costs are those of the scaled problem."""
+        checkpoint = self.problem.expand(_unfold(weight, self.split, self.problem.cells))
+        self.history.append(Step(len(self.history) + 1, cost * self.problem.scale, gap, checkpoint=checkpoint))
+        self.on_step(self.history[-1])
+
+    def solve(self, stop: Stop) -> Solve:
+        """The record as it is kept."""
+        last, history = self.history[-1].checkpoint, tuple(self.history)
+        return Solve("dual fixed point", stop, history, last, round(self.eighs, 2), round(self.products, 2))
 
 
 def solve(
@@ -103,43 +86,27 @@ def solve(
     Returns: A over the kept cells; its cost and the lower bound, both of the scaled problem; the record.
     """
     assert problem.gram is not None
-    split = split_of(problem.gram)
+    split = split_of(problem.gram, problem.chain)
     log_weight = np.log(_fold(problem.initial_dual if start is None else start, split))
-    best = _Best()
-    history: list[Step] = []
-    points: list[Matrix] = []
-    residuals: list[Matrix] = []
-    eighs, products, since = 0.0, 0.0, 0
+    best, path, since = _Best(), Path(), 0
+    record = _Record(problem, split, on_step)
     stop: Stop = "iteration limit"
-    slack = 3.0  # gap of the rescaled strategy over the mean squared residual: says when a certificate is worth its product
-    share = sum((part.cells.size / problem.cells) ** 3 for part in split.parts)
-    for iteration in range(1, max_iterations + 1):
-        spectra = _spectra(split, np.exp(log_weight))
+    if start is None:
+        log_weight = _first_steps(split, log_weight, record, tolerance=tolerance, limit=max_iterations - 1)
+    while len(record.history) < max_iterations:
+        spectra, proven = _spectra(split, np.exp(log_weight))
+        best.lower = max(best.lower, proven**2 / float(split.multiplicity @ np.exp(log_weight)))
         log_weight, spectra = _balanced(split, log_weight, spectra)
         weight = np.exp(log_weight)
-        eighs += share
-        total = sum(float(s.sum()) for s, _ in spectra)
+        record.eighs += record.size if split.chain is None else CHAIN_SHARE
         ratio = _diagonal(split, spectra, weight)
-        proven = sum(proven_root_trace(s**2) for s, _ in spectra)
-        best.lower = max(best.lower, proven**2 / float(split.multiplicity @ weight))
-        residual = np.log(ratio)
-        previous = best.gap
-        second_order = float(split.multiplicity * weight @ residual**2 / (split.multiplicity @ weight))
-        best.offer(float(ratio.max()) * total, weight, spectra)
-        if slack * second_order <= 4.0 * tolerance:
-            products += share
-            upper = _unit_diagonal_cost(split, spectra, weight, ratio)
-            slack = max(upper / best.lower - 1.0, 0.0) / max(second_order, EPSILON)
-            best.offer(upper, weight, spectra)
-        history.append(
-            Step(
-                iteration,
-                best.upper * problem.scale,
-                best.gap,
-                checkpoint=problem.expand(_unfold(weight, split, problem.cells)),
-            )
-        )
-        on_step(history[-1])
+        residual, previous = np.log(ratio), best.gap
+        second_order = mean_square(split, weight, residual)
+        best.offer(float(ratio.max()) * sum(float(s.sum()) for s, _ in spectra), weight, spectra)
+        if best.slack * second_order <= 4.0 * tolerance:
+            record.products += record.size if split.chain is None else CHAIN_SHARE
+            best.certify(_unit_diagonal_cost(split, spectra, weight, ratio), weight, spectra, second_order)
+        record.add(best.upper, best.gap, weight)
         if best.gap <= tolerance:
             stop = "converged"
             break
@@ -147,41 +114,52 @@ def solve(
         if since >= PATIENCE:
             stop = "stalled"
             break
+        path.add(log_weight, residual)
+        if since == 0 and takes_newton_steps(split):
+            forcing = forcing_of(SLACK * second_order, tolerance)
+            move, used = newton_step(split, spectra, ratio * weight * split.multiplicity, residual, forcing)
+            log_weight, record.products = log_weight + move, record.products + used
+        else:
+            log_weight = path.accelerated()
         del spectra  # only the best strategy's eigenvectors stay in memory
-        points.append(log_weight)
-        residuals.append(residual)
-        del points[: -MEMORY - 1], residuals[: -MEMORY - 1]
-        log_weight = _accelerate(points, residuals)
     assert best.weight is not None
     ratio = _diagonal(split, best.spectra, best.weight)
     root = split.root(best.spectra, best.weight, 1.0 / np.sqrt(ratio))
-    record = Solve("dual fixed point", stop, tuple(history), history[-1].checkpoint, round(eighs, 2), round(products, 2))
-    return root, best.upper, best.lower, record
+    return root, best.upper, best.lower, record.solve(stop)
 
 
-def _spectra(split: Split, weight: Matrix) -> tuple[tuple[Matrix, Matrix], ...]:
-    """For each part, s and U with D^1/2 V D^1/2 = U diag(s^2) U'."""
-    out = []
+def _first_steps(split: Split, log_weight: Matrix, record: _Record, *, tolerance: float, limit: int) -> Matrix:
+    """The logarithms of weights near the optimum, by steps that prove nothing; the given ones for few cells."""
+    if split.chain is not None:
+        return chain_steps(split.chain, log_weight, tolerance=tolerance, limit=limit, told=record.add)
+    if not takes_newton_steps(split):
+        return log_weight
+    log_weight, steps, record.products = single_steps(split, log_weight, tolerance=tolerance, limit=limit, told=record.add)
+    record.eighs += steps * SINGLE_SHARE * record.size
+    return log_weight
+
+
+def _spectra(split: Split, weight: Matrix) -> tuple[tuple[Spectrum, ...], float]:
+    """For each part, s and U with D^1/2 V D^1/2 = U diag(s^2) U', and a number not above the sum of all s."""
+    if split.chain is not None:
+        roots, vectors, proven = split.chain.spectrum(weight)
+        return ((roots, vectors),), proven
+    out, proven = [], 0.0
     for part in split.parts:
-        d = linear.like(part.gram, np.sqrt(weight[part.cells]))
-        scaled = part.gram * d
-        scaled *= d[:, None]
-        # symmetric: the transpose is Fortran-contiguous and LAPACK works in place, one n^2 array less
-        values, vectors = linear.eigh(scaled.T, overwrite=True)
+        values, vectors = decomposed(part.gram, np.sqrt(weight[part.cells]))
+        proven += proven_root_trace(values)
         out.append((np.sqrt(np.maximum(values, 1e-30 * values[-1])), vectors))
-    return tuple(out)
+    return tuple(out), proven
 
 
-def _balanced(
-    split: Split, log_weight: Matrix, spectra: tuple[tuple[Matrix, Matrix], ...]
-) -> tuple[Matrix, tuple[tuple[Matrix, Matrix], ...]]:
+def _balanced(split: Split, log_weight: Matrix, spectra: tuple[Spectrum, ...]) -> tuple[Matrix, tuple[Spectrum, ...]]:
     """The same point scaled so that sum(v) = tr K^1/2, which every fixed point satisfies; K scales with v."""
     total = sum(float(s.sum()) for s, _ in spectra)
     ratio = total / float(split.multiplicity @ np.exp(log_weight))
     return log_weight + 2.0 * np.log(ratio), tuple((s * ratio, u) for s, u in spectra)
 
 
-def _diagonal(split: Split, spectra: tuple[tuple[Matrix, Matrix], ...], weight: Matrix) -> Matrix:
+def _diagonal(split: Split, spectra: tuple[Spectrum, ...], weight: Matrix) -> Matrix:
     """diag X(v) at each dual variable; at the optimum all ones."""
     out = np.zeros(weight.size)
     for part, (s, u) in zip(split.parts, spectra, strict=True):
@@ -189,27 +167,19 @@ def _diagonal(split: Split, spectra: tuple[tuple[Matrix, Matrix], ...], weight: 
     return np.asarray(out / (weight * split.multiplicity))
 
 
-def _unit_diagonal_cost(split: Split, spectra: tuple[tuple[Matrix, Matrix], ...], weight: Matrix, ratio: Matrix) -> float:
+def _unit_diagonal_cost(split: Split, spectra: tuple[Spectrum, ...], weight: Matrix, ratio: Matrix) -> float:
     """tr(V X^-1) for X(v) rescaled to unit diagonal."""
-    cost = 0.0
     column = np.sqrt(weight * ratio)
+    if split.chain is not None:
+        ((roots, vectors),) = spectra
+        return split.chain.cost(column, roots, vectors)
+    cost = 0.0
     for part, (s, u) in zip(split.parts, spectra, strict=True):
         z = linear.like(part.gram, column[part.cells])
         scaled = part.gram * z
         scaled *= z[:, None]
         cost += linear.weighted_total(u, scaled @ u, 1.0 / s)
     return cost
-
-
-def _accelerate(points: list[Matrix], residuals: list[Matrix]) -> Matrix:
-    """The next point of the over-relaxed Anderson iteration (type II, memory ``MEMORY``)."""
-    step = RELAXATION * residuals[-1]
-    if len(points) > 1:
-        moved = np.diff(np.array(points), axis=0).T
-        changed = np.diff(np.array(residuals), axis=0).T
-        mix = scipy.linalg.lstsq(changed, residuals[-1], cond=1e-8, check_finite=False)[0]
-        step = step - (moved + RELAXATION * changed) @ mix
-    return np.asarray(points[-1] + np.clip(step, -5.0, 5.0))
 
 
 def _fold(dual: Matrix, split: Split) -> Matrix:

@@ -20,6 +20,7 @@ from dpdist.operators import Matrix
 
 Array = Matrix
 """A matrix of any library. mypy knows no type for the array API's: it takes them for NumPy's."""
+SINGLE_EPSILON = float(np.finfo(np.float32).eps)
 FACTOR_SLACK = 1e-6
 """Relative difference between a gram's diagonal and that of its factor's: beyond rounding, far below a failed factorisation's."""
 
@@ -69,7 +70,9 @@ def on_host(array: Array) -> Matrix:
 
 
 def like(array: Array, values: Matrix) -> Array:
-    """NumPy's values in the library, and on the device, of an array."""
+    """NumPy's values in the library, and on the device, of an array; real numbers also in its precision."""
+    if values.dtype.kind == "f":
+        values = values.astype(np.float32 if array.dtype == namespace(array).float32 else np.float64, copy=False)
     if is_numpy(array):
         return values
     import array_api_compat as compat
@@ -256,7 +259,7 @@ def norm(matrix: Array) -> float:
 def weighted_rows(matrix: Array, weights: Matrix) -> Matrix:
     """diag(M diag(weights) M'), on the host; NumPy takes no array of M's size for it."""
     if isinstance(matrix, np.ndarray):
-        return np.einsum("ia,ia,a->i", matrix, matrix, weights)
+        return np.einsum("ia,ia,a->i", matrix, matrix, like(matrix, weights))
     return on_host((matrix * matrix) @ like(matrix, weights))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from dpdist.errors import InvalidInput
@@ -68,6 +69,10 @@ def solve_dual(
         )
         if record.stop == "converged":
             return _strategy(problem, root, cost, lower, record, on_cells=True)
+        if problem.chain is not None and record.stop == "stalled":  # its bound is rounded down further than LAPACK's
+            assert record.dual is not None
+            start, problem = problem.restrict(record.dual), replace(problem, chain=None)
+            return solve_dual(problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start)
     (mixing,), cost, lower, record = barrier.solve(
         problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start
     )

@@ -16,6 +16,7 @@ from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Dense, Matrix, Operator, Product
 from dpdist.strategies import linear
 from dpdist.strategies.base import gram_in_place
+from dpdist.strategies.chain import Chain, chain_of
 from dpdist.workloads import Basis, Workload, integer_basis
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -51,6 +52,7 @@ class Problem:
             diag(V^1/2).
         scale: costs of the scaled problem times this are costs of the original.
         place: kept cell of every original cell, -1 for cells without queries.
+        chain: V's closed form where its inverse is tridiagonal.
         basis: the workload's integer basis, when there is one, and the map from its coordinates to the factor.
     """
 
@@ -59,6 +61,7 @@ class Problem:
     initial_dual: Matrix
     scale: float
     place: Matrix
+    chain: Chain | None = None
     basis: Basis | None = None
     coordinate_factor: Matrix | None = None
 
@@ -145,8 +148,9 @@ def _from_gram(gram: Matrix) -> Problem:
     small = linear.among(gram, kept) if kept.size < gram.shape[0] else gram
     scale = float(linear.diagonal(small).mean())
     small /= scale  # gram_in_place made a copy
-    if _safely_definite(small):
-        return Problem(small, None, np.sqrt(linear.diagonal(small)), scale, place)
+    chain = chain_of(small) if linear.is_numpy(small) else None
+    if chain is not None or _safely_definite(small):
+        return Problem(small, None, np.sqrt(linear.diagonal(small)), scale, place, chain)
     thin = _pivoted_factor(small)
     if thin is not None:
         values, vectors = scipy.linalg.eigh(thin @ thin.T, driver="evd", overwrite_a=True, check_finite=False)
@@ -174,7 +178,7 @@ def _from_basis(basis: Basis) -> Problem:
     roots = np.sqrt(np.maximum(outer_values, EPSILON * outer_values[-1]))
     dual = np.einsum("ai,ai,a->i", right, right, 1.0 / roots)
     place = _class_of_cells(basis, cells)
-    return Problem(None, factor, dual, scale, place, basis, coordinate_factor)
+    return Problem(None, factor, dual, scale, place, None, basis, coordinate_factor)
 
 
 def root_of(gram: Matrix) -> Matrix:

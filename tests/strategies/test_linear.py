@@ -66,6 +66,7 @@ GRAMS: dict[str, Callable[[], Matrix]] = {
     "full rank": lambda: prefix(24).gram(),
     "equal to its reversal, even": lambda: all_ranges(12).gram(),
     "equal to its reversal, odd": lambda: all_ranges(13).gram(),
+    "many cells": lambda: random_ranges(210, 900).gram(),
     "low rank": lambda: related(40, 50, 8).gram(),
     "integer basis": lambda: marginals((4, 3, 3), (1, 2)).gram(),
     "ill conditioned": ill_conditioned,
