@@ -34,6 +34,7 @@ TESTS = (
         f"tests/{folder}"
         for folder in (
             "arrays",
+            "asking",
             "contracts",
             "grids",
             "privacy",
