@@ -126,8 +126,7 @@ def test_what_is_remembered_tells_nothing(tmp_path: Path, memory: Memory) -> Non
 
 
 @pytest.mark.usefixtures("settled")
-@pytest.mark.parametrize("change", ["a bit", "longer"])
-def test_no_charge_binds_to_bytes_that_changed_unseen(home: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+def test_no_charge_binds_to_bytes_that_changed_unseen(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that says nothing of a write: the histogram of the old bytes is there, and so is their digest."""
     path = small.write(home.parent / "data")
     data = home.parent / "data" / "records.parquet"
@@ -135,7 +134,7 @@ def test_no_charge_binds_to_bytes_that_changed_unseen(home: Path, monkeypatch: p
     seen = seen_at(str(data))
     content = data.read_bytes()
     at = len(content) // 2
-    data.write_bytes(content + b"x" if change == "longer" else content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    data.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     second = home.parent / "data" / "second.yaml"
     second.write_text(yaml.safe_dump(small.spec(release="small-2")))
     with monkeypatch.context() as amid:
