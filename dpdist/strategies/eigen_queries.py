@@ -199,7 +199,7 @@ def _newton_step(
 
 def principal_weights(squares: Matrix, costs: Matrix, principal: int, tolerance: float, on_step: OnStep) -> Weights:
     """Own weights for the leading queries, one common weight for the rest."""
-    order = np.argsort(costs)[::-1]
+    order = np.argsort(costs, kind="stable")[::-1]
     own, rest = order[:principal], order[principal:]
     columns = linear.columns(squares, own)
     if rest.size:
@@ -221,7 +221,7 @@ def group_weights(squares: Matrix, costs: Matrix, tolerance: float) -> tuple[Mat
 
 def separation(costs: Matrix, size: int) -> list[Matrix]:
     """Groups of so many eigen-queries in the order of their eigenvalues, the largest first."""
-    order = np.argsort(costs)[::-1]
+    order = np.argsort(costs, kind="stable")[::-1]
     return [order[start : start + size] for start in range(0, order.size, size)]
 
 
@@ -259,6 +259,7 @@ def eigen_queries(gram: Matrix) -> tuple[Matrix, Matrix, float]:
     places = np.flatnonzero(kept)
     for group in np.split(places, np.flatnonzero(np.diff(values[places]) > EQUAL * values[places][1:]) + 1):
         if group.size > 1:
+            values[group] = values[group].mean()  # their order is that of the basis, not of rounding
             vectors[:, int(group[0]) : int(group[-1]) + 1] = _chosen(linear.columns(vectors, group))
     return linear.contiguous(linear.columns(vectors, kept).T), values[kept], bound
 

@@ -93,6 +93,7 @@ def test_repeated_eigenvalues_have_one_basis(workload: Workload, group: int | No
             groups = np.split(np.arange(values.size), np.flatnonzero(np.diff(values) > 1e-9 * values[-1]) + 1)
             turns.append(max(group.size for group in groups))
             for group in groups:
+                values[group] *= 1 + 1e-14 * state.standard_normal(group.size)
                 vectors[:, group] = vectors[:, group] @ np.linalg.qr(state.standard_normal((group.size, group.size)))[0]
         return values, vectors
 
