@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from itertools import combinations, product
 from typing import Any
@@ -413,3 +414,16 @@ def test_the_worst_query_of_one_marginal(solve: Callable[[Workload], Strategy]) 
     spread = workload.unweighted.dense() @ np.linalg.pinv(strategy.matrix())
     largest = strategy.l2_sensitivity * float(np.sqrt(np.einsum("ij,ij->i", spread, spread).max()))
     assert strategy.worst(workload) == pytest.approx(largest, rel=1e-9)
+
+
+def test_the_worst_query_of_two_marginals_by_two_terms() -> None:
+    """Each by its own rows: the larger of both, whichever block comes first."""
+    solved = residual_products(marginals((4, 3), (1,)))
+    strategy = replace(solved, terms=tuple(term for term in solved.terms if term.axes))
+    assert [term.axes for term in strategy.terms] == [(0,), (1,)]
+    given = marginals((4, 3), (1,))
+    for blocks in (given.blocks, given.blocks[::-1]):
+        workload = Workload(given.domain, blocks)
+        spreads = [np.linalg.pinv(term.factors[0]) / term.scale for term in strategy.terms]
+        largest = max(float(np.einsum("ij,ij->i", spread, spread).max()) for spread in spreads)
+        assert strategy.worst(workload) == pytest.approx(strategy.unit_error * math.sqrt(largest), rel=1e-9)
