@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from dpdist.release.method import _values
+from dpdist.release.method import _asked, _values
 from dpdist.spec.parts import AttributeSpec
+from dpdist.spec.queries import QuerySpec
 
 WORDS: dict[str, dict[str, Any]] = {
     "whole numbers from 0 to 99": {"from": 0, "to": 99},
@@ -27,3 +28,11 @@ def test_long_lists_are_cut_and_counted() -> None:
     many = _values(AttributeSpec.model_validate({"categories": [f"c{i}" for i in range(1000)]}))
     assert many.startswith("1,000 categories: c0, c1")
     assert many.endswith("c11 and 988 more")
+
+
+@pytest.mark.parametrize("count", [1, 11, 12, 13])
+def test_lists_of_tables_say_more_only_where_there_are_more(count: int) -> None:
+    tables = [[f"a{i}"] for i in range(count)]
+    said = _asked(QuerySpec.model_validate({"marginals": {"of": tables}}))
+    assert said.endswith(" and more") == (count > 12)
+    assert said.count("; ") == min(count, 12) - 1

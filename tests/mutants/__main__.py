@@ -45,7 +45,7 @@ TESTS = (
             "warehouse",
         )
     ),
-    *(f"tests/test_{name}.py" for name in ("domain", "drafts", "identities", "leases", "periods", "private")),
+    *(f"tests/test_{name}.py" for name in ("domain", "drafts", "identities", "leases", "method", "periods", "private")),
     *(f"tests/test_{name}.py" for name in ("store", "unit")),
 )
 """Files and folders whose tests are to catch the faults."""
