@@ -137,7 +137,7 @@ def _without(figures: list[tuple[str, Figure]]) -> list[tuple[str, Figure]]:
 def _section(
     content: Content, words: Words, block: Block, figures: list[tuple[str, Figure]], *, listed: bool, hidden: int
 ) -> dict[str, Any]:
-    findings = [] if hidden else [finding(figure, words.counted) for _, figure in figures[:1]]
+    findings = [] if hidden else [finding(figure, words.counted, words.answer) for _, figure in figures[:1]]
     return {
         "title": block.name,
         "name": words.heading(block.name, block.heads(content.workload.domain.names)),

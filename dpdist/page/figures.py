@@ -40,11 +40,13 @@ class Words:
         counted: the records, in the plural.
         attributes: title, unit, time and what happens to values outside, by attribute.
         amounts: title and unit, by column of amounts.
+        answer: what an answer is: a count, or a sum of amounts.
     """
 
     counted: str
     attributes: dict[str, dict[str, Any]]
     amounts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answer: str = "count"
 
     @staticmethod
     def of(certificate: dict[str, Any]) -> Words:
@@ -53,8 +55,9 @@ class Words:
         return Words(method.get("counted", "records"), method.get("attributes", {}), method.get("sums", {}))
 
     def title(self, name: str) -> str:
-        """An attribute's title."""
-        return str(self.attributes.get(name, {}).get("title") or name)
+        """The title of an attribute, or of a column of amounts."""
+        facts = self.attributes.get(name) or self.amounts.get(name, {})
+        return str(facts.get("title") or name)
 
     def heading(self, group: str, names: Iterable[str]) -> str:
         """A group of queries as readers call it: attributes by their titles, where its name is made of these names."""
@@ -65,6 +68,10 @@ class Words:
         others = by.split(", ") if by else []
         if group.startswith("cdf of ") and known >= {of, *others}:
             return f"Cumulative {self.title(of)}" + (f" by {listed([self.title(name) for name in others])}" if by else "")
+        what, _, rest = group.partition(" of ")
+        column, _, by = rest.partition(" by ")
+        if what in ("sum", "count") and column in self.amounts:
+            return f"{_capital(what)} of {self.title(column)}" + (f" by {self.heading(by, names)}" if by else "")
         return group
 
     def axis(self, domain: Domain, place: int) -> Axis:
@@ -101,7 +108,7 @@ def without_amounts(block: Block, domain: Domain, words: Words) -> tuple[Block, 
         return block, words
     if block.name.startswith("sum of "):
         facts = words.amounts.get(last.name, {})
-        words = replace(words, counted=f"{facts.get('unit') or 'units'} of {facts.get('title') or last.name}")
+        words = replace(words, counted=facts.get("unit") or f"units of {words.title(last.name)}", answer="sum")
     if not block.separable:
         return block, words
     if len(block.axes) == 1:

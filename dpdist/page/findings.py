@@ -25,8 +25,13 @@ def jointly(half: Matrix) -> Matrix:
     return np.asarray(half * (1.0 + math.log(max(1, half.size)) / math.log(20.0)))
 
 
-def finding(figure: Figure, counted: str) -> str:
-    """What a chart shows, in a sentence; empty where no interval is known."""
+def finding(figure: Figure, counted: str, answer: str = "count") -> str:
+    """What a chart shows, in a sentence; empty where no interval is known.
+
+    Args:
+        counted: the records in the plural, or the unit of amounts.
+        answer: what an answer is: a count, or a sum.
+    """
     if np.isnan(figure.half).any():
         return ""
     series = range(len(figure.series))
@@ -35,11 +40,11 @@ def finding(figure: Figure, counted: str) -> str:
     if figure.title.startswith("running sum") and len(series) == 1:
         return f"By {_place(figure, -1)} there were {with_interval(figure.values[-1, 0], figure.half[-1, 0])} {counted}."
     if figure.axis.edges is not None and len(series) <= 2:
-        return " ".join(_peak(figure, s, counted) for s in series)
-    return _largest(figure, counted)
+        return " ".join(_peak(figure, s, counted, answer) for s in series)
+    return _largest(figure, counted, answer)
 
 
-def _largest(figure: Figure, counted: str) -> str:
+def _largest(figure: Figure, counted: str, answer: str) -> str:
     values, half = figure.values.ravel(), figure.half.ravel()
     names = [_name(figure, i, s) for i in range(len(figure.axis.labels)) for s in range(len(figure.series))]
     if values.size == 1:
@@ -47,7 +52,7 @@ def _largest(figure: Figure, counted: str) -> str:
     wider = jointly(half)
     top = int(np.argmax(values))
     if values[top] - wider[top] <= 0:
-        return f"No count stands out of the noise: the largest answer is {with_interval(values[top], half[top])} ({names[top]})."
+        return f"No {answer} stands out of the noise: the largest answer is {with_interval(values[top], half[top])} ({names[top]})."
     rivals = np.flatnonzero(values + wider >= values[top] - wider[top])
     rivals = rivals[np.argsort(-values[rivals], kind="stable")]
     what = "the largest group" if figure.across is None and len(figure.series) == 1 else "the most frequent combination"
@@ -73,12 +78,12 @@ def _name(figure: Figure, row: int, column: int) -> str:
     return " and ".join(parts) if len(parts) > 1 else parts[0]
 
 
-def _peak(figure: Figure, series: int, counted: str) -> str:
+def _peak(figure: Figure, series: int, counted: str, answer: str) -> str:
     """Where a distribution or a series is highest: a place, or all the places that noise leaves."""
     values, half = figure.heights[:, series], figure.spreads[:, series]
     wider = jointly(half)
     who = f"{figure.series[series]}: " if len(figure.series) > 1 else ""
-    what = "density" if figure.widths is not None else "count" if figure.kind == "steps" else "value"
+    what = "density" if figure.widths is not None else answer if figure.kind == "steps" else "value"
     top = int(np.argmax(values))
     shown = f"{with_interval(figure.values[top, series], figure.half[top, series])} {counted}"
     if values[top] - wider[top] <= 0:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from dpdist.domain import Domain
+from dpdist.page.numbers import digits_for, plain
 from dpdist.page.tables import column_of, query_names, without_formulas
 from dpdist.workloads import Block
 
@@ -79,8 +80,14 @@ def write_means(means: pa.Table, path: Path) -> None:
     pyarrow.csv.write_csv(without_formulas(means), path, write_options=options)
 
 
-def listed(means: pa.Table) -> list[dict[str, Any]]:
-    """The first means, for the page."""
-    return list(
-        means.select(["group", "query", "mean", "standard_error", "low_95", "high_95"]).slice(0, PAGE_MEANS).to_pylist()
-    )
+def listed(means: pa.Table) -> list[dict[str, str]]:
+    """The first means as texts, for the page: as many digits as the noise leaves."""
+    rows = means.slice(0, PAGE_MEANS).to_pylist()
+    return [{"group": row["group"], "query": row["query"], **_texts(row)} for row in rows]
+
+
+def _texts(row: dict[str, Any]) -> dict[str, str]:
+    half = (row["high_95"] - row["low_95"]) / 2
+    shown = {name: plain(row[name], digits_for(half, row[name])) for name in ("mean", "low_95", "high_95")}
+    error = row["standard_error"]
+    return {**shown, "standard_error": "not known" if error is None else plain(error, digits_for(error))}

@@ -50,6 +50,7 @@ def test_peaks_and_medians() -> None:
     assert finding(steps(flat, 5.0), "people").startswith(
         "No single peak stands out of the noise; the highest count is 101.0 ± 5.0"
     )
+    assert "the highest sum is 101.0 ± 5.0 EUR" in finding(steps(flat, 5.0), "EUR", "sum")
     rising = list(np.cumsum([10.0] * 10))
     sure = finding(steps(rising, 0.5, cumulative=True), "people")
     assert sure == "Half of the 100.0 ± 0.5 people lie at or below Age 4, between 4 and 5 for sure."

@@ -26,6 +26,7 @@ from dpdist.domain import Domain, amounts_attribute
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.grids.base import Wanted
 from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.page.numbers import digits_for, plain
 from dpdist.release.answers import answer
 from dpdist.release.context import Context, silent
 from dpdist.release.count import count
@@ -69,8 +70,8 @@ def table(rows: int = 400, seed: int = 0, missing: bool = True) -> pa.Table:
 
 def changes(**other: Any) -> dict[str, Any]:
     spec: dict[str, Any] = {
-        "domain": {"branch": {"categories": ["a", "b"]}, "age": {"from": 0, "to": 3}},
-        "sums": {"amount": {"from": 5, "to": 105, "step": 0.01, "missing": "drop"}},
+        "domain": {"branch": {"categories": ["a", "b"], "title": "Branch"}, "age": {"from": 0, "to": 3}},
+        "sums": {"amount": {"from": 5, "to": 105, "step": 0.01, "missing": "drop", "title": "Amount paid"}},
         "workload": ASKED,
     }
     return {**spec, **other}
@@ -253,6 +254,9 @@ def test_means_and_sums_are_published_shown_and_asked_for_alike(
     assert "an amount below 5 is added up as 5, one above 105 as 105, and one in between to the nearest 0.01" in page
     assert "records without an amount are left out of sums and means" in page
     assert 'id="means"' in page
+    assert ">Sum of Amount paid by Branch<" in page
+    half = (float(rows[0]["high_95"]) - float(rows[0]["low_95"])) / 2
+    assert f'<td data-label="mean">{plain(float(rows[0]["mean"]), digits_for(half, float(rows[0]["mean"])))}</td>' in page
     assert str(number) not in certificate["method"]["sums"].values()
 
 
