@@ -29,6 +29,21 @@ def test_optimisers(tmp_path: Path) -> None:
         assert f"| {name} | 64 |" in table
 
 
+@pytest.mark.slow
+def test_peers(tmp_path: Path) -> None:
+    """dpdist's part; the others need environments of their own."""
+    command = [sys.executable, ROOT / "benchmarks" / "peers" / "compare.py", "--only", "dpdist", "--repeats", "1"]
+    done = subprocess.run(
+        [*command, "--people", "500", "--out", tmp_path / "table.md"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| median age by region (4) | " in (tmp_path / "table.md").read_text()
+
+
+def test_the_table_of_peers_in_the_documentation_is_the_result() -> None:
+    assert (ROOT / "benchmarks" / "results" / "peers.md").read_text() in (ROOT / "docs" / "peers.md").read_text()
+
+
 def test_a_gpu_that_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--sizes", "64", "--out", tmp_path / "table.md"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
