@@ -170,7 +170,7 @@ class Engine:
             yield partial(_by_reference, self.exchange, folder, _kept_if_large(self.exchange, folder, function))
         finally:
             self.exchange.delete(folder)
-            with suppress(OSError, TimeoutError, CancelledError):  # whoever is gone holds nothing
+            with suppress(OSError, TimeoutError, CancelledError, AttributeError):  # whoever is gone holds nothing
                 self.client.run(_forget, on_error="ignore")
 
     def _placed(self, function: Callable[[None], Any], needed_bytes: int) -> Any:
@@ -234,8 +234,11 @@ class Engine:
                 f"the Dask cluster has had no worker for {WITHOUT_WORKERS_SECONDS} seconds; start some and run the same command "
                 "again: it goes on where it stopped"
             ) from None
+        except AttributeError:  # a client that gave up its scheduler has None in its place
+            raise EngineError(SCHEDULER_GONE) from None
 
 
+SCHEDULER_GONE = "the Dask scheduler went away; start it and run the same command again: it goes on where it stopped"
 LARGE_BYTES = 2**20
 """Pickled functions and arguments beyond this go through the store."""
 TASKS_AHEAD = 8
@@ -349,22 +352,27 @@ def _with_threads(function: Callable[..., _T], *arguments: Any) -> _T:
         return function(*arguments[:-1])
 
 
+def _workers_of(client: Any) -> dict[str, dict[str, Any]]:
+    """What the scheduler knows of each worker, by address; nothing once the scheduler is gone."""
+    return cast(dict[str, dict[str, Any]], client.scheduler_info(n_workers=-1).get("workers", {}))
+
+
 def _there(client: Any) -> tuple[int, int] | None:
     """How many tasks the workers of a cluster run at once, and what each may use on the smallest; None when there is none."""
-    found = client.scheduler_info(n_workers=-1)["workers"].values()
+    found = _workers_of(client).values()
     tasks = sum(w["nthreads"] for w in found)
     return (tasks, min(_task_bytes(w, w["nthreads"]) for w in found)) if tasks else None
 
 
 def _optimisers(client: Any) -> list[tuple[str, int]]:
     """Workers for the largest computations with their memory: those with the resource ``optimiser``, else all."""
-    found = client.scheduler_info(n_workers=-1)["workers"]
+    found = _workers_of(client)
     chosen = {address: w for address, w in found.items() if w["resources"].get("optimiser")} or found
     return [(address, _task_bytes(w, 1)) for address, w in chosen.items()]
 
 
 def _has_optimisers(client: Any) -> bool:
-    return any(w["resources"].get("optimiser") for w in client.scheduler_info(n_workers=-1)["workers"].values())
+    return any(w["resources"].get("optimiser") for w in _workers_of(client).values())
 
 
 TERMINATED_SHARE = 0.95
@@ -445,9 +453,7 @@ def _losses_told() -> Iterator[None]:
             "a task killed every worker that ran it, most likely for memory; give the workers more, or ask for fewer cells"
         ) from None
     except (CancelledError, CommClosedError):
-        raise EngineError(
-            "the Dask scheduler went away; start it and run the same command again: it goes on where it stopped"
-        ) from None
+        raise EngineError(SCHEDULER_GONE) from None
 
 
 def _local(processes: int, memory_bytes: int) -> AbstractContextManager[Any]:
