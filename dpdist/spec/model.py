@@ -82,7 +82,7 @@ class ReleaseSpec(SpecPart):
     neighbours: Neighbours = Field(
         "add-remove",
         description="which data sets are neighbours, that is, must be hard to tell apart: one unit is added or removed, or one "
-        "unit is also replaced by another. The unit is a record, or with a person column a person with all their records",
+        "unit may also be replaced by another. The unit is a record, or with a person column a person with all their records",
         examples=["replace-one"],
     )
     workload: tuple[QuerySpec, ...] = Field(min_length=1, description="the queries to publish, in groups")
@@ -95,8 +95,8 @@ class ReleaseSpec(SpecPart):
     stream: StreamSpec | None = Field(None, description="makes this release the next part of a growing series")
     objective: Literal["total", "worst"] = Field(
         "total",
-        description="what is minimised: the sum of the squared errors of all answers, or the largest error of any answer (Gaussian "
-        "noise, on workloads that mechanism 'marginals', 'kronecker' or 'coa' fits)",
+        description="what is minimised: the sum of the squared errors of all answers ('total'), or the largest error of any answer "
+        "('worst'). 'worst' needs Gaussian noise and a workload that mechanism 'marginals', 'kronecker' or 'coa' can answer",
         examples=["worst"],
     )
     eigen: SeparationSpec = Field(
@@ -116,8 +116,8 @@ class ReleaseSpec(SpecPart):
     budget: ReleaseBudgetSpec = Field(description="the privacy budget that this release spends")
     noise: Literal["gaussian", "laplace", "auto"] = Field(
         "gaussian",
-        description="the noise that epsilon and delta together buy; 'laplace' leaves the delta unspent and takes more of the cap, 'auto' "
-        "takes the kind with the least predicted error that the cap allows. Epsilon alone always buys Laplace noise",
+        description="the kind of noise for a budget of epsilon and delta. 'laplace' leaves the delta unspent and takes more of the cap. "
+        "'auto' takes the kind with the least predicted error that the cap allows. A budget of epsilon alone always means Laplace noise",
         examples=["auto"],
     )
     ledger: LedgerSpec = Field(description="the data set that is charged, and the cap on all its releases")

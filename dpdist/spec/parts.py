@@ -61,9 +61,9 @@ class Person(SpecPart):
         None,
         ge=1,
         le=10**6,
-        description="in how many groups of one person records count: a group is a combination of values of all attributes, and in each "
-        "'most_records' count. The noise grows with the square root of it (Laplace noise: with it), where 'most_records' alone would let "
-        "it grow in proportion. Every cell is then measured by itself (mechanism 'identity')",
+        description="in how many groups one person counts, with up to 'most_records' records in each. A group is a combination of values "
+        "of all attributes. Gaussian noise grows only with the square root of this number, Laplace noise in proportion to it. Every cell "
+        "is measured by itself (mechanism 'identity')",
         examples=[4],
     )
     type: PersonType | None = Field(
@@ -75,20 +75,21 @@ class Person(SpecPart):
 
 
 class CountsSpec(SpecPart):
-    """What the numbers of a table count, whose rows stand for several records each.
+    """What a table counts whose rows each stand for several records.
 
-    The guarantee is for what is counted: one of it more or less, which must be in one number, once. Nobody can check that.
+    The guarantee is for adding or removing one of the things that are counted. Each must be counted in one number only, once.
+    Nobody can check that.
     """
 
     column: str | None = Field(
         None,
-        description="the column that says how many records a row stands for: whole numbers, 0 or more. Arrays have none",
+        description="the column that says how many records a row stands for: whole numbers, 0 or more. Leave it out for arrays",
         examples=["visits"],
     )
     of: Text = Field(
         min_length=1,
-        description="what is counted, in the plural: the unit of protection. Each must be in one number, once; numbers that were rounded, "
-        "thresholded, weighted or made noisy are none. One data set's cap covers releases that count the same",
+        description="what is counted, in the plural. It is the unit of protection: each must be counted in one number only, once. Numbers "
+        "that were rounded, thresholded, weighted or made noisy are not allowed. All releases of a data set must count the same thing",
         examples=["visits"],
     )
 
@@ -98,22 +99,23 @@ class Records(SpecPart):
 
     path: str | None = Field(
         None,
-        description="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files; with 'counts' also a .npy file, or the "
-        "folder .zarr of an array, with an axis for each attribute. Folders may name columns (year=2026/branch=North). A relative "
-        "path starts at the spec "
-        "file. Or the URL of one at s3://, gs://, az:// or https://; credentials come from the environment of the workers, too",
+        description="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files, or the URL of either at s3://, gs://, "
+        "az:// or https://. With 'counts' also an array with an axis for each attribute: a .npy file or a .zarr folder. Names of folders "
+        "may give columns (year=2026/branch=North). A relative path starts at the folder of the spec file. Credentials come from the "
+        "environment of the process and of the workers",
         examples=["visitors.csv"],
     )
     sql: str | None = Field(
         None,
-        description="in place of 'path', one SELECT whose rows are the records. DuckDB runs it, over files that it names from the spec's "
-        "folder, or in the database of 'connection'. The rows are put in an order of their own",
+        description="in place of 'path', one SELECT whose rows are the records. DuckDB runs it in the database of 'connection', or without "
+        "one over files that it names, relative to the spec's folder. dpdist orders the rows by a digest of each row",
         examples=["SELECT age, branch FROM 'visits/*.parquet' JOIN 'branches.csv' USING (id)"],
     )
     connection: str | None = Field(
         None,
-        description="$NAME of the environment variable that holds the database's address: postgresql://..., or the file of a DuckDB "
-        "database. NAME_FILE may name a file that holds it. Specs are public and hold no password",
+        description="the environment variable that holds the address of the database, as $NAME. The address is postgresql://..., or the "
+        "path of a DuckDB database. The variable NAME_FILE may name a file that holds the address instead. Specs are public, so the "
+        "address, with its password, must not stand in one",
         examples=["$SHOP_DATABASE"],
     )
     delta: str | None = Field(
@@ -127,8 +129,8 @@ class Records(SpecPart):
     snapshot: int | None = Field(
         None,
         ge=0,
-        description="the version of the Delta table, or the id of the Iceberg table's snapshot. Default: the newest when the release first "
-        "reads it. It joins what the charge is bound to",
+        description="the version of the Delta table, or the id of the Iceberg table's snapshot. Default: the newest one when the release "
+        "first reads the table. The charge is bound to the snapshot, too",
         examples=[42],
     )
     columns: dict[str, str] = Field(
@@ -154,15 +156,15 @@ class Records(SpecPart):
     )
     count: Literal["records", "persons"] = Field(
         "records",
-        description="what is counted in each group: its records, or the different persons who have some. Persons need a person column with "
-        "'most_groups', and one table of all attributes: a person in two groups counts in both, so that sums over groups are no numbers of "
-        "persons",
+        description="what is counted in each group: records, or the different persons who have records there. To count persons, give "
+        "'person' a 'column' and 'most_groups', and ask for one table of all attributes. A person in two groups counts in both, so the sum "
+        "of the counts of groups is not a number of persons",
         examples=["persons"],
     )
     counts: CountsSpec | None = Field(
         None,
-        description="for records that were counted before: a row stands for as many as a column says, or an array holds the "
-        "numbers. Default: every row is a record",
+        description="for tables that hold counts of records instead of records: a column says how many records a row stands for, or an "
+        "array holds the counts. Default: every row is a record",
         examples=[{"column": "visits", "of": "visits"}],
     )
 
@@ -235,8 +237,8 @@ class DatesSpec(SpecPart):
     )
     zone: str | None = Field(
         None,
-        description="the time zone whose clock tells the step of timestamps that carry a zone. Hours are those that the clock shows: one "
-        "that it shows twice is one step. Default: times are taken as they are written, and refused where they carry a zone",
+        description="the time zone in whose local time timestamps with a zone are counted. An hour that is repeated when clocks go back is "
+        "one step. Default: timestamps without a zone are taken as they are written, and those with a zone are refused",
         examples=["Europe/Berlin"],
     )
 
@@ -285,15 +287,16 @@ class SelectionSpec(SpecPart):
         examples=[0.1],
     )
     delta: Exact = Field(
-        description="the probability that a name is published that only one person or record has. It is taken off the delta of a budget in "
-        "epsilon, and added to one in rho",
+        description="a bound on the probability that a name is published that only one person or record has. If the budget is in epsilon, "
+        "this is a part of its delta; if it is in rho, this is added to the guarantee",
         examples=[1e-7],
     )
     most: int = Field(
         100,
         ge=1,
         le=10**5,
-        description="how many names are selected at most: those with the largest noisy counts",
+        description="the largest number of names that are selected. If more are frequent enough, those with the largest noisy counts are "
+        "kept",
         examples=[200],
     )
 
@@ -323,8 +326,8 @@ class AttributeSpec(SpecPart):
 
     categories: Annotated[tuple[Text, ...] | None, WithJsonSchema(_CATEGORIES)] = Field(
         None,
-        description="all values of an attribute that has no order; or 'private': the names are selected from the records as 'selection' "
-        "says, and all others are counted together",
+        description="all values of an attribute that has no order. Or 'private': frequent names are selected from the records, as "
+        "'selection' says, and all other names are counted together",
         examples=[["Centre", "North", "Harbour"]],
     )
     selection: SelectionSpec | None = Field(
@@ -360,20 +363,22 @@ class AttributeSpec(SpecPart):
         None,
         min_length=1,
         description="records without a value (null, NaN, an empty text): the label of a bin of their own, or 'drop' to leave them out of "
-        "every table and query that uses the attribute. Default: as 'outside', but they are left out where that clips",
+        "every table and query that uses the attribute. Default: what 'outside' says; with 'outside: clip' they are left out of all "
+        "answers",
         examples=["unknown"],
     )
     other: Text | None = Field(
         None,
         min_length=1,
-        description="records with another value than the declared ones: the label of a bin of their own, or 'drop' to leave them out of "
-        "every table and query that uses the attribute. It stands in place of 'outside'",
+        description="records with a value that is not declared: the label of a bin of their own, or 'drop' to leave them out of "
+        "every table and query that uses the attribute. Give it in place of 'outside'",
         examples=["another branch"],
     )
     levels: dict[str, dict[Text, tuple[Text, ...]] | tuple[float, ...]] | str | None = Field(
         None,
-        description="groups of the values, by the name of each level: lists of categories, or the edges of wider bins. Marginals ask for a "
-        "level by its name, as for an attribute. Or a CSV file with a header row: values in its first column, a level in each other one",
+        description="coarser levels of the attribute. For each level, its name and its groups: lists of categories, or the edges of wider "
+        "bins. Or a CSV file with a header row, whose first column holds the values and whose other columns each hold a level. Marginals "
+        "ask for a level by its name, as they do for an attribute",
         examples=[{"region": {"North": ["Centre", "Harbour"], "South": ["Airport"]}}],
     )
     labels: tuple[Text, ...] = Field(
@@ -582,8 +587,8 @@ class CapSpec(BudgetSpec):
 
     selection: Exact = Field(
         Fraction(0),
-        description="the part of delta that is set aside for selections of names ('categories: private'). A cap in rho has no other delta: "
-        "this one is added to its guarantee",
+        description="the delta that is set aside for selections of names ('categories: private'). It is a part of the cap's delta. A cap "
+        "in rho has no delta of its own, so there it is added to the guarantee",
         examples=[1e-7],
     )
 
@@ -700,13 +705,13 @@ class OutputSpec(SpecPart):
     )
     measurement: bool = Field(
         True,
-        description="publishes the noisy measurement, too, as measurement.npz of up to 64 MiB: readers ask it whatever it determines, "
-        "at no charge. It is covered by the same guarantee as the answers",
+        description="also publishes the noisy measurement, as measurement.npz, if that takes at most 64 MiB. From it readers compute "
+        "every answer that it determines, at no charge. The guarantee covers it as it covers the answers",
         examples=[False],
     )
     to: tuple[TargetSpec, ...] = Field(
         (),
-        description="tables of warehouses that get the answers, too, each release once. Default: none",
+        description="tables of warehouses into which the answers are written, too. A table holds each release once",
         examples=[[{"postgres": "public.answers"}]],
     )
 
@@ -753,7 +758,7 @@ class SuppressSpec(SpecPart):
         ge=0,
         le=100,
         allow_inf_nan=False,
-        description="how many standard errors an answer must lie above it; it may be written out, as '2 standard errors'",
+        description="by how many standard errors an answer must exceed that number: a number, or a text such as '2 standard errors'",
         examples=["2 standard errors"],
     )
 
@@ -768,8 +773,8 @@ class PostprocessSpec(SpecPart):
     )
     non_negative: bool = Field(
         False,
-        description="fits cells without negative counts whose answers are closest to the unbiased ones. The total squared error of the "
-        "answers never rises, and the release says how far it falls; small counts are biased upwards",
+        description="fits counts of cells that are not negative, such that the answers are as close as possible to the unbiased ones. The "
+        "total squared error of the answers never rises, and the release says how far it falls. Small counts are biased upwards",
         examples=[True],
     )
     integer: bool = Field(
@@ -785,8 +790,8 @@ class PostprocessSpec(SpecPart):
     )
     suppress: SuppressSpec | None = Field(
         None,
-        description="leaves out answers that do not lie clearly above a number, by the noisy answers alone. It protects nobody better: it "
-        "spares readers rows that are mostly noise. The certificate predicts how often it errs",
+        description="leaves out answers that are not clearly above a number, judged by the noisy answers alone. This adds no protection: "
+        "it spares readers rows that are mostly noise. The certificate predicts how often this decision is wrong",
         examples=[{"below": 50, "at": "2 standard errors"}],
     )
 

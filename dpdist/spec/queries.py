@@ -39,7 +39,7 @@ class MarginalsSpec(SpecPart):
 
     ways: tuple[int, ...] | None = Field(
         None,
-        description="asks all tables of this many attributes: 1 counts each attribute by itself, 2 each pair of attributes",
+        description="asks for all tables of this many attributes: 1 counts each attribute by itself, 2 each pair of attributes",
         examples=[[1, 2]],
     )
     among: tuple[str, ...] = Field(
@@ -50,7 +50,7 @@ class MarginalsSpec(SpecPart):
     )
     ranges: bool = Field(
         False,
-        description="with 'ways': asks all intervals of ordered attributes instead of single values",
+        description="with 'ways': asks for all intervals of ordered attributes instead of single values",
         examples=[True],
     )
 
@@ -66,7 +66,9 @@ class MarginalsSpec(SpecPart):
 class CdfSpec(SpecPart):
     """Counts of the records at or below each value of an ordered attribute."""
 
-    of: str = Field(description="an attribute with an order: one with edges, or with from and to", examples=["age"])
+    of: str = Field(
+        description="an attribute with an order: one with 'edges', 'from' and 'to', or 'dates'", examples=["age"]
+    )
     by: tuple[str, ...] = Field((), description=BY, examples=[["branch"]])
 
 
@@ -106,13 +108,17 @@ class FilterSpec(SpecPart):
     window: int | None = Field(None, ge=1, description="the sum of the last so many steps", examples=[7])
     mean: int | None = Field(None, ge=1, description="the mean of the last so many steps", examples=[7])
     exponential: float | None = Field(
-        None, gt=0, lt=1, description="a sum in which each step weighs this much of the step after it", examples=[0.9]
+        None,
+        gt=0,
+        lt=1,
+        description="a sum in which a step k steps ago has weight a^k; this key is a",
+        examples=[0.9],
     )
     polynomial: float | None = Field(
         None,
         gt=0,
         allow_inf_nan=False,
-        description="a sum in which a step k steps ago weighs (k + 1)^-p; this key is p",
+        description="a sum in which a step k steps ago has weight (k + 1)^-p; this key is p",
         examples=[0.5],
     )
     trend: float | None = Field(
@@ -133,7 +139,7 @@ class FilterSpec(SpecPart):
     width: int = Field(12, ge=1, description="half the width of the Baxter-King filter, in steps", examples=[36])
     file: str | None = Field(
         None,
-        description="a .npy file with the coefficients, that of the present step first",
+        description="a .npy file with the coefficients; the first one belongs to the present step",
         examples=["coefficients.npy"],
     )
 
@@ -170,7 +176,9 @@ FILTER_KINDS = tuple(_FILTERS)
 class FiltersSpec(SpecPart):
     """A series of counts over time, with filters that are asked at every step."""
 
-    of: str = Field(description="the attribute that holds the time: one with edges, or with from and to", examples=["hour"])
+    of: str = Field(
+        description="the attribute that holds the time: one with 'dates', 'edges', or 'from' and 'to'", examples=["hour"]
+    )
     by: tuple[str, ...] = Field(
         (), description="asks one series for every combination of these attributes' values", examples=[["station"]]
     )
@@ -181,7 +189,7 @@ class FiltersSpec(SpecPart):
     around: int | None = Field(
         None,
         ge=0,
-        description="filters the distance of every count from this public count, not the counts: the volatility around a known mean",
+        description="in place of the counts, filters their absolute distances from this public count: the volatility around a known mean",
         examples=[140],
     )
 
@@ -197,9 +205,9 @@ class DnfSpec(SpecPart):
 
 
 class RowsSpec(SpecPart):
-    """Queries given as rows of a matrix of m x cells, cells in C order over the attributes.
+    """Queries of your own, each given as a row of a matrix that has a column for each cell, in C order over the attributes.
 
-    The file is .npy, .npz (SciPy sparse) or .zarr, a folder or a URL: an array, or a group of compressed sparse rows.
+    The matrix is a .npy file, a .npz file (SciPy sparse), or a .zarr folder or URL with an array or a group of compressed sparse rows.
     """
 
     file: str = Field(
@@ -224,9 +232,9 @@ class QuerySpec(SpecPart):
     )
     product: dict[str, Literal["identity", "total", "prefix", "ranges"] | tuple[str, ...]] | None = Field(
         None,
-        description="counts for every combination of one query of each attribute: 'identity' asks every value, 'prefix' the records at "
-        "or below each, 'ranges' all intervals, 'total' all records, a list the expressions in it. Attributes that are not named are "
-        "summed over",
+        description="counts for every combination of queries, one for each attribute. The queries of an attribute are: 'identity', each "
+        "value; 'prefix', all records at or below each value; 'ranges', all intervals; 'total', all records; or a list of expressions. "
+        "Attributes that are not named are summed over",
         examples=[{"branch": "identity", "age": ["age < 18", "age >= 65"]}],
     )
     filters: FiltersSpec | None = Field(
