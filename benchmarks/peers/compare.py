@@ -4,7 +4,7 @@
 
 Every other system runs in a virtual environment of its own, which is made with uv and PyPI if it is not there (Tumult Analytics needs Java,
 too). All get the same file of people, one record each, and epsilon = 1 with delta = 1e-6 for each question; what they do with it is their
-own standard way, with Gaussian noise where they let one choose. Their programs lie beside this file and are written here, from what they
+own standard way; PipelineDP, which asks for the kind of noise, is told Gaussian. Their programs lie beside this file and are written here, from what they
 document. Answers that lie in --answers are not asked for again.
 
 Error: the root of the mean squared error over all answers of a question and all repeats. Lines: statements that a user writes for a

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpdist.page import report
@@ -39,18 +40,43 @@ def counted(table: pa.Table, column: str = "age", person: str | None = None, mos
     return out
 
 
-def asked(table: pa.Table = TABLE, *, csv: bool = False, **records: Any) -> Callable[[Path, Path, str], list[int]]:
-    """A question: publishes it without visible noise, and says what came out."""
+def summed(column: str) -> list[int]:
+    """A column added up for each age."""
+    return [sum(row[column] for row in TABLE.to_pylist() if row["age"] == age) for age in range(6)]
+
+
+def in_groups(most: int) -> list[int]:
+    """How many persons each age is among the first ``most`` of, where each person has the ages of their records."""
+    ages: dict[int, list[int]] = {}
+    for row in TABLE.to_pylist():
+        mine = ages.setdefault(row["person"], [])
+        if row["age"] not in mine and len(mine) < most:
+            mine.append(row["age"])
+    return [sum(age in mine for mine in ages.values()) for age in range(6)]
+
+
+def asked(
+    table: pa.Table = TABLE, *, csv: bool = False, named: str | None = None, **records: Any
+) -> Callable[[Path, Path, str], list[int]]:
+    """A question: publishes it without visible noise, and says what came out.
+
+    Args:
+        named: the folder that the file lies in, which names a column of it.
+    """
 
     def publish(folder: Path, home: Path, release: str) -> list[int]:
         folder.mkdir(exist_ok=True)
         if csv:
             (folder / "records.csv").write_text("".join(f"{a},{y}\n" for a, y in zip(*table.columns[:2], strict=True)))
+        if named is not None:
+            (folder / "parts" / named).mkdir(parents=True)
+            pq.write_table(table, folder / "parts" / named / "part.parquet")
+        place = "parts" if named else "records.csv" if csv else "records.parquet"
         path = small.write(
             folder,
             table=table,
             release=release,
-            records={"path": "records.csv" if csv else "records.parquet", **records},
+            records={"path": place, **records},
             domain={"age": {"from": 0, "to": 5}},
             workload=[{"marginals": {"ways": [1]}}],
             mechanism="identity",
@@ -80,11 +106,23 @@ PAIRS: dict[str, tuple[Question, Question]] = {
         (asked(person={"column": "person", "most_records": 5}), counted(TABLE, person="person", most=5)),
         (asked(person={"column": "person", "most_records": 1}), counted(TABLE, person="person", most=1)),
     ),
+    "most_groups": (
+        (asked(person={"column": "person", "most_groups": 1}), in_groups(1)),
+        (asked(person={"column": "person", "most_groups": 3}), in_groups(3)),
+    ),
+    "counts": (
+        (asked(counts={"column": "years", "of": "visits"}), summed("years")),
+        (asked(counts={"column": "household", "of": "visits"}), summed("household")),
+    ),
+    "named": (
+        (asked(TABLE.select(["years"]), named="age=1"), [0, ROWS, 0, 0, 0, 0]),
+        (asked(TABLE.select(["years"]), named="age=4"), [0, 0, 0, 0, ROWS, 0]),
+    ),
 }
 
 
 def test_every_part_of_a_source_has_a_pair() -> None:
-    assert {field.name for field in fields(Source) if field.compare} == {*PAIRS, "person_type"}, (
+    assert {field.name for field in fields(Source) if field.compare} == {*PAIRS, "person_type", "snapshot"}, (
         "a new part of Source needs a pair of questions here"
     )
 
@@ -93,6 +131,10 @@ def test_persons_told_apart_in_another_way_are_another_question() -> None:
     """Columns of another type than the one declared are refused, so that only the digest can show it."""
     kinds: tuple[Any, ...] = (None, "text", "integer")
     assert len({Source((("file", "0" * 64),), {}, person="person", person_type=kind).digest for kind in kinds}) == 3
+
+
+def test_two_snapshots_of_the_same_bytes_are_two_questions() -> None:
+    assert len({Source((("file", "0" * 64),), {}, snapshot=snapshot).digest for snapshot in ("", "1", "2")}) == 3
 
 
 @pytest.mark.parametrize("turned", [False, True])
