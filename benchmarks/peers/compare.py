@@ -4,8 +4,8 @@
 
 Every other system runs in a virtual environment of its own, which is made with uv and PyPI if it is not there (Tumult Analytics needs Java,
 too). All get the same file of people, one record each, and epsilon = 1 with delta = 1e-6 for each question; what they do with it is their
-own standard way; PipelineDP, which asks for the kind of noise, is told Gaussian. Their programs lie beside this file and are written here, from what they
-document. Answers that lie in --answers are not asked for again.
+own standard way; PipelineDP, which asks for the kind of noise, is told Gaussian. Their programs lie beside this file and are written
+here, from what they document. Answers that lie in --answers are not asked for again.
 
 Error: the root of the mean squared error over all answers of a question and all repeats. Lines: statements that a user writes for a
 question and the lines of its spec, without those that load the file; helpers that several questions share count for each.
