@@ -67,7 +67,7 @@ class CdfSpec(SpecPart):
     """Counts of the records at or below each value of an ordered attribute."""
 
     of: str = Field(
-        description="an attribute with an order: one with 'edges', 'from' and 'to', or 'dates'", examples=["age"]
+        description="an attribute with an order: one with 'edges', with 'from' and 'to', or with 'dates'", examples=["age"]
     )
     by: tuple[str, ...] = Field((), description=BY, examples=[["branch"]])
 
@@ -177,7 +177,8 @@ class FiltersSpec(SpecPart):
     """A series of counts over time, with filters that are asked at every step."""
 
     of: str = Field(
-        description="the attribute that holds the time: one with 'dates', 'edges', or 'from' and 'to'", examples=["hour"]
+        description="the attribute that holds the time: one with 'dates', with 'edges', or with 'from' and 'to'",
+        examples=["hour"],
     )
     by: tuple[str, ...] = Field(
         (), description="asks one series for every combination of these attributes' values", examples=[["station"]]
