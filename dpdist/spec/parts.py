@@ -101,8 +101,8 @@ class Records(SpecPart):
         None,
         description="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files, or the URL of either at s3://, gs:// "
         "or az://, or of a file at https://. With 'counts' also an array with an axis for each attribute: a .npy file or .zarr folder. "
-        "Folders may name columns (year=2026/branch=North). A relative path starts at the folder of the spec file. Credentials come from the "
-        "environment of the process and of the workers",
+        "Folders may name columns (year=2026/branch=North). A relative path starts at the folder of the spec file. Credentials come from "
+        "the environment of the process and of the workers",
         examples=["visitors.csv"],
     )
     sql: str | None = Field(
