@@ -50,7 +50,7 @@ def init(
         bool, typer.Option("--public", help="the file is public: take categories and ranges from its values")
     ] = False,
 ) -> None:
-    """Write a release spec to complete, from the names and types of a file's columns. Their values are not looked at.
+    """Write the draft of a release spec from the names and types of a file's columns. Their values are not read, except with --public.
 
     In a terminal it asks for what the options do not say.
     """

@@ -301,7 +301,7 @@ def show(
     below: Annotated[
         float | None,
         typer.Option(
-            help="print only answers that lie clearly above this number, and how often that errs, predicted from the noise"
+            help="print only answers that lie clearly above this number, and how often this rule is wrong, predicted from the noise"
         ),
     ] = None,
     at: Annotated[float, typer.Option(help="with --below: how many standard errors an answer must lie above it")] = 2.0,
@@ -405,10 +405,10 @@ def site(
 @app.command()
 def metrics(
     listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT to serve them at, for Prometheus; default: print them once and end")
+        str | None, typer.Option(help="the address HOST:PORT at which they are served. Default: print them once and end")
     ] = None,
 ) -> None:
-    """Prometheus metrics of this installation: budgets, releases, the newest periods, failures, seconds of stages."""
+    """Print or serve Prometheus metrics of this installation: budgets, releases, the newest periods, failures, seconds of stages."""
     from prometheus_client import generate_latest, start_http_server
 
     from flows.observed.metrics import registry
