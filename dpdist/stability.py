@@ -1,8 +1,9 @@
 """How far a change of the files can move what is computed from them, step by step (docs/stability.md).
 
-Every step between the files and the integers that are measured declares what it makes of the distance that it is given:
-``histogram.distance_out`` (files to counts), ``Layout.distance_out`` (cells to tables), ``distance_around`` (counts to their
-distances from a public one). The grid turns the last distance into an exact squared length, which decides the noise.
+Every step between the files and the integers that are measured declares how far its output can move, given how far its input
+can move: ``records.counting.distance_out`` (files to counts), ``Layout.distance_out`` (cells to tables), ``distance_around``
+(counts to their distances from a public count). The grid turns the last distance into an exact squared sensitivity, which decides
+the noise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Neighbouring files through the whole pipeline: the exact integers move by no more than the steps declare, and by that much.
 
-Files are counted by ``histogram.count`` and measured by ``Grid.exact`` under the grids of real plans.
+Files are counted by ``records.counting.count`` and measured by ``Grid.exact`` under the grids of real plans.
 """
 
 from __future__ import annotations
