@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A public name; its module is imported when it is asked for."""
+    """The object of a public name; its module is imported when the name is first used."""
     if name in ("Attribute", "Domain"):
         return getattr(import_module("dpdist.domain"), name)
     if name == "__version__":
@@ -73,7 +73,7 @@ def run(
     """Publish a release and return it, by the same stages as ``dpdist run`` but without Prefect.
 
     Args:
-        records: an Arrow table, or whatever else gives Arrow's record batches, in place of the spec's files.
+        records: an Arrow table, or any other object that exports an Arrow stream of record batches, in place of the spec's files.
         engine: as for ``plan``.
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
@@ -94,7 +94,7 @@ def run(
 
 
 def published(release: str | Path) -> Published:
-    """Return a finished release that answers further questions. Touches no records and no budget.
+    """Return a finished release, which can answer further questions. Touches no records and no budget.
 
     Args:
         release: its folder or URL, or its id.

@@ -20,7 +20,7 @@ FORM = "write for example \"region=North, age>=65\"; names and values with comma
 
 
 def parted(text: str, separator: str) -> list[str]:
-    """A text cut at every match of a pattern outside quotes and brackets."""
+    """The parts of a text, which is cut at every match of a pattern outside quotes and brackets."""
     pieces, depth, quote, start, place = [], 0, "", 0, 0
     pattern = re.compile(separator, re.IGNORECASE)
     while place < len(text):
@@ -43,9 +43,9 @@ def parted(text: str, separator: str) -> list[str]:
 
 
 def condition(domain: Domain, text: str) -> Linear:
-    """The number of records that satisfy all of some conditions, joined by commas.
+    """The number of records that satisfy all the conditions in a text, as a linear function. Commas separate conditions.
 
-    Raises: InvalidInput for what is no condition, names no declared value, or cuts through a bin.
+    Raises: InvalidInput for text that is not a condition, names no declared value, or cuts through a bin.
     """
     if text.strip().lower() in ALL:
         return EVERYTHING

@@ -15,7 +15,7 @@ SIMULATED = 64
 
 
 def fieller(values: Matrix, covariance: Matrix, width: float) -> tuple[float, float] | None:
-    """The interval of a ratio of two estimates, None where it is unbounded: the denominator may be zero.
+    """The interval of a ratio of two estimates; None where it is unbounded because the denominator may be zero.
 
     It holds every ratio r for which numerator - r denominator lies within ``width`` standard errors of zero.
 
@@ -43,11 +43,11 @@ def ratio_error(values: Matrix, covariance: Matrix) -> float:
 
 
 def critical_value(covariance: Matrix, level: float = 0.95) -> float:
-    """How many standard errors hold all differences between normal estimates at once, with a probability.
+    """The number of standard errors within which all differences of normal estimates lie at once with a given probability.
 
     Args:
         covariance: of the estimates, (k, k).
-    Simulated with a fixed seed: its error is about 0.01.
+    For up to ``SIMULATED`` estimates it is simulated with a fixed seed, with an error of about 0.01; for more it is Bonferroni's.
     """
     count = covariance.shape[0]
     if count < 2:
@@ -66,6 +66,6 @@ def critical_value(covariance: Matrix, level: float = 0.95) -> float:
 
 
 def difference_errors(covariance: Matrix) -> Matrix:
-    """Standard errors of all differences, (k, k); infinitely small ones are kept above zero."""
+    """Standard errors of all differences, (k, k), each kept above zero."""
     squares = np.diag(covariance)
     return np.asarray(np.sqrt(np.maximum(squares[:, None] + squares[None, :] - 2 * covariance, 1e-300)))

@@ -1,4 +1,4 @@
-"""Linear functions of the cells as sums of products over attributes: what conditions become."""
+"""Linear functions of the cells as sums of products over attributes; the conditions of a question become such functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Linear:
     """A linear function of the cells.
 
     Attributes:
-        products: it is their sum.
+        products: the products whose sum the function is.
     """
 
     products: tuple[Product, ...]
@@ -56,7 +56,7 @@ EVERYTHING = Linear(((1.0, {}),))
 
 
 def products_of(axes: tuple[int, ...], whole: Matrix) -> Linear:
-    """A function that is written down over some attributes as a sum of few products."""
+    """The sum of few products that equals a function, which is given by its values over some attributes."""
     for place in range(len(axes)):
         first = np.take(whole, [0], axis=place)
         if (whole == first).all():
@@ -98,7 +98,7 @@ def _both(first: Mapping[int, Matrix], second: Mapping[int, Matrix]) -> dict[int
 
 
 def functionals(asked: Sequence[Linear], shape: Sequence[int]) -> Functionals:
-    """Several linear functions at once."""
+    """Several linear functions as one object."""
     products = [(place, *product) for place, each in enumerate(asked) for product in each.simplified(shape).products]
     products = products or [(0, 0.0, {})]
     axes = sorted({axis for *_, vectors in products for axis in vectors})

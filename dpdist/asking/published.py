@@ -28,12 +28,12 @@ class Answer:
 
     Attributes:
         question: as it was asked.
-        group: for answers by groups, the value of each attribute.
+        group: the value of each attribute by which the answer is grouped.
         value: a number, or for quantiles the value or bin of the attribute.
         standard_error: exact for counts, by the delta method for ratios and means; None for quantiles.
         low, high: the ends of a 95 % interval; None where it is unbounded.
-        remark: what else is to be said of it.
-        ranks: of the answers to "top": the best and the worst place that are compatible with the measurement, 95 % of all at once.
+        remark: anything else that readers of the answer should know.
+        ranks: only for "top": the best and the worst rank that agree with the measurement; with 95 % probability all ranks hold at once.
     """
 
     question: str
@@ -56,7 +56,7 @@ class Ratio:
 
     Attributes:
         standard_error: by the delta method; None where the denominator is zero.
-        interval: Fieller's, of 95 %; None where it is unbounded.
+        interval: Fieller's 95 % interval; None where it is unbounded.
     """
 
     value: float
@@ -78,7 +78,7 @@ class Published:
 
     @property
     def notes(self) -> list[str]:
-        """In what these answers may differ from the published ones."""
+        """The ways in which these answers may differ from the published ones."""
         found = []
         if self.certificate.get("post_processing"):
             found.append(
@@ -290,7 +290,7 @@ def _ratio_of(values: Matrix, covariance: Matrix, width: float) -> Ratio:
 
 
 def quantile_interval(values: Matrix, widths: Matrix) -> tuple[int, int, int]:
-    """A quantile among the values of an attribute, and its confidence interval, all as places.
+    """The place of a quantile among the values of an attribute, and the places at the ends of its confidence interval.
 
     With C(t) records up to t, the quantile is the first t whose C(t) - share N is not negative. A place is kept unless the estimate
     there is significantly below zero, or the one before significantly above it. Of the true place at most one of these two
@@ -309,9 +309,9 @@ def quantile_interval(values: Matrix, widths: Matrix) -> tuple[int, int, int]:
 
 
 def rank_ranges(values: Matrix, covariance: Matrix, critical: float) -> tuple[Matrix, Matrix]:
-    """The best and the worst place of each of some normal estimates, the largest first: with 95 % all hold at once.
+    """The best and the worst rank of each normal estimate (the largest has rank 1); with 95 % probability all hold at once.
 
-    A place is lost to every estimate that is significantly larger, with one critical value for all differences.
+    An estimate ranks below every estimate that is significantly larger; all differences share one critical value.
 
     Args:
         critical: ``critical_value`` of the covariance.
@@ -327,7 +327,7 @@ def _span(first: int, last: int) -> str:
 
 
 def published(folder: Path | str) -> Published:
-    """A finished release, from its folder or its URL, open to questions.
+    """The finished release in a folder or at a URL, ready to answer questions.
 
     Raises: StoreError when its files were altered; InvalidInput when its measurement was not published.
     """

@@ -1,4 +1,4 @@
-"""What readers may ask, read from a line of text."""
+"""The questions that readers may ask, and how they are read from a line of text."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NUMBER = r"\d+(?:\.\d+)?"
 
 @dataclass(frozen=True)
 class Grouping:
-    """An attribute by whose values, or a level by whose groups, answers are asked.
+    """The attribute or the level of an attribute by which answers are grouped.
 
     Attributes:
-        rows: one a value or group: which bins of the attribute belong to it.
+        rows: one row for each value or group, which says which bins of the attribute belong to it.
         declared: how many of them are of declared values; those after them are of other and missing ones.
     """
 
@@ -67,7 +67,7 @@ class TotalOf:
 
 @dataclass(frozen=True)
 class Quantile:
-    """The value up to which a share of the records lies, by groups."""
+    """A quantile of an attribute by groups: the value up to which a given share of the records lies."""
 
     share: float
     of: Grouping
@@ -86,7 +86,7 @@ class Top:
 
 @dataclass(frozen=True)
 class AtLeast:
-    """The combinations of some attributes' values with at least so many records."""
+    """The combinations of some attributes' values with at least a given number of records."""
 
     least: float
     of: tuple[Grouping, ...]
@@ -97,7 +97,7 @@ Question = Sum | Mean | TotalOf | Quantile | Top | AtLeast
 
 
 def question(domain: Domain, text: str) -> Question:
-    """What a line asks. Raises: InvalidInput, which names the forms."""
+    """The question that a line of text asks. Raises: InvalidInput, whose message lists the allowed forms."""
     body, *where = parted(text, r"\swhere\s")
     if len(where) > 1:
         raise InvalidInput(f"{text!r} has 'where' twice; join conditions by commas")
@@ -137,7 +137,7 @@ def question(domain: Domain, text: str) -> Question:
 
 
 def linear(domain: Domain, text: str) -> Linear:
-    """A linear combination of counts: parts joined by 'plus' and 'minus', each with a number in front or without."""
+    """A linear combination of counts: parts joined by 'plus' and 'minus', each with an optional factor in front."""
     begun = f" plus {text}" if not re.match(r"\s*(plus|minus)\s", text, re.IGNORECASE) else f" {text}"
     out = Linear(())
     parts = parted(begun, r"\s(?=(?:plus|minus)\s)")
@@ -153,9 +153,9 @@ def linear(domain: Domain, text: str) -> Linear:
 
 
 def numbers(attribute: Attribute) -> Matrix:
-    """The whole numbers that an attribute's declared values stand for, of amounts both ends of their range.
+    """The whole numbers that an attribute's declared values stand for; for a column of amounts, both ends of its range.
 
-    Raises: InvalidInput where its bins hold more than one.
+    Raises: InvalidInput where a bin holds more than one number.
     """
     if attribute.amounts is not None:
         return np.array(attribute.amounts.ends)

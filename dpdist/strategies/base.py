@@ -1,4 +1,4 @@
-"""Strategy: the queries that are really measured, and what is proven about them. Solve: how one was found."""
+"""Strategy: the queries that are measured, and what is proven about them. Solve: the record of the optimisation that found it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def checked_start(start: Matrix, shape: tuple[int, ...]) -> Matrix:
 
 @dataclass(frozen=True)
 class Solve:
-    """How an optimisation went. It does not raise if it did not converge: read ``stop`` and the strategy's ``gap``.
+    """The record of an optimisation. One that does not converge raises no error: read ``stop`` and the strategy's ``gap``.
 
     Attributes:
         eigendecompositions: of matrices of the problem's size; those of half size count an eighth.
@@ -81,7 +81,7 @@ UNIT_VARIANCE: dict[Norm, float] = {"l2": 1.0, "l1": 2.0}
 
 @dataclass(frozen=True, repr=False)
 class Strategy(ABC):
-    """The linear queries A that are measured with noise and from which all answers are computed. Each form of A has a subclass.
+    """The linear queries A that are measured with noise, and from which all answers are computed. Each form of A has its own subclass.
 
     Attributes:
         name: the mechanism.
@@ -90,7 +90,7 @@ class Strategy(ABC):
             None when no workload was given.
         lower_bound: no strategy has a lower cost for that workload; None when no workload was given.
         norm: "l2" is measured with Gaussian noise; "l1" with Laplace noise, its cost is the variance at epsilon = 1.
-        biased: whether answers have an error beside the noise, which the error bars do not know.
+        biased: whether answers have an error besides the noise; standard errors do not include it.
     """
 
     name: str

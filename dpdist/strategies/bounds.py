@@ -1,4 +1,4 @@
-"""What no strategy can beat."""
+"""Lower bounds on the cost of every strategy."""
 
 from __future__ import annotations
 

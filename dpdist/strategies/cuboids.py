@@ -15,9 +15,9 @@ ALL_SUBSETS = 10
 
 
 def datacube(workload: Workload) -> ResidualStrategy:
-    """The chosen marginals with equal noise, read by least squares. Raises: InvalidInput for other workloads.
+    """The chosen marginals, measured with equal noise; answers are least-squares estimates. Raises: InvalidInput for other workloads.
 
-    Least squares makes it better than as published: measuring just the asked marginals then ties with ``fourier``.
+    Least squares makes it better than the published algorithm: measuring only the asked marginals is then as good as ``fourier``.
     """
     queries_of(workload)
     sizes = workload.domain.shape

@@ -67,10 +67,10 @@ def symmetric(
     on_step: OnStep = ignore,
     start: Matrix | None = None,
 ) -> SymmetricStrategy:
-    """The strategy of least total squared error of a union of products whose values are exchangeable, over up to millions of cells.
+    """The strategy of least total squared error for a union of products with exchangeable values, over up to millions of cells.
 
     Args:
-        start: checkpoint of an interrupted solve, the weights of the orbits.
+        start: checkpoint of an interrupted solve: the weights of the orbits.
     Returns: the strategy with its cost and a lower bound that no strategy can beat; see ``coa``.
     Raises: InvalidInput for queries that are no products over attributes.
     """

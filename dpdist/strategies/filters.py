@@ -1,4 +1,4 @@
-"""Filtered time series: strategies that are filters themselves.
+"""Strategies for filtered time series, which are filters themselves.
 
 ``convolution`` is the Gaussian optimum around a circle: the precision with eigenvalues a_i ~ v_i^(1/2), v_i those of W'W, attains
 the singular value bound, and costs one FFT. A series that ends is laid on a circle that is long enough. ``square_root`` splits a

@@ -35,7 +35,7 @@ SETTLED = 1e-4
 
 
 def pure_products(workload: Workload, *, seed: int = 0) -> ProductsStrategy:
-    """The products of p-Identity strategies and trees of least total error under Laplace noise that are found.
+    """The products of p-Identity strategies and trees with the least total error under Laplace noise that the search finds.
 
     Returns: a strategy for Laplace noise, with its cost at epsilon = 1.
     Raises: InvalidInput for queries that are no product over attributes.

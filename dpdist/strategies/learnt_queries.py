@@ -36,7 +36,7 @@ def p_identity(
     on_step: OnStep = ignore,
     start: Matrix | None = None,
 ) -> DenseStrategy:
-    """The p-Identity strategy of least total error under Laplace noise that the starts lead to; never worse than the identity.
+    """The best p-Identity strategy under Laplace noise (by total error) that the starts lead to; never worse than the identity.
 
     Args:
         workload: a workload, or its gram W'W, (n, n).

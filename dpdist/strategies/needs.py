@@ -1,4 +1,4 @@
-"""What optimising a workload takes, stated before it runs."""
+"""The memory and time that optimising a workload takes, predicted before it runs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Limits:
-    """What optimising may take. Time is counted on a nominal processor, so that every machine decides alike.
+    """The most memory and time that optimising may take. Time is that of a nominal processor, so that every machine decides alike.
 
     Attributes:
         memory_bytes, seconds: None for no limit.

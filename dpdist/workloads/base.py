@@ -35,7 +35,7 @@ from dpdist.operators import (
 class Block:
     """Queries of one kind over some attributes.
 
-    ``factors`` holds one operator an attribute for a Kronecker block, or a single operator over all cells that the
+    ``factors`` holds one operator for each attribute in a Kronecker block, or a single operator over all cells that the
     attributes span together. ``labels`` names the rows of each factor. ``scales`` holds a weight for each row of each factor
     (None: all 1), on top of the ``weight`` of all rows. ``names`` says what each factor asks for, where levels of attributes are
     asked for; by default the attributes.
@@ -140,7 +140,7 @@ def _within(operator: Operator, attribute: Attribute) -> Operator:
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """A number with its noun.
+    """A number with its noun, in the singular or the plural.
 
     >>> counted(1, "query", "queries"), counted(2000, "query", "queries")
     ('1 query', '2,000 queries')
@@ -156,8 +156,8 @@ SHOWN_BLOCKS = 20
 class Workload:
     """Linear counting queries W over the cells of a domain, m x n.
 
-    Rows come block after block; a row's weight multiplies it when the strategy is optimised, so that a heavier query is
-    answered more accurately. Published answers are those of the unweighted rows.
+    The rows of one block follow those of another. A row is multiplied by its weight when the strategy is optimised, so that a heavier
+    query is answered more accurately. Published answers are those of the unweighted rows.
     """
 
     def __init__(self, domain: Domain, blocks: tuple[Block, ...]) -> None:
@@ -240,7 +240,7 @@ def union(*workloads: Workload, weights: tuple[float, ...] | None = None) -> Wor
     """All queries of several workloads over one domain.
 
     Args:
-        weights: one positive factor a workload; default 1 each.
+        weights: one positive factor for each workload; default 1.
     """
     strange = next((type(each).__name__ for each in workloads if not isinstance(each, Workload)), None)
     if not workloads or strange:
@@ -259,7 +259,7 @@ def union(*workloads: Workload, weights: tuple[float, ...] | None = None) -> Wor
 
 
 def relative(workload: Workload) -> Workload:
-    """The same queries, each divided by its L2 norm over the cells, so that relative rather than absolute errors become small.
+    """The same queries, each divided by its L2 norm over the cells, so that the optimiser reduces relative errors and not absolute ones.
 
     All steps of a filter are weighted alike, by the length of its coefficients, so that it stays a filter.
 

@@ -45,7 +45,7 @@ class TruthTable(Entries):
 
 
 class Negations(Sequence[str]):
-    """The formula in words for every combination of values that stand in its attributes' place; made when asked for."""
+    """The formula in words for every combination of values that stand in its attributes' place; made when it is read."""
 
     def __init__(self, terms: tuple[tuple[int, ...], ...], attributes: tuple[Attribute, ...]) -> None:
         self.terms, self.attributes = terms, attributes

@@ -18,7 +18,7 @@ from dpdist.workloads.base import Block, Workload
 
 @dataclass(frozen=True)
 class RowNumbers(Sequence[str]):
-    """ "row 0", "row 1", ...: names that are never written down."""
+    """The names "row 0", "row 1", ..., made when they are read and never stored."""
 
     rows: int
 
@@ -49,7 +49,7 @@ def explicit(
     Args:
         array: (m, n) finite numbers, dense or SciPy sparse; n = cells of the domain.
         domain: default: one attribute of n cells.
-        names: one distinct name a row; default "row 0", "row 1", ...
+        names: one distinct name for each row; default "row 0", "row 1", ...
     """
     operator = Sparse(scipy.sparse.csr_array(array)) if scipy.sparse.issparse(array) else Dense(np.asarray(array))
     return _workload(operator, domain, names, title)
@@ -58,15 +58,15 @@ def explicit(
 def tall(
     source: RowSource | Any, domain: Domain | None = None, *, names: tuple[str, ...] | None = None, title: str = "queries"
 ) -> Workload:
-    """The rows of a matrix as queries, read or computed when they are needed, so that the matrix may be larger than memory.
+    """The rows of a matrix as queries. They are read or computed when they are needed, so the matrix may be larger than memory.
 
     Args:
-        source: an array that gives rows by ``array[start:stop]`` (NumPy, a memory map, Zarr, SciPy sparse), or what says its
-            ``shape`` (m, n) and gives rows by ``read(start, stop)``: ``dpdist.store.zarr_rows(location)``, or
+        source: an array that gives rows by ``array[start:stop]`` (NumPy, a memory map, Zarr, SciPy sparse), or an object that has
+            a ``shape`` (m, n) and gives rows by ``read(start, stop)``: ``dpdist.store.zarr_rows(location)``, or
             ``dpdist.operators.Generated(shape, function)`` for rows that are never stored.
         domain: as in ``explicit``.
         names: as in ``explicit``.
-    Raises: InvalidInput for entries that are no finite numbers.
+    Raises: InvalidInput for entries that are not finite numbers.
     """
     return _workload(Tall(rows_of(source)), domain, names, title)
 

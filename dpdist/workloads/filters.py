@@ -27,7 +27,7 @@ class Filter:
     """y_t = sum over k of coefficients[k] x_{t - first_lag - k}.
 
     Attributes:
-        name: in words.
+        name: the filter in words.
         coefficients: (lags,) float64.
         first_lag: negative where the filter looks ahead.
     """
@@ -66,7 +66,7 @@ def polynomial(power: float, n: int, sizes: Sizes = SIZES) -> Filter:
 
 
 def hodrick_prescott(smoothing: float, n: int, *, part: str = "trend") -> Filter:
-    """The Hodrick-Prescott filter far from the ends of a series: two-sided, its trend or what is left of it, the cycle.
+    """The two-sided Hodrick-Prescott filter far from the ends of a series: for the trend or the cycle (series minus trend).
 
     Args:
         smoothing: lambda, 1600 for quarters.
@@ -102,7 +102,7 @@ def baxter_king(shortest: float, longest: float, width: int) -> Filter:
 
 
 def coefficients(listed: Matrix, name: str = "filter", *, first_lag: int = 0) -> Filter:
-    """Any coefficients."""
+    """The filter with the given coefficients."""
     return Filter(name, np.asarray(listed), first_lag)
 
 
@@ -111,11 +111,11 @@ def filtered(
 ) -> Workload:
     """Filters of the counts along one ordered attribute: one query for each filter, step and combination of the ``by`` attributes.
 
-    Steps without records count zero. Coefficients beyond the series are cut.
+    A step without records has the count zero. Coefficients that would reach beyond the series are cut off.
 
     Args:
         domain: a domain, or the number of steps of an anonymous one (its attribute is x0).
-        circular: the step after the last is the first.
+        circular: whether the step after the last one is the first one.
     """
     whole = domain if isinstance(domain, Domain) else Domain.of_shape((domain,))
     names = [f.name for f in filters]
@@ -143,7 +143,7 @@ def filtered(
 
 @dataclass(frozen=True)
 class RowNames(Sequence[str]):
-    """Names of an operator's rows, made when they are asked for."""
+    """Names of an operator's rows, made when they are read."""
 
     operator: Operator
     cells: Sequence[str]

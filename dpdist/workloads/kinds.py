@@ -1,4 +1,4 @@
-"""What kind of questions a workload asks: marginals, products, filters, formulas. Mechanisms decide by it whether they answer."""
+"""The kind of a workload: marginals, products, filters or formulas. A mechanism decides by the kind whether it answers the workload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def is_marginals(workload: Workload) -> bool:
 
 
 def is_product(workload: Workload) -> bool:
-    """Whether all queries are one product of queries of single attributes."""
+    """Whether the workload is one product of queries of single attributes."""
     return len(workload.blocks) == 1 and workload.blocks[0].separable
 
 

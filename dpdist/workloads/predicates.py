@@ -43,7 +43,7 @@ def predicates(domain: Domain, expressions: Sequence[str], *, names: Sequence[st
     """One query for each expression: how many records satisfy it.
 
     A comparison must split the attribute's declared values: ``age < 40`` over the bins 30 to 50 is refused, since no
-    count of cells answers it.
+    sum of cells answers it.
     """
     titles = list(names) if names is not None else list(expressions)
     if len(set(titles)) != len(titles) or not titles:
@@ -176,7 +176,7 @@ SIGNS: dict[str, ast.cmpop] = {
 
 
 def satisfied(attribute: Attribute, sign: str, value: Any) -> NDArray[np.bool_]:
-    """Which values of an attribute satisfy a comparison. Raises: InvalidInput where it cuts through a bin or names no value."""
+    """The values of an attribute that satisfy a comparison. Raises: InvalidInput where it cuts through a bin or names no value."""
     return _mask(attribute, SIGNS[sign], value, f"{attribute.name} {sign} {value}")
 
 

@@ -1,4 +1,4 @@
-"""Products of queries of single attributes: what is asked of each, for every combination."""
+"""Products of queries of single attributes: every combination of what is asked of each attribute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def products(domain: Domain, asked: Mapping[str, AttributeQueries], *, name: str
     """Every combination of one query of each attribute.
 
     Args:
-        asked: queries of each attribute; those that are not named are summed over.
+        asked: queries of each attribute; attributes that are not named are summed over.
     """
     parts = sorted((domain.axis(attribute), queries) for attribute, queries in asked.items() if queries != "total")
     if not parts:

@@ -59,7 +59,7 @@ def test_worked_out_by_hand(workload: Workload, known: float) -> None:
 
 
 def test_prefix_sums_have_the_known_optimum() -> None:
-    """mathematics.md: prefix 256 lies in [6.41465, 6.41519]."""
+    """mathematics.md: prefix 256 lies in [6.41465, 6.41516]."""
     workload = prefix(256)
     found = least_worst(workload)
     lower, upper = bounds(found)
