@@ -1,4 +1,4 @@
-"""AM, the adaptive eigen-design: the best weights for a fixed set of design queries (Li & Miklau, VLDB 2012).
+"""AM, the adaptive mechanism (eigen-design): the best weights for a fixed set of design queries (Li & Miklau, VLDB 2012).
 
 Program 1, min_u sum_i c_i / u_i subject to (Q o Q)' u <= 1, is solved through its dual in one variable a cell,
 
@@ -85,7 +85,7 @@ def eigen_design(
         workload: a workload, or its gram W'W, (n, n).
         group_size: eigen-query separation: groups of so many eigen-queries in eigenvalue order are weighted
             independently, then against each other (n^(1/3) is a good size). Section 4.2 of the paper.
-        principal: so many leading eigen-queries get weights of their own, the rest one common weight. Section 4.2.
+        principal: how many leading eigen-queries get weights of their own; the rest share one weight. Section 4.2.
         design: other design queries, (p, n), in place of the eigen-queries; their rows must span the workload.
         complete: add Program 2's completing rows.
         relative: scale every query to norm 1 first, so that relative errors are balanced; needs a Workload.

@@ -35,7 +35,7 @@ def smoothing(
     on_step: OnStep = ignore,
     start: Matrix | None = None,
 ) -> DenseStrategy:
-    """The strategy of the exponential smoothing mechanism (ESM): it minimises a smoothed sensitivity times the error.
+    """The strategy of the exponential smoothing mechanism (ESM), which minimises the product of a smoothed sensitivity and the error.
 
     Args:
         workload: a workload, or its gram W'W, (n, n); singular grams get a ridge of 1e-9 of their mean diagonal.

@@ -22,7 +22,7 @@ BRANCHINGS = (2, 4, 8, 16)
 
 
 def identity(n: int, workload: Workload | None = None, *, norm: Norm = "l2") -> DenseStrategy:
-    """A = I: cost ||W||_F^2 under Gaussian noise, twice that under Laplace noise."""
+    """The identity strategy, A = I: cost ||W||_F^2 under Gaussian noise, twice that under Laplace noise."""
     (n,) = sizes_of(n)
     cost = None if workload is None else workload.operator.frobenius_squared * UNIT_VARIANCE[norm]
     return DenseStrategy("identity", Identity(n), cost, None, CLOSED_FORM, norm=norm)
@@ -31,7 +31,7 @@ def identity(n: int, workload: Workload | None = None, *, norm: Norm = "l2") -> 
 def wavelet(
     shape: int | Sequence[int], workload: Workload | None = None, *, ordered: Sequence[bool] | None = None, norm: Norm = "l2"
 ) -> DenseStrategy:
-    """Haar wavelet coefficients along each ordered attribute, and their products over several attributes.
+    """The strategy of Haar wavelet coefficients along each ordered attribute, and their products over several attributes.
 
     Args:
         shape: sizes of the attributes.
@@ -54,7 +54,7 @@ def hierarchical(
     ordered: Sequence[bool] | None = None,
     norm: Norm = "l2",
 ) -> DenseStrategy:
-    """Counts of the nodes of a tree along each ordered attribute, and of every combination of nodes over several attributes.
+    """The strategy that counts the nodes of a tree along each ordered attribute, and every combination of nodes over several.
 
     Args:
         shape: sizes of the attributes.

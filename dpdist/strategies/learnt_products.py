@@ -38,7 +38,7 @@ def pure_products(workload: Workload, *, seed: int = 0) -> ProductsStrategy:
     """The products of p-Identity strategies and trees with the least total error under Laplace noise that the search finds.
 
     Returns: a strategy for Laplace noise, with its cost at epsilon = 1.
-    Raises: InvalidInput for queries that are no product over attributes.
+    Raises: InvalidInput for queries that are not products over attributes.
     Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_kron and OPT_+; trees: Qardaji, Yang, Li 2013.
     """
     queries_of(workload)

@@ -128,7 +128,7 @@ def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]
 
 
 def fourier(workload: Workload) -> ResidualStrategy:
-    """Equal precision for every coefficient that the marginals need. Raises: InvalidInput for other workloads.
+    """The strategy that measures every coefficient that the marginals need with equal precision. Raises: InvalidInput for other workloads.
 
     Source: Barak et al. 2007; unneeded coefficients are left out as in Li & Miklau 2012, section 5. The coefficients of an
     attribute set span the same space in any orthonormal product basis whose first vector is constant, so the contrasts

@@ -38,7 +38,7 @@ def oblique_products(workload: Workload, *, tolerance: float = 1e-6) -> ObliqueS
     """A strategy for a weighted union of products, over domains of any size; never worse than ``residual_products``.
 
     Returns: a strategy with ``terms`` and ``directions``, its cost, and a certified lower bound.
-    Raises: InvalidInput for queries that are no product over attributes.
+    Raises: InvalidInput for queries that are not products over attributes.
     """
     grams = Grams(workload, tolerance)
     plain = products_over(workload, grams)

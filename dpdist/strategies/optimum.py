@@ -33,8 +33,8 @@ def coa(
         tolerance: certified relative gap at which the solve stops; 1e-9 is reachable with ``method="dual"``.
         method: "dual" solves for n dual variables and certifies; "newton" is the paper's Algorithms 1 and 2 on
             W'W + theta I; "homotopy" its Algorithm 3.
-        max_iterations: default 200 (dual), 100 (newton; the paper runs 10), 100 a theta (homotopy).
-        theta: ridge of "newton", relative to nothing: the paper's tables use 1e-3.
+        max_iterations: default 200 (dual), 100 (newton; the paper runs 10), 100 for each theta (homotopy).
+        theta: absolute size of the ridge of "newton"; the paper's tables use 1e-3.
         on_step: called after every iteration; may raise ``Cancelled``.
         start: checkpoint of an earlier, interrupted solve: dual weights, (n,), or X, (n, n), for the published methods.
     Returns: the strategy with its cost, a lower bound that no strategy can beat, and the record of the solve. When the

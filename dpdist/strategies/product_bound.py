@@ -48,7 +48,7 @@ def product_bound(workload: Workload, *, steps: int | None = None) -> float:
     Args:
         steps: evaluations of the bound; default ``bound_steps``. 1 takes equal weights.
     Returns: the best bound met; 0 where not even one evaluation is allowed.
-    Raises: InvalidInput for queries that are no product over attributes.
+    Raises: InvalidInput for queries that are not products over attributes.
     """
     queries_of(workload)
     strange = [block.name for block in workload.blocks if not block.separable]

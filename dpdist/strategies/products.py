@@ -1,7 +1,7 @@
 """Product workloads: the certified optimum of each factor is the certified optimum of the product.
 
-V(A kron B) = V(A) kron V(B), and so do the lower bound, the optimum and its strategy factorise (docs/mathematics.md): a
-domain of a million cells costs two optimisations over a thousand.
+V(A kron B) = V(A) kron V(B), and the lower bound, the optimum and its strategy factorise in the same way (docs/mathematics.md).
+A domain of a million cells costs two optimisations over a thousand cells.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = 
 
 
 def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnStep = ignore) -> TermStrategy:
-    """The strategy of a product workload whose largest error (standard error times the weight) is least, one optimum a factor.
+    """The strategy of a product workload whose largest error (standard error times weight) is least: one optimum for each factor.
 
     gamma_2(A kron B) = gamma_2(A) gamma_2(B), so the least largest variance and its lower bound multiply, too.
 

@@ -35,9 +35,10 @@ Subset = tuple[int, ...]
 def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> TermStrategy:
     """A strategy for a weighted union of products, over domains of any size.
 
-    Returns: a strategy with ``terms``, its cost, and a certified lower bound, the better of two: the optimum of a sum of grams is at
-        least the sum of the optima, and each block's optimum is the product of its factors'; and ``product_bound``.
-    Raises: InvalidInput for queries that are no product over attributes.
+    Returns: a strategy with ``terms``, its cost, and a certified lower bound. The bound is the larger of ``product_bound`` and the sum
+        of the bounds of all blocks: the optimum of a sum of grams is at least the sum of the optima, and the optimum of each block
+        is the product of those of its factors.
+    Raises: InvalidInput for queries that are not products over attributes.
     """
     queries_of(workload)
     strange = [block.name for block in workload.blocks if not block.separable]

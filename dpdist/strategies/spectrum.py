@@ -22,14 +22,14 @@ Method = Literal["laplace", "partition", "input", "output"]
 
 @dataclass(frozen=True)
 class SpectrumNoise:
-    """Independent Laplace noise on the coefficients of the real orthonormal Fourier basis, circular filters.
+    """Independent Laplace noise on the coefficients of the real orthonormal Fourier basis, for circular filters.
 
     Attributes:
         method: "laplace" (Algorithm 1), "partition" (Algorithm 2), "input" (equal noise on the coefficients of x), "output" (equal
             noise on those of the answer).
         scales: Laplace scale of every coefficient of x in the basis' order, infinite where none is released.
         spectrum: |eigenvalue| of the filter there.
-        epsilon, delta: what was asked for.
+        epsilon, delta: the guarantee that was asked for.
     """
 
     method: Method

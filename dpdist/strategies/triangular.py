@@ -74,9 +74,9 @@ def triangular(
     """The lower triangular strategy of least total error for one filter of the past.
 
     Args:
-        workload: of one series (``of_one_series``).
+        workload: a workload of one series (``of_one_series``).
         tolerance: certified relative gap of COA's optimum.
-    Returns: the factor with its cost and COA's lower bound.
+    Returns: the triangular factor with its cost and COA's lower bound.
     Raises: InvalidInput for other workloads; NotPositiveDefinite when rounding leaves no factor.
     """
     optimum = coa(of_one_series(workload), tolerance=tolerance, on_step=on_step, start=start)

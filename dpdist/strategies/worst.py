@@ -45,9 +45,9 @@ def least_worst(
 
     Args:
         tolerance: certified relative gap of the largest variance at which the solve stops.
-        start: checkpoint of an interrupted solve, the weights of queries and cells.
+        start: checkpoint of an interrupted solve: the weights of queries and cells.
     Returns: a strategy with its total cost; ``solve`` records the largest variance at sensitivity 1 and its certified gap.
-    Raises: InvalidInput when the workload asks nothing.
+    Raises: InvalidInput when the workload asks for nothing.
     Source: gamma_2 and its dual: Haagerup; Lee, Shraibman, Spalek 2008; for queries: Edmonds, Nikolov, Ullman 2020.
     """
     if not 0 < tolerance < 1:

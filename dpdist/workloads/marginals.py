@@ -18,8 +18,8 @@ def marginals(
 
     Args:
         domain: a domain, or the sizes of an anonymous one.
-        ways: k, or several; 0 is the total count.
-        among: the attributes to combine; default all.
+        ways: k, or several values of k; 0 is the total count.
+        among: the attributes to combine; all by default.
     """
     whole = domain if isinstance(domain, Domain) else Domain.of_shape(domain)
     names = among or whole.names

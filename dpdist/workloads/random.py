@@ -83,7 +83,7 @@ def marginal_queries(shape: tuple[int, ...], m: int, *, ways: int = 2, seed: int
 
 
 def uniform_predicates(n: int, m: int, *, seed: int = 0) -> Workload:
-    """m predicates: every cell is in or out with equal probability. Source: Li & Miklau 2012, section 5."""
+    """m predicates: every cell is counted or left out with equal probability. Source: Li & Miklau 2012, section 5."""
     return explicit((np.random.RandomState(seed).rand(m, n) < 0.5).astype(np.int64))
 
 

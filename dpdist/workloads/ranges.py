@@ -37,7 +37,7 @@ def listed_ranges(n: int, ends: Sequence[tuple[int, int]]) -> Workload:
 
 
 def range_marginals(domain: Domain | tuple[int, ...], ways: int, *, among: tuple[str, ...] = ()) -> Workload:
-    """Every k-way marginal with all intervals of its ordered attributes, and the values of the others.
+    """Every k-way marginal, by all intervals of its ordered attributes and by all values of the others.
 
     Source: Li & Miklau 2012, section 5 (range marginals).
     """
@@ -67,7 +67,7 @@ def ranges_of(
     listed: Mapping[str, Sequence[tuple[int, int]]] | None = None,
     name: str | None = None,
 ) -> Workload:
-    """Every combination of the intervals of the attributes in ``of``, by every ``by`` combination.
+    """Every combination of intervals of the attributes in ``of``, for every combination of values of the ``by`` attributes.
 
     Args:
         listed: intervals (first, last) of an attribute, both ends included; attributes without a list: all intervals.
@@ -87,7 +87,7 @@ def boxes(domain: Domain, of: tuple[str, ...], listed: Sequence[Sequence[tuple[i
     """Listed boxes over several ordered attributes.
 
     Args:
-        listed: for every box, one interval (first, last) an attribute in ``of``, both ends included.
+        listed: for every box, one interval (first, last) for each attribute in ``of``, both ends included.
     """
     if len(set(of)) != len(of) or not listed or any(len(box) != len(of) for box in listed):
         raise InvalidInput(f"boxes over {list(of)} need one interval for each attribute and at least one box")
