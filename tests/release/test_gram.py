@@ -18,7 +18,7 @@ from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, OutOfMemory, StoreError
 from dpdist.operators import Generated, Tall
 from dpdist.operators.tall import row_gram
-from dpdist.release.gram import block_columns, gram, stored_gram, task_bytes
+from dpdist.release.gram import ENTRY_BYTES, WORKER_SHARE, block_columns, gram, stored_gram, task_bytes
 from dpdist.sizes import SIZES, Sizes
 from dpdist.store import Store, zarr_rows
 
@@ -145,6 +145,16 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         stored_gram(Store(tmp_path), small, Kept(KINDS["signs"]), "gram")
     with pytest.raises(OutOfMemory, match="the gram W'W needs"):
         gram(Store(tmp_path), small, workloads.prefix(600))
+
+
+def test_a_worker_that_holds_columns_but_no_block_is_refused() -> None:
+    """A block is as high as it is wide: what holds a row of it, and even half of it, does not hold it."""
+    block = ENTRY_BYTES * SIZES.gram_columns**2
+    beside = 3 * SIZES.row_block_bytes
+    assert block_columns(10**6, WORKER_SHARE * (block + beside)) == SIZES.gram_columns
+    for held in (ENTRY_BYTES * SIZES.gram_columns, block // 2, block - 1):
+        with pytest.raises(OutOfMemory, match="a block of the gram"):
+            block_columns(10**6, WORKER_SHARE * (held + beside))
 
 
 def test_sparse_and_dense_rows_in_zarr(tmp_path: Path) -> None:

@@ -37,6 +37,15 @@ def test_an_emptied_ledger_is_refused(home: Path) -> None:
         small.run(other, home)
 
 
+def test_a_store_without_a_mark_whose_releases_are_charged_goes_on(home: Path) -> None:
+    """As stores of version 0.1.0 are; also one with a folder of a release that was killed before it was measured."""
+    small.run(small.write(home.parent / "data"), home)
+    (home / "store" / "ledger.json").unlink()
+    (home / "store" / "measurements" / "killed").mkdir()
+    assert small.run(small.write(home.parent / "other", release="other"), home).charged
+    assert (home / "store" / "ledger.json").exists()
+
+
 def test_a_restored_ledger_that_is_older_than_the_store_is_refused(home: Path) -> None:
     path = small.write(home.parent / "data")
     small.reserved(path, home)

@@ -14,8 +14,11 @@ import numpy as np
 import pytest
 import zarr
 
-from dpdist import limits
+from dpdist import engine, limits, strategies, workloads
+from dpdist.domain import Layout
 from dpdist.errors import OutOfMemory
+from dpdist.mechanisms.planner import planned_effort
+from dpdist.release import memory
 from tests import HANGS, small
 
 MEASURE = """
@@ -166,6 +169,23 @@ def test_stages_and_the_program_take_what_was_planned(home: Path) -> None:
 def test_stages_of_more_mechanisms_take_what_was_planned(home: Path, name: str) -> None:
     _, found = measured(home, {name: SLOW[name]})
     check(found.items())
+
+
+def test_delivering_is_promised_what_was_measured() -> None:
+    """8 million rows took 427 MiB (benchmarks/deliver.py): the promise stops growing above that, and a thousand take little."""
+    few, many = (_promised(rows)["deliver"] for rows in (1000, 1_200_000))
+    assert few < 2**20
+    assert 427 * 2**20 <= many <= 600 * 2**20
+
+
+def _promised(rows: int) -> dict[str, int]:
+    """What stages are promised for so many running counts, whose steps are measured one by one."""
+    workload = workloads.prefix(rows)
+    grid = strategies.identity(rows).grid(workload, neighbours="add-remove", most_records=1)
+    where = engine.Engine(workers=1, memory_bytes=2**30, threads=1, connect=None, local=True)
+    effort = planned_effort(workload, ["identity"])
+    found = memory.memory_plan(workload, grid, Layout(workload.domain.shape), effort, where, delivered=True)
+    return {stage.stage: stage.bytes for stage in found}
 
 
 def test_a_fit_that_does_not_fit_is_refused_before_the_charge(home: Path) -> None:
