@@ -1,13 +1,21 @@
-"""What is measured: exact integers before the charge, noisy ones after it. The order of both is in ``story``."""
+"""What is measured: exact integers before the charge, noisy ones after it.
+
+``drawn_once`` is the one place where noise is drawn for a charge.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from dpdist.arrays.vector import Vector
 from dpdist.arrays.workspace import Workspace
 from dpdist.errors import StoreError
+from dpdist.privacy import keys
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger import Ledger, Receipt
+from dpdist.privacy.ledger import Ledger
+from dpdist.release import heads
 from dpdist.release.context import Context
 from dpdist.release.count import verify_source
 from dpdist.release.exact import draw, exact_measurement
@@ -15,7 +23,9 @@ from dpdist.release.ledger_and_store import (
     check_drawn_for,
     check_measured,
     check_older_guard,
+    committed_measurement,
     drawn_for,
+    mark,
     measurement_name,
 )
 from dpdist.release.plan import Plan
@@ -49,24 +59,68 @@ def checked_integers(
     return exact if part is None else stream_grid(planned).steps_of(exact, part.start, part.stop)
 
 
-def drawn(
-    context: Context, planned: Plan, receipt: Receipt, key: Secret, counts: StoredArray, exact: Vector | None
-) -> StoredArray:
-    """The noisy integers, drawn and written, or as they were written before; checked, and safe from a power loss.
+def drawn_once(
+    context: Context,
+    ledger: Ledger,
+    charge: Charge,
+    root: Secret,
+    histogram_digest: str,
+    write: Callable[[str, Secret, dict[str, Any]], object],
+    *also: StoredArray,
+) -> tuple[StoredArray, bool]:
+    """What is drawn for a charge: reserve, draw, write, commit (law 1). Returns it, and whether this call charged the budget.
 
-    Raises: StoreError: nothing is committed then.
+    Whatever was written before is taken as it is: checked, and safe from a power loss.
+
+    Args:
+        histogram_digest: of the exact values, to which the key of the noise is bound.
+        write: keeps the noisy values under a name in the store, with what must be known of them; it is given the key of the noise.
+        also: what later releases need as it is now.
+    Raises: BudgetExceeded, ReleaseConflict: before anything is drawn. StoreError: nothing is committed then.
     """
-    name = measurement_name(receipt.release)
-    if not context.store.exists(name):
-        assert exact is not None
-        kept = {} if receipt.part is None else {"private_counts": counts.name}
-        noise = {"noise": planned.noise.kind, "scale": planned.noise.scale}
-        facts = {**noise, "grid": planned.grid.digest, **drawn_for(receipt), **kept}
-        draw(context.store, name, planned.grid.measured(exact, key, planned.noise, planned.bought), facts)
-    stored = context.store.open(name)
+    store = context.store
+    reserved = ledger.reserve(charge)
+    receipt = ledger.begin_drawing(charge.release, reserved.attempt, reserved.binding)
+    heads.note(ledger)
+    if receipt.state == "committed":
+        return committed_measurement(store, receipt), reserved.charged
+    mark(store, ledger)
+    name = measurement_name(charge.release)
+    if not store.exists(name):
+        assert receipt.salt is not None
+        key = keys.release_key(
+            root,
+            salt=receipt.salt,
+            release=charge.release,
+            spec_digest=charge.spec_digest,
+            histogram_digest=histogram_digest,
+        )
+        write(name, key, drawn_for(receipt))
+    stored = store.open(name)
     check_drawn_for(stored, receipt)
-    make_safe(context.store, stored, *([] if receipt.part is None else [counts]))
-    return stored
+    make_safe(store, stored, *also)
+    ledger.commit(charge.release, receipt.attempt, receipt.binding, stored.digest)
+    mark(store, ledger)
+    heads.note(ledger)
+    return stored, reserved.charged
+
+
+def write_integers(
+    context: Context,
+    planned: Plan,
+    charge: Charge,
+    counts: StoredArray,
+    exact: Vector | None,
+    name: str,
+    key: Secret,
+    facts: dict[str, Any],
+) -> None:
+    """Draw the noise of exact integers and write both together under a name."""
+    assert exact is not None
+    kept = {} if charge.part is None else {"private_counts": counts.name}
+    noise = {"noise": planned.noise.kind, "scale": planned.noise.scale}
+    facts = {**noise, "grid": planned.grid.digest, **facts, **kept}
+    draw(context.store, name, planned.grid.measured(exact, key, planned.noise, planned.bought), facts)
 
 
 def make_safe(store: Store, stored: StoredArray, *also: StoredArray) -> None:

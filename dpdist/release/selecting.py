@@ -1,6 +1,6 @@
 """The stage before the plan of a release with private categories: names are selected, under a charge and a key of their own.
 
-It has everything that the measurement has (law 1): reserve, derive the key, draw, write, commit. The selected names are kept for the
+It is drawn as the measurement is (``measure.drawn_once``, law 1). The selected names are kept for the
 release, beside the measurements, so that every repeat gets the same. The names of the records and their counts exist in the memory
 of this process alone (``dpdist.records.names``).
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.privacy import keys
@@ -18,23 +19,14 @@ from dpdist.privacy.ledger import Ledger, Receipt
 from dpdist.privacy.noise import Noise
 from dpdist.private import private_files
 from dpdist.records.names import Names, names_of
-from dpdist.release import heads
 from dpdist.release.charge import committed_counts, records_of
 from dpdist.release.context import Context, book
 from dpdist.release.count import check_not_empty, source_of, verify_source
-from dpdist.release.ledger_and_store import (
-    check_drawn_for,
-    check_measured,
-    check_pair,
-    committed_measurement,
-    drawn_for,
-    mark,
-    measurement_name,
-)
-from dpdist.release.measure import make_safe
+from dpdist.release.ledger_and_store import check_measured, check_pair, committed_measurement
+from dpdist.release.measure import drawn_once
 from dpdist.release.private_names import Stage, kept_form, stage_of, with_kept
 from dpdist.spec import ReleaseSpec
-from dpdist.store import Store, StoredArray
+from dpdist.store import Store
 
 
 def charge_of_stage(stage: Stage, root: Secret | None, counted: Names | None) -> Charge:
@@ -97,16 +89,7 @@ def selected(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
         check_not_empty(spec, counted.read)
         verify_source(context, spec)
         charge = charge_of_stage(stage, root, counted)
-        reserved = ledger.reserve(charge)
-        receipt = ledger.begin_drawing(charge.release, reserved.attempt, reserved.binding)
-        heads.note(ledger)
-        if receipt.state == "committed":
-            return with_kept(stage, context.store, committed_measurement(context.store, receipt))
-        mark(context.store, ledger)
-        stored = _drawn(context.store, stage, receipt, root, counted)
-        ledger.commit(charge.release, receipt.attempt, receipt.binding, stored.digest)
-        mark(context.store, ledger)
-        heads.note(ledger)
+        stored, _ = drawn_once(context, ledger, charge, root, counted.digest, partial(_write, context.store, stage, counted))
     return with_kept(stage, context.store, stored)
 
 
@@ -118,23 +101,9 @@ def _check_same(stage: Stage, known: Receipt, root: Secret) -> None:
         raise ReleaseConflict(stage.release, "set of records")
 
 
-def _drawn(store: Store, stage: Stage, receipt: Receipt, root: Secret, counted: Names) -> StoredArray:
-    """The selected names as they are kept: noise by the key of the receipt's salt is added to the counts that it is bound to."""
-    name = measurement_name(receipt.release)
-    if not store.exists(name):
-        assert receipt.salt is not None
-        key = keys.release_key(
-            root,
-            salt=receipt.salt,
-            release=receipt.release,
-            spec_digest=receipt.spec_digest,
-            histogram_digest=counted.digest,
-        )
-        noise = Noise("gaussian", stage.rule.scale)
-        chosen = stage.rule.chosen(counted.counts, lambda count: noise.draw(key.reveal(), count=count))
-        content = kept_form([counted.names[number] for number in chosen.tolist()])
-        store.put_if_absent(name, content, {"noise": noise.kind, "scale": noise.scale, **drawn_for(receipt)})
-    stored = store.open(name)
-    check_drawn_for(stored, receipt)
-    make_safe(store, stored)
-    return stored
+def _write(store: Store, stage: Stage, counted: Names, name: str, key: Secret, facts: dict[str, Any]) -> None:
+    """Draw the noise of exact counts of names, and keep the names that it selects."""
+    noise = Noise("gaussian", stage.rule.scale)
+    chosen = stage.rule.chosen(counted.counts, lambda count: noise.draw(key.reveal(), count=count))
+    content = kept_form([counted.names[number] for number in chosen.tolist()])
+    store.put_if_absent(name, content, {"noise": noise.kind, "scale": noise.scale, **facts})

@@ -23,14 +23,12 @@ from dpdist.privacy import keys
 from dpdist.privacy.ledger import Budget
 from dpdist.private import private_files
 from dpdist.records.rows import CountSummary
-from dpdist.release import heads
 from dpdist.release.answers import answer
 from dpdist.release.charge import as_charged, charge_of
 from dpdist.release.companions import companions
 from dpdist.release.context import Context, book
 from dpdist.release.count import as_read, count
-from dpdist.release.ledger_and_store import committed_measurement, mark
-from dpdist.release.measure import checked_integers, drawn
+from dpdist.release.measure import checked_integers, drawn_once, write_integers
 from dpdist.release.plan import Plan, plan
 from dpdist.release.publish import publish
 from dpdist.release.refusals import refused_by
@@ -159,22 +157,6 @@ def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[Store
     with StoreWorkspace(context.store, context.engine).scratch() as work, book(context) as ledger:
         charge = charge_of(ledger, planned, root, counts)
         exact = checked_integers(context, work, ledger, planned, charge, counts, root)
-        reserved = ledger.reserve(charge)
-        receipt = ledger.begin_drawing(charge.release, reserved.attempt, reserved.binding)
-        heads.note(ledger)
-        if receipt.state == "committed":
-            return committed_measurement(context.store, receipt), reserved.charged
-        mark(context.store, ledger)
-        assert receipt.salt is not None
-        key = keys.release_key(
-            root,
-            salt=receipt.salt,
-            release=charge.release,
-            spec_digest=charge.spec_digest,
-            histogram_digest=counts.content_digest,
-        )
-        stored = drawn(context, planned, receipt, key, counts, exact)
-        ledger.commit(charge.release, receipt.attempt, receipt.binding, stored.digest)
-        mark(context.store, ledger)
-        heads.note(ledger)
-    return stored, reserved.charged
+        write = partial(write_integers, context, planned, charge, counts, exact)
+        also = () if charge.part is None else (counts,)
+        return drawn_once(context, ledger, charge, root, counts.content_digest, write, *also)

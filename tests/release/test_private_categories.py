@@ -142,7 +142,7 @@ KILL_POINTS = {
     "after the charge": ("dpdist.privacy.ledger.Ledger", "begin_drawing"),
     "amid the draw": ("dpdist.privacy.noise.Noise", "draw"),
     "before the names are kept": ("dpdist.release.selecting", "kept_form"),
-    "before the check": ("dpdist.release.selecting", "make_safe"),
+    "before the check": ("dpdist.release.measure", "make_safe"),
     "before the commit": ("dpdist.privacy.ledger.Ledger", "commit"),
     "after the commit": ("dpdist.privacy.ledger.Ledger", "_forget_deleted_rows"),
     "before the count": ("dpdist.release.story", "count"),
