@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -178,12 +179,14 @@ def cap(
         protection = Protection.from_facts(facts)
     with _book() as book:
         known = next((budget.cap for budget in book.budgets(dataset)), None)
+        aside = Fraction(0) if known is None else known.selection
+        aside = aside if selection is None else _exact(selection) or Fraction(0)
         new = None
         if rho is not None or epsilon is not None:
-            amounts = {"rho": _exact(rho), "epsilon": _exact(epsilon), "delta": _exact(delta or "0")}
-            kept = Fraction(0) if known is None else known.selection
-            aside = _exact(selection) or (kept if selection is None else Fraction(0))
-            new = Cap(**amounts, per="total" if known is None else known.per, selection=aside)  # type: ignore[arg-type]
+            per = "total" if known is None else known.per
+            new = Cap(_exact(rho), _exact(epsilon), _exact(delta) or Fraction(0), per, selection=aside)
+        elif known is not None and selection is not None:
+            new = replace(known, selection=aside, kept=())  # its limits are computed anew, for what is left of the delta
         book.set_cap(dataset, cap=new, protection=protection, why=why)
         (budget, *_) = book.budgets(dataset)
     protects = "" if budget.protection is None else f", protects {budget.protection.unit}: {budget.protection.sentence}"

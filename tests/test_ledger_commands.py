@@ -67,6 +67,21 @@ def test_a_cap_is_changed_with_a_reason(charged: Path, command: Run) -> None:
     assert command("verify")[0] == 0
 
 
+def test_the_part_for_selections_changes_by_itself(charged: Path, command: Run) -> None:
+    """As the refusal of a selection says; the amounts of the cap stay, its limits are those of the rest of the delta."""
+    code, printed = command("cap", "people", "--selection", "1e-7", "--why", "names of towns")
+    assert (code, "people: cap rho=0.3, 1e-07 for selections" in printed) == (0, True)
+    assert command("cap", "people", "--epsilon", "2", "--delta", "1e-6", "--why", "an epsilon")[0] == 0
+    assert command("cap", "people", "--selection", "2e-7", "--why", "more towns")[0] == 0
+    book = Ledger.at(charged)
+    (budget,) = book.budgets("people")
+    book.close()
+    wanted = Cap(epsilon=Fraction(2), delta=Fraction(1, 10**6), selection=Fraction(2, 10**7))
+    assert budget.cap == wanted
+    assert budget.cap.limit_by("gaussian") == wanted.limit_by("gaussian")
+    assert command("verify")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
