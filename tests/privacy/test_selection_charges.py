@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -16,27 +14,11 @@ from dpdist.privacy.accounting import Cap, Loss, pld_epsilon
 from dpdist.privacy.charges import cap_facts, cap_of, loss_facts, loss_of
 from dpdist.privacy.ledger import Ledger
 from dpdist.privacy.protection import Protection
-from tests.postgres import Server
 from tests.privacy.test_ledger import charge, commit, drawing, tamper
 
 DELTA = Fraction(1, 10**7)
 CAP = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6), selection=2 * DELTA)
 SELECTION = replace(Loss.gaussian(Fraction(1, 1000)), failure=DELTA)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'ledger.db'}"
-    server: Server = request.getfixturevalue("postgres")
-    return server.database()
-
-
-@pytest.fixture
-def ledger(url: str) -> Iterator[Ledger]:
-    book = Ledger(url)
-    yield book
-    book.close()
 
 
 def test_deltas_of_selections_add_up_to_their_part_of_the_cap(ledger: Ledger) -> None:
