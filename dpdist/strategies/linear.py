@@ -166,7 +166,7 @@ def _checked_factor(matrix: Array) -> Array:
     xp = namespace(matrix)
     try:
         factor = xp.linalg.cholesky(matrix, upper=True)
-    except Exception as error:
+    except Exception as error:  # each library has a LinAlgError of its own, and none of them need be installed
         if "LinAlgError" not in type(error).__name__:
             raise
         raise NotPositiveDefinite(INDEFINITE) from error
