@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import importlib
 import inspect
+import pkgutil
 import re
 import sys
 from collections.abc import Iterator
@@ -23,12 +24,13 @@ from dpdist.privacy.noise import Noise
 from dpdist.release import charge, earlier_identities, streams
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
-from dpdist.spec.parts import AttributeSpec, Person
+from dpdist.spec.attributes import AttributeSpec
+from dpdist.spec.records import Person
 from dpdist.spec.values import SpecPart
 from dpdist.store import Store
 from tests import small
 
-ROOMS = [importlib.import_module(f"dpdist.spec.{name}") for name in ("values", "parts", "queries", "model")]
+ROOMS = [importlib.import_module(f"dpdist.spec.{each.name}") for each in pkgutil.iter_modules(spec.__path__)]
 MODELS = {
     name: module
     for module in ROOMS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpdist.release.method import _asked, _values
-from dpdist.spec.parts import AttributeSpec
+from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.queries import QuerySpec
 
 WORDS: dict[str, dict[str, Any]] = {

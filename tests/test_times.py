@@ -21,7 +21,7 @@ from dpdist.domain import Attribute, EvenEdges, even_edges
 from dpdist.errors import InvalidSpec, UnknownValue
 from dpdist.records.rows import _codes
 from dpdist.spec import load
-from dpdist.spec.parts import DatesSpec
+from dpdist.spec.dates import DatesSpec
 from dpdist.times import Every, Times, steps_between
 from tests import small
 

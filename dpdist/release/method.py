@@ -9,7 +9,7 @@ from typing import Any
 
 from dpdist.domain import Attribute
 from dpdist.spec import ReleaseSpec
-from dpdist.spec.parts import AttributeSpec
+from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.queries import FILTER_KINDS, FilterSpec, MarginalsSpec, QuerySpec
 from dpdist.spec.sums import SumSpec
 

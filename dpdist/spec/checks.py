@@ -11,9 +11,9 @@ from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
 from dpdist.records import listing, remote
+from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located
 from dpdist.spec.model import CELL_BY_CELL, ReleaseSpec
-from dpdist.spec.parts import through_of
 from dpdist.spec.queries import workload_of
 from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root

@@ -20,22 +20,13 @@ from dpdist.privacy.protection import Protection
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
 from dpdist.records.sources import Hashing, Source, hashed_here, source_of
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.parts import (
-    AboutSpec,
-    AttributeSpec,
-    LedgerSpec,
-    LimitsSpec,
-    Mechanism,
-    OutputSpec,
-    PostprocessSpec,
-    Records,
-    ReleaseBudgetSpec,
-    SelectionSpec,
-    SeparationSpec,
-    StreamSpec,
-    through_of,
-)
+from dpdist.spec.attributes import AttributeSpec, SelectionSpec
+from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
+from dpdist.spec.dates import StreamSpec, through_of
+from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
+from dpdist.spec.planning import LimitsSpec, Mechanism, SeparationSpec
 from dpdist.spec.queries import QuerySpec, workload_of
+from dpdist.spec.records import Records
 from dpdist.spec.sums import SumSpec
 from dpdist.spec.values import SpecPart
 from dpdist.stability import Neighbours

@@ -70,6 +70,10 @@ End = Annotated[float | str, BeforeValidator(_end)]
 Text = Annotated[str, BeforeValidator(_text)]
 
 
+Name = Annotated[str, Field(min_length=1, max_length=150, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+"""What data sets and streams are called in the ledger."""
+
+
 class SpecPart(BaseModel):
     """Base of all parts: unknown keys are errors."""
 

@@ -21,7 +21,7 @@ from dpdist.release.answers import answer as answers_of
 from dpdist.release.context import Context, silent
 from dpdist.sizes import Sizes
 from dpdist.spec import load
-from dpdist.spec.parts import PostprocessSpec
+from dpdist.spec.output import PostprocessSpec
 from dpdist.store import Store
 from tests import small
 from tests.properties.asked import AGES, FORMULAS, PURE, SERIES

@@ -132,7 +132,7 @@ def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch
         return dataclasses.replace(made, coefficients=scaled(made.coefficients, 1 + 1e-7))
 
     monkeypatch.setattr("dpdist.strategies.filters.root_of", other)
-    monkeypatch.setattr("dpdist.spec.parts.rho_for", lambda *given: rho_for(*given) - Fraction(1, 10**10))
+    monkeypatch.setattr("dpdist.spec.budgets.rho_for", lambda *given: rho_for(*given) - Fraction(1, 10**10))
     second = run(release(home, 1, 8, **budget), home)
     assert second.plan.grid.digest == first.plan.grid.digest
     assert (second.plan.noise, second.plan.loss) == (first.plan.noise, first.plan.loss)

@@ -1,0 +1,183 @@
+"""What is published besides the noisy answers themselves, where it goes, and what is done to the answers first."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from dpdist.spec.values import SpecPart, Text
+
+TableFormat = Literal["parquet", "csv", "zarr"]
+
+
+class TargetSpec(SpecPart):
+    """A table of a warehouse that gets the published answers, too. It is named, never its credentials: specs are public."""
+
+    iceberg: str | None = Field(
+        None,
+        description="an Iceberg table, catalog.namespace.table; the configuration of PyIceberg says where it is",
+        examples=["lake.privacy.answers"],
+    )
+    delta: str | None = Field(None, description="a Delta table: a folder or a URL", examples=["s3://bucket/answers"])
+    postgres: str | None = Field(
+        None,
+        description="a table of PostgreSQL, schema.table, in the database whose URL DPDIST_WAREHOUSE gives",
+        examples=["public.answers"],
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> TargetSpec:
+        if len([name for name in (self.iceberg, self.delta, self.postgres) if name is not None]) != 1:
+            raise ValueError("a target has one kind and its table: iceberg, delta or postgres")
+        return self
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """Kind and table."""
+        ((kind, name),) = (
+            (k, n) for k, n in (("iceberg", self.iceberg), ("delta", self.delta), ("postgres", self.postgres)) if n
+        )
+        return kind, name
+
+
+class AboutSpec(SpecPart):
+    """What the publisher says of the data product: for catalogues, citations and the public registry of deployments."""
+
+    curator: Text = Field(description="who publishes the release", examples=["City library"])
+    description: Text = Field(
+        description="what the data product is, in a sentence or two", examples=["Visitors of the library by age"]
+    )
+    intended_use: Text = Field(description="what it is meant for", examples=["Planning opening hours"])
+    region: Text = Field(description="the region that the records describe", examples=["Hamburg, Germany"])
+    published: datetime.date | None = Field(
+        None, description="the day of publication, YYYY-MM-DD. Default: the release's period", examples=["2026-12-01"]
+    )
+    sector: Literal["Technology", "Healthcare", "Education", "Government", "Energy", "Finance"] | None = Field(
+        None, description="the sector, as the registry of deployments names it", examples=["Government"]
+    )
+    authors: tuple[Text, ...] = Field(
+        (), description="who is cited. Default: the curator", examples=[["Library statistics team"]]
+    )
+    license: Text | None = Field(
+        None, description="the licence of the answers, an SPDX name or a URL", examples=["CC-BY-4.0"]
+    )
+    address: Text | None = Field(
+        None, description="the URL at which the release will be", examples=["https://example.org/visitors"]
+    )
+
+
+class OutputSpec(SpecPart):
+    """Where the published files go."""
+
+    folder: str | None = Field(
+        None,
+        description="a folder, or the URL of an object store (s3://bucket/prefix). Default: a folder named after the release, in "
+        "DPDIST_OUTPUT if that is set, else in ./releases",
+        examples=["published/2026-11"],
+    )
+    formats: tuple[TableFormat, ...] | None = Field(
+        None,
+        min_length=1,
+        description="which tables are written. Default: all of them, but CSV only up to 5,000,000 answers and Parquet up to 2^28",
+        examples=[["csv", "parquet"]],
+    )
+    measurement: bool = Field(
+        True,
+        description="also publishes the noisy measurement, as measurement.npz, if that takes at most 64 MiB. From it readers compute "
+        "every answer that it determines, at no charge. The guarantee covers it as it covers the answers",
+        examples=[False],
+    )
+    to: tuple[TargetSpec, ...] = Field(
+        (),
+        description="tables of warehouses into which the answers are written, too. A table holds each release once",
+        examples=[[{"postgres": "public.answers"}]],
+    )
+
+    @model_validator(mode="after")
+    def _has_rows(self) -> OutputSpec:
+        if self.to and self.formats is not None and "parquet" not in self.formats:
+            raise ValueError(
+                "output.to takes its rows from the Parquet table: add parquet to output.formats, or leave formats out"
+            )
+        return self
+
+
+class KnownSpec(SpecPart):
+    """A count that is public anyway."""
+
+    where: str | None = Field(
+        None,
+        description="which records are counted, as an expression over the attributes. Default: all records",
+        examples=["branch == 'Centre'"],
+    )
+    count: float = Field(ge=0, allow_inf_nan=False, description="the exact public count", examples=[8000])
+
+
+def _standard_errors(value: Any) -> Any:
+    """A number of standard errors, which may be written out: '2 standard errors'."""
+    found = _STANDARD_ERRORS.fullmatch(value.strip()) if isinstance(value, str) else None
+    return found.group(1) if found else value
+
+
+_STANDARD_ERRORS = re.compile(r"([0-9.]+) +standard +errors?")
+StandardErrors = Annotated[
+    float, BeforeValidator(_standard_errors), WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]})
+]
+
+
+class SuppressSpec(SpecPart):
+    """Which answers are shown: those clearly above a number."""
+
+    below: float = Field(
+        ge=0, allow_inf_nan=False, description="the number that an answer must lie clearly above", examples=[50]
+    )
+    at: StandardErrors = Field(
+        2.0,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="by how many standard errors an answer must exceed that number: a number, or a text such as '2 standard errors'",
+        examples=["2 standard errors"],
+    )
+
+
+class PostprocessSpec(SpecPart):
+    """What is done to the noisy answers afterwards. It spends no budget."""
+
+    known: tuple[KnownSpec, ...] = Field(
+        (),
+        description="counts that are public anyway. All answers are made to agree with them, which makes the errors smaller",
+        examples=[[{"count": 8000}]],
+    )
+    non_negative: bool = Field(
+        False,
+        description="fits counts of cells that are not negative, such that the answers are as close as possible to the unbiased ones. The "
+        "total squared error of the answers never rises, and the release says how far it falls. Small counts are biased upwards",
+        examples=[True],
+    )
+    integer: bool = Field(
+        False,
+        description="rounds answers to whole numbers. A total may then differ from the sum of its parts",
+        examples=[True],
+    )
+    consistent_with: tuple[str, ...] = Field(
+        (),
+        description="the specs of earlier releases of the same records. All measurements are combined into one estimate, which makes "
+        "the errors smaller",
+        examples=[["first.yaml"]],
+    )
+    suppress: SuppressSpec | None = Field(
+        None,
+        description="leaves out answers that are not clearly above a number, judged by the noisy answers alone. This adds no protection: "
+        "it spares readers rows that are mostly noise. The certificate predicts how often this decision is wrong",
+        examples=[{"below": 50, "at": "2 standard errors"}],
+    )
+
+    @model_validator(mode="after")
+    def _one_fit(self) -> PostprocessSpec:
+        if self.known and self.non_negative:
+            raise ValueError("'known' and 'non_negative' are two different fits; choose one")
+        return self

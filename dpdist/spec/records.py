@@ -1,0 +1,168 @@
+"""Where the records of a release are, who stands behind one, and what is counted."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from dpdist.records.sources import PersonType
+from dpdist.spec.values import SpecPart, Text
+
+
+class Person(SpecPart):
+    """Which person stands behind a record, and how many records of one person count."""
+
+    column: str | None = Field(
+        None,
+        description="the column that identifies the person. Of each person only the first 'most_records' records count. Default: no "
+        "column, and every record is protected by itself",
+        examples=["person_id"],
+    )
+    most_records: int = Field(
+        1,
+        ge=1,
+        le=10**6,
+        description="how many records of one person count. Without a person column: how many records, whoever they belong to, are "
+        "protected together; nobody checks that a person has no more",
+        examples=[5],
+    )
+    most_groups: int | None = Field(
+        None,
+        ge=1,
+        le=10**6,
+        description="in how many groups one person counts, with up to 'most_records' records in each. A group is a combination of values "
+        "of all attributes. Gaussian noise grows only with the square root of this number, Laplace noise in proportion to it. Every cell "
+        "is measured by itself (mechanism 'identity')",
+        examples=[4],
+    )
+    type: PersonType | None = Field(
+        None,
+        description="how values of the person column are compared in all files: as text, or as whole numbers. Default: the type "
+        "that the column has in the first file",
+        examples=["integer"],
+    )
+
+
+class CountsSpec(SpecPart):
+    """What a table counts whose rows each stand for several records.
+
+    The guarantee is for adding or removing one of the things that are counted. Each must be counted in one number only, once.
+    Nobody can check that.
+    """
+
+    column: str | None = Field(
+        None,
+        description="the column that says how many records a row stands for: whole numbers, 0 or more. Leave it out for arrays",
+        examples=["visits"],
+    )
+    of: Text = Field(
+        min_length=1,
+        description="what is counted, in the plural. It is the unit of protection: each must be counted in one number only, once. Numbers "
+        "that were rounded, thresholded, weighted or made noisy are not allowed. All releases of a data set must count the same thing",
+        examples=["visits"],
+    )
+
+
+class Records(SpecPart):
+    """Where the records are: in files, or in a table that is read once for each release."""
+
+    path: str | None = Field(
+        None,
+        description="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files, or the URL of either at s3://, gs:// "
+        "or az://, or of a file at https://. With 'counts' also an array with an axis for each attribute: a .npy file or .zarr folder. "
+        "Folders may name columns (year=2026/branch=North). A relative path starts at the folder of the spec file. Credentials come from "
+        "the environment of the process and of the workers",
+        examples=["visitors.csv"],
+    )
+    sql: str | None = Field(
+        None,
+        description="in place of 'path', one SELECT whose rows are the records. DuckDB runs it in the database of 'connection', or without "
+        "one over files that it names, relative to the spec's folder. dpdist orders the rows by a digest of each row",
+        examples=["SELECT age, branch FROM 'visits/*.parquet' JOIN 'branches.csv' USING (id)"],
+    )
+    connection: str | None = Field(
+        None,
+        description="the environment variable that holds the address of the database, as $NAME. The address is postgresql://..., or the "
+        "path of a DuckDB database. The variable NAME_FILE may name a file that holds the address instead. Specs are public, so the "
+        "address, with its password, must not stand in one",
+        examples=["$SHOP_DATABASE"],
+    )
+    delta: str | None = Field(
+        None, description="in place of 'path', the folder or URL of a Delta table", examples=["s3://bucket/visits"]
+    )
+    iceberg: str | None = Field(
+        None,
+        description="in place of 'path', an Iceberg table, catalog.namespace.table; the configuration of PyIceberg says where it is",
+        examples=["lake.shop.visits"],
+    )
+    snapshot: int | None = Field(
+        None,
+        ge=0,
+        description="the version of the Delta table, or the id of the Iceberg table's snapshot. Default: the newest one when the release "
+        "first reads the table. The charge is bound to the snapshot, too",
+        examples=[42],
+    )
+    columns: dict[str, str] = Field(
+        default_factory=dict,
+        description="the column of an attribute, where its name differs from the attribute's",
+        examples=[{"age": "AGE_YEARS"}],
+    )
+    header: tuple[str, ...] = Field(
+        (), description="the column names of CSV files that have no header row", examples=[["age", "branch"]]
+    )
+    called: Text = Field(
+        "records", description="what the page calls the records, in the plural", examples=["people", "rentals"]
+    )
+    empty: Literal["refuse", "allow"] = Field(
+        "refuse",
+        description="what happens when there is no record at all. 'allow' publishes noisy zeros, and suits schedules in which a "
+        "period may have no records",
+        examples=["allow"],
+    )
+    person: Person = Field(
+        default_factory=lambda: Person.model_validate({}),
+        description="which person stands behind a record. Default: every record is protected by itself",
+    )
+    count: Literal["records", "persons"] = Field(
+        "records",
+        description="what is counted in each group: records, or the different persons who have records there. To count persons, give "
+        "'person' a 'column' and 'most_groups', and ask for one table of all attributes. A person in two groups counts in both, so the sum "
+        "of the counts of groups is not a number of persons",
+        examples=["persons"],
+    )
+    counts: CountsSpec | None = Field(
+        None,
+        description="for tables that hold counts of records instead of records: a column says how many records a row stands for, or an "
+        "array holds the counts. Default: every row is a record",
+        examples=[{"column": "visits", "of": "visits"}],
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Records:
+        if sum(each is not None for each in (self.path, self.sql, self.delta, self.iceberg)) != 1:
+            raise ValueError("give exactly one of 'path', 'sql', 'delta' and 'iceberg'")
+        if self.connection is not None and self.sql is None:
+            raise ValueError("'connection' belongs to 'sql'; leave it out")
+        if self.connection is not None and not re.fullmatch(r"\$[A-Za-z_][A-Za-z0-9_]*", self.connection):
+            raise ValueError(  # of the whole part, so that what was found is not quoted: it may be a password
+                "specs are public: 'connection' is $NAME of an environment variable that holds the database's address"
+            )
+        if self.snapshot is not None and self.delta is None and self.iceberg is None:
+            raise ValueError("'snapshot' belongs to 'delta' or 'iceberg'; leave it out")
+        if self.header and self.path is None:
+            raise ValueError("'header' belongs to CSV files; leave it out")
+        return self
+
+    @property
+    def place(self) -> str:
+        """Where the records are, for messages: a path, a table's name, or that it is a query."""
+        return self.path or self.delta or self.iceberg or "the query's result"
+
+    @property
+    def named(self) -> str:
+        """What readers are told that the records are."""
+        if self.count == "persons" and "called" not in self.model_fields_set:
+            return "persons"
+        return self.called if self.counts is None or "called" in self.model_fields_set else self.counts.of
