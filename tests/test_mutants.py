@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -87,12 +88,12 @@ def test_what_acts_is(case: str) -> None:
 
 
 def test_a_sample_is_fixed_and_even() -> None:
-    """The same faults for one seed, others for another, and as many of one module as of the next."""
-    among = ["dpdist/privacy/keys.py", "dpdist/privacy/protection.py"]
-    drawn = {seed: [next_ for next_, _ in zip(faults.drawn(among, seed), range(8), strict=False)] for seed in (1, 1, 2)}
-    again = [next_ for next_, _ in zip(faults.drawn(among, 1), range(8), strict=False)]
-    assert drawn[1] == again != drawn[2]
+    """The same faults for one seed, others for another, as many of one module as of the next, whatever other modules there are."""
+    among = ["dpdist/privacy/thresholds.py", "dpdist/privacy/meaning.py"]
+    first, again, other = (list(islice(faults.drawn(among, seed), 8)) for seed in (1, 1, 2))
+    assert first == again != other
     assert [fault.module for fault in again] == among * 4
+    assert list(islice(faults.drawn(among[1:], 1), 4)) == again[1::2]
     for fault in again:
         assert fault.source() != (faults.ROOT / fault.module).read_text(encoding="utf-8")
 
@@ -106,25 +107,27 @@ def test_rows_of_the_table_are_read(tmp_path: Path) -> None:
 
 
 def test_only_changed_test_files_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that goes on after a new test measures that file alone; after a change of the library all of them."""
-    for name in ("dpdist/store.py", "flows/cli.py", "tests/small.py", "tests/release/test_a.py", "tests/release/test_b.py"):
+    """A run that goes on after a new test measures that file alone; after a change of the library those that call what changed."""
+    called = {"tests/release/test_a.py": "dpdist/store.py", "tests/release/test_b.py": "dpdist/leases.py"}
+    for name in ("dpdist/store.py", "dpdist/leases.py", "dpdist/domain.py", "tests/small.py", *called):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     run = list[list[str]]()
 
     def watched(tree: Path, tests: list[str], *, calls: bool) -> tuple[int, list[dict[str, object]]]:
         run.append(tests)
-        return 0, [{"test": f"{name}::test", "cpu": 1.0, "calls": [["dpdist/store.py", 1]]} for name in tests]
+        return 0, [{"test": f"{name}::test", "cpu": 1.0, "calls": [[called[name], 1]]} for name in tests]
 
     for name, value in {"ROOT": tmp_path, "KEPT": tmp_path, "TESTS": ("tests/release",), "watched": watched}.items():
         monkeypatch.setattr(command, name, value)
-    both = ["tests/release/test_a.py", "tests/release/test_b.py"]
+    both = list(called)
     for changed, again in (
         (None, both),
         (None, []),
         (both[1], both[1:]),
         ("tests/small.py", both),
-        ("dpdist/store.py", both),
+        ("dpdist/store.py", both[:1]),
+        ("dpdist/domain.py", []),
     ):
         if changed:
             (tmp_path / changed).write_text("changed = True\n")

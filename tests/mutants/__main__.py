@@ -37,16 +37,22 @@ TESTS = (
             "asking",
             "contracts",
             "grids",
+            "mechanisms",
             "privacy",
             "properties",
             "records",
             "release",
+            "spec",
+            "stability",
             "strategies",
             "warehouse",
         )
     ),
-    *(f"tests/test_{name}.py" for name in ("domain", "drafts", "identities", "leases", "method", "periods", "private")),
-    *(f"tests/test_{name}.py" for name in ("store", "unit")),
+    *(
+        f"tests/test_{name}.py"
+        for name in ("domain", "drafts", "engine", "identities", "leases", "method", "periods", "private")
+    ),
+    *(f"tests/test_{name}.py" for name in ("reduction", "store", "times", "unit")),
 )
 """Files and folders whose tests are to catch the faults."""
 
@@ -74,12 +80,15 @@ def groups() -> Iterator[list[str]]:
 
 
 def measured(tree: Path) -> list[Measured]:
-    """The tests that pass without a fault, the cheapest first. Files that did not change since they were measured are not run again."""
-    shared = content("dpdist", "flows"), content(*sorted(str(path) for path in shared_by_tests()))
+    """The tests that pass without a fault, the cheapest first.
+
+    A file of tests is run again when it, what tests share, or a module whose functions it called has changed since.
+    """
+    shared = content(*sorted(str(path) for path in shared_by_tests()))
     told = list[dict[str, Any]]()
     for names in groups():
-        kept = {name: KEPT / f"tests-{digest(shared, content(name))}.json" for name in names}
-        missing = [name for name in names if not kept[name].exists()]
+        kept = {name: KEPT / f"tests-{digest(shared, name, content(name))}.json" for name in names}
+        missing = [name for name in names if not still_holds(kept[name])]
         if missing:
             code, found = watched(tree, missing, calls=True)
             if code not in (0, 1):
@@ -92,10 +101,25 @@ def measured(tree: Path) -> list[Measured]:
                 )
             for name in missing:
                 mine = [row for row in found if row["test"].partition("::")[0] == name]
-                kept[name].write_text(json.dumps(mine), encoding="utf-8")
-        told += [row for name in names for row in json.loads(kept[name].read_text(encoding="utf-8"))]
+                rests = {"tests": mine, "modules": content(*called_by(mine))}
+                kept[name].write_text(json.dumps(rests), encoding="utf-8")
+        told += [row for name in names for row in json.loads(kept[name].read_text(encoding="utf-8"))["tests"]]
     rows = (Measured(row["test"], row["cpu"], frozenset((file, line) for file, line in row["calls"])) for row in told)
     return sorted(rows, key=lambda row: row.cpu)
+
+
+def called_by(rows: list[dict[str, Any]]) -> list[str]:
+    """The library's modules whose functions tests called, as far as they are still there."""
+    files = {file for row in rows for file, _ in row["calls"] if not file.startswith("tests/")}
+    return sorted(file for file in files if (ROOT / file).is_file())
+
+
+def still_holds(kept: Path) -> bool:
+    """Whether a file of tests was measured with the modules as they are now."""
+    if not kept.exists():
+        return False
+    earlier = json.loads(kept.read_text(encoding="utf-8"))
+    return bool(earlier["modules"] == content(*called_by(earlier["tests"])))
 
 
 def shared_by_tests() -> Iterator[Path]:

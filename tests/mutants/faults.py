@@ -24,13 +24,13 @@ MODULES = (
     "dpdist/release/*.py",
     "dpdist/store.py",
     "dpdist/domain.py",
-    "dpdist/records/counting.py",
-    "dpdist/records/partials.py",
-    "dpdist/records/persons.py",
-    "dpdist/records/rows.py",
-    "dpdist/records/sources.py",
-    "dpdist/records/digests.py",
-    "dpdist/records/extracts.py",
+    "dpdist/records/*.py",
+    "dpdist/spec/sums.py",
+    "dpdist/strategies/worst.py",
+    *(
+        f"dpdist/{name}.py"
+        for name in ("amounts", "durable", "engine", "identities", "leases", "private", "reduction", "stability", "times")
+    ),
 )
 """Where faults are planted: patterns of files."""
 OPERATORS = tuple(
@@ -103,11 +103,14 @@ def places_in(module: str) -> Iterator[Place]:
 
 
 def drawn(among: list[str], seed: int) -> Iterator[Mutant]:
-    """All faults of the modules in a random order: one of every module, a second of every module, and so on."""
-    state, shuffled = random.Random(seed), []
+    """All faults of the modules in a random order: one of every module, a second of every module, and so on.
+
+    Every module has a draw of its own: a change of one leaves the faults of all others as they were.
+    """
+    shuffled = []
     for module in among:
         places = list(places_in(module))
-        state.shuffle(places)
+        random.Random(f"{seed} {module}").shuffle(places)
         shuffled.append(filter(None, map(mutant_at, places)))
     for turn in zip_longest(*shuffled):
         yield from filter(None, turn)
