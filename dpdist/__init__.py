@@ -62,9 +62,10 @@ def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None 
     from dpdist.release.context import Context, silent
     from dpdist.spec import load
 
+    checked = load(spec)
     home = state.state_folder()
     with engines.started(engine) as started:
-        return planning.plan(Context(home, state.store_of(home), started, silent), load(spec))
+        return planning.plan(Context(home, state.store_of(home), started, silent), checked)
 
 
 def run(
@@ -85,8 +86,8 @@ def run(
     from dpdist.release.context import Context, silent
     from dpdist.spec import load
 
-    home = state.state_folder()
     checked = load(spec)
+    home = state.state_folder()
     if records is not None:
         checked = checked.with_records(sources.write_records(records, home / "records", keys.load(home)))
     with engines.started(engine) as started:

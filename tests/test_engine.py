@@ -195,7 +195,7 @@ def test_a_stage_of_many_items_is_few_tasks(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(engine, "TASKS_AHEAD", 4)
     told: list[tuple[int, int]] = []
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
         started.exchange = Store(tmp_path / "store")

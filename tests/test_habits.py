@@ -76,3 +76,17 @@ def test_values_are_never_changed_in_place() -> None:
         "flows/scaling_model.py: World",
         "flows/observed/run.py: Run",
     }
+
+
+def test_every_dask_cluster_takes_a_free_port() -> None:
+    """Dask's dashboard listens on port 8787 where it is not told otherwise, ``None`` included: two runs beside each other collide."""
+    calls = [
+        (path, found)
+        for folder in ("tests", "benchmarks")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for found in re.findall(
+            r"\bLocalCluster\(([^()]+)\)|\bClient\((n_workers[^()]+)\)", path.read_text(encoding="utf-8")
+        )
+    ]
+    assert len(calls) > 9
+    assert not [path for path, found in calls if 'dashboard_address="127.0.0.1:0"' not in "".join(found)]

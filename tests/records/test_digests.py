@@ -186,7 +186,7 @@ def test_workers_hash_and_the_scheduler_sees_no_digest(tmp_path: Path, monkeypat
         pyarrow.parquet.write_table(small.records(100 + number), folder / f"{number}.parquet")
     zarr.save_array(tmp_path / "counts.zarr", np.arange(6))
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
         started.exchange = Store(tmp_path / "store")
