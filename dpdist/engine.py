@@ -444,6 +444,7 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
 def _losses_told() -> Iterator[None]:
     """What Dask raises when workers or the scheduler die, as one clear error."""
     from distributed import KilledWorker
+    from distributed.client import ClosedClientError
     from distributed.comm.core import CommClosedError
 
     try:
@@ -452,7 +453,7 @@ def _losses_told() -> Iterator[None]:
         raise EngineError(
             "a task killed every worker that ran it, most likely for memory; give the workers more, or ask for fewer cells"
         ) from None
-    except (CancelledError, CommClosedError):
+    except (CancelledError, CommClosedError, ClosedClientError):
         raise EngineError(SCHEDULER_GONE) from None
 
 

@@ -335,6 +335,18 @@ def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: py
 
 
 @pytest.mark.usefixtures("without_tls")
+def test_a_scheduler_that_is_known_to_be_gone_is_told() -> None:
+    """A client that has noticed it refuses tasks by another error than one that has not."""
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        engine.started(cluster.scheduler_address) as started,
+    ):
+        started.client.close()
+        with pytest.raises(EngineError, match="scheduler went away; start it and run the same command again"):
+            started.map(abs, [-1])
+
+
+@pytest.mark.usefixtures("without_tls")
 def test_a_cluster_hands_out_some_tasks_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """10^4 tasks never stand in the scheduler together, and come back in order."""
     most = 0

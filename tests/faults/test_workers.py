@@ -109,7 +109,8 @@ def scheduler_killed(home: Path, case: str, round_number: int, monkeypatch: pyte
     with harness.scheduler_and_worker(home.parent) as (address, scheduler), monkeypatch.context() as patch:
 
         def mapped(self: Engine, function: Callable[[Any], Any], items: Sequence[Any], *, on_done: Any = None) -> list[Any]:
-            rounds.append(len(items))
+            if items:  # a round without tasks does not reach the scheduler: digests of files may be known already
+                rounds.append(len(items))
 
             def kill(done: int, total: int) -> None:
                 if len(rounds) == round_number and done == 1:
