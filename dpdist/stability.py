@@ -22,21 +22,27 @@ class Distance:
         records: so many records enter or leave cells, one count up or down by one each.
         replaced: whether each of them may also leave one cell and enter another.
         groups: in up to so many different cells up to ``records`` records each.
+        participations, separation: or in up to so many steps of a series, any two of which are so many steps apart, up to ``records``
+            records each; None: all of them may lie in one step.
 
     >>> Distance(2, replaced=True).length
     4
     >>> Distance(1, replaced=False, groups=3).length
     3
+    >>> Distance(1, replaced=True, participations=4, separation=7).length
+    8
     """
 
     records: int
     replaced: bool
     groups: int = 1
+    participations: int | None = None
+    separation: int = 1
 
     @property
     def length(self) -> int:
         """The largest sum of absolute differences between the counts."""
-        return self.groups * self.records * (2 if self.replaced else 1)
+        return self.groups * (self.participations or 1) * self.records * (2 if self.replaced else 1)
 
     @property
     def neighbours(self) -> Neighbours:

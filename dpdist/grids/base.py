@@ -26,6 +26,7 @@ from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, lapl
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.sizes import SIZES
+from dpdist.stability import Distance
 from dpdist.workloads import Workload
 
 if TYPE_CHECKING:
@@ -112,6 +113,9 @@ class Stream(Protocol):
 
     def begun(self, steps: int) -> Grid:
         """The grid of the first steps."""
+
+    def participating(self, distance: Distance) -> Grid:
+        """The grid for one person in several steps, which ``distance`` bounds."""
 
     @property
     def axes(self) -> tuple[int, ...]:

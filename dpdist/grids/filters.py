@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+import scipy
 
 from dpdist.arrays.circle import read_around
 from dpdist.arrays.convolution import Steps, exact_convolution
@@ -28,12 +29,13 @@ from dpdist.grids.base import (
     small_enough,
 )
 from dpdist.grids.coefficients import UNIT, FilterCoefficients, Form, in_units, least, square
+from dpdist.grids.participations import GRAM_STEPS, falls, squared_at_most, squared_of_falling
 from dpdist.grids.product_space import Circle, Listed, Past
 from dpdist.grids.series import SeriesGrid
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.transformed import Transformed, TransformReader
 from dpdist.operators import Matrix
-from dpdist.stability import Neighbours
+from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import filters_of
 
@@ -142,6 +144,20 @@ class FilterGrid(SeriesGrid):
     @property
     def stream(self) -> FilterGrid | None:
         return None if self.circular or self.form is Form.STORED else self
+
+    def joint_squared(self, participations: int, separation: int) -> int:
+        """Exact for coefficients that fall; else a bound."""
+        listed = held(self.coefficients)
+        if falls(listed):
+            return squared_of_falling(listed, participations, separation)
+        if listed.size <= GRAM_STEPS:
+            return squared_at_most(scipy.linalg.toeplitz(listed, np.zeros_like(listed)), participations, separation)
+        return participations**2 * square(MEMORY, self.coefficients)
+
+    def participating(self, distance: Distance) -> FilterGrid:
+        """The same integers with more noise."""
+        signs = bool((held(self.coefficients) < 0).any())
+        return replace(self, sensitivity_squared=self.joint_distance(distance, signs=signs))
 
     def begun(self, steps: int) -> FilterGrid:
         """The grid of the first steps."""

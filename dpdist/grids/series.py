@@ -7,8 +7,10 @@ import numpy as np
 from dpdist.arrays.vector import Strided, Vector
 from dpdist.grids.base import Grid
 from dpdist.grids.coefficients import AlongAxis
+from dpdist.grids.participations import fitting
 from dpdist.grids.product_space import Cells, Factor, OpenTerm, ProductSpace
 from dpdist.operators import Matrix
+from dpdist.stability import Distance
 
 
 class SeriesGrid(AlongAxis, Grid):
@@ -24,6 +26,22 @@ class SeriesGrid(AlongAxis, Grid):
     def tables(self) -> tuple[tuple[int, ...], ...]:
         """The attribute set whose table is counted."""
         return (self.axes,)
+
+    def joint_squared(self, participations: int, separation: int) -> int:
+        """At most what one record in each of so many steps, so far apart, moves the measured values, squared."""
+        raise NotImplementedError
+
+    def joint_distance(self, distance: Distance, *, signs: bool) -> int:
+        """The squared sensitivity to one person in several steps, with up to ``distance.records`` in each.
+
+        Args:
+            signs: whether measured values have coefficients of both signs. Else what two persons add does not cancel, and one who is
+                replaced by another moves z by no more than both lengths, squared and added.
+        """
+        assert distance.participations is not None
+        most = fitting(distance.participations, distance.separation, self.steps)
+        sides = (4 if signs else 2) if distance.replaced else 1
+        return sides * distance.records**2 * self.joint_squared(most, distance.separation)
 
     def steps_of(self, exact: Vector, start: int, stop: int) -> Vector:
         """The measured values of some steps."""

@@ -16,13 +16,14 @@ from dpdist.domain import Layout
 from dpdist.grids.base import HELD_COPIES, Counts, Reader, StageBytes, answer_bytes, few_enough, small_enough
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.dense import sensitivity_squared
+from dpdist.grids.participations import squared_at_most
 from dpdist.grids.product_space import Listed
 from dpdist.grids.series import SeriesGrid
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.transformed import Transformed, TransformReader
 from dpdist.operators import Identity, Matrix
 from dpdist.sizes import Sizes
-from dpdist.stability import Neighbours
+from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import filters_of
 
@@ -85,6 +86,14 @@ class TriangularGrid(SeriesGrid):
     @property
     def stream(self) -> TriangularGrid:
         return self
+
+    def joint_squared(self, participations: int, separation: int) -> int:
+        """A bound by dynamic programming over the gram."""
+        return squared_at_most(self.factor, participations, separation)
+
+    def participating(self, distance: Distance) -> TriangularGrid:
+        """The same integers with more noise."""
+        return replace(self, sensitivity_squared=self.joint_distance(distance, signs=bool((self.factor < 0).any())))
 
     def begun(self, steps: int) -> TriangularGrid:
         """The grid of the first steps."""

@@ -21,6 +21,9 @@ APPROVALS_VERSION = 5
 """Of a ledger that asks for approvals: the same tables, but older programs, which would not ask, must not charge it."""
 SELECTIONS_VERSION = 6
 """Of a ledger with a cap that sets a part of its delta aside for selections of names, which older programs would not count."""
+STREAMS_VERSION = 7
+"""Of a ledger with a unit of several participations or a stream whose horizon was extended: older programs would charge too little."""
+NEWEST_VERSION = STREAMS_VERSION
 SALT_BYTES = 32
 MIGRATION_LOCK = 0x64706469  # of PostgreSQL's advisory locks: any number that nobody else in the database takes
 RETRIES = 40

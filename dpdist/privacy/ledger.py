@@ -495,6 +495,8 @@ class Ledger:
             **({"asked": charge.asked} if approved else {}),
             **({} if charge.part is None else {"part": asdict(charge.part)}),
         }
+        if charge.protection.participations is not None:
+            _raise_version(connection, db.STREAMS_VERSION)
         attempt = 1 if known is None else known.attempt + 1
         row = db.append(connection, "reserved", charge.dataset, charge.release, attempt, facts)
         connection.execute(db.salts.insert().values(release=charge.release, salt=salt))
@@ -584,6 +586,8 @@ class Ledger:
     def _declared(connection: Connection, dataset: str, cap: Cap, protection: Protection) -> None:
         if cap.selection:
             _raise_version(connection, db.SELECTIONS_VERSION)
+        if protection.participations is not None:
+            _raise_version(connection, db.STREAMS_VERSION)
         facts = {"cap": cap_facts(cap), "protection": protection.facts()}
         row = db.append(connection, "declared", dataset, f"budget of {dataset}", 1, facts)
         set_cap(connection, row, facts)

@@ -44,8 +44,9 @@ def meaning(loss: Loss, protection: Protection) -> dict[str, Any]:
 
 
 def _headline(found: float, protection: Protection) -> str:
-    whole = "are" if protection.person is None and protection.most_records > 1 else "is"
-    said = {"is": "it says", "are": "they say"}[whole] if protection.person is None else "their records say"
+    records = protection.person is None and protection.participations is None
+    whole = "are" if records and protection.most_records > 1 else "is"
+    said = {"is": "it says", "are": "they say"}[whole] if records else "their records say"
     hidden = f"{protection.subject} {whole} in the data" + (
         f", or what {said}" if protection.neighbours == "replace-one" else ""
     )
@@ -65,7 +66,7 @@ def _guess(found: float, protection: Protection) -> str:
     chance = f"{100 * FALSE_ALARMS:g}"
     what = (
         "a person"
-        if protection.person is not None
+        if protection.person is not None or protection.participations is not None
         else protection.subject.removeprefix("any ")
         if protection.counted is not None
         else "a record"

@@ -36,8 +36,8 @@ def migrate(database: db.Database, root: Callable[[], Secret] | None, *, blank: 
             connection.execute(db.version.insert().values(version=db.SCHEMA_VERSION))
             return False
         found = int(connection.execute(sa.select(db.version.c.version)).scalar_one())
-        if found > db.SELECTIONS_VERSION:
-            raise LedgerError(f"the ledger has schema {found}, this dpdist knows {db.SELECTIONS_VERSION}: upgrade dpdist")
+        if found > db.NEWEST_VERSION:
+            raise LedgerError(f"the ledger has schema {found}, this dpdist knows {db.NEWEST_VERSION}: upgrade dpdist")
         if found >= db.SCHEMA_VERSION:
             return False
         db.metadata.create_all(connection)
@@ -61,7 +61,7 @@ def _is_current(connection: Connection) -> bool:
     if not sa.inspect(connection).has_table(db.version.name):
         return False
     found = int(connection.execute(sa.select(db.version.c.version)).scalar_one())
-    return db.SCHEMA_VERSION <= found <= db.SELECTIONS_VERSION
+    return db.SCHEMA_VERSION <= found <= db.NEWEST_VERSION
 
 
 def _root_key(root: Callable[[], Secret] | None, *, blank: bool) -> Secret | None:

@@ -33,6 +33,8 @@ class Protection:
         person: the column that tells persons apart; None when the unit is records.
         counted: what the records are, in the plural, where the publisher counted them; None where a row is a record.
         most_groups: l: in how many groups (cells) of one person k records each are counted; None: k records in all.
+        participations: in how many steps of a stream one person has k records each; None: k records in all, in whatever steps.
+        separation: how many steps any two of them are apart, at least.
 
     >>> Protection("add-remove", 3, "email").unit
     "persons by column 'email'"
@@ -45,6 +47,8 @@ class Protection:
     person: str | None
     counted: str | None = None
     most_groups: int | None = None
+    participations: int | None = None
+    separation: int = 1
 
     def __post_init__(self) -> None:
         if self.neighbours not in RELATIONS:
@@ -58,6 +62,10 @@ class Protection:
 
         if self.most_groups is not None and (self.person is None or self.most_groups < 1):
             raise InvalidInput("a bound on the groups of a person needs a person column, and is 1 or more")
+        if (self.participations or 1) < 1 or self.separation < 1:
+            raise InvalidInput("participations and their separation are 1 or more")
+        if self.participations is None and self.separation != 1:
+            raise InvalidInput("a separation lies between participations: say how many there are, or leave it out")
 
     @property
     def unit(self) -> str:
@@ -76,11 +84,18 @@ class Protection:
             return "any one person"
         if self.counted is not None:
             return f"any {'one' if self.most_records == 1 else self.most_records} of the {self.counted}"
+        if self.participations is not None:
+            return f"anybody with {_records(self.most_records)} in each of up to {_steps(self.participations)}"
         return "any one record" if self.most_records == 1 else f"any {self.most_records} records"
 
     @property
     def sentence(self) -> str:
         """One change, which turns a data set into its neighbour, in one sentence that is true of the raw files."""
+        if self.person is None and self.participations is not None:
+            return (
+                f"In up to {self._apart}, up to {_records(self.most_records)} each are "
+                f"{'added or removed' if self.neighbours == 'add-remove' else 'replaced by others in such steps, added or removed'}."
+            )
         if self.person is None:
             one, some = ("record", "records") if self.counted is None else ((f"of the {self.counted}",) * 2)
             records = f"One {one} is" if self.most_records == 1 else f"Up to {self.most_records} {some} are"
@@ -95,7 +110,17 @@ class Protection:
     @property
     def bound(self) -> str:
         """What the bound on records does and who keeps it, in one sentence."""
-        some = f"{self.most_records} record{'' if self.most_records == 1 else 's'}"
+        some = _records(self.most_records)
+        if self.participations is not None and self.person is not None:
+            return (
+                f"Enforced while counting: of each person records count in at most {self._apart}, with at most {some} each: the earliest "
+                "step, and each next one that is far enough from the last. All records of a stream's past are read again with every part."
+            )
+        if self.participations is not None:
+            return (
+                f"Nobody checked that a person has records in at most {self._apart}, with at most {some} each: whoever has more, or in "
+                "steps that are closer, is covered less. Records that arrive step by step do not say who they belong to."
+            )
         if self.most_groups is not None:
             groups = f"{self.most_groups} group{'' if self.most_groups == 1 else 's'}"
             return (
@@ -114,10 +139,20 @@ class Protection:
             )
         return f"Nobody checked that a person has at most {some}: whoever has more is covered less."
 
+    @property
+    def _apart(self) -> str:
+        """In which steps one person may have records."""
+        assert self.participations is not None
+        if self.participations == 1:
+            return "one step"
+        apart = "" if self.separation == 1 else f", any two of them at least {self.separation} steps apart"
+        return f"{_steps(self.participations)}{apart}"
+
     def facts(self) -> dict[str, Any]:
         """What ledgers and certificates keep; ``from_facts`` reads it back."""
         known = {"neighbours": self.neighbours, "most_records": self.most_records, "person": self.person}
-        more = {"counted": self.counted, "most_groups": self.most_groups}
+        more = {"counted": self.counted, "most_groups": self.most_groups, "participations": self.participations}
+        more |= {"separation": None if self.separation == 1 else self.separation}
         return {**known, **{name: value for name, value in more.items() if value is not None}}
 
     @staticmethod
@@ -137,7 +172,10 @@ class Protection:
         groups = facts.get("most_groups")
         if not (groups is None or isinstance(groups, int)):
             raise InvalidInput("a protection's most_groups is a whole number or null")
-        return Protection(neighbours, most_records, person, counted, groups)
+        participations, separation = facts.get("participations"), facts.get("separation", 1)
+        if not (participations is None or isinstance(participations, int)) or not isinstance(separation, int):
+            raise InvalidInput("a protection's participations and separation are whole numbers, or left out")
+        return Protection(neighbours, most_records, person, counted, groups, participations, separation)
 
     def steps_to(self, other: Protection) -> int | None:
         """How many changes of this protection make any one change of another: its guarantee is this one at that group size.
@@ -159,10 +197,34 @@ class Protection:
             if self.person != other.person:
                 return None  # a person may have any number of records, or of the other column's persons
             return 2 if (self.neighbours, other.neighbours) == ("add-remove", "replace-one") else 1
-        changes = other.most_records * (2 if other.neighbours == "replace-one" else 1)
+        return self._changes_of_records(other)
+
+    def _changes_of_records(self, other: Protection) -> int:
+        """``steps_to`` where the unit of the other is records."""
+        if self._covers(other):
+            return 2 if (self.neighbours, other.neighbours) == ("add-remove", "replace-one") else 1
+        records = other.most_records * (other.participations or 1)
+        changes = records * (2 if other.neighbours == "replace-one" else 1)
         if self.person is not None:
             # a record that comes or goes replaces its person's records; a replaced one may belong to two persons
             return changes * (2 if self.neighbours == "add-remove" else 1)
         if self.neighbours == "replace-one":
-            changes = other.most_records
+            changes = records
+        if self.participations is not None:
+            return changes  # records that lie closer than the separation are moved one by one
         return -(-changes // self.most_records)
+
+    def _covers(self, other: Protection) -> bool:
+        """Whether one change of records in some steps includes those of another protection of this kind."""
+        if self.person is not None or self.participations is None or other.participations is None:
+            return False
+        wider = self.participations >= other.participations and self.separation <= other.separation
+        return wider and self.most_records >= other.most_records
+
+
+def _records(number: int) -> str:
+    return f"{number} record{'' if number == 1 else 's'}"
+
+
+def _steps(number: int) -> str:
+    return f"{number} step{'' if number == 1 else 's'}"

@@ -217,7 +217,8 @@ class Replay:
         own = facts["protection"]
         if own is None or protection is None:
             return False
-        steps = _steps(own["neighbours"], own["most_records"], own["person"], own.get("counted"), protection)
+        apart = own.get("participations"), own.get("separation", 1)
+        steps = _steps(own["neighbours"], own["most_records"], own["person"], own.get("counted"), *apart, protection)
         return steps is not None and loss_of(facts["own"]).for_group(steps) == loss
 
     def _continues(self, row: Any, period: str, part: Part) -> bool | None:
@@ -274,9 +275,24 @@ class Replay:
 
 
 @lru_cache(maxsize=64, typed=True)
-def _steps(neighbours: Any, most_records: Any, person: Any, counted: Any, protection: Protection) -> int | None:
+def _steps(
+    neighbours: Any,
+    most_records: Any,
+    person: Any,
+    counted: Any,
+    participations: Any,
+    separation: Any,
+    protection: Protection,
+) -> int | None:
     own = Protection.from_facts(
-        {"neighbours": neighbours, "most_records": most_records, "person": person, "counted": counted}
+        {
+            "neighbours": neighbours,
+            "most_records": most_records,
+            "person": person,
+            "counted": counted,
+            "participations": participations,
+            "separation": separation,
+        }
     )
     return own.steps_to(protection)
 

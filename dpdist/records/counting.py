@@ -110,10 +110,17 @@ def distance_out(protection: Protection) -> Distance:
     With a person column one change touches the records of one person alone. Whatever the files, at most ``most_records`` of them
     count, and which records of others count does not depend on them. Without one it touches ``most_records`` records. A record
     raises one count by one, or none when it is dropped. With a bound on a person's groups up to ``most_records`` records count in each of
-    up to ``most_groups`` different cells. In a table whose rows stand for several records each, one record raises one
-    number by one, as the publisher declares (``Protection.counted``), and that number raises one count.
+    up to ``most_groups`` different cells; with ``participations`` in each of up to so many steps, which are ``separation`` apart. In
+    a table whose rows stand for several records each, one record raises one number by one, as the publisher declares
+    (``Protection.counted``), and that number raises one count.
     """
-    return Distance(protection.most_records, protection.neighbours == "replace-one", protection.most_groups or 1)
+    return Distance(
+        protection.most_records,
+        protection.neighbours == "replace-one",
+        protection.most_groups or 1,
+        protection.participations,
+        protection.separation,
+    )
 
 
 def task_bytes(layout: Layout, engine: Engine) -> int:

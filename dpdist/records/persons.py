@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from dpdist.records.partials import Batch, Counter
 from dpdist.records.reading import reading
 from dpdist.records.rows import CountSummary, cells_of, tables_of, texts_of
 from dpdist.records.shuffle import Dealt, Gathered, Rows, RunKey, deal, gather
-from dpdist.records.sources import BATCH_ROWS, Partition, PersonType, Source, schema_of, without_files
+from dpdist.records.sources import BATCH_ROWS, Participations, Partition, PersonType, Source, schema_of, without_files
 from dpdist.store import Store
 
 HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
@@ -63,7 +63,7 @@ def count_by_person(
     dealing = partial(_deal_partitions, without_files(source), domain, counter, parts, pending)
     dealt = engine.map(dealing, [(group, key) for group in groups], on_done=on_done)
     gathered = gather(counter.store, counter.work, key, parts, [each for _, some in dealt for each in some])
-    counting = partial(_count_parts, source.most_records, source.most_groups, counter, gathered)
+    counting = partial(_count_parts, partial(kept_records, without_files(source), domain), counter, gathered)
     each = parts // tasks
     counted = engine.map(
         counting, [(task, range(task * each, (task + 1) * each), key) for task in range(tasks)], on_done=on_done
@@ -112,9 +112,9 @@ def _deal_partitions(
 
 
 def _count_parts(
-    most: int, groups: int | None, counter: Counter, gathered: Gathered, task: tuple[int, range, RunKey]
+    choose: Callable[[Rows], NDArray[np.int64]], counter: Counter, gathered: Gathered, task: tuple[int, range, RunKey]
 ) -> tuple[CountSummary, list[Dealt]]:
-    """Keep the first ``most`` records of each person (or in each of the first ``groups`` cells) and count them, part after part."""
+    """Keep the chosen records of each person and count them, part after part."""
     number, parts, key = task
     beyond: list[int] = []
 
@@ -122,12 +122,23 @@ def _count_parts(
         opened = gathered.opened(counter.store, key)
         for part in parts:
             rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.of(part)])
-            kept = first_of_each(rows, most) if groups is None else first_of_groups(rows, groups, most)
+            kept = choose(rows)
             beyond.append(rows.size - kept.size)
             yield rows["cell"][kept], None
 
     dealt = counter.count(number, key, batches())
     return CountSummary(beyond_bound=sum(beyond)), dealt
+
+
+def kept_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64]:
+    """The places of the records that count of each person: the first ones, or those of the first groups, or of steps that are apart."""
+    if source.participations is not None:
+        axis = domain.axis(source.participations.of)
+        steps = np.unravel_index(rows["cell"], domain.shape)[axis].astype(np.int64)
+        return first_of_steps(rows, steps, source.participations, source.most_records)
+    if source.most_groups is not None:
+        return first_of_groups(rows, source.most_groups, source.most_records)
+    return first_of_each(rows, source.most_records)
 
 
 def first_of_each(rows: Rows, most: int) -> NDArray[np.int64]:
@@ -150,6 +161,34 @@ def first_of_groups(rows: Rows, groups: int, most: int) -> NDArray[np.int64]:
     rank[came] = _runs(rows[firsts[came]], ("high", "low"))[1]
     of_cell = np.cumsum(place == 0) - 1
     return np.asarray(order[(rank[of_cell] < groups) & (place < most)]) if rows.size else order
+
+
+def first_of_steps(rows: Rows, steps: NDArray[np.int64], participations: Participations, most: int) -> NDArray[np.int64]:
+    """The places of the first ``most`` records of each person in the person's earliest step and each next one that is far enough.
+
+    Whether a step counts depends on the person's own steps up to it: later records change nothing that was counted before.
+    """
+    order = np.lexsort((np.arange(rows.size), steps, rows["low"], rows["high"]))
+    persons = _runs(rows[order], ("high", "low"))[0]
+    person = np.searchsorted(persons, np.arange(rows.size), side="right") - 1
+    span = int(steps.max(initial=0)) + 1
+    time = (
+        person * (span + participations.separation) + steps[order]
+    )  # ascending; persons are further apart than any two steps
+    kept = np.zeros(rows.size, dtype=bool)
+    at = persons
+    for _ in range(participations.most):
+        if not at.size:
+            break
+        last = time[at]
+        firsts = np.minimum(np.searchsorted(time, last, side="right") - at, most)
+        before = np.repeat(np.cumsum(firsts) - firsts, firsts)
+        kept[np.repeat(at, firsts) + np.arange(before.size) - before] = True
+        following = np.searchsorted(time, last + participations.separation)
+        inside = following < rows.size
+        inside[inside] = person[following[inside]] == person[at[inside]]
+        at = following[inside]
+    return np.asarray(order[kept])
 
 
 def _runs(rows: Rows, names: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

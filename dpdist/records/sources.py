@@ -7,7 +7,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -38,6 +38,19 @@ PersonType = Literal["text", "integer"]
 
 
 @dataclass(frozen=True)
+class Participations:
+    """In which steps of a series the records of one person are kept: in up to ``most``, each ``separation`` or more after the last.
+
+    Attributes:
+        of: the attribute that holds the steps.
+    """
+
+    of: str
+    most: int
+    separation: int
+
+
+@dataclass(frozen=True)
 class Source:
     """Where the records are.
 
@@ -49,6 +62,7 @@ class Source:
         person: column that identifies the person behind a record; None when bounds are declared, not enforced.
         most_records: records kept of each person when ``person`` is set.
         most_groups: cells of each person in which so many records each are kept; None: so many records in all.
+        participations: steps of each person in which so many records each are kept; None: so many records in all.
         person_type: of the person column in all files; None takes that of the first file.
         counts: column that says how many records a row stands for; None: a row is a record.
         snapshot: which state of a table the file holds; "" where it is of no such table.
@@ -66,6 +80,7 @@ class Source:
     named: tuple[listing.Named, ...] = ()
     snapshot: str = ""
     most_groups: int | None = None
+    participations: Participations | None = None
 
     @property
     def digest(self) -> str:
@@ -77,6 +92,7 @@ class Source:
             self.person,
             self.most_records,
             *([["groups", self.most_groups]] if self.most_groups else []),
+            *([["participations", *astuple(self.participations)]] if self.participations else []),
             *([self.person_type] if self.person_type else []),
             *([["counts", self.counts]] if self.counts else []),
             *([["snapshot", self.snapshot]] if self.snapshot else []),
@@ -103,6 +119,7 @@ def source_of(
     person: str | None = None,
     most_records: int = 1,
     most_groups: int | None = None,
+    participations: Participations | None = None,
     person_type: PersonType | None = None,
     counts: str | None = None,
     attributes: Iterable[str] = (),
@@ -128,7 +145,17 @@ def source_of(
         seen[content] = path
     every_tag = tuple(tags for _, tags in found)
     return Source(
-        files, columns, header, person, most_records, every_tag, person_type, counts, named, most_groups=most_groups
+        files,
+        columns,
+        header,
+        person,
+        most_records,
+        every_tag,
+        person_type,
+        counts,
+        named,
+        most_groups=most_groups,
+        participations=participations,
     )
 
 

@@ -14,6 +14,7 @@ from dpdist.mechanisms.planner import Candidate
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
+from dpdist.privacy.protection import Protection
 from dpdist.release.private_names import stage_of, total_delta
 from dpdist.spec import ReleaseSpec
 from dpdist.strategies import Strategy
@@ -37,6 +38,7 @@ def privacy(spec: ReleaseSpec, grid: Grid, noise: Noise, loss: Loss) -> dict[str
         "one_change": protection.sentence,
         "most_records_of_one_person": protection.most_records,
         **({} if protection.most_groups is None else {"most_groups_of_one_person": protection.most_groups}),
+        **({} if protection.participations is None else _participations(protection)),
         "bound_enforced_while_counting": protection.enforced,
         "bound": protection.bound,
         "meaning": meaning(loss, protection),
@@ -48,6 +50,11 @@ def privacy(spec: ReleaseSpec, grid: Grid, noise: Noise, loss: Loss) -> dict[str
         "grid_spacing": grid.spacing,
         "sensitivity_squared_on_grid": str(grid.sensitivity_squared),
     }
+
+
+def _participations(protection: Protection) -> dict[str, int]:
+    """In how many steps of a stream one person is, and how far apart."""
+    return {"participations_of_one_person": protection.participations or 1, "separation": protection.separation}
 
 
 def mechanism(spec: ReleaseSpec, strategy: Strategy, table: Sequence[Candidate], multiplier: float) -> dict[str, Any]:

@@ -243,7 +243,9 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
     bought = spec.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
-    if spec.protection.most_groups is not None:  # what is certified is the optimum for changes of one cell
+    if (
+        spec.protection.most_groups or spec.protection.participations
+    ):  # what is certified is the optimum for changes of one cell
         table = [replace(row, gap=None) for row in table]
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
@@ -328,6 +330,9 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
 def _grid(spec: ReleaseSpec, strategy: Strategy) -> Grid:
     moved = distance_of(spec)
     grid = strategy.grid(spec.queries, neighbours=moved.neighbours, most_records=moved.records)
+    if moved.participations is not None:
+        assert grid.stream is not None  # the spec's check asks for a stream
+        return grid.stream.participating(moved)
     return grid if moved.groups == 1 else over_groups(grid, moved.groups)
 
 

@@ -31,6 +31,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
     located(lambda: _check_person(spec), ("records", "person", "column"), lines, name)
     located(lambda: _check_groups(spec), ("records", "person"), lines, name)
+    located(lambda: _check_participations(spec), ("records", "person", "participations"), lines, name)
     located(lambda: _check_counts(spec), ("records", "counts"), lines, name)
     for i, entry in enumerate(spec.workload):
         located(partial(workload_of, entry, spec.attributes, folder), ("workload", i), lines, name)
@@ -101,6 +102,20 @@ def _check_groups(spec: ReleaseSpec) -> None:
     if options.known or options.consistent_with or any(part.levels is not None for part in spec.domain.values()):
         raise InvalidInput(
             "'count: persons' goes without 'known', 'consistent_with' and levels, which add up groups: leave them out"
+        )
+
+
+def _check_participations(spec: ReleaseSpec) -> None:
+    """A bound on the steps of a person, which only a stream has."""
+    person = spec.records.person
+    if person.participations is None:
+        if person.separation != 1:
+            raise InvalidInput("'separation' lies between the steps of one person: say in how many, with 'participations'")
+        return
+    if spec.stream is None or person.most_groups is not None or spec.records.counts is not None:
+        raise InvalidInput(
+            "'participations' bounds in how many steps of a stream one person has records: give the release a 'stream', and leave out "
+            "'most_groups' and 'counts'"
         )
 
 

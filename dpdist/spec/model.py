@@ -18,7 +18,7 @@ from dpdist.identities import canonical, digest_of
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.protection import Protection
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
-from dpdist.records.sources import Hashing, Source, hashed_here, source_of
+from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes import AttributeSpec, SelectionSpec
 from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
@@ -208,7 +208,8 @@ class ReleaseSpec(SpecPart):
         """What the guarantee protects: unit, neighbouring relation and bound."""
         person, counts = self.records.person, self.records.counts
         of = None if counts is None else counts.of
-        return Protection(self.neighbours, person.most_records, person.column, of, person.most_groups)
+        apart = person.participations, person.separation
+        return Protection(self.neighbours, person.most_records, person.column, of, person.most_groups, *apart)
 
     @property
     def chosen(self) -> Mechanism:
@@ -307,6 +308,14 @@ class ReleaseSpec(SpecPart):
             self.__dict__["source"] = self._source(hashing)
         return self.source
 
+    @property
+    def _participations(self) -> Participations | None:
+        """The steps in which records of one person are counted; None where no person column tells whose they are."""
+        person, entry = self.records.person, self.workload[0].filters
+        if person.participations is None or person.column is None or entry is None:
+            return None
+        return Participations(entry.of, person.participations, person.separation)
+
     def _source(self, hashing: Hashing) -> Source:
         person = self.records.person
         source = source_of(
@@ -317,6 +326,7 @@ class ReleaseSpec(SpecPart):
             person=person.column,
             most_records=person.most_records,
             most_groups=person.most_groups,
+            participations=self._participations,
             person_type=person.type,
             counts=None if self.records.counts is None else self.records.counts.column,
             attributes=self.domain,

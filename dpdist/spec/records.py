@@ -25,8 +25,25 @@ class Person(SpecPart):
         ge=1,
         le=10**6,
         description="how many records of one person count. Without a person column: how many records, whoever they belong to, are "
-        "protected together; nobody checks that a person has no more",
+        "protected together; nobody checks that a person has no more. With 'participations': how many in each step",
         examples=[5],
+    )
+    participations: int | None = Field(
+        None,
+        ge=1,
+        le=10**6,
+        description="of a stream: in how many of its steps one person has records that count, with up to 'most_records' in each. With a "
+        "person column dpdist counts a person's earliest step and each next one that is 'separation' steps later; without one it is "
+        "your promise, which nobody checks. Default: 'most_records' records in all, whatever their steps",
+        examples=[12],
+    )
+    separation: int = Field(
+        1,
+        ge=1,
+        le=10**6,
+        description="with 'participations': how many steps lie between two steps of one person, at least. The further apart, the less "
+        "noise is needed",
+        examples=[7],
     )
     most_groups: int | None = Field(
         None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 from collections import Counter, deque
 from functools import cache
-from itertools import combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement, product
 
 import pytest
 
@@ -26,6 +26,10 @@ PROTECTIONS = [
 
 def is_one_change(protection: Protection, one: Data, other: Data) -> bool:
     """Whether the sentence of a protection describes how one data set becomes the other."""
+    if protection.participations is not None:
+        gone, come = Counter(one) - Counter(other), Counter(other) - Counter(one)
+        moved = [gone + come] if protection.neighbours == "add-remove" else [gone, come]
+        return all(in_few_steps(protection, records) for records in moved)
     if protection.person is None:
         gone, come = Counter(one) - Counter(other), Counter(other) - Counter(one)
         sizes = gone.total(), come.total()
@@ -36,6 +40,17 @@ def is_one_change(protection: Protection, one: Data, other: Data) -> bool:
     if len(changed) <= 1:
         return protection.neighbours == "replace-one" or changed in (emptied, filled)
     return protection.neighbours == "replace-one" and len(changed) == 2 and len(emptied) == len(filled) == 1
+
+
+def in_few_steps(protection: Protection, records: Counter[tuple[str, int]]) -> bool:
+    """Whether records lie in so many steps, so far apart, so many in each."""
+    steps = Counter(cell for _, cell in records.elements())
+    apart = all(abs(one - other) >= protection.separation for one, other in combinations(steps, 2))
+    return (
+        apart
+        and len(steps) <= (protection.participations or 0)
+        and max(steps.values(), default=0) <= protection.most_records
+    )
 
 
 @cache
@@ -72,6 +87,27 @@ def test_steps_from_one_protection_to_another_are_enough_and_needed(protection: 
             assert farthest(protection, other) <= (steps or 0), other  # several records may need larger data sets than these
 
 
+IN_STEPS = [
+    Protection(neighbours, most, None, participations=participations, separation=separation)
+    for neighbours, most, (participations, separation) in product(
+        ("add-remove", "replace-one"), (1, 2), ((1, 1), (2, 1), (2, 2))
+    )
+]
+"""Here cells 0 and 1 are neighbouring steps."""
+
+
+@pytest.mark.parametrize("protection", IN_STEPS[::3], ids=lambda p: repr(p.facts()))
+def test_steps_between_participations_are_enough(protection: Protection) -> None:
+    for other in [*IN_STEPS, *PROTECTIONS[::3]]:
+        there, back = protection.steps_to(other), other.steps_to(protection)
+        if other.person is not None:
+            assert there is None
+        else:
+            assert farthest(protection, other) <= (there or 0), other
+        assert farthest(other, protection) <= (back or 0), other
+    assert protection.steps_to(protection) == 1
+
+
 def test_units_that_do_not_follow_from_each_other() -> None:
     other = Protection("add-remove", 1, "household")
     assert Protection("replace-one", 1, "person").steps_to(other) is None
@@ -79,7 +115,7 @@ def test_units_that_do_not_follow_from_each_other() -> None:
 
 
 def test_facts_are_read_back() -> None:
-    for protection in PROTECTIONS:
+    for protection in [*PROTECTIONS, *IN_STEPS]:
         assert Protection.from_facts(protection.facts()) == protection
     for facts in ({}, {**PROTECTIONS[0].facts(), "most_records": "1"}, {**PROTECTIONS[0].facts(), "person": 3}):
         with pytest.raises(InvalidInput, match="a protection"):

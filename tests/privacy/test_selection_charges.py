@@ -61,7 +61,7 @@ def test_programs_that_do_not_count_deltas_do_not_charge_the_ledger(
         assert connection.execute(sa.select(database.version.c.version)).scalar_one() == database.SELECTIONS_VERSION
     engine.dispose()
     Ledger(url).close()
-    monkeypatch.setattr(migration.db, "SELECTIONS_VERSION", 5)
+    monkeypatch.setattr(migration.db, "NEWEST_VERSION", 5)
     with pytest.raises(LedgerError, match="upgrade dpdist"):
         Ledger(url)
 

@@ -55,13 +55,26 @@ def in_groups(most: int) -> list[int]:
     return [sum(age in mine for mine in ages.values()) for age in range(6)]
 
 
+def apart(separation: int) -> list[int]:
+    """How many persons each age is kept of, where every kept age of a person lies so far above the one before, two ages at most."""
+    out = [0] * 6
+    for person in {row["person"] for row in TABLE.to_pylist()}:
+        last, kept = -separation, 0
+        for age in sorted({row["age"] for row in TABLE.to_pylist() if row["person"] == person}):
+            if age - last >= separation and kept < 2:
+                last, kept = age, kept + 1
+                out[age] += 1
+    return out
+
+
 def asked(
-    table: pa.Table = TABLE, *, csv: bool = False, named: str | None = None, **records: Any
+    table: pa.Table = TABLE, *, csv: bool = False, named: str | None = None, stream: bool = False, **records: Any
 ) -> Callable[[Path, Path, str], list[int]]:
     """A question: publishes it without visible noise, and says what came out.
 
     Args:
         named: the folder that the file lies in, which names a column of it.
+        stream: whether the ages are steps of a stream.
     """
 
     def publish(folder: Path, home: Path, release: str) -> list[int]:
@@ -78,8 +91,8 @@ def asked(
             release=release,
             records={"path": place, **records},
             domain={"age": {"from": 0, "to": 5}},
-            workload=[{"marginals": {"ways": [1]}}],
-            mechanism="identity",
+            workload=[{"filters": {"of": "age", "apply": [{"window": 1}]}} if stream else {"marginals": {"ways": [1]}}],
+            **({"stream": {"name": release, "through": 5}} if stream else {"mechanism": "identity"}),
             budget={"rho": 10**7},
             ledger={"dataset": release, "cap": {"rho": 10**7}, "shared_records": True},
         )
@@ -109,6 +122,10 @@ PAIRS: dict[str, tuple[Question, Question]] = {
     "most_groups": (
         (asked(person={"column": "person", "most_groups": 1}), in_groups(1)),
         (asked(person={"column": "person", "most_groups": 3}), in_groups(3)),
+    ),
+    "participations": (
+        (asked(person={"column": "person", "participations": 2}, stream=True), apart(1)),
+        (asked(person={"column": "person", "participations": 2, "separation": 2}, stream=True), apart(2)),
     ),
     "counts": (
         (asked(counts={"column": "years", "of": "visits"}), summed("years")),
