@@ -27,6 +27,7 @@ from dpdist.mechanisms.square_root import SquareRoot
 from dpdist.mechanisms.symmetric import Symmetric
 from dpdist.mechanisms.triangular import Triangular
 from dpdist.mechanisms.wavelet import Wavelet
+from dpdist.mechanisms.weighted_design import WeightedDesign
 from dpdist.mechanisms.weighted_marginals import WeightedMarginals
 
 AUTO = "auto"
@@ -48,6 +49,7 @@ REGISTRY: dict[str, Mechanism] = {
         LowRank(),
         Smoothing(),
         PIdentity(),
+        WeightedDesign(),
         Fourier(),
         DataCube(),
         Identity(),

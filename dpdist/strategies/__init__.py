@@ -20,6 +20,7 @@ from dpdist.strategies.products import kronecker
 from dpdist.strategies.pure_marginals import weighted_marginals
 from dpdist.strategies.residual import residual_products
 from dpdist.strategies.spectrum import laplace_spectrum, spectral_lower_bound
+from dpdist.strategies.weighted_designs import weighted_design
 from dpdist.strategies.worst import least_worst
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "square_root",
     "symmetric",
     "wavelet",
+    "weighted_design",
     "weighted_marginals",
 ]
 

@@ -10,8 +10,9 @@ conjugate gradients in single precision. Every step gives both bounds, so the ga
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class Weights:
 
     Attributes:
         weight: u, one non-negative number a design query, feasible.
-        cost: sum c_i / u_i.
+        cost: sum c_i / u_i (u_i squared where lengths are weighted).
         lower_bound: no weights have a lower cost.
         dual: y, one weight a cell.
         products: products with (Q o Q) or its transpose, single-precision ones counted half.
@@ -127,6 +128,7 @@ def program_1(
     squares: Matrix,
     costs: Matrix,
     *,
+    power: Literal[1, 2] = 1,
     tolerance: float = 1e-6,
     max_iterations: int = 100,
     on_step: OnStep = ignore,
@@ -134,9 +136,14 @@ def program_1(
 ) -> Weights:
     """The optimal weights of Program 1, with a certificate.
 
+    With ``power`` k it is the program min sum c_i / u_i^k subject to T u <= 1, whose dual bound is
+
+        (sum_i c_i^(1/(k+1)) s_i^(k/(k+1)))^(k+1) / (sum y)^k,   s = T' y,   at u_i = (k c_i / s_i)^(1/(k+1)).
+
     Args:
-        squares: (Q o Q)', (n, p): squared entries of the design queries, one column each.
+        squares: T = (Q o Q)', (n, p): squared entries of the design queries, one column each.
         costs: c, (p,), positive.
+        power: 1 where u are squares of the queries' lengths (L2), 2 where they are the lengths themselves and T = |Q|' (L1).
     """
     asked: Matrix = np.flatnonzero(linear.any_in_rows(squares))
     cells = int(squares.shape[0])
@@ -148,17 +155,25 @@ def program_1(
     else:
         dual = np.maximum(checked_start(start, (squares.shape[0],))[asked], 1e-14 * float(np.sum(start)))
     slopes = linear.times(table.T, dual)
-    factor = float(np.sqrt(costs * slopes).sum() / dual.sum()) ** 2
+    root: Callable[[Matrix], Matrix] = np.sqrt if power == 1 else np.cbrt
+
+    def energy(slopes: Matrix) -> float:
+        """sum c^(1/(k+1)) s^(k/(k+1))."""
+        return float(root(costs * slopes**power).sum())
+
+    scaling = float(power) ** (1.0 / (power + 1))
+    factor = (scaling * energy(slopes) / float(dual.sum())) ** (power + 1)
     dual, slopes = dual * factor, slopes * factor
-    mean = float(np.sqrt(costs * slopes).sum()) / cells
+    mean = scaling * energy(slopes) / cells
     barrier, products, lower = (INITIAL_BARRIER if start is None else 1e-4) * mean, 2.0, 0.0
     best_cost, best_weight, best_dual = np.inf, np.zeros(costs.size), dual
     stop: Stop = "iteration limit"
     for iteration in range(1, max_iterations + 1):
-        weight = np.sqrt(costs / slopes)
+        weight = root(power * costs / slopes)
         loads = linear.times(table, weight)
-        lower = max(lower, float(np.sqrt(costs * slopes).sum()) ** 2 / float(dual.sum()) * (1 - 8 * EPSILON * cells**0.5))
-        cost = float((costs / weight).sum() * loads.max())
+        bound = energy(slopes) ** (power + 1) / float(dual.sum()) ** power
+        lower = max(lower, bound * (1 - 8 * EPSILON * cells**0.5))
+        cost = float((costs / weight**power).sum() * loads.max() ** power)
         if cost < best_cost:
             best_cost, best_weight, best_dual = cost, weight / loads.max(), dual
         on_step(Step(iteration, best_cost, best_cost / lower - 1.0, checkpoint=_spread(dual, asked, cells)))
@@ -167,7 +182,7 @@ def program_1(
             break
         gradient = dual * (loads - 1.0) + barrier
         ridge = np.maximum(dual * (1.0 - loads), barrier)
-        curvature = (0.5 * weight / slopes).astype(np.float32)
+        curvature = (weight / ((power + 1) * slopes)).astype(np.float32)
         move, used = _newton_step(single, single_squares, dual, curvature, ridge, gradient)
         products += used + 2.0
         floor = 1e-3 * tolerance * mean

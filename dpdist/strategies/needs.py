@@ -18,6 +18,7 @@ from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.strategies import linear
 from dpdist.strategies.barrier import HESSIAN_CELLS, SINGULAR_CELLS
 from dpdist.strategies.exchangeable import symmetry_for
+from dpdist.strategies.fixed import nodes
 from dpdist.strategies.marginals import marginal_weights
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
 from dpdist.strategies.residual import optima_kept
@@ -31,6 +32,7 @@ Optimiser = Literal[
     "low_rank",
     "p_identity",
     "p_identity_products",
+    "weighted_design",
     "smoothing",
     "kronecker",
     "marginals",
@@ -51,6 +53,10 @@ TYPICAL_STEPS = 12
 """Iterations to a certified 1e-6 on most workloads (benchmarks/optimisers.py)."""
 SINGULAR_SQUARES = 5
 """Arrays over pairs of cells that singular vectors take beside those of every solve."""
+DESIGN_SQUARES, DESIGN_ROWS = 8, 8
+"""Arrays over pairs of cells, and over rows and cells, that weighting design queries holds at once."""
+DESIGN_PRODUCTS = 600.0
+"""Five designs, a tree among them whose left inverse is found anew a dozen times."""
 HESSIAN_PRODUCTS = 20
 """Products with the Hessian in each of them."""
 
@@ -160,6 +166,14 @@ def _of_arrays(arrays: int, products: float, workload: Workload | Matrix) -> Eff
     return Effort(cells, rank if factored else cells, 8 * arrays * cells**2 + 2**20, products)
 
 
+def _of_designs(workload: Workload | Matrix) -> Effort:
+    """Grams and left inverses over pairs of cells, and the rows of the largest tree with their inverse and the factors of both."""
+    cells = _size(workload)[0] if not isinstance(workload, Workload) else workload.shape[1]
+    rows = nodes(workload) if isinstance(workload, Workload) else 2 * cells
+    doubles = DESIGN_SQUARES * cells**2 + DESIGN_ROWS * rows * cells
+    return Effort(cells, cells, 8 * doubles + 2**20, DESIGN_PRODUCTS)
+
+
 def _of_kronecker(workload: Workload | Matrix) -> Effort:
     """The largest factor's memory, and the products of all."""
     if not isinstance(workload, Workload):
@@ -247,6 +261,7 @@ _EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
     "low_rank": partial(_of_arrays, 22, 100 * 22.0),
     "p_identity": partial(_of_arrays, 9, 3 * 500 * 0.3),
     "p_identity_products": _of_products,
+    "weighted_design": _of_designs,
     "smoothing": partial(_of_arrays, 15, 200 * (EIGENDECOMPOSITION_PRODUCTS + 3)),
     "kronecker": _of_kronecker,
     "marginals": _of_marginals,

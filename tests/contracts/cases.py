@@ -113,6 +113,8 @@ CASES: dict[str, Case] = {
     "smoothing": case("smoothing", AGES, CDF),
     "p-identity": case("p-identity", AGES, CDF, **PURE),
     "p-identity over tables": case("p-identity", None, REFINED, **PURE),
+    "weighted-design": case("weighted-design", AGES, CDF, **PURE),
+    "weighted-design over tables": case("weighted-design", None, REFINED, **PURE),
     "p-identity-products": case("p-identity-products", AGES | SEXES, BY_SEX, **PURE),
     "p-identity-products, one for each set": case("p-identity-products", None, REFINED, **PURE),
     "weighted-marginals": case("weighted-marginals", None, REFINED, **PURE),

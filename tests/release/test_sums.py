@@ -100,6 +100,7 @@ MECHANISMS = {
     "residual": {"mechanism": "residual"},
     "p-identity": {"mechanism": "p-identity", "pure": True},
     "p-identity-products": {"mechanism": "p-identity-products", "pure": True},
+    "weighted-design": {"mechanism": "weighted-design", "pure": True},
     "low-rank, Laplace noise": {"mechanism": "low-rank", "pure": True},
     "identity, Laplace noise": {"mechanism": "identity", "pure": True},
 }

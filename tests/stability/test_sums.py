@@ -37,6 +37,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
     "identity": {"mechanism": "identity"},
     "residual": {"mechanism": "residual"},
     "p-identity": {"mechanism": "p-identity", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
+    "weighted-design": {"mechanism": "weighted-design", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
     "p-identity-products": {"mechanism": "p-identity-products", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
 }
 

@@ -23,6 +23,7 @@ from dpdist.strategies import (
     p_identity,
     singular_value_bound,
     smoothing,
+    weighted_design,
 )
 from dpdist.workloads import all_ranges, marginals, prefix, random_ranges, related
 
@@ -98,6 +99,7 @@ OTHERS: dict[str, Callable[..., Strategy]] = {
     "low rank, pure": partial(low_rank, max_iterations=5, norm="l1"),
     "smoothing": partial(smoothing, max_iterations=20),
     "p-Identity": partial(p_identity, max_iterations=5),
+    "weighted design": weighted_design,
 }
 
 

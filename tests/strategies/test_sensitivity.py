@@ -34,7 +34,9 @@ from dpdist.strategies import (
     low_rank,
     marginal_optimum,
     square_root,
+    weighted_design,
 )
+from dpdist.strategies.eigen_queries import eigen_queries
 from dpdist.strategies.representations import DirectStrategy
 from dpdist.workloads import Workload, all_ranges, dnf, filtered, marginals, predicates, prefix
 from dpdist.workloads.filters import exponential, running_sum
@@ -115,6 +117,8 @@ GRIDS: dict[str, tuple[Strategy, Workload]] = {
     "laplace": (laplace(prefix(3)), prefix(3)),
     "hierarchical, L1": (hierarchical((4,), prefix(4), branching=2, norm="l1"), prefix(4)),
     "low rank, L1": (low_rank(prefix(3), norm="l1"), prefix(3)),
+    "weighted design, L1": (weighted_design(prefix(3)), prefix(3)),
+    "weighted eigen-queries, L1": (weighted_design(prefix(4), design=eigen_queries(prefix(4).gram())[0]), prefix(4)),
 }
 
 
