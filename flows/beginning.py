@@ -40,7 +40,9 @@ def init(
     ] = None,
     types: Annotated[
         list[str] | None,
-        typer.Option("--as", help="what a column of a CSV file holds: NAME=text, whole, number, date, time or boolean"),
+        typer.Option(
+            "--as", help="what a column of a CSV file holds: NAME=text, whole, number, date, time, boolean or money"
+        ),
     ] = None,
     header: Annotated[
         str | None, typer.Option("--header", help="the column names of CSV files without a header row")
@@ -73,8 +75,7 @@ def init(
         shown = ", ".join(column.name for column in found if column.name != person)
         columns = typer.prompt("Columns to count, with commas between", default=shown)
     chosen = _chosen(found, _parts(columns), person)
-    if asks:
-        chosen = [_asked_kind(column) for column in chosen]
+    chosen = [_told_kind(column, asks=asks) for column in chosen]
     place = os.path.relpath(records, target.parent)
     asked = Asked(Path(place).as_posix(), dataset_of(records), names, person, epsilon)
     target.write_text(outline(chosen, asked, schema=SCHEMA, public=public), encoding="utf-8")
@@ -126,11 +127,16 @@ def _chosen(columns: list[Column], names: list[str], person: str | None) -> list
     return kept
 
 
-def _asked_kind(column: Column) -> Column:
-    """The column with the kind that the terminal tells, where the file does not."""
+def _told_kind(column: Column, *, asks: bool) -> Column:
+    """The column with the kind that its name or the terminal tells, where the file tells none."""
+    from dataclasses import replace
+
+    from dpdist.records.columns import is_money
+
     if column.kind != "unknown":
         return column
-    kinds, told = _kinds(), ""
-    while told not in kinds:
-        told = typer.prompt(f"What does {column.name!r} hold ({', '.join(kinds)})", default="text")
-    return _of_kinds([column], [f"{column.name}={told}"])[0]
+    guess = "money" if is_money(column.name) else "text" if asks else "unknown"
+    kinds, told = _kinds(), "" if asks else guess
+    while asks and told not in kinds:
+        told = typer.prompt(f"What does {column.name!r} hold ({', '.join(kinds)})", default=guess)
+    return replace(column, kind=cast("Kind", told))

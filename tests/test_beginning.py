@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from dpdist.errors import InvalidSpec
+from dpdist.records import columns
 from dpdist.spec import load
 from flows import beginning
 from tests import small
@@ -42,9 +43,10 @@ TABLE = pa.table(
 VALUES = re.compile(r"p000|311\d\d|Köln|Zürich|707\d\d|1987")
 ANSWERS = {
     "SMALLEST": "31100",
-    "LARGEST": "31189",
+    "LARGEST": "31102",
     "CATEGORIES": "[Köln, Zürich]",
     "EDGES": "[70700, 70750, 70800]",
+    "MOST": "100",
     "from: DAY, to: DAY": "from: 1987-03-01, to: 1987-03-28",
 }
 
@@ -86,7 +88,57 @@ def completed(text: str) -> str:
     return text
 
 
-KINDS = ("Größe (cm)=whole", "branch=text", "paid=number", "day=date", "member=boolean")
+MONEY = (
+    "paid",
+    "Amount (EUR)",
+    "unitPrice",
+    "Rechnungsbetrag brutto",
+    "prix",
+    "Coût",
+    "income_2024",
+    "Umsatz",
+    "Preis in €",
+)
+OTHERS = ("paid_at", "payment_type", "price_group", "age", "costume", "branch", "rental", "count", "2024", "visits")
+
+
+def test_money_is_known_by_the_end_of_a_name() -> None:
+    assert [name for name in (*MONEY, *OTHERS) if columns.is_money(name)] == list(MONEY)
+
+
+def test_texts_are_no_money_and_whoever_says_what_a_column_holds_is_believed(place: Path, command: CommandLine) -> None:
+    pyarrow.parquet.write_table(
+        pa.table({"paid": ["yes", "no"], "price": [1.5, 2.5], "cost": [1, 2]}), place / "mixed.parquet"
+    )
+    assert command("init", "mixed.parquet", "--as", "price=number").code == 0
+    drafted = yaml.safe_load((place / "mixed.yaml").read_text(encoding="utf-8"))
+    assert {name: next(iter(of)) for name, of in drafted["domain"].items()} == {"paid": "categories", "price": "edges"}
+    assert list(drafted["sums"]) == ["cost"]
+    assert drafted["workload"][1] == {"marginals": {"ways": [1]}, "sum": "cost"}
+
+
+def test_a_file_of_amounts_alone_counts_them(place: Path, command: CommandLine) -> None:
+    """A release needs an attribute; the sums of a column are told by others."""
+    pyarrow.parquet.write_table(pa.table({"paid": [1.5, 2.5]}), place / "paid.parquet")
+    assert command("init", "paid.parquet").code == 0
+    drafted = yaml.safe_load((place / "paid.yaml").read_text(encoding="utf-8"))
+    assert ("sums" in drafted, list(drafted["domain"])) == (False, ["paid"])
+
+
+@pytest.mark.parametrize(
+    ("values", "range_and_step"),
+    [([3.25, 99.5], (3, 100, 0.01)), ([-12, 713_000], (-12, 713_001, 1)), ([0, 5_000_000], (0, 5_000_010, 10))],
+)
+def test_ranges_of_public_amounts_have_as_many_steps_as_a_range_may_have(
+    values: list[float], range_and_step: tuple[float, ...], place: Path, command: CommandLine
+) -> None:
+    pyarrow.parquet.write_table(pa.table({"paid": values, "branch": ["a", "b"]}), place / "paid.parquet")
+    assert command("init", "paid.parquet", "--public").code == 0
+    found = load(place / "paid.yaml").sums["paid"]
+    assert (found.first, found.last, float(found.step)) == (range_and_step[0], range_and_step[1], range_and_step[2])
+
+
+KINDS = ("Größe (cm)=whole", "branch=text", "day=date", "member=boolean")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -103,7 +155,8 @@ def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, place: Path, co
     assert "\n" not in str(refused.value)
     (place / "records.yaml").write_text(completed(text), encoding="utf-8")
     release = small.run(place / "records.yaml", place.parent / "home")
-    assert release.certificate["method"]["attributes"].keys() == {"Größe_cm", "branch", "paid", "day", "member"}
+    assert release.certificate["method"]["attributes"].keys() == {"Größe_cm", "branch", "day", "member"}
+    assert release.ask("total of paid")[0].value <= 100 * ROWS * 1.1
     assert release.certificate["privacy"]["bound_enforced_while_counting"]
 
 
@@ -111,7 +164,7 @@ def test_a_spec_from_a_csv_file_alone_says_which_lines_to_keep(place: Path, comm
     assert command("init", "records.csv", "--columns", "branch,paid").code == 0
     text = (place / "records.yaml").read_text(encoding="utf-8")
     assert not VALUES.search(text)
-    assert list(yaml.safe_load(text)["domain"]) == ["branch", "paid"]
+    assert (list(yaml.safe_load(text)["domain"]), list(yaml.safe_load(text)["sums"])) == (["branch"], ["paid"])
     with pytest.raises(InvalidSpec, match="give exactly one of 'categories'"):
         load(place / "records.yaml")
 
@@ -123,14 +176,14 @@ def test_a_spec_of_a_public_file_needs_no_completion(form: str, place: Path, com
     spec = load(place / "public.yaml")
     assert spec.attributes.attribute("branch").labels == ("Köln", "Zürich", "other", "unknown")
     assert spec.attributes.attribute("day").values == 28
-    assert 10 <= spec.attributes.attribute("paid").values <= 21
+    assert spec.sums["paid"].amounts.ends == (70700, 70800)
     assert spec.domain["member"].categories == ("false", "true")
 
 
 REFUSED = {
     "exists; remove it": ("records.parquet", "--spec", "taken.yaml"),
     "no column is called 'nobody'": ("records.parquet", "--person", "nobody"),
-    "--as needs a column": ("records.csv", "--as", "paid=money"),
+    "--as needs a column": ("records.csv", "--as", "paid=coins"),
     "no records at": ("nothing.csv",),
     "seems to be a record": ("bare.csv",),
 }
@@ -200,7 +253,7 @@ def at_a_terminal(answers: bytes, place: Path) -> tuple[int, str]:
 
 def test_a_terminal_is_asked_for_what_the_options_do_not_say(place: Path) -> None:
     """For the person, the columns, and what each of a CSV file holds, again where the answer is none."""
-    code, text = at_a_terminal(b"person_id\nbranch,paid,day\n\nmoney\nnumber\ndate\n", place)
+    code, text = at_a_terminal(b"person_id\nbranch,paid,day\n\ncoins\n\ndate\n", place)
     assert code == 0, text
     asked = ("Column that tells persons apart", "Columns to count", "What does 'branch' hold", "What does 'paid' hold")
     found = [text.index(question) for question in asked]
@@ -209,12 +262,8 @@ def test_a_terminal_is_asked_for_what_the_options_do_not_say(place: Path) -> Non
     assert "wrote records.yaml: complete the words in capitals" in text
     spec = yaml.safe_load((place / "records.yaml").read_text(encoding="utf-8"))
     assert spec["records"]["person"]["column"] == "person_id"
-    assert list(spec["domain"]) == ["branch", "paid", "day"]
-    assert {name: next(iter(of)) for name, of in spec["domain"].items()} == {
-        "branch": "categories",
-        "paid": "edges",
-        "day": "dates",
-    }
+    assert {name: next(iter(of)) for name, of in spec["domain"].items()} == {"branch": "categories", "day": "dates"}
+    assert list(spec["sums"]) == ["paid"]
     assert not VALUES.search(text.split("wrote")[1])
 
 

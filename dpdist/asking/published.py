@@ -63,6 +63,12 @@ class Ratio:
     standard_error: float | None
     interval: tuple[float, float] | None
 
+    def within(self, low: float, high: float) -> tuple[float, float, float]:
+        """The value and the ends of the interval, cut to a range in which the true ratio lies, as a mean lies in that of its values."""
+        first, last = self.interval or (low, high)
+        value, first, last = np.clip((self.value, first, last), low, high).tolist()
+        return value, first, last
+
 
 @dataclass(frozen=True)
 class Published:
@@ -142,15 +148,12 @@ class Published:
         if asked.below is None:
             reading = self._read([asked.above])
             return self._answer(text, reading, 0)
-        return self._ratio(text, asked.above, asked.below)
-
-    def _ratio(self, text: str, above: Linear, below: Linear, group: dict[str, str] | None = None) -> Answer:
-        (found,) = self.ratios([(above, below)])
+        (found,) = self.ratios([(asked.above, asked.below)])
         if found.standard_error is None:
-            return Answer(text, math.nan, None, None, None, group or {}, "the denominator is zero")
+            return Answer(text, math.nan, None, None, None, remark="the denominator is zero")
         remark = "" if found.interval else "the denominator may be zero: no bounded interval"
         low, high = found.interval or (None, None)
-        return Answer(text, found.value, found.standard_error, low, high, group or {}, remark)
+        return Answer(text, found.value, found.standard_error, low, high, remark=remark)
 
     def _totals(self, text: str, asked: TotalOf) -> Iterator[Answer]:
         values = self._values(asked.of)
@@ -172,7 +175,10 @@ class Published:
         values = self._values(asked.of)
         for group, among in self._groups(asked.by, asked.among):
             above, below = among.within({asked.of: values}), among.within({asked.of: declared.astype(np.float64)})
-            yield self._ratio(text, above, below, group)
+            (found,) = self.ratios([(above, below)])
+            value, first, last = found.within(values[declared].min(), values[declared].max())
+            remark = "" if found.interval else "there may be no records: every mean is possible"
+            yield Answer(text, value, found.standard_error, first, last, group, remark)
 
     def _quantiles(self, text: str, asked: Quantile) -> Iterator[Answer]:
         of = asked.of

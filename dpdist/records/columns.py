@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,20 @@ from dpdist.records.sources import arrow_file, schema_in, unpacked
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["text", "whole", "number", "date", "time", "boolean", "unknown", "other"]
+Kind = Literal["text", "whole", "number", "date", "time", "boolean", "money", "unknown", "other"]
 MOST_TEXTS = 100
 """Different texts of a public column that are listed."""
 _VALUE = re.compile(r"\s*[-+]?[\d.,:;/%€$£ -]*\s*|\d{4}-\d\d-\d\d.*|true|false|null|nan|na", re.IGNORECASE)
 """What a column is hardly ever called: without a header row, the first row of a CSV file is a record."""
+
+_MONEY = re.compile(
+    r"amount|balance|cost|costs|donation|expense|expenses|fare|fee|fees|income|paid|payment|payments|premium|price|prices"
+    r"|rent|revenue|salary|spend|spending|spent|tip|tips|turnover|wage|wages|kosten|lohn|miete|cout|loyer|montant|prix"
+    r"|revenu|salaire|coste|ingreso|importe|precio|costo|importo|prezzo|reddito|cents|chf|dollars|eur|euro|euros|gbp|jpy|usd"
+    r"|.*(?:betrag|einkommen|gehalt|preis|umsatz)"
+)
+"""Last words of names, in English, German, French, Spanish and Italian, and of currencies."""
+_TAXED = ("gross", "net", "brutto", "netto")
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class Column:
     """A column of a file.
 
     Attributes:
-        kind: by its type; unknown in CSV, whose columns have none.
+        kind: by its type, and for money by its name, too; unknown in CSV, whose columns have no type.
         values: of a public file all different texts (None: too many), or the smallest and the largest value.
         zoned: whether its times carry a zone.
     """
@@ -60,7 +70,7 @@ def _columns_of_file(path: Path, header: tuple[str, ...], public: bool) -> list[
         return _public_csv(path, header) if public else [Column(name, "unknown") for name in _header(path, header)]
     with reading(path), path.open("rb") as file:
         schema = schema_in(file, str(path))
-        found = [Column(each.name, _kind(each.type), zoned=getattr(each.type, "tz", None) is not None) for each in schema]
+        found = [_typed(each.name, each.type) for each in schema]
         return _looked_at(found, _batches(path, file)) if public else found
 
 
@@ -103,8 +113,25 @@ def _public_csv(path: Path, header: tuple[str, ...]) -> list[Column]:
         ) as reader,
     ):
         kinds = {each.name: each.type for each in reader.schema}
-        found = [Column(name, _kind(kinds[name]), zoned=getattr(kinds[name], "tz", None) is not None) for name in names]
+        found = [_typed(name, kinds[name]) for name in names]
         return _looked_at(found, iter(reader))
+
+
+def _typed(name: str, found: pa.DataType) -> Column:
+    kind = _kind(found)
+    return Column(
+        name,
+        "money" if kind in ("whole", "number") and is_money(name) else kind,
+        zoned=getattr(found, "tz", None) is not None,
+    )
+
+
+def is_money(name: str) -> bool:
+    """Whether a column's name ends in a word for money: "paid", "amount_eur", "unitPrice", "Rechnungsbetrag (brutto)"."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", unicodedata.normalize("NFKD", name)).lower()
+    plain = "".join(letter for letter in spaced if not unicodedata.combining(letter))
+    words = [word for word in re.findall(r"[a-z]+", plain) if word not in _TAXED]
+    return bool(words and _MONEY.fullmatch(words[-1])) or any(sign in name for sign in "€$£¥")
 
 
 def _kind(found: pa.DataType) -> Kind:
@@ -132,7 +159,7 @@ def _looked_at(columns: list[Column], batches: Iterator[pa.RecordBatch]) -> list
             part = batch.column(batch.schema.get_field_index(column.name)).drop_null()
             if column.kind == "text" and len(seen[column.name]) <= MOST_TEXTS:
                 seen[column.name] |= set(pc.unique(part).to_pylist()[: MOST_TEXTS + 1])
-            elif column.kind in ("whole", "number", "date", "time") and len(part):
+            elif column.kind in ("whole", "number", "money", "date", "time") and len(part):
                 ends = pc.min_max(part)
                 seen[column.name] |= {ends["min"].as_py(), ends["max"].as_py()}
     return [Column(column.name, column.kind, _values(column.kind, seen[column.name]), column.zoned) for column in columns]

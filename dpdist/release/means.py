@@ -64,8 +64,7 @@ def _means(published: Published, amounts: str, some: Sequence[tuple[Block, int, 
     ends[:2], present[:2] = (low, high), 1.0
     pairs = [(among.within({axis: ends}), among.within({axis: present})) for *_, among in some]
     for (block, place, _), ratio in zip(some, published.ratios(pairs), strict=True):
-        interval = (low, high) if ratio.interval is None else ratio.interval
-        value, first, last = (float(np.clip(each, low, high)) for each in (ratio.value, *interval))
+        value, first, last = ratio.within(low, high)
         yield Mean(amounts, block, place, value, ratio.standard_error, first, last)
 
 

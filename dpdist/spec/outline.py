@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpdist.amounts import MOST_STEPS
 from dpdist.records.columns import Column, Kind
 
 WORDS: dict[Kind, str] = {
@@ -18,6 +19,7 @@ WORDS: dict[Kind, str] = {
     "date": "dates",
     "time": "times",
     "boolean": "yes or no",
+    "money": "numbers",
     "unknown": "",
     "other": "",
 }
@@ -64,14 +66,17 @@ def outline(columns: Sequence[Column], asked: Asked, *, schema: str, public: boo
         records += ["  # person: {column: COLUMN, most_records: 1}"]
     else:
         records += [f"  person: {{column: {_text(asked.person)}, most_records: 1}}   # how many records of one person count"]
-    head = WITH_VALUES if public else WITHOUT_VALUES
-    attributes = [line for name, column in zip(names, columns, strict=True) for line in _attribute(name, column)]
+    named = list(zip(names, columns, strict=True))
+    counted = [(name, column) for name, column in named if column.kind != "money"] or named
+    amounts = [each for each in named if each not in counted]
     return SPEC.format(
         schema=schema,
         release=asked.dataset,
         records="\n".join(records),
-        head=head,
-        attributes="\n".join(attributes),
+        head=WITH_VALUES if public else WITHOUT_VALUES,
+        attributes="\n".join(line for each in counted for line in _attribute(*each)),
+        sums="".join([SUMS, *(_sum(*each, alone=len(amounts) == 1) for each in amounts)]) if amounts else "",
+        totals="".join(TOTAL.format(name=name) for name, _ in amounts),
         epsilon=f"{asked.epsilon:g}",
         delta=f"{asked.delta:g}",
         cap=f"{4 * asked.epsilon:g}",
@@ -89,16 +94,24 @@ records:
 {head}
 domain:
 {attributes}
-
+{sums}
 # The questions. This asks for a table of each attribute by itself; [1, 2] asks for all pairs, too.
 workload:
   - marginals: {{ways: [1]}}
-
+{totals}
 # What this release may reveal, and what all releases of these records may reveal together.
 budget: {{epsilon: {epsilon}, delta: {delta}}}
 ledger:
   dataset: {dataset}
   cap: {{epsilon: {cap}, delta: {cap_delta}}}
+"""
+SUMS = """
+# Columns whose sums and means are asked for. Amounts beyond the range count as its ends, and the noise grows with it: choose it
+# from public knowledge, and rather too small than too large. To count amounts by bins, write them under 'domain' with 'edges'.
+sums:
+"""
+TOTAL = """  - marginals: {{ways: [1]}}
+    sum: {name}   # 'mean' in place of 'sum' asks for means
 """
 WITHOUT_VALUES = """# Every attribute with all values that it may have, from public knowledge and never from the records:
 # a value that stands here because it was seen in them would reveal them. Delete attributes that no question needs."""
@@ -131,6 +144,23 @@ def _attribute(name: str, column: Column) -> list[str]:
     return [head, *title, *(f"    {line}" for line in _filled(column) or OPEN[column.kind]), MISSING]
 
 
+def _sum(name: str, column: Column, *, alone: bool) -> str:
+    """The lines of one column of amounts."""
+    title = [f"    title: {_text(column.name)}\n"] if column.name != name else []
+    step = CENTS if alone else 1.0
+    if not column.values:
+        told = f"    step: {step:g}               # what is told apart: 0.01 for cents\n"
+        return "".join([f"  {name}:\n", *title, "    from: 0\n    to: MOST\n", told, NO_AMOUNT])
+    low, high = (float(value) for value in column.values)
+    while (high - low) / step > MOST_STEPS - 2:
+        step *= 10
+    coarse = max(step, 1.0)
+    first, last = math.floor(low / coarse) * coarse, (math.floor(high / coarse) + 1) * coarse
+    return "".join([f"  {name}:\n", *title, f"    from: {first:.0f}\n    to: {last:.0f}\n    step: {step:g}\n", NO_AMOUNT])
+
+
+CENTS = 0.01
+NO_AMOUNT = "    missing: drop            # leaves records without an amount out of sums and means, not of counts\n"
 MISSING = (
     "    missing: unknown         # the label of records without a value; 'drop' leaves them out of this attribute's answers"
 )
@@ -142,6 +172,10 @@ OPEN: dict[Kind, list[str]] = {
     "whole": ["from: SMALLEST", "to: LARGEST", "outside: clip            # values beyond count at the nearest one"],
     "number": [
         "edges: EDGES             # of the bins: [0, 20000, 40000, 80000]",
+        "outside: clip            # values beyond count in the first or last bin",
+    ],
+    "money": [
+        "edges: EDGES             # of the bins: [0, 20, 50, 100]",
         "outside: clip            # values beyond count in the first or last bin",
     ],
     "date": [
@@ -173,7 +207,7 @@ def _filled(column: Column) -> list[str]:
     low, high = values
     if column.kind == "whole" and high - low < MOST_WHOLE:
         return [f"from: {low}", f"to: {high}"]
-    if column.kind in ("whole", "number"):
+    if column.kind in ("whole", "number", "money"):
         return [f"edges: {json.dumps(_edges(float(low), float(high)))}", "outside: clip"]
     zone = ", zone: UTC" if column.zoned else ""
     return [f"dates: {{from: {low}, to: {high}, every: day{zone}}}", "outside: drop"]

@@ -84,6 +84,24 @@ def test_what_was_not_measured_is_refused_with_what_is_missing(home: Path, mecha
 
 
 @pytest.mark.usefixtures("fixed_noise")
+def test_a_mean_and_its_interval_lie_in_the_range_of_its_values(home: Path) -> None:
+    """However little is known: of values 4 to 11, and of amounts 2 to 9."""
+    table = small.records().slice(0, 40)
+    table = table.append_column("paid", table["age"])
+    changes = {
+        "domain": {"age": {"from": 4, "to": 11, "outside": "clip"}, "sex": {"categories": ["f", "m"]}},
+        "sums": {"paid": {"from": 2, "to": 9}},
+        "workload": [{"marginals": {"of": [["age", "sex"]]}}, {"marginals": {"of": [["sex"], ["age"]]}, "sum": "paid"}],
+        "budget": {"epsilon": 0.1, "delta": 1e-6},
+    }
+    done = run(small.write(home.parent / "means", table=table, **changes), home)
+    found = done.ask("mean of age by sex", "mean of paid by age", "mean of paid by sex")
+    for each, (low, high) in zip(found, [(4, 11)] * 2 + [(2, 9)] * 10, strict=True):
+        assert low <= each.low <= each.value <= each.high <= high
+    assert any(each.remark == "there may be no records: every mean is possible" for each in found)
+
+
+@pytest.mark.usefixtures("fixed_noise")
 def test_bins_of_missing_and_dropped_records_are_in_no_answer_that_does_not_name_them(home: Path) -> None:
     """Means, quantiles and conditions are over declared values; the total counts everybody; labels of extra bins can be asked for."""
     table = small.records()
