@@ -78,7 +78,7 @@ def best_apart(weights: Matrix, most: int, separation: int) -> Matrix:
     best = np.zeros_like(weights)
     for _ in range(most):
         taken = weights.copy()
-        taken[:, separation:] += best[:, : weights.shape[1] - separation]
+        taken[:, separation:] += best[:, : max(0, weights.shape[1] - separation)]
         further = np.maximum.accumulate(taken, axis=1)
         if (further == best).all():
             break

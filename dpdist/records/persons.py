@@ -134,7 +134,8 @@ def kept_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64
     """The places of the records that count of each person: the first ones, or those of the first groups, or of steps that are apart."""
     if source.participations is not None:
         axis = domain.axis(source.participations.of)
-        steps = np.unravel_index(rows["cell"], domain.shape)[axis].astype(np.int64)
+        kinds = tuple(attribute.kinds for attribute in domain.attributes)
+        steps = np.unravel_index(rows["cell"], kinds)[axis].astype(np.int64)
         return first_of_steps(rows, steps, source.participations, source.most_records)
     if source.most_groups is not None:
         return first_of_groups(rows, source.most_groups, source.most_records)

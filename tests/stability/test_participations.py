@@ -261,6 +261,12 @@ def test_sensitivities_against_every_choice_of_steps(seed: int) -> None:
     assert true <= squared_at_most(factor, most, separation) <= true * 5 // 4 + 2**20
 
 
+def test_a_separation_beyond_the_series_leaves_one_step() -> None:
+    """Steps that are further apart than the series is long: one step, and its column."""
+    factor = np.tril(np.arange(1, 26, dtype=np.int64).reshape(5, 5))
+    assert squared_at_most(factor, fitting(4, 7, 5), 7) == int((factor**2).sum(axis=0).max())
+
+
 def test_coefficients_that_rise_are_not_taken_for_falling_ones() -> None:
     """[1, 0, 1] in steps 0 and 1: the theorem does not hold, and its formula would be below the truth."""
     listed = np.array([1, 0, 1, 0, 1, 0])
