@@ -101,9 +101,12 @@ def test_heavy_work_runs_where_the_memory_is(processes: Processes) -> None:
             assert started.on_largest_worker(whereabouts, "here", needed_bytes=10**9) == ("here", large.pid, 2)
         with pytest.raises(OutOfMemory, match=r"needs 3.73 GiB, 1.57 GiB allowed: start a worker with more memory \(and "):
             started.on_largest_worker(whereabouts, "nowhere", needed_bytes=4 * 10**9)
-        chosen = processes.worker(1, "--memory-limit", "250MB", "--resources", "optimiser=1")
+        chosen = processes.worker(1, "--memory-limit", "300MB", "--resources", "optimiser=1")
         started.client.wait_for_workers(3, timeout=HANGS)
         assert started.on_largest_worker(whereabouts, "apart")[1] == chosen.pid
+        assert started.largest_worker_bytes == int(0.95 * 300 * 10**6) - WORKER_BYTES  # no other's, however much it has
+        with pytest.raises(OutOfMemory, match=r"needs 0.931 GiB, 0.0623 GiB allowed"):
+            started.on_largest_worker(whereabouts, "nowhere", needed_bytes=10**9)
 
 
 def slow_then_done(path: str) -> int:

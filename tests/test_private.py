@@ -17,7 +17,8 @@ from dpdist.leases import Lease
 from dpdist.page import report
 from dpdist.page.content import Content
 from dpdist.privacy import keys
-from dpdist.private import private_folder
+from dpdist.privacy.ledger import Ledger
+from dpdist.private import private_file, private_folder
 from dpdist.records import persons
 from dpdist.store import Store
 from tests import small
@@ -96,6 +97,22 @@ def test_what_is_not_ours_to_close_is_refused(tmp_path: Path) -> None:
         tmp_path.chmod(0o755)
         assert private_folder(alien) is None  # root may
         alien.chmod(0o755)
+
+
+def test_a_file_that_was_open_is_closed(tmp_path: Path) -> None:
+    for before in (0o644, 0o660, 0o601, 0o700):
+        path = tmp_path / f"{before:o}"
+        path.touch()
+        path.chmod(before)
+        private_file(path)
+        assert mode(path) & 0o077 == 0
+    private_file(tmp_path / "new")
+    assert mode(tmp_path / "new") == 0o600
+
+
+def test_the_folder_of_a_new_ledger_is_private(tmp_path: Path) -> None:
+    Ledger(f"sqlite:///{tmp_path / 'new' / 'ledger.db'}")
+    assert open_to_others(tmp_path / "new") == []
 
 
 KILLED = """

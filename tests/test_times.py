@@ -61,6 +61,8 @@ def test_steps_and_labels(first: datetime.datetime, moment: datetime.datetime, e
     assert times.label(int(step)) == expected(moment, every)
     assert times.label(0) == expected(first, every)
     assert times.label(0) <= times.label(int(step))
+    assert times.start <= first
+    assert expected(times.start, every) == times.label(0) != expected(times.start - datetime.timedelta(seconds=1), every)
     assert times.of_texts([moment.isoformat(), ""])[0] == step or every == "day"
 
 

@@ -190,8 +190,10 @@ def test_digests_tell_forms_apart(tmp_path: Path) -> None:
     )
     assert grid.digest != in_memory(grid).digest
     assert grid.stream is None
-    with pytest.raises(OutOfMemory, match="through the store, with its grid"):
-        convolution(FILTERS["window"], workspace(tmp_path), "kept").matrix()
+    made = convolution(FILTERS["window"], workspace(tmp_path), "kept")
+    with pytest.raises(OutOfMemory, match="through the store, with its grid") as told:
+        made.matrix()
+    assert told.value.needed_bytes == made.coefficients.values.size * np.dtype(np.float64).itemsize
 
 
 def test_same_bytes_for_every_slab_and_part(tmp_path: Path) -> None:

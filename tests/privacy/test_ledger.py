@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ import sqlalchemy as sa
 
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict
 from dpdist.privacy import accounting, database, keys, migration
-from dpdist.privacy.accounting import RHO_DENOMINATOR, Cap, Loss, gaussian_equivalent, rho_for
+from dpdist.privacy.accounting import RESERVE, RHO_DENOMINATOR, Cap, Loss, gaussian_equivalent, rho_for
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, Records
 from dpdist.privacy.protection import Protection
@@ -272,6 +273,15 @@ def test_better_of_two_bounds_is_no_rule(ledger: Ledger) -> None:
     ledger.reserve(charge("a", loss=losses[0], cap=cap))
     with pytest.raises(BudgetExceeded):
         ledger.reserve(charge("b", loss=losses[1], cap=cap))
+
+
+def test_slack_and_pure_losses_under_the_rule_of_schema_3() -> None:
+    """Gaussian releases alone are held to the cap's rho, whatever slack was set aside for them; a pure loss never counts for nothing."""
+    cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
+    whole = replace(Loss.gaussian(cap.limit), slack=Fraction(RESERVE) / 2)
+    assert cap.allowed_before_schema_4(whole)
+    assert not cap.allowed_before_schema_4(replace(whole, slack=Fraction(RESERVE) * 2))
+    assert not cap.allowed_before_schema_4(Loss.gaussian(cap.limit) + Loss.laplace(Fraction(1)))
 
 
 def test_pure_releases_alone_add_up_under_an_epsilon_delta_cap(ledger: Ledger) -> None:

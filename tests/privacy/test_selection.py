@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -66,6 +67,15 @@ def test_many_records_are_bounded_over_ranges(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "EXACT", 1000)
     exact = [failure_at(threshold << UNIT_BITS, 20 << UNIT_BITS, 40) for threshold in (60, 90, 200)]
     assert all(fine <= coarse <= 2.1 * fine for fine, coarse in zip(exact, rough, strict=True))
+
+
+@pytest.mark.parametrize(("scale", "threshold"), [(20, 60), (40, 90), (40, 200), (80, 200)])
+def test_the_bound_over_ranges_is_close(scale: int, threshold: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one name of all records is about as likely to pass as many names of one each."""
+    bound = partial(failure_at, threshold << UNIT_BITS, scale << UNIT_BITS, 40)
+    exact = bound()
+    monkeypatch.setattr(module, "EXACT", 4)
+    assert exact <= bound() <= 1.05 * exact
 
 
 @pytest.mark.parametrize("scale", [1, 3, 20])

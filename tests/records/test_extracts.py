@@ -86,6 +86,11 @@ def test_a_query_of_a_database_is_read_once_for_each_release(tmp_path: Path, mon
     assert pyarrow.parquet.read_metadata(other.path).num_rows < 3000
 
 
+def test_a_query_takes_a_part_of_the_memory_and_sorts_on_disk_beyond_it(tmp_path: Path) -> None:
+    found = read(Query("SELECT current_setting('memory_limit') AS allowed", None, tmp_path), tmp_path / "home")
+    assert pyarrow.parquet.read_table(found.path)["allowed"].to_pylist() == [f"{MEMORY // 4 / 2**20} MiB"]
+
+
 def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = postgres.database()
     name = url.rpartition("/")[2]

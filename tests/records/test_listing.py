@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import socket
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
@@ -19,6 +21,7 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import listing
 from dpdist.records.counting import count
+from dpdist.records.reading import reading
 from dpdist.records.rows import CountSummary
 from dpdist.records.sources import source_of
 from dpdist.spec import check_many_periods, load
@@ -142,6 +145,25 @@ def test_a_file_that_cannot_be_read_is_one_line_that_quotes_nothing(tmp_path: Pa
         assert refused.value.__cause__ is None
         assert refused.value.__suppress_context__ or refused.value.__context__ is None
         assert not list((tmp_path / "scratch").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("before", [15 * 2**20, 16 * 2**20])
+def test_a_row_of_16_mib_is_read(before: int, tmp_path: Path) -> None:
+    """As long as the message says that one may be, after so many bytes: texts that nobody asks for are part of it."""
+    path, row = tmp_path / "x.csv", b"3,f,%s\n"
+    first = row % (b"a" * (before - len(HEAD) - len(row)))
+    path.write_bytes(HEAD + first + row % (b"a" * (16 * 2**20 - len(row))) + ROW)
+    assert counted(tmp_path, path).read == 3
+
+
+def test_other_kinds_are_told_by_the_reader_s_name_for_them() -> None:
+    days = pyarrow.csv.ConvertOptions(column_types={"day": pa.date32()})
+    with (
+        pytest.raises(InvalidSpec, match=r"x.csv cannot be read: a value is no date32; correct it") as told,
+        reading("x.csv"),
+    ):
+        pyarrow.csv.read_csv(io.BytesIO(b"day\nKNOWN\n"), convert_options=days)
+    assert "KNOWN" not in str(told.value)
 
 
 def test_numbers_keep_their_kind_whatever_the_first_rows_hold(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ REFUSED = {
     "missing": ([3, None], "missing values"),
     "fraction": ([3.0, 1.5], "holds double; convert it to whole numbers"),
     "text": (["3", "1"], "holds string"),
-    "large": ([3, MOST_RECORDS + 1], "too large"),
+    "large": ([0, MOST_RECORDS + 1], "too large"),
     "unsigned": (pa.array([3, 2**64 - 1], pa.uint64()), "too large"),
     "together": ([MOST_RECORDS, 1], "up to 4294967296 records"),
 }
