@@ -257,7 +257,7 @@ class Attribute:
     @property
     def kinds(self) -> int:
         """How many kinds of records counting tells apart: the bins, or of amounts every step, and then the bins after both ends."""
-        return self.size if self.amounts is None else self.amounts.steps + 1 + self.size - ENDS
+        return self.size if self.amounts is None else self.amounts.width + 1 + self.size - ENDS
 
     @property
     def missing_code(self) -> int:
@@ -312,7 +312,7 @@ class Attribute:
 
     def _kind_of(self, code: int) -> int:
         """The kind of records of amounts in a bin after both ends."""
-        return code if code < 0 or self.amounts is None else code - ENDS + self.amounts.steps + 1
+        return code if code < 0 or self.amounts is None else code - ENDS + self.amounts.width + 1
 
     def _bins_of(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         """Bin of every number, below 0 or at least ``values`` outside; and which are missing (None: none can be)."""
@@ -398,6 +398,10 @@ class Domain:
                 f"the steps of all amounts multiply to {self.shares:,}, allowed are {MOST_STEPS:,}; take larger steps, or make a release "
                 "for each"
             )
+        if len(self.amounts) > 1 and any(a.amounts.bound for a in self.amounts if a.amounts is not None):
+            raise InvalidInput(
+                "where the total of a person is bounded there is one column of amounts; make a release for each, or leave the bounds out"
+            )
 
     @property
     def plain(self) -> tuple[Attribute, ...]:
@@ -420,6 +424,11 @@ class Domain:
         """Into how many shares counting divides every record: one where there are no amounts."""
         return math.prod(a.amounts.steps for a in self.attributes if a.amounts is not None)
 
+    @property
+    def reach(self) -> int:
+        """The most shares that a record has in all cells, whatever their signs."""
+        return math.prod(a.amounts.reach for a in self.attributes if a.amounts is not None)
+
     def divided(self, kinds: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The cells that records of some kinds are divided among, and how many shares of them each gets.
 
@@ -434,13 +443,14 @@ class Domain:
             codes.insert(0, code)
         for place, attribute in enumerate(self.amounts):
             assert attribute.amounts is not None
-            whole, code = attribute.amounts.steps, codes[place]
-            alone = code > whole  # in a bin after both ends
-            low = rest * attribute.size + np.where(alone, code - whole - 1 + ENDS, 0)
-            shares = np.concatenate([shares * np.where(alone, whole, whole - code), shares * np.where(alone, 0, code)])
+            of, code = attribute.amounts, codes[place]
+            alone = code > of.width  # in a bin after both ends
+            low = rest * attribute.size + np.where(alone, code - of.width - 1 + ENDS, 0)
+            upper = np.where(alone, 0, of.low + code)
+            shares = np.concatenate([shares * (of.steps - upper), shares * upper])
             rest = np.concatenate([low, rest * attribute.size + 1])
             codes = [np.concatenate([each, each]) for each in codes]
-        return rest[shares > 0], shares[shares > 0]
+        return rest[shares != 0], shares[shares != 0]
 
     @staticmethod
     def of_shape(shape: int | Iterable[int], sizes: Sizes = SIZES) -> Domain:
@@ -498,11 +508,13 @@ class Layout:
 
     Attributes:
         shares: into how many every record is divided (``Domain.divided``): a record raises all counts together by so much.
+        reach: the most shares of a record, whatever their signs; 0 where none is negative.
     """
 
     shape: tuple[int, ...]
     tables: tuple[tuple[int, ...], ...] = ()
     shares: int = 1
+    reach: int = 0
 
     @property
     def size(self) -> int:

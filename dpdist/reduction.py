@@ -46,4 +46,7 @@ def narrow(values: Array) -> Array:
     if values.dtype.kind not in "iu":
         return values
     found = np.min_scalar_type(int(values.max(initial=0)))
+    least = int(values.min(initial=0))
+    if least < 0:
+        found = np.promote_types(found, np.min_scalar_type(least))
     return values.astype(np.int64 if found.itemsize == 8 else found)

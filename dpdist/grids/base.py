@@ -247,13 +247,17 @@ class Counts:
     def cells(self) -> Matrix:
         """All counts, few enough to be measured."""
         x = held(self.values)
-        few_enough(int(x.sum()), self.layout.shares)
+        self.check_few(int(x.sum()))
         return x
 
     def check(self, work: Workspace) -> None:
         """Raises: InvalidInput for more records than z can hold, as they are bounded without holding the counts."""
-        shares = self.layout.shares
-        few_enough(sum(work.fold(_sum, self.values)) if self.records is None else self.records * shares, shares)
+        counted = sum(work.fold(_sum, self.values)) if self.records is None else self.records * self.layout.shares
+        self.check_few(counted)
+
+    def check_few(self, counted: int) -> None:
+        """Raises: InvalidInput for more shares of records than z can hold."""
+        few_enough(counted, self.layout.shares, self.layout.reach)
 
 
 def _sum(start: int, values: Matrix) -> int:
@@ -311,15 +315,17 @@ def grid_bits(shares: int) -> int:
     return GRID_BITS - max(0, (shares - 1).bit_length() - SHARE_BITS)
 
 
-def few_enough(counted: int, shares: int = 1) -> None:
+def few_enough(counted: int, shares: int = 1, reach: int = 0) -> None:
     """Raises: InvalidInput for more records than z can hold.
 
     Args:
         counted: records, or where each is divided into ``shares`` all shares together.
+        reach: the most shares of a record, whatever their signs; 0 where none is negative.
     """
-    most = MOST_RECORDS << (GRID_BITS - grid_bits(shares))
-    if counted > most:
-        raise InvalidInput(f"the grid holds up to {most // shares} records without overflow; split the data set by period")
+    reach = max(shares, reach)
+    most = MOST_RECORDS << (GRID_BITS - grid_bits(reach))
+    if counted * reach > most * shares:
+        raise InvalidInput(f"the grid holds up to {most // reach} records without overflow; split the data set by period")
 
 
 def shard_bytes(values: int) -> int:

@@ -29,7 +29,6 @@ from dpdist.grids.base import (
     Reader,
     StageBytes,
     answer_bytes,
-    few_enough,
     grid_bits,
     shard_bytes,
     small_enough,
@@ -44,9 +43,11 @@ from dpdist.grids.estimate import (
     joint_estimate,
     left_inverse,
 )
+from dpdist.grids.norms import exact_norms
 from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
 from dpdist.grids.row_space import RowSpace, Subsets
 from dpdist.grids.space import MeasuredSpace
+from dpdist.grids.totals import Totals, absolute, squared
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
@@ -136,7 +137,7 @@ class DenseGrid(Grid):
             return LazyVector(self.rows, (counts.values,), times, 16, f"{self.multiple} times", np.dtype(np.int64))
         if isinstance(self.base, SubsetBasis):
             sums = np.sum(work.fold(partial(_statistics, self.base), counts.values), axis=0)
-            few_enough(int(sums[-1]), counts.layout.shares)
+            counts.check_few(int(sums[-1]))
             return Held(self.apply(sums[:-1]))
         return Held(self.apply(np.asarray(self.base.matvec(counts.cells()), dtype=np.int64)))
 
@@ -228,6 +229,8 @@ def dense_grid(
     most_records: int,
     sizes: Sizes,
     shares: int = 1,
+    reach: int = 0,
+    totals: Totals | None = None,
 ) -> DenseGrid:
     """The grid of A = M B for integer rows B.
 
@@ -236,20 +239,39 @@ def dense_grid(
         unit: the sensitivity of A.
         most_records: how many records one change touches, each counted as often as it has shares.
         shares: into how many every record is divided.
+        reach: the most shares of a record, whatever their signs; 0 where none is negative.
+        totals: what the records of a person can be, where the total of their amounts is bounded.
     """
-    bits = grid_bits(shares)
+    bits = grid_bits(max(shares, reach))
     spacing = unit * 2.0**-bits
     if real is None:
         mixing = np.broadcast_to(np.int64(round(2.0**bits / unit)), base.shape[:1])  # takes no memory
         spacing = 1.0 / float(mixing[0])
     else:
         mixing = np.rint(real / spacing).astype(np.int64)
+    if totals is not None:
+        return DenseGrid(mixing, base, spacing, _within_totals(mixing, base, totals, norm, neighbours, sizes), norm)
     exact = (
         sensitivity_squared(mixing, base, neighbours, sizes)
         if norm == "l2"
         else l1_sensitivity(mixing, base, neighbours, sizes) ** 2
     )
     return DenseGrid(mixing, base, spacing, exact * most_records**2, norm)
+
+
+GROUPS = 4
+"""Groups that two persons can differ in most, each with records of no amount in one and of the largest amounts in another."""
+
+
+def _within_totals(mixing: Matrix, base: Operator, totals: Totals, norm: Norm, neighbours: Neighbours, sizes: Sizes) -> int:
+    """The sensitivity, squared, where the total of a person is bounded; of cells that are measured alike a few groups show it."""
+    if mixing.ndim == 1 and mixing.strides == (0,) and isinstance(base, Identity):
+        few = min(base.shape[1], GROUPS * totals.bins)
+        mixing, base = mixing[:few], Identity(few)
+    blocks = row_blocks(mixing, base)
+    if norm == "l1":
+        return absolute(totals, blocks, neighbours, sizes) ** 2
+    return squared(totals, blocks, neighbours, sizes)
 
 
 def over_groups(grid: Grid, groups: int) -> DenseGrid:
@@ -270,7 +292,7 @@ def over_groups(grid: Grid, groups: int) -> DenseGrid:
 
 def integer_rows(operator: Operator, workload: Workload, norm: Norm) -> tuple[Operator, Matrix | None]:
     """Integer rows B and real, invertible mixing M (None: the identity) with A = M B."""
-    spare = 2.0 ** (COMPLETION_BITS - grid_bits(workload.domain.shares))
+    spare = 2.0 ** (COMPLETION_BITS - grid_bits(workload.domain.reach))
     if isinstance(operator, Product) and isinstance(operator.left, Dense):
         return operator.right, completed(operator.left.array, norm, spare)
     if operator.integral:
@@ -386,16 +408,3 @@ def row_blocks(mixing: Matrix, base: Operator) -> Iterator[Matrix]:
             yield part[:, None] * base.rows(start, start + part.shape[0]).astype(np.int64)
         else:
             yield np.ascontiguousarray(base.rmatvec(np.ascontiguousarray(part.T)).T)
-
-
-def exact_norms(rows: Matrix) -> Matrix:
-    """Squared norms of the columns of a block as Python integers, from 16-bit halves whose sums stay below 2^63."""
-    top = int(np.abs(rows).max(initial=0))
-    if (top >> 16) ** 2 * rows.shape[0] >= 2**62:
-        raise InvalidInput(
-            f"grid entries of up to {top} are too large, because the strategy's entries exceed its sensitivity "
-            "by far; choose another mechanism"
-        )
-    high, low = rows >> 16, rows & 0xFFFF
-    parts = [np.einsum("ij,ij->j", a, b).astype(object) for a, b in ((high, high), (high, low), (low, low))]
-    return np.asarray(parts[0] * 2**32 + parts[1] * 2**17 + parts[2])

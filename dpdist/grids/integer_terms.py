@@ -48,7 +48,7 @@ class IntegerTerm:
     @property
     def square(self) -> int:
         """Largest squared column norm before the shift, exact."""
-        squares = (max(sum(int(v) ** 2 for v in column) for column in _distinct_columns(f)) for f in self.factors)
+        squares = (max(sum(int(v) ** 2 for v in column) for column in distinct_columns(f)) for f in self.factors)
         return self.multiplier**2 * math.prod(squares)
 
     @property
@@ -56,7 +56,7 @@ class IntegerTerm:
         """A lower bound of the columns' inner products: the least product of one value from each factor's range."""
         ranges = []
         for factor in self.factors:
-            columns = _distinct_columns(factor).astype(object)
+            columns = distinct_columns(factor).astype(object)
             gram = columns @ columns.T
             ranges.append((int(gram.min()), int(gram.max())))
         return self.multiplier**2 * min(math.prod(values) for values in product(*ranges))
@@ -205,5 +205,6 @@ def wrapped_product(matrix: Matrix, values: Matrix) -> Matrix:
     return out
 
 
-def _distinct_columns(factor: Matrix) -> Matrix:
+def distinct_columns(factor: Matrix) -> Matrix:
+    """The different columns of a factor, a row each."""
     return np.unique(factor.T, axis=0)

@@ -21,6 +21,7 @@ from dpdist.grids.integer_terms import IntegerTerm, rounded
 from dpdist.grids.term_grid import TermGrid
 from dpdist.grids.term_reader import Part, block_answers, inverses_of, read_term
 from dpdist.grids.terms import Term, row_fourths, row_squares, subsets
+from dpdist.grids.totals import Totals, term_absolute
 from dpdist.operators import Matrix, Total
 from dpdist.privacy.noise import Noise
 from dpdist.stability import Neighbours
@@ -71,16 +72,21 @@ def pure_term_grid(
     groups: tuple[tuple[int, ...], ...],
     made: type[PureTermGrid] = PureTermGrid,
     shares: int = 1,
+    reach: int = 0,
+    totals: Totals | None = None,
 ) -> PureTermGrid:
     """Round terms to integers so that the whole has an L1 sensitivity of about 2^30 grid units.
 
     Args:
-        most_records, shares: as for ``dense_grid``.
+        most_records, shares, reach, totals: as for ``dense_grid``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
-    spacing = sum(term.length for term in terms) * 2.0 ** -grid_bits(shares)
+    spacing = sum(term.length for term in terms) * 2.0 ** -grid_bits(max(shares, reach))
     whole = tuple(rounded(term, spacing) for term in terms)
-    moved = sum(_reach(term, neighbours, most_records) for term in whole)
+    moved = sum(
+        _reach(term, neighbours, most_records) if totals is None else _reach_within(totals, term, len(shape) - 1, neighbours)
+        for term in whole
+    )
     return made(whole, shape, spacing, moved**2, groups=groups)
 
 
@@ -95,6 +101,15 @@ def _reach(term: IntegerTerm, neighbours: Neighbours, most_records: int) -> int:
         return columns * length
     touched = math.prod(int((f != 0).sum(axis=0).max()) for f in term.factors)
     return (columns * length >> term.shift) + min(term.rows, columns * touched)
+
+
+def _reach_within(totals: Totals, term: IntegerTerm, last: int, neighbours: Neighbours) -> int:
+    """The same where the total of a person's amounts is bounded: k records touch both ends of their groups each."""
+    moved = term_absolute(totals, term, last, neighbours)
+    if term.shift == 0:
+        return moved
+    touched = math.prod(int((f != 0).sum(axis=0).max()) for f in term.factors)
+    return (moved >> term.shift) + min(term.rows, 2 * totals.records * touched * (1 if neighbours == "add-remove" else 2))
 
 
 @dataclass(frozen=True)

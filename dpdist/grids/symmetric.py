@@ -25,8 +25,9 @@ from dpdist.grids.base import (
     Wanted,
     answer_bytes,
 )
-from dpdist.grids.dense import completed, exact_norms, row_blocks
+from dpdist.grids.dense import completed, row_blocks
 from dpdist.grids.estimate import OverCells, left_inverse, stored_answers
+from dpdist.grids.norms import exact_norms
 from dpdist.grids.terms import row_squares
 from dpdist.operators import Kronecker, Matrix, Operator
 from dpdist.operators.orbits import SUMMED

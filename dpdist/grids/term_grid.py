@@ -21,7 +21,6 @@ from dpdist.grids.base import (
     Reader,
     StageBytes,
     answer_bytes,
-    few_enough,
     grid_bits,
     shard_bytes,
     small_enough,
@@ -32,6 +31,7 @@ from dpdist.grids.product_space import Cells, Listed, OpenTerm, ProductSpace
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.term_reader import ProductReader, TermReader
 from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, is_identity
+from dpdist.grids.totals import Totals, term_squared
 from dpdist.operators import Matrix
 from dpdist.operators.kronecker import widest
 from dpdist.sizes import SIZES, Sizes
@@ -124,7 +124,7 @@ class TermGrid(OverCells):
     def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
         if self.streamed:
             return self._in_two_passes(counts, work, on_done)
-        few_enough(int(counts.table(())), counts.layout.shares)
+        counts.check_few(int(counts.table(())))
         return Held(np.concatenate([term.measure(counts.table(term.axes)) for term in self.terms]))
 
     def _in_two_passes(self, counts: Counts, work: Workspace, on_done: OnDone | None) -> Vector:
@@ -168,23 +168,30 @@ def term_grid(
     sizes: Sizes = SIZES,
     directions: Directions = NO_DIRECTIONS,
     shares: int = 1,
+    reach: int = 0,
+    totals: Totals | None = None,
 ) -> TermGrid:
     """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
 
     Args:
-        most_records, shares: as for ``dense_grid``.
+        most_records, shares, reach, totals: as for ``dense_grid``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
     unit = math.sqrt(sum(term.square for term in terms))
-    spacing = unit * 2.0 ** -grid_bits(shares)
+    spacing = unit * 2.0 ** -grid_bits(max(shares, reach))
     whole = tuple(rounded(term, spacing, directions) for term in terms)
     squares, rounded_rows = 0, 0
     for term in whole:
-        distance = term.square if neighbours == "add-remove" else max(term.square, 2 * (term.square - term.least_product))
-        squares += -(-distance // 4**term.shift)
+        if totals is None:
+            distance = (
+                term.square if neighbours == "add-remove" else max(term.square, 2 * (term.square - term.least_product))
+            )
+            squares += most_records**2 * -(-distance // 4**term.shift)
+        else:
+            squares += -(-term_squared(totals, term, len(shape) - 1, neighbours) // 4**term.shift)
         rounded_rows += term.rows if term.shift else 0
-    reach = (math.isqrt(squares * most_records**2 - 1) + 1) + (math.isqrt(rounded_rows - 1) + 1 if rounded_rows else 0)
-    return TermGrid(whole, shape, spacing, reach**2, sizes=sizes, directions=directions)
+    moved = (math.isqrt(squares - 1) + 1) + (math.isqrt(rounded_rows - 1) + 1 if rounded_rows else 0)
+    return TermGrid(whole, shape, spacing, moved**2, sizes=sizes, directions=directions)
 
 
 def _other_attributes(term: IntegerTerm, start: int, slab: Matrix) -> Matrix:

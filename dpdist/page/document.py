@@ -200,7 +200,12 @@ def _clamped(facts: dict[str, Any]) -> str:
     told = (
         f"an amount below {low} is added up as {low}, one above {high} as {high}, and one in between to the nearest {step}"
     )
-    missing = facts["missing"]
+    missing, most = facts["missing"], facts.get("most_per_person")
+    if most is not None:
+        told += (
+            f"; the amounts of a person that add up to more than {most:,.12g} are scaled down to it in proportion and rounded down to the "
+            "grid, so that sums and means are too small where somebody has more"
+        )
     if missing is None:
         return f"{told}; a record without an amount would have stopped the release"
     return f"{told}; records without an amount are left out of sums and means"

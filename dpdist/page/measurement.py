@@ -16,7 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from dpdist.amounts import Amounts
+from dpdist.amounts import Amounts, Bound
 from dpdist.domain import Attribute, Domain, EvenEdges, Level, amounts_attribute, even_edges
 from dpdist.errors import StoreError
 from dpdist.grids.product_space import product_space_from
@@ -97,7 +97,10 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
         return {**facts, "times": {**asdict(times), "first": times.first.isoformat()}}
     if attribute.amounts is not None:
         amounts = attribute.amounts
-        return {**facts, "amounts": {"first": str(amounts.first), "step": str(amounts.step), "steps": amounts.steps}}
+        told = {"first": str(amounts.first), "step": str(amounts.step), "steps": amounts.steps}
+        if amounts.bound is not None:
+            told |= {"low": amounts.low, "high": amounts.low + amounts.width, "bound": asdict(amounts.bound)}
+        return {**facts, "amounts": told}
     edges = attribute.edges
     if isinstance(edges, EvenEdges):
         return {**facts, "even": asdict(edges)}
@@ -115,9 +118,11 @@ def _attribute(facts: dict[str, Any]) -> Attribute:
         return Attribute(**given, edges=even_edges(0, 1, times.steps), times=times)
     if "amounts" in facts:
         of = facts["amounts"]
-        return amounts_attribute(
-            facts["name"], Amounts(Fraction(of["first"]), Fraction(of["step"]), of["steps"]), facts["missing"]
+        bound = Bound(**of["bound"]) if "bound" in of else None
+        given_amounts = Amounts(
+            Fraction(of["first"]), Fraction(of["step"]), of["steps"], of.get("low", 0), of.get("high"), bound
         )
+        return amounts_attribute(facts["name"], given_amounts, facts["missing"])
     if "even" in facts:
         return Attribute(**given, edges=even_edges(**facts["even"]))
     values: dict[str, Any] = {name: tuple(facts.get(name, ())) for name in ("categories", "edges", "labels")}

@@ -61,7 +61,8 @@ def count(
     Returns: (counts,) int64 in the order of ``Layout``, in the store under ``histograms/<commitment to source and domain>``, and the tally.
     Raises: UnknownValue, InvalidSpec (missing columns), InvalidInput (more than 2^63 cells).
     """
-    layout = Layout(domain.shape, tables, domain.shares)
+    layout = Layout(domain.shape, tables, domain.shares, domain.reach)
+    _check_totals(source, domain)
     name = f"histograms/{keys.commitment(root, 'histogram', _count_digest(source, domain, tables))[:32]}"
     if store.exists(name):
         stored = store.open(name)
@@ -94,6 +95,17 @@ def count(
     finally:
         store.delete(counter.work)
     return stored, tally
+
+
+def _check_totals(source: Source, domain: Domain) -> None:
+    """Accept bounds on totals where persons are told apart, with as many records as the sensitivity takes for granted."""
+    for attribute in domain.amounts:
+        bound = None if attribute.amounts is None else attribute.amounts.bound
+        if bound is not None and (source.person is None or source.most_records != bound.records):
+            raise InvalidInput(
+                f"the total of {attribute.name!r} is bounded for persons with up to {bound.records} records, found "
+                f"{'no person column' if source.person is None else f'up to {source.most_records}'}; give both to the same column"
+            )
 
 
 def _check_parts(source: Source, engine: Engine) -> None:
@@ -144,11 +156,10 @@ def _beyond(attribute: Attribute) -> list[object]:
     """What decides where values are counted besides edges and categories; nothing for attributes that have nothing else."""
     labelled = attribute.missing is not None or attribute.other is not None
     times = [] if attribute.times is None else [attribute.times.facts]
-    amounts = (
-        []
-        if attribute.amounts is None
-        else [[str(attribute.amounts.first), str(attribute.amounts.step), attribute.amounts.steps]]
-    )
+    of = attribute.amounts
+    amounts: list[object] = [] if of is None else [[str(of.first), str(of.step), of.steps]]
+    if of is not None and of.bound is not None:
+        amounts.append([of.low, of.width, of.bound.records, of.bound.times])
     return [*([[attribute.missing, attribute.other]] if labelled else []), *times, *amounts]
 
 

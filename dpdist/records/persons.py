@@ -122,9 +122,9 @@ def _count_parts(
         opened = gathered.opened(counter.store, key)
         for part in parts:
             rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.of(part)])
-            kept = choose(rows)
+            kept = rows[choose(rows)]
             beyond.append(rows.size - kept.size)
-            yield rows["cell"][kept], None
+            yield kept["cell"] if counter.divided is None else within_total(kept, counter.divided), None
 
     dealt = counter.count(number, key, batches())
     return CountSummary(beyond_bound=sum(beyond)), dealt
@@ -190,6 +190,29 @@ def first_of_steps(rows: Rows, steps: NDArray[np.int64], participations: Partici
         inside[inside] = person[following[inside]] == person[at[inside]]
         at = following[inside]
     return np.asarray(order[kept])
+
+
+def within_total(rows: Rows, domain: Domain) -> NDArray[np.int64]:
+    """The kinds of records after every person's amounts are scaled down to the bound on their total; as they are without a bound.
+
+    Args:
+        rows: records that are counted, in the order of their persons: all of each of them.
+        domain: whose last attribute is the column of amounts, if its total is bounded.
+
+    A person with a total of V > S steps has S / V of each amount, rounded down to a whole number of steps: a function of the amounts
+    alone, whatever order they are in.
+    """
+    kinds = rows["cell"]
+    column = domain.attributes[-1]
+    if column.amounts is None or column.amounts.bound is None or rows.size == 0:
+        return kinds
+    width = column.amounts.width
+    code = kinds % column.kinds
+    steps = np.where(code <= width, code, 0)  # a record without an amount adds nothing
+    starts, _ = _runs(rows, ("high", "low"))
+    totals = np.repeat(np.add.reduceat(steps, starts), np.diff(np.append(starts, rows.size)))
+    most = width * column.amounts.bound.times
+    return np.asarray(kinds - steps + np.where(totals > most, steps * most // np.maximum(totals, 1), steps))
 
 
 def _runs(rows: Rows, names: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -106,7 +106,10 @@ def _away(centre: int, start: int, count: int, values: Matrix) -> Matrix:
 
 
 def distance_of(spec: ReleaseSpec) -> Distance:
-    """How far one change of the files can move what the grid is applied to: the steps before it, one after the other."""
+    """How far one change of the files can move what the grid is applied to: the steps before it, one after the other.
+
+    Where the total of a person is bounded (``dpdist.grids.totals``) this is how far their shares can move without their signs.
+    """
     counted = Layout(spec.attributes.shape, shares=spec.attributes.shares).distance_out(
         counting.distance_out(spec.protection)
     )

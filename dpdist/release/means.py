@@ -59,9 +59,9 @@ def _means(published: Published, amounts: str, some: Sequence[tuple[Block, int, 
     axis = domain.axis(amounts)
     attribute = domain.attributes[axis]
     assert attribute.amounts is not None
-    low, high = attribute.amounts.ends
+    low, high = attribute.amounts.range
     ends, present = (np.zeros(attribute.size) for _ in range(2))
-    ends[:2], present[:2] = (low, high), 1.0
+    ends[:2], present[:2] = attribute.amounts.ends, 1.0
     pairs = [(among.within({axis: ends}), among.within({axis: present})) for *_, among in some]
     for (block, place, _), ratio in zip(some, published.ratios(pairs), strict=True):
         value, first, last = ratio.within(low, high)

@@ -36,7 +36,8 @@ def _amounts(part: SumSpec) -> dict[str, Any]:
     low, high, step = (float(number) for number in (part.first, part.last, part.step))
     values = f"amounts from {low:,.12g} to {high:,.12g} in steps of {step:,.12g}"
     words = {"title": part.title, "unit": part.unit, "values": values}
-    return {**words, "from": low, "to": high, "step": step, "missing": part.missing}
+    most = {} if part.most_per_person is None else {"most_per_person": float(part.most_per_person)}
+    return {**words, "from": low, "to": high, "step": step, "missing": part.missing, **most}
 
 
 def _levels(attribute: Attribute) -> dict[str, Any]:

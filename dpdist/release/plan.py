@@ -189,10 +189,9 @@ class Plan:
     @property
     def layout(self) -> Layout:
         """What has to be counted: tables for strategies over marginals, else every cell."""
-        shape = self.spec.attributes.shape
-        tables = self.grid.tables
-        whole = any(len(table) == len(shape) for table in tables)
-        return Layout(shape, () if whole else tables, self.spec.attributes.shares)
+        domain, tables = self.spec.attributes, self.grid.tables
+        whole = any(len(table) == len(domain.shape) for table in tables)
+        return Layout(domain.shape, () if whole else tables, domain.shares, domain.reach)
 
 
 @private_files()
@@ -238,20 +237,32 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
     bound_bytes = BOUND_COPIES * 8 * workload.shape[1] ** 2 if norm == "l1" and workload.shape[1] <= DENSE_CELLS else 0
     Planning(context).check_memory("the bound of strategies with Laplace noise", bound_bytes)
     lower = _lower_bound(context, workload, norm, compared)
-    strategy = compared[names.index(of_worst(names))] if spec.objective == "worst" else best(compared)
+    strategy = compared[names.index(of_worst(names))] if spec.objective == "worst" else _best(spec, compared)
     grid = _grid(spec, strategy)
     bought = spec.budget.loss_with(norm)
     noise = grid.noise(bought)
     table = candidates(compared, workload, lower)
-    if (
-        spec.protection.most_groups or spec.protection.participations
-    ):  # what is certified is the optimum for changes of one cell
+    if spec.protection.most_groups or spec.protection.participations or spec.totals:
+        # what is certified is the optimum for changes of one cell
         table = [replace(row, gap=None) for row in table]
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
     return NoiseOption(
         strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), spec.attributes.shares
     )
+
+
+def _best(spec: ReleaseSpec, compared: list[Strategy]) -> Strategy:
+    """The strategy of least cost. Where totals are bounded, costs are those of the corners that a person can reach."""
+    if not spec.totals or len(compared) == 1:
+        return best(compared)
+
+    def cost(strategy: Strategy) -> float:
+        grid = _grid(spec, strategy)
+        found = strategy.workload_cost
+        return math.inf if found is None else found * (grid.sensitivity * grid.spacing / strategy.sensitivity) ** 2
+
+    return min(compared, key=cost)
 
 
 def alternatives_of(planned: Plan) -> Iterator[Plan]:

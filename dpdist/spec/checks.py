@@ -165,6 +165,7 @@ def _check_sums(spec: ReleaseSpec) -> None:
         raise InvalidInput(
             "a release with 'sums' has no stream, filters or formulas ('dnf'); make a release of its own for them"
         )
+    _check_totals(spec)
     options = spec.postprocess
     if options.suppress is not None:
         raise InvalidInput(
@@ -179,6 +180,27 @@ def _check_sums(spec: ReleaseSpec) -> None:
         able = ", ".join(repr(name) for name, each in REGISTRY.items() if each.divides)
         raise InvalidInput(
             f"mechanism {spec.mechanism!r} counts whole records, and sums divide them; set 'mechanism: auto', or choose {able}"
+        )
+
+
+def _check_totals(spec: ReleaseSpec) -> None:
+    """The total of a person is bounded where persons are told apart, of one column, and cells may then be negative."""
+    bounded = next((name for name, part in spec.sums.items() if part.most_per_person is not None), None)
+    if bounded is None:
+        return
+    if spec.records.person.column is None:
+        raise InvalidInput(
+            f"'most_per_person' of {bounded!r} bounds the total of a person: name the 'column' that identifies persons under "
+            "'records: person', or leave it out"
+        )
+    if len(spec.sums) > 1:
+        raise InvalidInput(
+            f"'most_per_person' of {bounded!r} needs a release with one column of 'sums', found {len(spec.sums)}; make a release for each, "
+            "or leave it out"
+        )
+    if spec.postprocess.non_negative:
+        raise InvalidInput(
+            "'non_negative' fits cells, and where 'most_per_person' bounds totals the cells of the ends may be negative: leave one out"
         )
 
 

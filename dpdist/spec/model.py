@@ -146,7 +146,11 @@ class ReleaseSpec(SpecPart):
                 for name, spec in self.domain.items()
             )
             + tuple(
-                part.attribute(name, everywhere=all(name in (entry.sum, entry.mean) for entry in asked))
+                part.attribute(
+                    name,
+                    everywhere=all(name in (entry.sum, entry.mean) for entry in asked),
+                    records=self.records.person.most_records,
+                )
                 for name, part in self.sums.items()
             ),
             self._sizes,
@@ -177,6 +181,11 @@ class ReleaseSpec(SpecPart):
         """The attribute whose names are not selected yet, and how they are to be; None where all values are known."""
         found = [(name, part.selection) for name, part in self.domain.items() if part.selection is not None]
         return next(((name, selection) for name, selection in found if selection is not None), None)
+
+    @property
+    def totals(self) -> bool:
+        """Whether the total of a person's amounts is bounded."""
+        return any(part.most_per_person is not None for part in self.sums.values())
 
     @property
     def declared(self) -> ReleaseSpec:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from dpdist.amounts import MOST_STEPS, Amounts
+from dpdist.amounts import MOST_STEPS, Amounts, Bound
 from dpdist.domain import DROP, NOWHERE, Attribute, Domain, amounts_attribute
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Kronecker, Operator, Tall, Total
@@ -39,6 +40,13 @@ class SumSpec(SpecPart):
         f"apart, at most {MOST_STEPS:,}",
         examples=[0.01],
     )
+    most_per_person: Exact | None = Field(
+        None,
+        description="the most that all amounts of one person add up to. The amounts of whoever has more are scaled down in proportion. "
+        "The noise of a sum grows with it in place of 'most_records' times 'to'. It is 'to', or 2, 3, ... times as much, and less than "
+        "'most_records' times as much; it needs 'from: 0' and a person column",
+        examples=[1000],
+    )
     missing: Text | None = Field(
         None,
         min_length=1,
@@ -61,27 +69,50 @@ class SumSpec(SpecPart):
                 f"'from' and 'to' must be a whole number of steps apart, from 1 to {MOST_STEPS:,}, found {float(steps):,.10g}; "
                 "change 'step' or 'to'"
             )
+        if self.most_per_person is not None:
+            self._check_total(self.most_per_person)
         if self.missing not in (None, DROP):
             raise ValueError("'missing' of a sum is 'drop'; leave it out where every record has an amount")
         return self
+
+    def _check_total(self, most: Fraction) -> None:
+        if self.first != 0:
+            raise ValueError(
+                f"'most_per_person' bounds a total of amounts from zero on, found 'from: {float(self.first):g}'; set 'from: 0', or leave "
+                "'most_per_person' out"
+            )
+        if most <= 0 or (most / self.last).denominator != 1:
+            times = max(1, math.floor(most / self.last))
+            found, last, lower, upper = (
+                f"{float(each):,.10g}" for each in (most, self.last, times * self.last, (times + 1) * self.last)
+            )
+            raise ValueError(
+                f"'most_per_person' is 'to' or a whole number of times as much, found {found} with 'to: {last}'; give {lower} or {upper}, "
+                "or another 'to'"
+            )
 
     @property
     def measured(self) -> SumSpec:
         """The same column without the words that only the page shows."""
         return self.model_copy(update={"title": None, "unit": None})
 
-    @property
-    def amounts(self) -> Amounts:
-        """As the domain knows them."""
-        return Amounts(self.first, self.step, int((self.last - self.first) / self.step))
+    def amounts(self, records: int) -> Amounts:
+        """As the domain knows them, where a person has up to so many records."""
+        steps = int((self.last - self.first) / self.step)
+        if self.most_per_person is None:
+            return Amounts(self.first, self.step, steps)
+        return Amounts.of_persons(self.step, steps, Bound(records, int(self.most_per_person / self.last)))
 
-    def attribute(self, name: str, *, everywhere: bool) -> Attribute:
+    def attribute(self, name: str, *, everywhere: bool, records: int) -> Attribute:
         """The domain's attribute.
 
         Args:
+            records: of a person that are counted at most.
             everywhere: whether every query asks for sums or means of the column: records without an amount then need no bin.
         """
-        return amounts_attribute(name, self.amounts, NOWHERE if self.missing is not None and everywhere else self.missing)
+        return amounts_attribute(
+            name, self.amounts(records), NOWHERE if self.missing is not None and everywhere else self.missing
+        )
 
 
 def sums_of(counts: Workload, domain: Domain, name: str, *, mean: bool, scaled: bool) -> Workload:
@@ -89,7 +120,7 @@ def sums_of(counts: Workload, domain: Domain, name: str, *, mean: bool, scaled: 
 
     Args:
         counts: the queries, over the domain without columns of amounts.
-        scaled: whether an error as large as the largest amount weighs as much as an error of one record.
+        scaled: whether an error as large as the largest amount, or the largest average of a person, weighs as much as one of a record.
     Raises: InvalidInput for a column that is not declared.
     """
     place = next(
@@ -101,7 +132,7 @@ def sums_of(counts: Workload, domain: Domain, name: str, *, mean: bool, scaled: 
     attribute = domain.attributes[place]
     assert attribute.amounts is not None
     ends = attribute.amounts.ends
-    weight = 1.0 / max(map(abs, ends)) if scaled else 1.0
+    weight = 1.0 / attribute.amounts.weighed_as if scaled else 1.0
     blocks = []
     for block in counts.blocks:
         if mean:

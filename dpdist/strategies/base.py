@@ -13,6 +13,7 @@ import numpy as np
 
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.grids.base import Grid, Norm
+from dpdist.grids.totals import Totals
 from dpdist.notebooks import html_table
 from dpdist.operators import Matrix, Operator
 from dpdist.stability import Neighbours
@@ -154,6 +155,12 @@ class Strategy(ABC):
             raise InvalidInput(f"a person has at least one record, found most_records={most_records}")
         if workload.domain.shares > 1 and not self.divides:
             raise InvalidInput(f"strategy {self.name!r} measures whole records, and the domain divides them into shares")
+        totals = Totals.of(workload.domain)
+        if totals is not None and most_records != totals.records * totals.shares:
+            raise InvalidInput(
+                f"the domain bounds totals of persons with up to {totals.records} records of {totals.shares} shares, found "
+                f"{most_records} shares; give both the same bound"
+            )
         return self._grid(workload, neighbours, most_records)
 
     @cached_property

@@ -12,6 +12,7 @@ import numpy as np
 from dpdist.grids.base import Grid, Norm
 from dpdist.grids.pure_terms import MarginalGrid, pure_term_grid
 from dpdist.grids.terms import Term, block_variances, contrasts, subsets
+from dpdist.grids.totals import Totals
 from dpdist.operators import Matrix, Operator, Stack
 from dpdist.stability import Neighbours
 from dpdist.strategies.base import UNIT_VARIANCE
@@ -81,6 +82,8 @@ class ProductsStrategy(TermStrategy):
             most_records=most_records,
             groups=self.groups,
             shares=domain.shares,
+            reach=domain.reach,
+            totals=Totals.of(domain),
         )
 
 

@@ -17,6 +17,7 @@ from dpdist.grids.dense import DirectGrid, dense_grid, direct_rows, integer_rows
 from dpdist.grids.filters import filter_grid
 from dpdist.grids.term_grid import term_grid
 from dpdist.grids.terms import Directions, Term, block_variances, oblique_inverse, row_squares
+from dpdist.grids.totals import Totals
 from dpdist.operators import Dense, Identity, Matrix, Product
 from dpdist.stability import Neighbours
 from dpdist.strategies.base import UNIT_VARIANCE, Strategy
@@ -75,11 +76,18 @@ class DenseStrategy(Strategy):
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
         base, real = integer_rows(self.operator, workload, self.norm)
-        sizes = workload.domain.sizes
-        unit = self.sensitivity
-        shares = workload.domain.shares
+        domain = workload.domain
         return dense_grid(
-            base, real, unit, self.norm, neighbours=neighbours, most_records=most_records, sizes=sizes, shares=shares
+            base,
+            real,
+            self.sensitivity,
+            self.norm,
+            neighbours=neighbours,
+            most_records=most_records,
+            sizes=domain.sizes,
+            shares=domain.shares,
+            reach=domain.reach,
+            totals=Totals.of(domain),
         )
 
 
@@ -142,6 +150,8 @@ class TermStrategy(Strategy):
             most_records=most_records,
             sizes=domain.sizes,
             shares=domain.shares,
+            reach=domain.reach,
+            totals=Totals.of(domain),
         )
 
 
