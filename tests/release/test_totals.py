@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -146,6 +147,7 @@ def test_page_and_certificate_say_what_is_excluded_and_not_how_much(home: Path) 
     done = small.run(small.write(home.parent / "data", table=table(), **changes()), home)
     folder = Path(done.folder)
     certificate = json.loads((folder / "release.json").read_text())
+    jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
     assert certificate["method"]["sums"]["amount"]["most_per_person"] == MOST
     assert certificate["privacy"]["most_records_of_one_person"] == RECORDS
     assert certificate["mechanism"]["certified_gap"] is None
