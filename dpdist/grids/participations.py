@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpdist.errors import InvalidInput
-from dpdist.grids.dense import exact_norms
+from dpdist.grids.norms import exact_norms
 from dpdist.operators import Matrix
 
 LIMB = 15
