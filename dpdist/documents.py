@@ -196,12 +196,17 @@ class Documents:
             ) from None
 
 
-def reached(url: str, *, briefly: bool = False, headers: Mapping[str, str] | None = None) -> Any:
-    """The object store at a URL; credentials come from the environment. Raises: StoreError for no URL of one."""
+def reached(url: str, *, briefly: bool = False, headers: Mapping[str, str] | None = None, timeout: str | None = None) -> Any:
+    """The object store at a URL; credentials come from the environment. Raises: StoreError for no URL of one.
+
+    Args:
+        timeout: of one request, where the environment does not say.
+    """
     options: dict[str, Any] = {"retry_config": _BRIEFLY} if briefly else {}
     if headers:  # options that are given hide those of the environment
         known = {name: os.environ[f"AWS_{name.upper()}"] for name in _CLIENT if f"AWS_{name.upper()}" in os.environ}
-        options["client_options"] = {**known, "default_headers": dict(headers)}
+        patience = {} if timeout is None else {"timeout": timeout}
+        options["client_options"] = {**patience, **known, "default_headers": dict(headers)}
     try:
         return obstore.store.from_url(url, **options)
     except Exception as error:  # noqa: BLE001 - obstore raises many types for a URL it does not know

@@ -1,7 +1,8 @@
 """Folders that are written whole or not at all: a draft beside the target, moved there in one step.
 
-A draft is readable by its owner only until it is moved. ``.NAME.HEX.draft`` belongs to the process that holds the lock of
-``.NAME.HEX.lock``. Drafts whose lock nobody holds are of runs that were killed: the next run for the same target removes them.
+A draft is readable by its owner only until it is moved. ``.NAME.HEX.draft``, and ``.NAME.HEX.parts`` with what is not whole yet, belong
+to the process that holds the lock of ``.NAME.HEX.lock``. Drafts whose lock nobody holds are of runs that were killed: the next run for
+the same target removes them.
 """
 
 from __future__ import annotations
@@ -39,8 +40,14 @@ def draft_of(target: Path) -> Iterator[Path]:
         try:
             yield draft
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            for path in (draft, parts_of(draft)):
+                shutil.rmtree(path, ignore_errors=True)
             lock.unlink(missing_ok=True)
+
+
+def parts_of(draft: Path) -> Path:
+    """The folder beside a draft for files that are not whole yet."""
+    return draft.with_suffix(".parts")
 
 
 def move_into_place(target: Path, draft: Path) -> None:
@@ -139,7 +146,7 @@ def _sweep_unheld(lock: Path) -> None:
     with suppress(OSError), lock.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         draft = lock.with_suffix(".draft")
-        for path in (draft, draft.with_name(f"{draft.name}.old")):
+        for path in (draft, parts_of(draft), draft.with_name(f"{draft.name}.old")):
             shutil.rmtree(path, ignore_errors=True)
         lock.unlink()
 

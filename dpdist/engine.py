@@ -97,6 +97,11 @@ class Engine:
         return None if self._connect is None else self._connect()
 
     @property
+    def in_process(self) -> bool:
+        """Whether tasks run in this process, one after another."""
+        return self._connect is None
+
+    @property
     def elsewhere(self) -> bool:
         """Whether tasks run on machines of others, not on this one."""
         return not self._local
@@ -116,7 +121,7 @@ class Engine:
     @property
     def task_bytes(self) -> int:
         """What one task may use now: no more than this process has left where tasks run in it."""
-        return min(self.memory_bytes, self.own_bytes) if self._connect is None else self.memory_bytes
+        return min(self.memory_bytes, self.own_bytes) if self.in_process else self.memory_bytes
 
     def map(self, function: Callable[[_Item], _T], items: Sequence[_Item], *, on_done: OnDone | None = None) -> list[_T]:
         """function of every item, in order. Finished tasks are released as they complete; beyond ``MOST_TASKS`` one does several items."""

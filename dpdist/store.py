@@ -7,17 +7,20 @@ last: a half-written array is never taken for a whole one, and a block that was 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import math
+import mmap
 import os
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import obstore
@@ -105,6 +108,16 @@ class StoredArray:
         if self.earlier:
             return self.content_digest
         return hashlib.sha256((self.content_digest + json.dumps(self.facts, sort_keys=True)).encode()).hexdigest()
+
+
+class Part(NamedTuple):
+    """Values within an object: of what shape, type and digest, and from which byte on."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    digest: str
+    start: int
 
 
 class Store(Documents):
@@ -322,12 +335,16 @@ class Store(Documents):
 
         Raises: StoreError when they are missing or altered.
         """
-        length = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
-        data = self.get_values(name, start, length)
+        values = math.prod(shape)
+        data = self.get_values(name, start, np.dtype(dtype).itemsize * values)
         block: Array = np.frombuffer(data, dtype=dtype)
-        if block.size != int(np.prod(shape, dtype=np.int64)) or _sha256(block) != digest:
+        if block.size != values or _sha256(block) != digest:
             raise StoreError(f"{name!r} in the store {self.location} was truncated or altered; run again")
         return block.reshape(tuple(shape))
+
+    def get_blocks(self, parts: Iterable[Part]) -> Iterator[Array]:
+        """The values of some parts, in order, each checked as ``get_block`` does; a few are read at once."""
+        return in_order(lambda part: self.get_block(part.name, part.shape, part.dtype, part.digest, start=part.start), parts)
 
     def get_values(self, name: str, start: int, length: int) -> memoryview:
         """Bytes of an object, not checked: for those that prove themselves. Raises: StoreError when they are missing."""
@@ -390,17 +407,74 @@ def _sha256(block: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(block).data).hexdigest()
 
 
-def upload(folder: Path, url: str, *, last: str) -> None:
-    """Copy a folder's files to an object store, the named one after all others. Raises: StoreError when it cannot be written."""
-    target = reached(url)
-    files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: (path.name == last, path))
+ONE_REQUEST = 2**30
+"""Bytes of an object that is sent by one request, which is whole or not there. Of a larger one a kill may leave parts that nobody lists."""
+PART_BYTES = 2**24
+_PATIENCE = "30 minutes"
+"""For one request, if the environment does not say (``AWS_TIMEOUT``): a gigabyte takes a while."""
+
+
+def put_at(url: str, name: str, data: bytes | mmap.mmap, *, md5_tags: bool = False) -> str | None:
+    """Write an object; returns the tag that the store gave it. It is not read again: the store checks it against its MD5.
+
+    Args:
+        md5_tags: the store's tags are known to be MD5 sums, so this one must be.
+    Raises: StoreError when it cannot be written, or something else arrived.
+    """
     try:
-        for path in files:
-            obstore.put(target, path.relative_to(folder).as_posix(), path)
+        if len(data) <= ONE_REQUEST:
+            sent = hashlib.md5(data, usedforsecurity=False)
+            target = reached(url, headers={"content-md5": base64.b64encode(sent.digest()).decode()}, timeout=_PATIENCE)
+            tag = obstore.put(target, name, data, use_multipart=False)["e_tag"]
+            expected = sent.hexdigest()
+        else:
+            tag = obstore.put(reached(url), name, data, use_multipart=True, chunk_size=PART_BYTES)["e_tag"]
+            expected = _tag_of_parts(data)
     except (OSError, obstore.exceptions.BaseError) as error:
-        raise StoreError(
-            f"{url} could not be written ({type(error).__name__}); check its credentials and run again: nothing is charged twice"
-        ) from None
+        raise _unusable(url, "written", error) from None
+    if md5_tags and (tag or "").strip('"') != expected:
+        raise StoreError(f"{url}: {name} arrived altered; check the network and run again: nothing is charged twice")
+    return tag
+
+
+def _tag_of_parts(data: bytes | mmap.mmap) -> str:
+    """What S3 calls an object that was sent in parts: the MD5 of their MD5 sums, and their number."""
+    sums = [
+        hashlib.md5(data[start : start + PART_BYTES], usedforsecurity=False).digest()
+        for start in range(0, len(data), PART_BYTES)
+    ]
+    return f"{hashlib.md5(b''.join(sums), usedforsecurity=False).hexdigest()}-{len(sums)}"
+
+
+def has_md5_tags(url: str) -> bool:
+    """Write an object and remove it; whether its tag was the MD5 of its bytes: not where a store encrypts them by keys of its own.
+
+    Raises: StoreError when that is not possible.
+    """
+    name, data = f"{PROBE}{uuid.uuid4().hex[:12]}", b"\n"
+    tag = put_at(url, name, data)
+    delete_at(url, [name])
+    return (tag or "").strip('"') == hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def tags_at(url: str) -> dict[str, tuple[int, str | None]]:
+    """Size and tag of every object below a URL. Raises: StoreError when they cannot be listed."""
+    try:
+        return {entry["path"]: (int(entry["size"]), entry["e_tag"]) for page in obstore.list(reached(url)) for entry in page}
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _unusable(url, "listed", error) from None
+
+
+def delete_at(url: str, names: Sequence[str]) -> None:
+    """Remove objects; those that are gone already are no fault. Raises: StoreError when that is not possible."""
+    place = reached(url)
+    for name in names:
+        try:
+            obstore.delete(place, name)
+        except FileNotFoundError:
+            continue
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise _unusable(url, "written", error) from None
 
 
 def download(url: str, folder: Path) -> None:
@@ -454,12 +528,11 @@ def read_at(url: str, name: str) -> bytes:
 
 def check_writable_at(url: str) -> None:
     """Write an object and remove it. Raises: StoreError when that is not possible."""
-    place, name = reached(url), f".dpdist-probe-{uuid.uuid4().hex[:12]}"
-    try:
-        obstore.put(place, name, b"\n")
-        obstore.delete(place, name)
-    except (OSError, obstore.exceptions.BaseError) as error:
-        raise _unusable(url, "written", error) from None
+    has_md5_tags(url)
+
+
+PROBE = ".dpdist-probe-"
+"""How the names of objects begin that only show that one can write."""
 
 
 def _unusable(url: str, what: str, error: Exception) -> StoreError:
@@ -475,36 +548,30 @@ def exists_at(url: str, name: str) -> bool:
     return True
 
 
-def export(
-    folder: Path,
-    sizes: dict[str, int],
-    rows: Callable[[int, int], dict[str, Array]],
-    facts: dict[str, Any],
-    *,
-    chunk_rows: int,
-) -> None:
-    """Write columns as a plain Zarr v3 group that any Zarr reader opens; the same columns give the same bytes.
+def exported(names: Sequence[str], size: int, facts: dict[str, Any], *, chunk_rows: int) -> dict[str, bytes]:
+    """The files of a plain Zarr v3 group that any Zarr reader opens, without its values: float64 columns of one length."""
+    return {name: found.to_bytes() for name, found in _group(names, size, facts, chunk_rows)[1].items()}
 
-    Args:
-        sizes: name -> number of rows, all float64.
-        rows: the values of some rows of all columns; called for whole chunks, a few at once.
-        chunk_rows: rows of a chunk; each is written by one writer.
-    """
+
+def exported_chunk(values: dict[str, Array], start: int, size: int, *, chunk_rows: int) -> dict[str, bytes]:
+    """The files of one chunk of every column of such a group: the same values give the same bytes."""
+    group, files = _group(list(values), size, {}, chunk_rows)
+    others = set(files)
+    for name, column in values.items():
+        group[name][start : start + column.size] = column
+    return {name: found.to_bytes() for name, found in files.items() if name not in others}
+
+
+def _group(names: Sequence[str], size: int, facts: dict[str, Any], chunk_rows: int) -> tuple[Any, dict[str, Any]]:
+    """A Zarr group in memory, and its files."""
     import zarr
 
-    group = zarr.create_group(zarr.storage.LocalStore(folder), attributes=facts)
-    size = max(sizes.values())
-    step = min(chunk_rows, size)
-    for name, length in sizes.items():
+    files: dict[str, Any] = {}
+    group = zarr.create_group(zarr.storage.MemoryStore(files), attributes=facts)
+    for name in names:
         compressed = zarr.codecs.ZstdCodec(level=3 if size <= chunk_rows else 1)
-        group.create_array(name, shape=(length,), chunks=(step,), dtype="float64", compressors=compressed)
-
-    def write(start: int) -> None:
-        stop = min(size, start + step)
-        for name, values in rows(start, stop).items():
-            zarr.open_array(zarr.storage.LocalStore(folder / name), mode="r+")[start:stop] = values
-
-    list(in_order(write, range(0, size, step)))
+        group.create_array(name, shape=(size,), chunks=(min(chunk_rows, size),), dtype="float64", compressors=compressed)
+    return group, files
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from dpdist.documents import Documents
+from dpdist.drafts import parts_of
 from dpdist.errors import StoreError
 from dpdist.leases import Lease
 from dpdist.page import report
 from dpdist.page.content import Content
+from dpdist.page.places import Folder, Spread, Written
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger
 from dpdist.private import private_file, private_folder
@@ -56,9 +58,9 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         amid.extend(open_to_others(home))
         return original(*arguments)
 
-    def writing(content: Content, draft: Path) -> None:
-        assert mode(draft) == 0o700
-        written(content, draft)
+    def writing(content: Content, place: Folder, spread: Spread | None) -> tuple[list[Written], bytes]:
+        assert mode(place.draft) == mode(parts_of(place.draft)) == 0o700
+        return written(content, place, spread)
 
     monkeypatch.setattr(persons, "_count_parts", watched)
     monkeypatch.setattr(report, "_write_files", writing)

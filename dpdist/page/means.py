@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -74,10 +73,10 @@ def _decimals(errors: Sequence[float]) -> int:
     return int(max(0, 3 - np.floor(np.log10(min(errors))))) if errors else 0
 
 
-def write_means(means: pa.Table, path: Path) -> None:
+def write_means(means: pa.Table, file: BinaryIO) -> None:
     """The file of means."""
     options = pyarrow.csv.WriteOptions(quoting_style="needed")
-    pyarrow.csv.write_csv(without_formulas(means), path, write_options=options)
+    pyarrow.csv.write_csv(without_formulas(means), file, write_options=options)
 
 
 def listed(means: pa.Table) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from zipfile import BadZipFile
 
 import numpy as np
@@ -50,7 +50,7 @@ class Measurement:
         return WITH_SHARES if self.domain.amounts else FORMAT
 
 
-def write(measurement: Measurement, release: str, path: Path) -> None:
+def write(measurement: Measurement, release: str, file: BinaryIO) -> None:
     """The file: the same bytes whenever it is written."""
     facts, arrays = measurement.space.facts()
     about = {
@@ -62,8 +62,7 @@ def write(measurement: Measurement, release: str, path: Path) -> None:
         "strategy": facts,
     }
     named = {"facts": np.array(json.dumps(about)), "values": measurement.space.values, **arrays}
-    with path.open("wb") as file:
-        np.savez(file, allow_pickle=False, **named)
+    np.savez(file, allow_pickle=False, **named)
 
 
 def read(path: Path) -> Measurement:

@@ -7,8 +7,9 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,11 +25,17 @@ if TYPE_CHECKING:
     import pyarrow.parquet
 
     from dpdist.page.content import Content
+    from dpdist.page.places import Notes, Place, Spread, Written
 
 CERTIFICATE = "release.json"
 MEASUREMENT = "measurement.npz"
 MEANS = "means.csv"
 TABLES = ("answers.parquet", "answers.csv", "answers.zarr")
+OWN = re.compile(
+    r"answers\.(parquet|csv)|answers\.(parquet|zarr)/.+|measurement\.npz|means\.csv|index\.html|croissant\.json|dictionary\.csv"
+    r"|answers\.csv-metadata\.json|deployment\.yaml|CITATION\.cff|\.dpdist-probe-[0-9a-f]{12}"
+)
+"""Objects that a publisher writes before the certificate."""
 FORMAT = 2
 """Of the certificate; that of earlier versions has none. docs/certificate.schema.json describes it."""
 RELEASE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}"
@@ -37,21 +44,23 @@ MOST_NAMED = 12
 """Groups that an error lists."""
 
 
-def write(content: Content, folder: Path | str) -> Path | str:
+def write(content: Content, folder: Path | str, *, spread: Spread | None = None, notes: Notes | None = None) -> Path | str:
     """The release's files in ``folder``, all or none; a folder that already holds this release is left as it is.
 
     Args:
         folder: or an object store URL, such as s3://bucket/prefix: there ``release.json`` is written last.
+        spread: how long tables are written, part by part; default: by threads of this process.
+        notes: by which a release at a URL is known again; without, it is downloaded to be compared.
     Raises: StoreError when the folder holds something else.
     """
     if isinstance(folder, str):
-        return _upload(content, folder)
+        return _upload(content, folder, spread, notes)
     if folder.exists():
         _check_same(folder, content, folder)
         return folder
     try:
         with draft_of(folder) as draft:
-            _write_files(content, draft)
+            _write_whole(content, draft, folder, spread)
             move_into_place(folder, draft)
     except OSError as error:
         if not folder.exists():
@@ -60,19 +69,41 @@ def write(content: Content, folder: Path | str) -> Path | str:
     return folder
 
 
-def _upload(content: Content, url: str) -> str:
+def _upload(content: Content, url: str, spread: Spread | None, notes: Notes | None) -> str:
+    from dpdist import store
+    from dpdist.page.places import Objects
+
+    if store.exists_at(url, CERTIFICATE):
+        _check_published(content, url, notes)
+        return url
+    place = Objects.of(url)
+    written, certificate = _write_files(content, place, spread)
+    others = place.check(written)
+    strange = [name for name in others if not OWN.fullmatch(name)]
+    if strange:
+        raise StoreError(f"{url} holds something else ({strange[0]}); move it away and run again: nothing is charged twice")
+    store.delete_at(url, others)  # what a run that was killed had written of other formats
+    sealed = place.put(CERTIFICATE, certificate)
+    if notes is not None:
+        notes.write(url, {each.name: (each.size, each.tag) for each in (*written, sealed)})
+    return url
+
+
+def _check_published(content: Content, url: str, notes: Notes | None) -> None:
+    """Accept a URL that holds this release; what was noted of its files when they were published is not downloaded again.
+
+    Raises: StoreError when it holds another one, or a file was altered.
+    """
     from dpdist import store
 
-    with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
-        local = Path(scratch) / "release"
-        if store.exists_at(url, CERTIFICATE):
-            store.download(url, local)
-            _check_same(local, content, url)
-            return url
-        local.mkdir()
-        _write_files(content, local)
-        store.upload(local, url, last=CERTIFICATE)
-    return url
+    tags = store.tags_at(url)
+    if notes is not None and notes.hold(url, tags):
+        check_same_release(read_certificate(store.read_at(url, CERTIFICATE), url), content.certificate, url)
+        return
+    with local_copy(url) as copy:
+        _check_same(copy, content, url)
+    if notes is not None:
+        notes.write(url, tags)
 
 
 def _check_same(folder: Path, content: Content, where: Path | str) -> None:
@@ -118,8 +149,10 @@ def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: P
 def _same_tables(folder: Path, content: Content) -> bool:
     """Whether the folder's answers are the content's: for releases of version 0.1.0, which do not say what was measured."""
     with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
-        _write_files(content, Path(scratch))
-        found, expected = (_digests(place) for place in (folder, Path(scratch)))
+        copy = Path(scratch) / "release"
+        copy.mkdir()
+        _write_whole(content, copy, folder, None)
+        found, expected = (_digests(place) for place in (folder, copy))
     return all(found.get(name) == digest for name, digest in expected.items() if name.split("/")[0] in TABLES)
 
 
@@ -136,26 +169,41 @@ def local_copy(folder: Path | str) -> Iterator[Path]:
         yield Path(scratch) / "release"
 
 
-def _write_files(content: Content, draft: Path) -> None:
+def _write_whole(content: Content, draft: Path, target: Path, spread: Spread | None) -> None:
+    from dpdist.page.places import Folder
+
+    place = Folder.of(draft, target)
+    _, certificate = _write_files(content, place, spread)
+    place.put(CERTIFICATE, certificate)
+
+
+def _write_files(content: Content, place: Place, spread: Spread | None) -> tuple[list[Written], bytes]:
+    """All files but the certificate, and the bytes of that."""
     from dpdist.page import measurement
     from dpdist.page.content import decimals_of, with_suppression
     from dpdist.page.document import page
     from dpdist.page.means import write_means
     from dpdist.page.metadata import metadata_files
+    from dpdist.page.places import here
     from dpdist.page.tables import write_tables
 
     digits = decimals_of(content.error)
     content = with_suppression(content, digits)
-    write_tables(content, digits, draft)
+    written = write_tables(content, digits, place, spread or here)
     if content.measurement is not None:
-        measurement.write(content.measurement, content.release, draft / MEASUREMENT)
+        written.append(place.fill(MEASUREMENT, partial(measurement.write, content.measurement, content.release)))
     if content.means is not None:
-        write_means(content.means, draft / MEANS)
-    for name, text in metadata_files(content, _digests(draft)).items():
-        (draft / name).write_text(text, encoding="utf-8")
-    (draft / "index.html").write_text(page(content, digits), encoding="utf-8")
-    certificate = {"format": FORMAT, **content.certificate, "decimals": digits, "files": _digests(draft)}
-    (draft / CERTIFICATE).write_text(json.dumps(certificate, indent=1) + "\n", encoding="utf-8")
+        written.append(place.fill(MEANS, partial(write_means, content.means)))
+    for name, text in metadata_files(content, _in_order(written)).items():
+        written.append(place.put(name, text.encode()))
+    written.append(place.put("index.html", page(content, digits).encode()))
+    certificate = {"format": FORMAT, **content.certificate, "decimals": digits, "files": _in_order(written)}
+    return written, (json.dumps(certificate, indent=1) + "\n").encode()
+
+
+def _in_order(written: Sequence[Written]) -> dict[str, str]:
+    """Digests by name, in the order of ``_digests``."""
+    return {each.name: each.digest for each in sorted(written, key=lambda each: Path(each.name))}
 
 
 def load(folder: Path) -> tuple[pa.Table, dict[str, Any]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -17,50 +17,61 @@ import pyarrow.parquet
 from dpdist import store
 from dpdist.arrays.vector import batches
 from dpdist.page.content import Content, formats_of
+from dpdist.page.places import Place, Spread, Written
 from dpdist.page.rows import FORMULA
-from dpdist.threads import in_order
 from dpdist.workloads import Block
 
+NUMBERS = ("answer", "standard_error", "half_width_95")
+"""The columns of the Zarr arrays."""
 
-def write_tables(content: Content, digits: int, folder: Path) -> None:
-    """The files of answers that the release asks for, in ``folder``."""
-    formats = formats_of(content)
+
+def write_tables(content: Content, digits: int, place: Place, spread: Spread) -> list[Written]:
+    """The files of answers that the release asks for."""
+    formats, out = formats_of(content), list[Written]()
+    slim = replace(content, certificate={}, measurement=None, means=None, about=None)  # tasks carry it
     if "parquet" in formats:
-        _write_parquet(content, digits, folder)
+        out += _write_parquet(slim, digits, place, spread)
     if "csv" in formats:
-        _write_csv(content, digits, folder)
+        out.append(place.fill("answers.csv", partial(_write_csv, slim, digits)))
     if "zarr" in formats:
-        _write_arrays(content, digits, folder)
+        out += _write_arrays(slim, digits, place, spread)
+    return out
 
 
-def _write_arrays(content: Content, digits: int, draft: Path) -> None:
-    names = ("answer", "standard_error", "half_width_95")
-    store.export(
-        draft / "answers.zarr",
-        dict.fromkeys(names, content.answer.size),
-        lambda start, stop: dict(zip(names, content.rounded(start, stop, digits), strict=True)),
-        {"release": content.release},
-        chunk_rows=content.sizes.export_rows,
-    )
+def is_long(content: Content) -> bool:
+    """Whether the tables are several files, which tasks can write."""
+    return content.answer.size > min(content.sizes.file_rows, content.sizes.export_rows)
 
 
-def _write_parquet(content: Content, digits: int, folder: Path) -> None:
-    """One file, or a folder of files that are written side by side."""
+def _write_arrays(content: Content, digits: int, place: Place, spread: Spread) -> list[Written]:
+    size, step = content.answer.size, content.sizes.export_rows
+    head = store.exported(NUMBERS, size, {"release": content.release}, chunk_rows=step)
+    out = [place.put(f"answers.zarr/{name}", data) for name, data in head.items()]
+    task = partial(_write_chunk, content, digits, place)
+    return out + list(chain.from_iterable(spread(task, list(batches(size, step)))))
+
+
+def _write_chunk(content: Content, digits: int, place: Place, bounds: tuple[int, int]) -> list[Written]:
+    values = dict(zip(NUMBERS, content.rounded(*bounds, digits), strict=True))
+    files = store.exported_chunk(values, bounds[0], content.answer.size, chunk_rows=content.sizes.export_rows)
+    return [place.put(f"answers.zarr/{name}", data) for name, data in files.items()]
+
+
+def _write_parquet(content: Content, digits: int, place: Place, spread: Spread) -> list[Written]:
+    """One file, or a folder of files."""
     size, step = content.answer.size, content.sizes.file_rows
     if size <= step:
-        _write_table(content, digits, 0, size, folder / "answers.parquet")
-        return
-    (folder / "answers.parquet").mkdir()
-
-    def write(bounds: tuple[int, int]) -> None:
-        part = folder / "answers.parquet" / f"part-{bounds[0] // step:05d}.parquet"
-        _write_table(content, digits, *bounds, part)
-
-    list(in_order(write, batches(size, step)))
+        return [place.fill("answers.parquet", partial(_write_table, content, digits, (0, size)))]
+    return list(spread(partial(_write_part, content, digits, place), list(batches(size, step))))
 
 
-def _write_table(content: Content, digits: int, start: int, stop: int, path: Path) -> None:
-    _write_all(table_of(content, start, stop, digits), partial(pyarrow.parquet.ParquetWriter, path, compression="zstd"))
+def _write_part(content: Content, digits: int, place: Place, bounds: tuple[int, int]) -> Written:
+    name = f"answers.parquet/part-{bounds[0] // content.sizes.file_rows:05d}.parquet"
+    return place.fill(name, partial(_write_table, content, digits, bounds))
+
+
+def _write_table(content: Content, digits: int, bounds: tuple[int, int], file: BinaryIO) -> None:
+    _write_all(table_of(content, *bounds, digits), partial(pyarrow.parquet.ParquetWriter, file, compression="zstd"))
 
 
 def without_formulas(table: pa.Table) -> pa.Table:
@@ -76,12 +87,12 @@ def without_formulas(table: pa.Table) -> pa.Table:
     return table
 
 
-def _write_csv(content: Content, digits: int, folder: Path) -> None:
+def _write_csv(content: Content, digits: int, file: BinaryIO) -> None:
     tables = chain.from_iterable(
         table_of(content, *part, digits) for part in batches(content.answer.size, content.sizes.file_rows)
     )
     options = pyarrow.csv.WriteOptions(quoting_style="needed")
-    _write_all(map(without_formulas, tables), partial(pyarrow.csv.CSVWriter, folder / "answers.csv", write_options=options))
+    _write_all(map(without_formulas, tables), partial(pyarrow.csv.CSVWriter, file, write_options=options))
 
 
 def _write_all(tables: Iterator[pa.Table], opened: Callable[..., Any]) -> None:

@@ -97,9 +97,13 @@ def _fit_bytes(rows: int, cells: int) -> int:
     return FIT_COPIES * 8 * (rows * cells + min(rows, cells) ** 2)
 
 
-def publish_bytes(workload: Workload) -> int:
-    """What publishing takes, whatever the number of answers: some batches of rows."""
+def publish_bytes(workload: Workload, *, writers: int | None = None) -> int:
+    """What publishing takes, whatever the number of answers: some batches of rows.
+
+    Args:
+        writers: of parts, at once; default: as many as this process has.
+    """
     rows = workload.shape[0]
     batch = min(rows, SIZES.batch_rows) * TEXT_BYTES
-    writers = min(cores() + 1, math.ceil(rows / SIZES.file_rows) + 1)
-    return writers * (batch + 8 * 8 * min(rows, BATCH))
+    at_once = writers or min(cores() + 1, math.ceil(rows / SIZES.file_rows) + 1)
+    return at_once * (batch + 8 * 8 * min(rows, BATCH))

@@ -5,21 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, StoreError
 from dpdist.grids.base import Answers
 from dpdist.page import report
 from dpdist.page.content import Content
 from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.page.places import Notes, Spread, here
 from dpdist.page.suppression import Suppression
+from dpdist.page.tables import is_long
 from dpdist.privacy.ledger import Budget
 from dpdist.release.context import Context
 from dpdist.release.means import means
+from dpdist.release.memory import publish_bytes
 from dpdist.release.plan import Plan
 from dpdist.release.streams import steps_so_far
 from dpdist.release.workspace import StoredVector
 from dpdist.spec import ReleaseSpec
 from dpdist.state import published_at
-from dpdist.store import StoredArray
+from dpdist.store import StoredArray, check_writable_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +66,23 @@ def publish(
         means=ratios,
         suppression=None if rule is None else Suppression(rule.below, rule.at),
     )
-    return report.write(content, published_at(spec.release, spec.output.folder))
+    where = published_at(spec.release, spec.output.folder)
+    return report.write(content, where, spread=_spread(context, content, where), notes=Notes(context.store))
+
+
+def _spread(context: Context, content: Content, where: Path | str) -> Spread:
+    """How the parts of long tables are written: by workers, if they can reach the place and have the memory."""
+    engine = context.engine
+    if engine.in_process or not is_long(content) or engine.task_bytes < publish_bytes(content.workload, writers=1):
+        return here
+    if isinstance(where, Path):
+        return here if engine.elsewhere else engine.map
+    try:
+        engine.map(check_writable_at, [where])
+    except StoreError as error:
+        context.progress("warning", f"workers cannot write the release, so this process writes it alone: {error}")
+        return here
+    return engine.map
 
 
 def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Measurement | None, dict[str, Any]]:

@@ -20,8 +20,7 @@ from dpdist.engine import Engine
 from dpdist.errors import StoreError
 from dpdist.leases import RECORD
 from dpdist.operators import Matrix
-from dpdist.store import ArrayPlan, Store, StoredArray
-from dpdist.threads import in_order
+from dpdist.store import ArrayPlan, Part, Store, StoredArray
 
 _T = TypeVar("_T")
 
@@ -304,12 +303,12 @@ def _slab(store: Store, source: Vector, width: int, gathered: Gathered | None, n
     lines = sum(tile.lines for tile in tiles)
     out = np.empty((stop - start, lines, *tiles[0].rest), dtype=tiles[0].dtype)
 
-    def read(tile: Tiles, digest: str) -> Matrix:
-        shape, offset = (stop - start, tile.lines, *tile.rest), start * tile.line_bytes
-        return store.get_block(f"{tile.name}/values", shape, tile.dtype, digest, start=offset)
-
+    wanted = (
+        Part(f"{tile.name}/values", (stop - start, tile.lines, *tile.rest), tile.dtype, digest, start * tile.line_bytes)
+        for tile, digest in zip(tiles, gathered.of_slab(store, number), strict=True)
+    )
     first = 0
-    for block in in_order(lambda pair: read(*pair), zip(tiles, gathered.of_slab(store, number), strict=True)):
+    for block in store.get_blocks(wanted):
         out[:, first : first + block.shape[1]] = block
         first += block.shape[1]
     return out

@@ -44,7 +44,8 @@ def test_a_group_that_a_level_lacks_is_refused() -> None:
 
 def test_the_file_of_a_measurement_keeps_levels(tmp_path: Path) -> None:
     space = ProductSpace((OpenTerm((0,), (Cells(4),)),), (4,), np.arange(4))
-    measurement.write(Measurement(space, DOMAIN, Noise("gaussian", 5)), "levels", tmp_path / "measurement.npz")
+    with (tmp_path / "measurement.npz").open("wb") as file:
+        measurement.write(Measurement(space, DOMAIN, Noise("gaussian", 5)), "levels", file)
     assert measurement.read(tmp_path / "measurement.npz").domain == DOMAIN
 
 

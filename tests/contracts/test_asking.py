@@ -43,7 +43,8 @@ def test_published_queries_have_their_answers_and_errors(name: str, tmp_path: Pa
     exact = pipeline.exact(planned, x)
     z = exact + np.random.default_rng(2).integers(-(2**31), 2**31, exact.size)
     space = planned.grid.space(Held(z), domain.shape, MOST_BYTES)
-    measurement.write(Measurement(space, domain, Noise("gaussian", 1)), "contract", tmp_path / "measurement.npz")
+    with (tmp_path / "measurement.npz").open("wb") as file:
+        measurement.write(Measurement(space, domain, Noise("gaussian", 1)), "contract", file)
     read = measurement.read(tmp_path / "measurement.npz")
     assert [(each.name, *each.labels) for each in read.domain.attributes] == [
         (each.name, *each.labels) for each in domain.attributes

@@ -1,0 +1,190 @@
+"""Where the files of a release are written before its certificate makes them a release: a draft folder, or an object store.
+
+Workers write parts there, too. A file is written whole or not at all, and a second time with the same bytes: a task that runs twice, or
+goes on after its run is over, changes nothing. Whoever writes a file says what was written; it is not read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import tempfile
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Protocol, TypeVar
+
+from dpdist import store
+from dpdist.documents import Documents
+from dpdist.drafts import could_not_write, parts_of
+from dpdist.errors import StoreError
+from dpdist.private import published_mode
+from dpdist.threads import in_order
+
+_T = TypeVar("_T")
+_Item = TypeVar("_Item")
+
+
+class Spread(Protocol):
+    """How tasks that write parts are run."""
+
+    def __call__(self, function: Callable[[_Item], _T], items: Sequence[_Item]) -> Iterable[_T]:
+        """function of every item, in order."""
+
+
+def here(function: Callable[[_Item], _T], items: Sequence[_Item]) -> list[_T]:
+    """function of every item, by threads of this process."""
+    return list(in_order(function, items))
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file of a release.
+
+    Attributes:
+        digest: SHA-256 of its bytes.
+        size: in bytes.
+        tag: that the object store gave it; None on a disk.
+    """
+
+    name: str
+    digest: str
+    size: int
+    tag: str | None = None
+
+
+class Place(ABC):
+    """Where the files of one release are written. Small: travels to workers."""
+
+    @abstractmethod
+    def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
+        """Write a file: ``write`` is called with one that is open. Raises: StoreError when that is not possible."""
+
+    def put(self, name: str, data: bytes) -> Written:
+        """Write a file of these bytes."""
+        return self.fill(name, lambda file: file.write(data))
+
+
+@dataclass(frozen=True)
+class Folder(Place):
+    """A draft of a folder, on a disk that the workers have, too.
+
+    A file is written beside the draft and moved into it: a task that outlives its run finds no draft, and what it still writes is never
+    in the published folder.
+
+    Attributes:
+        target: what the draft will be, for errors.
+        mode: of its folders: a worker has another umask.
+    """
+
+    draft: Path
+    target: Path
+    mode: int
+
+    @staticmethod
+    def of(draft: Path, target: Path) -> Folder:
+        """The place that a draft is."""
+        parts_of(draft).mkdir(mode=0o700, exist_ok=True)
+        return Folder(draft, target, published_mode())
+
+    def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
+        attempt = parts_of(self.draft) / uuid.uuid4().hex
+        try:
+            with attempt.open("w+b") as file:
+                write(file)
+                os.fchmod(file.fileno(), self.mode & 0o666)
+                digest, size = _digest(file)
+                os.fsync(file.fileno())
+            self._make_folders(name)
+            attempt.replace(self.draft / name)
+        except OSError as error:
+            raise could_not_write(self.target, error, "the release is measured and charged") from None
+        finally:
+            attempt.unlink(missing_ok=True)
+        return Written(name, digest, size)
+
+    def _make_folders(self, name: str) -> None:
+        for folder in reversed(PurePosixPath(name).parents[:-1]):
+            with suppress(FileExistsError):
+                (self.draft / folder).mkdir()
+                (self.draft / folder).chmod(self.mode)
+
+
+@dataclass(frozen=True)
+class Objects(Place):
+    """A prefix of an object store. A file is sent by one request, so a killed writer leaves the object of before or none.
+
+    Attributes:
+        url: such as s3://bucket/prefix.
+        md5_tags: whether the tags that the store gives are MD5 sums.
+    """
+
+    url: str
+    md5_tags: bool
+
+    @staticmethod
+    def of(url: str) -> Objects:
+        """The place at a URL. Raises: StoreError when it cannot be written."""
+        return Objects(url, store.has_md5_tags(url))
+
+    def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
+        with tempfile.TemporaryFile(prefix="dpdist-") as file:
+            write(file)
+            file.flush()
+            digest, size = _digest(file)
+            with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:  # pages of the file: no memory of its own
+                return Written(name, digest, size, store.put_at(self.url, name, data, md5_tags=self.md5_tags))
+
+    def put(self, name: str, data: bytes) -> Written:
+        tag = store.put_at(self.url, name, data, md5_tags=self.md5_tags)
+        return Written(name, hashlib.sha256(data).hexdigest(), len(data), tag)
+
+    def check(self, written: Sequence[Written]) -> list[str]:
+        """Compare what the store lists with what its replies to the writers said: nothing is downloaded.
+
+        Returns: the names of other objects below the URL.
+        Raises: StoreError when a file is missing or has changed.
+        """
+        found = store.tags_at(self.url)
+        for each in written:
+            if found.pop(each.name, None) != (each.size, each.tag):
+                raise StoreError(f"{self.url}: {each.name} changed while the release was published; run again")
+        return sorted(found)
+
+
+class Notes:
+    """What the object store said of the files of a published release, noted in the run's own store: to know them again by.
+
+    Args:
+        documents: where notes are kept.
+    """
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+
+    def write(self, url: str, tags: dict[str, tuple[int, str | None]]) -> None:
+        """Note the size and the tag of every object."""
+        self._documents.write_document(_note_of(url), {"files": tags})
+
+    def hold(self, url: str, tags: dict[str, tuple[int, str | None]]) -> bool:
+        """Whether these very objects are noted; never of a store that gives no tags."""
+        name = _note_of(url)
+        if any(tag is None for _, tag in tags.values()) or not self._documents.has_document(name):
+            return False
+        noted = self._documents.read_document(name)["files"]
+        return {name: (size, tag) for name, (size, tag) in noted.items()} == tags
+
+
+def _note_of(url: str) -> str:
+    return f"published/{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
+
+
+def _digest(file: Any) -> tuple[str, int]:
+    """SHA-256 and size of an open file."""
+    file.flush()
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()

@@ -1,0 +1,313 @@
+"""Publishing by workers: parts go straight to a folder or a bucket, the certificate last, and nothing is read to know that it is there."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import importlib
+import os
+import shutil
+import signal
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+from distributed import Client, LocalCluster
+
+from dpdist import engine, store
+from dpdist.drafts import draft_of, move_into_place
+from dpdist.engine import Engine
+from dpdist.errors import StoreError
+from dpdist.page import report
+from dpdist.page.places import Folder
+from dpdist.privacy import keys
+from dpdist.release import publish
+from dpdist.release.story import Release
+from dpdist.sizes import Sizes
+from tests import forked, small
+
+MANY = Sizes(file_rows=25, batch_rows=10, export_rows=16)
+"""Tables of a small release in many parts."""
+
+
+@pytest.fixture(scope="module")
+def cluster(s3: str) -> Iterator[LocalCluster]:
+    """Two worker processes that can reach the bucket."""
+    del s3
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as found:
+        yield found
+
+
+@pytest.fixture
+def workers(cluster: LocalCluster, without_tls: None) -> Iterator[Engine]:
+    del without_tls
+    with engine.started(cluster.scheduler_address) as found:
+        yield found
+
+
+def bucket_of(s3: str) -> Any:
+    return (
+        importlib.import_module("boto3")
+        .resource("s3", endpoint_url=os.environ["AWS_ENDPOINT"])
+        .Bucket(s3.removeprefix("s3://"))
+    )
+
+
+def at(s3: str, prefix: str) -> dict[str, bytes]:
+    """Every object below a prefix with its bytes."""
+    return {
+        each.key.removeprefix(f"{prefix}/"): each.get()["Body"].read()
+        for each in bucket_of(s3).objects.filter(Prefix=f"{prefix}/")
+    }
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A measured release, and what this process alone publishes of it: in all formats, and as Zarr only."""
+
+    home: Path
+    whole: dict[str, bytes]
+    arrays: dict[str, bytes]
+
+    def spec(self, output: Path | str, **changes: Any) -> Path:
+        return small.write(self.home.parent / "data", output={"folder": str(output), **changes})
+
+    def publish(self, output: Path | str, where: Engine | None = None, **changes: Any) -> Release:
+        return small.run(self.spec(output, **changes), self.home, sizes=MANY, where=where)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
+    folder = tmp_path_factory.mktemp("begun")
+    keys.initialise(folder / "home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DPDIST_HOME", str(folder / "home"))
+        for name in (keys.ENVIRONMENT, keys.FILE_ENVIRONMENT, "DPDIST_LEDGER"):
+            patch.delenv(name, raising=False)
+        found = Begun(folder / "home", {}, {})
+        whole = small.tree(Path(found.publish(folder / "whole").folder))
+        arrays = small.tree(Path(found.publish(folder / "arrays", formats=["zarr"]).folder))
+        yield replace(found, whole=whole, arrays=arrays)
+
+
+def nobody(function: object, items: Sequence[object]) -> list[object]:
+    raise AssertionError("this process wrote the parts")
+
+
+def test_workers_write_the_parts(
+    begun: Begun, s3: str, workers: Engine, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To a bucket, while a worker is killed, and to a folder: the bytes that this process writes alone."""
+    original, killed = Engine.map, []
+
+    def mapped(self: Engine, function: Callable[[Any], Any], items: Sequence[Any], *, on_done: Any = None) -> list[Any]:
+        def kill(done: int, total: int) -> None:
+            if done == 1 and total > 1 and not killed:
+                with Client(cluster.scheduler_address) as client:
+                    killed.append(next(iter(client.run(os.getpid).values())))
+                os.kill(killed[0], signal.SIGKILL)
+
+        return original(self, function, items, on_done=on_done or kill)
+
+    monkeypatch.setattr(Engine, "map", mapped)
+    monkeypatch.setattr(publish, "here", nobody)
+    begun.publish(f"{s3}/published/workers", workers)
+    assert killed
+    assert at(s3, "published/workers") == begun.whole
+    local = Engine(workers=2, memory_bytes=2**31, threads=1, connect=lambda: workers.client, local=True)
+    assert small.tree(Path(begun.publish(tmp_path / "by-workers", local).folder)) == begun.whole
+    assert [path.name for path in tmp_path.iterdir()] == ["by-workers"]
+
+
+def forget_the_server() -> None:
+    os.environ["AWS_ALLOW_HTTP"] = "false"
+
+
+def test_workers_that_cannot_write_leave_it_to_the_run(begun: Begun, s3: str, workers: Engine) -> None:
+    workers.client.run(forget_the_server)
+    told: list[str] = []
+    path = begun.spec(f"{s3}/published/alone")
+    small.run(path, begun.home, lambda stage, text: told.append(f"{stage} {text}"), sizes=MANY, where=workers)
+    assert at(s3, "published/alone") == begun.whole
+    assert [text for text in told if text.startswith("warning workers cannot write the release, so this process")]
+
+
+def test_what_was_published_is_known_again_without_a_download(
+    begun: Begun, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the tags of the replies to the uploads; what does not have them any more is downloaded, and refused."""
+    url = f"{s3}/published/known"
+    downloaded: list[str] = []
+    original = store.download
+
+    def watched(place: str, folder: Path) -> None:
+        downloaded.append(place)
+        original(place, folder)
+
+    monkeypatch.setattr(store, "download", watched)
+    begun.publish(url)
+    begun.publish(url)
+    assert downloaded == []
+    shutil.rmtree(begun.home / "store" / "published")  # as if another version had published it
+    begun.publish(url)
+    begun.publish(url)
+    assert downloaded == [url]
+    bucket_of(s3).put_object(Key="published/known/answers.csv", Body=b"altered")
+    with pytest.raises(StoreError, match="exists and does not hold a complete copy of this release"):
+        begun.publish(url)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dpdist import store
+from tests import small
+from tests.page.test_places import MANY
+
+put = store.put_at
+
+def killed(url, name, data, **options):
+    if name == sys.argv[3]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return put(url, name, data, **options)
+
+store.put_at = killed
+small.run(Path(sys.argv[1]), Path(sys.argv[2]), sizes=MANY)
+"""
+
+
+@pytest.mark.parametrize("before", ["answers.zarr/answer/c/1", "release.json"])
+def test_a_killed_publisher_leaves_no_release(begun: Begun, s3: str, before: str) -> None:
+    """Whatever it had written: no reader takes it for a release, no upload stays open, and the next run leaves only its own files."""
+    prefix = f"published/killed-{len(before)}"
+    path = begun.spec(f"{s3}/{prefix}")
+    assert forked.finished(KILLED, path, begun.home, before).returncode == -signal.SIGKILL
+    left = at(s3, prefix)
+    assert left.items() < begun.whole.items()
+    assert {"answers.csv", "answers.parquet/part-00000.parquet"} < set(left)
+    with pytest.raises(StoreError, match=r"release.json is missing"), report.local_copy(f"{s3}/{prefix}") as copy:
+        report.certificate_of(copy)
+    begun.publish(f"{s3}/{prefix}", formats=["zarr"])
+    assert at(s3, prefix) == begun.arrays
+    assert list(bucket_of(s3).multipart_uploads.all()) == []
+
+
+def test_what_somebody_else_put_there_is_not_deleted(begun: Begun, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = store.has_md5_tags
+
+    def meanwhile(url: str) -> bool:
+        bucket_of(s3).put_object(Key="published/mixed/notes.txt", Body=b"mine")
+        return original(url)
+
+    monkeypatch.setattr(store, "has_md5_tags", meanwhile)
+    with pytest.raises(StoreError, match=r"holds something else \(notes.txt\); move it away"):
+        begun.publish(f"{s3}/published/mixed")
+    left = at(s3, "published/mixed")
+    assert left["notes.txt"] == b"mine"
+    assert "release.json" not in left
+
+
+@pytest.fixture
+def altering(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Between here and the server everything that is written to a name with "bad" in it changes a bit."""
+    behind = os.environ["AWS_ENDPOINT"]
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def forwarded(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.command == "PUT" and "bad" in self.path:
+                body = bytes([body[0] ^ 1]) + body[1:]
+            headers = {"Content-Type": "application/octet-stream", **self.headers}
+            asked = urllib.request.Request(behind + self.path, body or None, headers, method=self.command)
+            with urllib.request.urlopen(asked) as reply:
+                content = reply.read()
+                self.send_response(reply.status)
+                for name in ("ETag", "Content-Type"):
+                    if name in reply.headers:
+                        self.send_header(name, reply.headers[name])
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    for verb in ("PUT", "GET", "POST", "DELETE", "HEAD"):
+        setattr(Proxy, f"do_{verb}", Proxy.forwarded)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("AWS_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    yield
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.usefixtures("altering")
+def test_what_arrives_altered_is_refused(s3: str) -> None:
+    url = f"{s3}/altered"
+    assert store.has_md5_tags(url)
+    assert store.put_at(url, "good", b"answers", md5_tags=True) == f'"{hashlib.md5(b"answers").hexdigest()}"'
+    with pytest.raises(StoreError, match="bad arrived altered; check the network and run again"):
+        store.put_at(url, "bad", b"answers", md5_tags=True)
+
+
+def test_a_file_beyond_one_request_is_sent_in_parts(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 gives it a tag of its parts, which is checked as well."""
+    monkeypatch.setattr(store, "ONE_REQUEST", 2**20)
+    monkeypatch.setattr(store, "PART_BYTES", 5 * 2**20)  # the least that S3 takes
+    data = os.urandom(11 * 2**20)
+    tag = store.put_at(f"{s3}/long", "answers.csv", data, md5_tags=True)
+    assert tag is not None
+    assert tag.endswith('-3"')
+    assert at(s3, "long") == {"answers.csv": data}
+
+
+def test_a_bucket_that_locks_what_is_written(s3: str) -> None:
+    """S3 takes an object there with its MD5 only."""
+    del s3
+    client = importlib.import_module("boto3").client("s3", endpoint_url=os.environ["AWS_ENDPOINT"])
+    client.create_bucket(Bucket="locked-output", ObjectLockEnabledForBucket=True)
+    retention = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 1}}
+    client.put_object_lock_configuration(
+        Bucket="locked-output", ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": retention}
+    )
+    store.check_writable_at("s3://locked-output/release")
+    assert store.put_at("s3://locked-output/release", "release.json", b"{}", md5_tags=True)
+
+
+def test_a_task_that_outlives_its_run_changes_nothing(tmp_path: Path) -> None:
+    """It was writing when another one had written the same file, and the folder was published."""
+    target = tmp_path / "release"
+    with draft_of(target) as draft:
+        place = Folder.of(draft, target)
+        place.put("parts/one", b"whole")
+
+        def late(file: BinaryIO) -> None:
+            file.write(b"wh")
+            move_into_place(target, draft)
+            file.write(b"ole")
+
+        with pytest.raises(StoreError, match="release could not be written: No such file or directory"):
+            place.fill("parts/one", late)
+    assert small.tree(target) == {"parts/one": b"whole"}
+    assert [path.name for path in tmp_path.iterdir()] == ["release"]
+
+
+def test_a_workers_umask_does_not_count(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        target = tmp_path / "release"
+        with draft_of(target) as draft:
+            place = Folder.of(draft, target)
+            os.umask(0o077)
+            place.put("a/b/c", b"x")
+            modes = [(draft / name).stat().st_mode & 0o777 for name in ("a", "a/b", "a/b/c")]
+    finally:
+        os.umask(before)
+    assert modes == [0o755, 0o755, 0o644]
