@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -50,6 +50,7 @@ from flows.terminal import (
 
 if TYPE_CHECKING:
     from dpdist.privacy.accounting import Loss
+    from dpdist.privacy.charges import Receipt
     from dpdist.release.story import Release
     from dpdist.spec import ReleaseSpec
 
@@ -537,15 +538,28 @@ def _exit_if_refused(refused: list[str]) -> None:
         raise typer.Exit(1)
 
 
+def _due(checked: ReleaseSpec, parts: Sequence[Receipt], loss: Loss) -> Loss | None:
+    """What a release would be charged; None for a part of a stream that is paid."""
+    from dpdist.privacy.charges import price_of_extension
+
+    if not parts or checked.stream is None:
+        return loss
+    extended = sum(part.part is not None and part.part.extends is not None for part in parts)
+    if extended >= len(checked.stream.extended_from):
+        return None
+    return price_of_extension(loss, parts[-1].own or parts[-1].loss)
+
+
 def _print_left(checked: ReleaseSpec, loss: Loss, home: Path) -> None:
     from dpdist.privacy.ledger import opened
 
     dataset = checked.ledger.dataset
     with opened(home) as book:
-        paid = checked.stream is not None and bool(book.stream(dataset, checked.stream.name))
+        parts = [] if checked.stream is None else book.stream(dataset, checked.stream.name)
         left = [f"{b.cap.unit}={float(b.left):.6g}" for b in book.budgets(dataset)]
     text = f"{left[-1]} of {dataset!r} is left" if left else f"{dataset!r} has spent nothing yet"
-    charge = "its stream was paid for before" if paid else f"the release would charge {loss_text(loss)}"
+    due = _due(checked, parts, loss)
+    charge = "its stream was paid for before" if due is None else f"the release would charge {loss_text(due)}"
     out.print(f"{charge}; {text}")
 
 

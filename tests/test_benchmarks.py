@@ -29,6 +29,10 @@ def test_optimisers(tmp_path: Path) -> None:
         assert f"| {name} | 64 |" in table
 
 
+def test_horizons(tmp_path: Path) -> None:
+    assert "| square-root | 52 | 104 | 9.5 % | 1.0000 |" in table_of(tmp_path, "horizons", "--most", "104")
+
+
 @pytest.mark.slow
 def test_peers(tmp_path: Path) -> None:
     """dpdist's part; the others need environments of their own."""

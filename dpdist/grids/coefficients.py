@@ -100,10 +100,12 @@ class FilterCoefficients(AlongAxis, Coefficients):
     Attributes:
         circular: whether its values lie around a circle; else they are of the past.
         place: the table's axis that the filter runs along.
+        first_steps: steps of the first horizon of a stream that was extended, for which its noise is; None: of the only one.
     """
 
     circular: bool = field(kw_only=True)
     place: int = field(kw_only=True)
+    first_steps: int | None = field(default=None, kw_only=True)
 
 
 class StoredRows(Operator):

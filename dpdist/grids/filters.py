@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from dpdist.domain import Layout
 from dpdist.grids.base import (
     HELD_COPIES,
     Counts,
+    Grid,
     Reader,
     StageBytes,
     answer_bytes,
@@ -35,6 +37,8 @@ from dpdist.grids.series import SeriesGrid
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.transformed import Transformed, TransformReader
 from dpdist.operators import Matrix
+from dpdist.privacy.accounting import Loss, gaussian_slack
+from dpdist.privacy.noise import Noise
 from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import filters_of
@@ -54,6 +58,8 @@ class FilterGrid(SeriesGrid):
             leave; for filters of the past a bound.
         form: the format number.
         name: under which the coefficients are kept in the store.
+        first_steps, first_squared: of a stream that was extended, the steps of its first horizon and their sensitivity, which decided
+            the noise.
     """
 
     coefficients: Vector = field(repr=False)
@@ -66,6 +72,8 @@ class FilterGrid(SeriesGrid):
     norm: Literal["l2"] = "l2"
     form: Form = Form.HELD
     name: str = ""
+    first_steps: int | None = None
+    first_squared: int | None = None
 
     @property
     def rows(self) -> int:
@@ -157,7 +165,20 @@ class FilterGrid(SeriesGrid):
     def participating(self, distance: Distance) -> FilterGrid:
         """The same integers with more noise."""
         signs = bool((held(self.coefficients) < 0).any())
-        return replace(self, sensitivity_squared=self.joint_distance(distance, signs=signs))
+        first = None if self.first_steps is None else self.begun(self.first_steps).joint_distance(distance, signs=signs)
+        return replace(self, sensitivity_squared=self.joint_distance(distance, signs=signs), first_squared=first)
+
+    def noise(self, budget: Loss) -> Noise:
+        """That of the first horizon: what was measured stays as it is."""
+        first = self if self.first_squared is None else replace(self, sensitivity_squared=self.first_squared)
+        return Grid.noise(first, budget)
+
+    def loss(self, budget: Loss, noise: Noise) -> Loss:
+        """What the whole stream reveals: after an extension more than its first horizon, whose loss ``budget`` is."""
+        if self.first_squared is None:
+            return super().loss(budget, noise)
+        rho = rounded_up(budget.rho * Fraction(self.sensitivity_squared, self.first_squared))
+        return Loss.gaussian(rho, gaussian_slack(self.sensitivity_squared, noise.scale, self.rows))
 
     def begun(self, steps: int) -> FilterGrid:
         """The grid of the first steps."""
@@ -205,6 +226,18 @@ class FilterReader(TransformReader):
         return Transformed(table_of(read, grid.steps, after), tuple(errors))
 
 
+def rounded_up(amount: Fraction) -> Fraction:
+    """An amount in decimals of nine digits or more, no less than it: the same wherever it is computed.
+
+    >>> rounded_up(Fraction(1, 3))
+    Fraction(333333334, 1000000000)
+    """
+    scale = 1
+    while amount * scale < 10**8:
+        scale *= 10
+    return Fraction(math.ceil(amount * scale), scale)
+
+
 def filter_grid(coefficients: FilterCoefficients, *, neighbours: Neighbours, most_records: int) -> FilterGrid:
     """The integer grid of a filter."""
     whole = coefficients.whole
@@ -212,6 +245,9 @@ def filter_grid(coefficients: FilterCoefficients, *, neighbours: Neighbours, mos
     distance = column
     if neighbours == "replace-one":
         distance = max(column, _farthest(coefficients, whole, column)) if coefficients.circular else 4 * column
+    first, begun = coefficients.first_steps, None
+    if first is not None:  # a filter of the past that was continued, and held
+        begun = square(MEMORY, Held(whole.read(0, first))) * (distance // column) * most_records**2
     return FilterGrid(
         whole,
         coefficients.circular,
@@ -222,6 +258,8 @@ def filter_grid(coefficients: FilterCoefficients, *, neighbours: Neighbours, mos
         distance * most_records**2,
         form=coefficients.form,
         name=coefficients.name if coefficients.form is Form.STORED else "",
+        first_steps=first,
+        first_squared=begun,
     )
 
 

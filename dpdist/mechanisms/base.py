@@ -34,6 +34,7 @@ class Request:
         tolerance: certified relative gap at which an optimiser stops.
         worst: whether the largest error is to be least, instead of the total.
         stream: whether steps are measured as they become known.
+        former: the workload over the first and every later horizon of a stream that was extended, up to the present one.
         group_size, principal: how eigen-queries are separated.
     """
 
@@ -42,6 +43,7 @@ class Request:
     tolerance: float = 1e-6
     worst: bool = False
     stream: bool = False
+    former: tuple[Workload, ...] = ()
     group_size: int | None = None
     principal: int | None = None
 
@@ -120,6 +122,7 @@ class Mechanism(ABC):
         noises: the norms whose noise it knows.
         worst: whether it can make the largest error least.
         streams: whether it measures a series as it grows.
+        extends: whether the horizon of such a series can be extended.
         long: whether it answers series and formulas that go through the store.
         adaptive: whether what it measures depends on the records, by a part of the budget.
         divides: whether it measures records that are divided into shares, as sums of amounts need.
@@ -131,6 +134,7 @@ class Mechanism(ABC):
     noises: ClassVar[frozenset[Norm]] = GAUSSIAN
     worst: ClassVar[bool] = False
     streams: ClassVar[bool] = False
+    extends: ClassVar[bool] = False
     long: ClassVar[bool] = False
     adaptive: ClassVar[bool] = False
     divides: ClassVar[bool] = False

@@ -6,6 +6,8 @@ from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
 from dpdist.mechanisms.kept import name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.buffers import buffered, is_growing_sum
+from dpdist.strategies.extended import through_horizons
+from dpdist.strategies.representations import FilterStrategy
 from dpdist.workloads import Workload
 
 
@@ -16,6 +18,7 @@ class Buffered(Mechanism):
     summary = "a sum of six falling exponentials as coefficients, fitted to the number of steps, which are measured as they become known"
     answers = "one running sum; streams"
     streams = True
+    extends = True
 
     def refuses(self, workload: Workload) -> str | None:
         return None if is_growing_sum(workload) else "the workload is not one running sum that is held in memory"
@@ -24,4 +27,9 @@ class Buffered(Mechanism):
         return "measures steps one after the other, which only a stream needs; ask for it by name"
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
-        return buffered(request.workload, work.arrays(stored=False), name_of(request.workload, "buffered"))
+        arrays = work.arrays(stored=False)
+
+        def made(workload: Workload) -> FilterStrategy:
+            return buffered(workload, arrays, name_of(workload, "buffered"))
+
+        return through_horizons((*request.former, request.workload), made, arrays, name_of)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, takes_long
 from dpdist.mechanisms.kept import name_of
 from dpdist.strategies.base import Strategy
+from dpdist.strategies.extended import through_horizons
 from dpdist.strategies.filters import has_square_root, is_past, square_root
+from dpdist.strategies.representations import FilterStrategy
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_long
 
@@ -17,6 +19,7 @@ class SquareRoot(Mechanism):
     summary = "a filter of the past as two equal filters: steps are measured as they become known"
     answers = "one filter of the past; streams"
     streams = True
+    extends = True
     long = True
 
     def refuses(self, workload: Workload) -> str | None:
@@ -29,5 +32,9 @@ class SquareRoot(Mechanism):
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
         long = is_long(workload) and has_square_root(workload) and not request.stream
-        name = name_of(workload, "square-root-long" if long else "square-root")
-        return square_root(workload, work.arrays(stored=long), name, work.telling("steps of the transforms"))
+        arrays, kind = work.arrays(stored=long), "square-root-long" if long else "square-root"
+
+        def made(each: Workload) -> FilterStrategy:
+            return square_root(each, arrays, name_of(each, kind), work.telling("steps of the transforms"))
+
+        return through_horizons((*request.former, workload), made, arrays, name_of)

@@ -24,12 +24,19 @@ class Part:
     Attributes:
         digest: SHA-256 of everything that decides what the whole stream measures and with how much noise.
         start, stop: the steps start..stop are measured now, those before were by earlier releases.
+        extends: the digest that the stream had before this part, which is the first after an extension of its horizon.
     """
 
     stream: str
     digest: str
     start: int
     stop: int
+    extends: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """What rows keep; ``Part(**facts)`` reads it back."""
+        known = {"stream": self.stream, "digest": self.digest, "start": self.start, "stop": self.stop}
+        return known | ({} if self.extends is None else {"extends": self.extends})
 
 
 @dataclass(frozen=True)
@@ -199,6 +206,16 @@ class Mark:
     first: str
     sequence: int
     head: str
+
+
+def price_of_extension(whole: Loss, paid: Loss) -> Loss | None:
+    """What an extended stream is charged beside what was paid for it: both together are no less than the whole. None if nothing is due.
+
+    The rho of Gaussian noise of one scale is proportional to the squared distance that it hides, so the rest of it is due. The slack of
+    the grid is charged whole once more.
+    """
+    due = whole.rho - paid.rho
+    return Loss.gaussian(due, whole.slack) if due > 0 and whole.pure == paid.pure == 0 else None
 
 
 def loss_facts(loss: Loss) -> dict[str, str]:

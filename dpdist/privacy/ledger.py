@@ -16,7 +16,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from dpdist.privacy.charges import (
     cap_of,
     loss_facts,
     loss_of,
+    price_of_extension,
     protection_of,
 )
 from dpdist.privacy.derived import (
@@ -493,9 +494,9 @@ class Ledger:
             "run": run,
             **({"shared": True} if charge.shared else {}),
             **({"asked": charge.asked} if approved else {}),
-            **({} if charge.part is None else {"part": asdict(charge.part)}),
+            **({} if charge.part is None else {"part": charge.part.facts()}),
         }
-        if charge.protection.participations is not None:
+        if charge.protection.participations is not None or (charge.part is not None and charge.part.extends is not None):
             _raise_version(connection, db.STREAMS_VERSION)
         attempt = 1 if known is None else known.attempt + 1
         row = db.append(connection, "reserved", charge.dataset, charge.release, attempt, facts)
@@ -520,25 +521,36 @@ class Ledger:
     def _due(self, connection: Connection, charge: Charge, part: Part, whole: Loss) -> Loss:
         """What a part of a stream is charged: the whole loss, or nothing where its budget period has paid for the stream.
 
+        The first part after an extension of the horizon is charged what the longer stream reveals beyond what was paid.
+
         Raises: LedgerError unless the part goes on where the last one, committed, ended, with the same mechanism.
         """
         earlier = self._parts(connection, charge.dataset, part.stream)
-        stop = 0
+        stop, digest = 0, None
         for receipt in earlier:
             assert receipt.part is not None
             if receipt.state != "committed":
                 raise LedgerError(f"stream {part.stream!r}: release {receipt.release!r} is not finished; run it again first")
-            if receipt.part.digest != part.digest:
-                raise LedgerError(
-                    f"stream {part.stream!r}: release {receipt.release!r} was measured in another way; domain, filter, budget and "
-                    "neighbours stay the same from the first release to the last: correct the spec, or begin another stream"
-                )
-            stop = receipt.part.stop
+            stop, digest = receipt.part.stop, receipt.part.digest
+        if earlier and digest != (part.extends or part.digest):
+            raise LedgerError(
+                f"stream {part.stream!r}: release {earlier[-1].release!r} was measured in another way; domain, filter, budget and "
+                "neighbours stay the same from the first release to the last, and only the end of the domain may be extended, with "
+                "'extended_from': correct the spec, or begin another stream"
+            )
         if part.start != stop or part.stop <= part.start:
             raise LedgerError(
                 f"stream {part.stream!r} was released up to step {stop}, the next release measures from there on; asked for were "
                 f"steps {part.start} to {part.stop}"
             )
+        if part.extends is not None:
+            due = price_of_extension(whole, sum((receipt.loss for receipt in earlier), Loss()))
+            if due is None or not earlier or part.extends == part.digest or charge.cap.per != "total":
+                raise LedgerError(
+                    f"stream {part.stream!r} can be extended once it has begun, by more steps, and under a cap on all releases together "
+                    "('per: total'); this is no such extension: correct the spec, or begin another stream"
+                )
+            return due
         return Loss() if charge.period_key in {receipt.period for receipt in earlier} else whole
 
     def _not_seen(self, connection: Connection, charge: Charge, period: str) -> None:

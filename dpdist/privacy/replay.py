@@ -17,7 +17,7 @@ from dpdist.privacy import database as db
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Cap, Loss, Rule
 from dpdist.privacy.approvals import Approvers, is_signed
-from dpdist.privacy.charges import Audit, Part, cap_of, loss_of, protection_of
+from dpdist.privacy.charges import Audit, Part, cap_of, loss_of, price_of_extension, protection_of
 from dpdist.privacy.derived import digest_of_seen, spent_of
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.protection import Protection
@@ -48,6 +48,7 @@ class Replay:
         self.rules: dict[tuple[str, str], Rule] = {}
         self.parts: dict[tuple[str, str], list[tuple[str, str, Part]]] = {}
         self.paid: dict[tuple[str, str], Counter[str]] = {}
+        self.streamed: dict[tuple[str, str], Loss] = {}
         self.approvers: dict[str, Approvers] = {}
         self.approved: dict[tuple[str, str, str], set[str]] = {}
 
@@ -171,6 +172,7 @@ class Replay:
             if known["stream"] is not None:
                 self.parts[row.dataset, known["stream"]].pop()  # only the last part can be reserved
                 self.paid[row.dataset, known["stream"]][known["period"]] -= 1
+                self.streamed[row.dataset, known["stream"]] -= known["loss"]
         return True
 
     def _charges(self, row: Any, facts: dict[str, Any], attempt: int) -> bool:
@@ -197,8 +199,11 @@ class Replay:
         if paid is None or (loss == _NOTHING) != paid:
             return False
         old = row.sequence < self.old_until
-        if not old and not paid and not self._converted(facts, loss, protection):
+        before = None if part is None or part.extends is None else self.streamed[row.dataset, part.stream]
+        if not old and not paid and not self._converted(facts, loss, protection, before):
             return False
+        if part is not None:
+            self.streamed[row.dataset, part.stream] = self.streamed.get((row.dataset, part.stream), _NOTHING) + loss
         self.spent[account] = self.spent.get(account, _NOTHING) + loss
         self.counts[account] = self.counts.get(account, 0) + 1
         if account not in self.rules:
@@ -212,14 +217,17 @@ class Replay:
         return cap.allowed(self.spent[account], self.rules[account])
 
     @staticmethod
-    def _converted(facts: dict[str, Any], loss: Loss, protection: Protection | None) -> bool:
-        """Whether a charge is what its release reveals of the change that the cap protects."""
+    def _converted(facts: dict[str, Any], loss: Loss, protection: Protection | None, before: Loss | None) -> bool:
+        """Whether a charge is what its release reveals of the change that the cap protects, beyond what was paid for its stream before."""
         own = facts["protection"]
         if own is None or protection is None:
             return False
         apart = own.get("participations"), own.get("separation", 1)
         steps = _steps(own["neighbours"], own["most_records"], own["person"], own.get("counted"), *apart, protection)
-        return steps is not None and loss_of(facts["own"]).for_group(steps) == loss
+        if steps is None:
+            return False
+        whole = loss_of(facts["own"]).for_group(steps)
+        return loss == (whole if before is None else price_of_extension(whole, before))
 
     def _continues(self, row: Any, period: str, part: Part) -> bool | None:
         """Whether a part of a stream is paid already; None when it does not go on where the stream ended."""
@@ -228,11 +236,15 @@ class Replay:
         whole, stop = True, 0
         if stream:  # the last part stands for all: each one followed a committed part of the same digest
             release, _, last = stream[-1]
-            whole = self.states[release]["state"] == "committed" and part.digest == last.digest
+            whole = self.states[release]["state"] == "committed" and (part.extends or part.digest) == last.digest
             stop = last.stop
+        if part.extends is not None:
+            whole = whole and bool(stream) and period == "total" and part.extends != part.digest
         stream.append((row.release, period, part))
         paid[period] += 1
-        return paid[period] > 1 if whole and part.start == stop < part.stop else None
+        if not whole or not part.start == stop < part.stop:
+            return None
+        return paid[period] > 1 and part.extends is None
 
     def _same_releases(self, connection: Connection) -> None:
         compared = ("dataset", "period", "attempt", "state", "sequence", "binding", "facts", "measurement_digest", "stream")

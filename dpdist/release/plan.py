@@ -97,6 +97,7 @@ class Plan:
         noise: what is added to the grid's integers.
         loss: what the release will be charged.
         options: every kind of noise that was compared.
+        former: the plan of a stream before its horizon was last extended.
     """
 
     spec: ReleaseSpec
@@ -107,6 +108,7 @@ class Plan:
     noise: Noise
     loss: Loss
     options: tuple[NoiseOption, ...] = ()
+    former: Plan | None = None
 
     def certificate(self, budget: Budget | None = None, effect: Effect | None = None) -> dict[str, Any]:
         """What is guaranteed, to whom, and at what cost: public facts only.
@@ -133,12 +135,25 @@ class Plan:
             "method": method(spec),
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],
-            "stream": None if stream is None else {"name": stream.name, "steps": spec.steps, "of": spec.queries.shape[1]},
+            "stream": None
+            if stream is None
+            else {"name": stream.name, "steps": spec.steps, "of": self._cells, **self._extended},
             "post_processing": certificate.post_processing(spec, effect),
             **({} if effect is None or effect.total is None else {"non_negative": effect.facts()}),
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"]},
             "versions": versions(),
         }
+
+    @property
+    def _cells(self) -> int:
+        return self.spec.queries.shape[1]
+
+    @property
+    def _extended(self) -> dict[str, Any]:
+        """What certificates say of a stream's former horizon, with the rho that it had."""
+        if self.former is None:
+            return {}
+        return {"extended_from": {"of": self.former._cells, "rho": str(self.former.loss.zcdp), **self.former._extended}}
 
     def __repr__(self) -> str:
         return f"<plan of {summary(self.certificate())}>"
@@ -211,7 +226,8 @@ def plan(context: Context, spec: ReleaseSpec) -> Plan:
     _check_fit(spec, chosen.strategy, chosen.grid)
     largest = max(option.effort.memory_bytes for option in options)
     effort = replace(chosen.effort, memory_bytes=largest)
-    planned = Plan(spec, chosen.strategy, chosen.table, effort, chosen.grid, chosen.noise, chosen.loss, options)
+    former = None if spec.formerly is None else plan(context, spec.formerly)
+    planned = Plan(spec, chosen.strategy, chosen.table, effort, chosen.grid, chosen.noise, chosen.loss, options, former)
     memory.check(stage_memory(planned, context.engine), FEWER)
     return planned
 

@@ -41,6 +41,7 @@ def strategy_of(context: Context, spec: ReleaseSpec, name: str, norm: Norm) -> S
         spec.tolerance,
         worst=spec.objective == "worst" and mechanism.worst,
         stream=spec.stream is not None,
+        former=tuple(each.queries for each in spec.horizons[:-1]),
         group_size=spec.eigen.group_size,
         principal=spec.eigen.principal,
     )

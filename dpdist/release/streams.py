@@ -11,6 +11,7 @@ from dpdist.arrays.vector import Held, Vector
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Stream
 from dpdist.identities import digest_of
+from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Ledger, Part, Receipt
 from dpdist.release import earlier_identities
 from dpdist.release.context import Context, book
@@ -35,7 +36,17 @@ def as_begun(context: Context, planned: Plan) -> Plan:
     scale = int(committed_measurement(context.store, receipts[0]).facts["scale"])
     if abs(scale / planned.noise.scale - 1.0) > DRIFT:
         return planned  # another budget: the ledger refuses it, and says why
-    return replace(planned, noise=replace(planned.noise, scale=scale), loss=receipts[0].own or receipts[0].loss)
+    begun = _with(planned, scale, receipts[0].own or receipts[0].loss)
+    digest = stream_digest(begun, receipts)
+    known = (receipt.own for receipt in receipts if receipt.part is not None and receipt.part.digest == digest)
+    return replace(begun, loss=next((loss for loss in known if loss is not None), begun.loss))
+
+
+def _with(planned: Plan, scale: int, loss: Loss) -> Plan:
+    """The plan with the noise of a stream's first release, and what its steps so far reveal under it."""
+    former = None if planned.former is None else _with(planned.former, scale, loss)
+    noise = replace(planned.noise, scale=scale)
+    return replace(planned, noise=noise, loss=loss if former is None else planned.grid.loss(loss, noise), former=former)
 
 
 DRIFT = 1e-6
@@ -54,6 +65,10 @@ def next_part(ledger: Ledger, planned: Plan) -> Part:
         (receipt.part.start for receipt in known if receipt.release == spec.release and receipt.part is not None), None
     )
     last = known[-1] if known else None
+    if planned.former is not None and not known:
+        raise InvalidInput(
+            f"stream {spec.stream.name!r} of {spec.ledger.dataset!r} has not begun, so nothing is extended: leave out 'extended_from'"
+        )
     start = own if own is not None else last.part.stop if last is not None and last.part is not None else 0
     if spec.steps <= start:
         assert last is not None
@@ -61,7 +76,13 @@ def next_part(ledger: Ledger, planned: Plan) -> Part:
             f"the first {start} steps of stream {spec.stream.name!r} were already released, last by {last.release!r}; set 'through' to "
             "a later step"
         )
-    return Part(spec.stream.name, stream_digest(planned, known), start, spec.steps)
+    digest = stream_digest(planned, known)
+    before = next((receipt.part for receipt in known if receipt.part is not None and receipt.part.stop == start), None)
+    extends = None
+    if planned.former is not None and before is not None and before.digest != digest:
+        former = stream_digest(planned.former, known)
+        extends = former if former == before.digest else None  # else the ledger refuses: it was measured in another way
+    return Part(spec.stream.name, digest, start, spec.steps, extends)
 
 
 def stream_digest(planned: Plan, known: Sequence[Receipt]) -> str:
@@ -96,13 +117,23 @@ def check_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredAr
         return  # the ledger refuses to go on, and says why
     facts = committed_measurement(context.store, before).facts
     known = context.store.open(facts["private_counts"])
-    tables = [planned.layout.table(context.store.read(stored), grid.axes) for stored in (known, counts)]
-    released = [grid.counted(table, part.start) for table in tables]
+    released = []
+    for stored in (known, counts):
+        then = _counted_for(planned, stored)
+        table = then.layout.table(context.store.read(stored), grid.axes)
+        released.append(stream_grid(then).counted(table, part.start))
     if (released[0] != released[1]).any():
         raise InvalidInput(
             f"the records of steps that stream {part.stream!r} has released were changed since {before.release!r}; its past is final: "
             "give the records as they were, or publish the correction as another release"
         )
+
+
+def _counted_for(planned: Plan, counts: StoredArray) -> Plan:
+    """The plan that counts are of: this one, or that of a former horizon."""
+    if planned.former is None or counts.plan.shape[0] == planned.layout.size:
+        return planned
+    return _counted_for(planned.former, counts)
 
 
 def steps_so_far(context: Context, planned: Plan, measured: StoredArray) -> tuple[Grid, Vector]:

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, WithJsonSchema, model_validator
 
 from dpdist.domain import DROP, NOWHERE, Attribute, BinLabels, TimeLabels, even_edges
+from dpdist.errors import InvalidInput
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.dates import DatesSpec, TimeSpec
 from dpdist.spec.levels import level_of, levels_of_file
-from dpdist.spec.values import Exact, SpecPart, Text
+from dpdist.spec.values import DayOrTime, Exact, SpecPart, Text
 
 WHOLE = 2**53
 """Whole numbers beyond are not exact as floating-point numbers."""
@@ -189,6 +190,20 @@ class AttributeSpec(SpecPart):
     def measured(self) -> AttributeSpec:
         """The same attribute without the words that only the page shows: they change no digest."""
         return self.model_copy(update={"title": None, "unit": None, "time": None})
+
+    def until(self, end: int | DayOrTime) -> AttributeSpec:
+        """The same attribute with an earlier 'to', or fewer 'steps' of its dates. Raises: InvalidInput for another form."""
+        if self.dates is not None and (self.dates.steps is None or isinstance(end, int)):
+            dates = self.dates.model_copy(update={"last" if self.dates.steps is None else "steps": end})
+            copy = self.model_copy(update={"dates": dates, "labels": ()})
+        elif self.first is not None and isinstance(end, int):
+            copy = self.model_copy(update={"last": end, "labels": ()})
+        else:
+            raise InvalidInput(
+                "'extended_from' is the former 'to' of an attribute of numbers or dates (or the former 'steps' of dates), and the domain "
+                "says the new one"
+            )
+        return copy.model_copy(update={"labels": self.labels[: copy.bins("steps").values]})
 
     def attribute(
         self, name: str, sizes: Sizes = SIZES, *, everywhere: bool = False, ordered: bool = False, folder: Path | None = None

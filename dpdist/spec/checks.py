@@ -42,6 +42,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: _check_mechanism(spec), ("mechanism",), lines, name)
     located(lambda: _check_around(spec), ("workload",), lines, name)
     located(lambda: _check_stream(spec), ("stream",), lines, name)
+    located(lambda: _check_extension(spec), ("stream", "extended_from"), lines, name)
     located(
         lambda: _check_selection(spec),
         ("domain", next(iter(spec.domain)) if spec.selecting is None else spec.selecting[0]),
@@ -279,6 +280,28 @@ def _check_stream(spec: ReleaseSpec) -> None:
         raise InvalidInput(
             "a stream uses Gaussian noise (give the budget a 'delta' or 'rho') and goes without 'around', 'known', 'non_negative' "
             "and 'consistent_with'"
+        )
+
+
+def _check_extension(spec: ReleaseSpec) -> None:
+    """A horizon that was extended: by a mechanism that goes on with the same integers, under a cap on all releases together."""
+    if spec.stream is None or not spec.stream.extended_from:
+        return
+    if not mechanism_of(spec.chosen).extends:
+        able = " or ".join(repr(name) for name, each in REGISTRY.items() if each.extends)
+        raise InvalidInput(
+            f"mechanism {spec.chosen!r} measures for one horizon only, which cannot be extended: begin another stream, with {able} if it "
+            "may grow further"
+        )
+    if spec.ledger.cap.per != "total":
+        raise InvalidInput(
+            f"a longer series reveals more of the records of periods whose budgets are closed: under a cap per {spec.ledger.cap.per} a "
+            "stream is not extended; begin another stream"
+        )
+    sizes = [each.queries.shape[1] for each in spec.horizons]
+    if sorted(set(sizes)) != sizes:
+        raise InvalidInput(
+            "every extension adds steps: 'extended_from' lists the former ends, oldest first, all before the domain's end"
         )
 
 

@@ -104,6 +104,12 @@ class StreamSpec(SpecPart):
         "all steps that there will ever be",
         examples=[503],
     )
+    extended_from: tuple[int | DayOrTime, ...] = Field(
+        (),
+        description="where the domain ended before it was extended: the former 'to' of the attribute (or 'steps' of its dates), of several "
+        "extensions all, oldest first. Each extension is charged what the longer series reveals more",
+        examples=[[503]],
+    )
 
 
 def through_of(stream: StreamSpec, attribute: Attribute) -> int:

@@ -249,6 +249,26 @@ class ReleaseSpec(SpecPart):
         cap = self.ledger.cap.cap
         return tuple(norm for norm in every if cap.allows(self.budget.loss_with(norm))) or every[:1]
 
+    @cached_property
+    def formerly(self) -> ReleaseSpec | None:
+        """The spec of the stream before its horizon was last extended, None where it never was."""
+        entry = self.workload[0].filters
+        if self.stream is None or entry is None or not self.stream.extended_from:
+            return None
+        *before, end = self.stream.extended_from
+        part = self.domain[entry.of].until(end)
+        beginning = part.first if part.dates is None else part.dates.first
+        stream = self.stream.model_copy(update={"extended_from": tuple(before), "through": beginning})
+        copy = self.model_copy(update={"domain": {**self.domain, entry.of: part}, "stream": stream})
+        for name in ("attributes", "queries", "known", "norms", "digest", "formerly"):
+            copy.__dict__.pop(name, None)
+        return copy
+
+    @property
+    def horizons(self) -> tuple[ReleaseSpec, ...]:
+        """The specs of the stream over every horizon that it had, this one last."""
+        return (*(() if self.formerly is None else self.formerly.horizons), self)
+
     @property
     def steps(self) -> int:
         """Steps of the stream that are complete."""

@@ -725,9 +725,18 @@ def test_a_server_stopped_in_mid_transaction(shaky: Server, monkeypatch: pytest.
     book.close()
 
 
-def part_of(release: str, start: int, stop: int, *, digest: str = "way", stream: str = "hours", **changes: object) -> Charge:
+def part_of(
+    release: str,
+    start: int,
+    stop: int,
+    *,
+    digest: str = "way",
+    stream: str = "hours",
+    extends: str | None = None,
+    **changes: object,
+) -> Charge:
     made = charge(release, **changes)
-    return dataclasses.replace(made, part=Part(stream, digest, start, stop))
+    return dataclasses.replace(made, part=Part(stream, digest, start, stop, extends))
 
 
 def finished(ledger: Ledger, made: Charge) -> None:
@@ -753,6 +762,43 @@ def test_a_stream_is_charged_once(ledger: Ledger) -> None:
         ledger.reserve(part_of("c0", 0, 9, stream="months"))
     finished(ledger, part_of("b1", 9, 10, stream="days"))  # paid long ago, though nothing is left
     assert ledger.verify().releases == 6
+
+
+def test_an_extended_stream_is_charged_the_rest(ledger: Ledger) -> None:
+    """With the first part over the longer horizon; only where the stream went on as it was, and in the unit of the cap."""
+    finished(ledger, part_of("r0", 0, 5))
+    longer = Fraction(13, 100)
+    for wrong in (
+        part_of("r1", 5, 9, digest="long", extends="another", rho=longer),
+        part_of("r1", 5, 9, digest="long", rho=longer),
+        part_of("r1", 0, 9, digest="long", extends="way", rho=longer, stream="days"),
+        part_of("r1", 5, 9, digest="way", extends="way", rho=longer),
+        part_of("r1", 5, 9, digest="long", extends="way"),
+    ):
+        with pytest.raises(LedgerError, match="measured in another way|can be extended once it has begun"):
+            ledger.reserve(wrong)
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(part_of("r1", 5, 9, digest="long", extends="way", rho=Fraction(9, 10)))
+    ledger.reserve(part_of("r1", 5, 9, digest="long", extends="way", rho=longer))
+    assert ledger.budgets()[0].spent.rho == longer
+    ledger.verify()
+    ledger.abort("r1")
+    assert ledger.budgets()[0].spent.rho == Fraction(1, 10)
+    finished(ledger, part_of("r2", 5, 9, digest="long", extends="way", rho=longer))
+    finished(ledger, part_of("r3", 9, 12, digest="long", rho=longer))
+    finished(ledger, part_of("r4", 12, 14, digest="longer", extends="long", rho=Fraction(14, 100)))
+    assert [r.loss.rho * 100 for r in ledger.stream("people", "hours")] == [10, 3, 0, 1]
+    assert ledger.reserve(part_of("r2", 5, 9, digest="long", extends="way", rho=longer)).state == "committed"
+    with pytest.raises(LedgerError, match="measured in another way"):
+        ledger.reserve(part_of("r5", 14, 15, digest="long", rho=longer))
+    assert ledger.verify().releases == 5
+
+
+def test_a_stream_under_a_cap_per_period_is_not_extended(ledger: Ledger) -> None:
+    cap = Cap(rho=Fraction(2, 10), per="month")
+    finished(ledger, part_of("a", 0, 1, cap=cap, period="2026-01-05"))
+    with pytest.raises(LedgerError, match="under a cap on all releases together"):
+        ledger.reserve(part_of("b", 1, 2, digest="long", extends="way", rho=Fraction(15, 100), cap=cap, period="2026-01-20"))
 
 
 def test_a_stream_pays_in_every_budget_period(ledger: Ledger) -> None:
