@@ -13,7 +13,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.amounts import ENDS, MOST_STEPS, Amounts
+from dpdist.amounts import MOST_STEPS, Amounts
 from dpdist.errors import InvalidInput
 from dpdist.sizes import SIZES, Sizes
 from dpdist.stability import Distance
@@ -168,7 +168,7 @@ class Attribute:
         named: whether the labels of the values are words of the publisher's.
         levels: groups of the values that queries may ask for by a name of their own.
         times: the steps of a calendar that the bins 0..1, 1..2, ... stand for; raw values are then times.
-        amounts: the range whose ends the two bins are; every record is divided between them (``dpdist.amounts``).
+        amounts: the range that the bins stand for; every record is divided among them (``dpdist.amounts``).
     """
 
     name: str
@@ -256,8 +256,8 @@ class Attribute:
 
     @property
     def kinds(self) -> int:
-        """How many kinds of records counting tells apart: the bins, or of amounts every step, and then the bins after both ends."""
-        return self.size if self.amounts is None else self.amounts.width + 1 + self.size - ENDS
+        """How many kinds of records counting tells apart: the bins, or of amounts every step, and then the bins after theirs."""
+        return self.size if self.amounts is None else self.amounts.width + 1 + self.size - self.amounts.bins
 
     @property
     def missing_code(self) -> int:
@@ -311,8 +311,8 @@ class Attribute:
         return codes, lost if self.outside == "clip" else 0
 
     def _kind_of(self, code: int) -> int:
-        """The kind of records of amounts in a bin after both ends."""
-        return code if code < 0 or self.amounts is None else code - ENDS + self.amounts.width + 1
+        """The kind of records of amounts in a bin after those that amounts are divided among."""
+        return code if code < 0 or self.amounts is None else code - self.amounts.bins + self.amounts.width + 1
 
     def _bins_of(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         """Bin of every number, below 0 or at least ``values`` outside; and which are missing (None: none can be)."""
@@ -356,9 +356,11 @@ class Attribute:
 
 
 def amounts_attribute(name: str, amounts: Amounts, missing: str | None) -> Attribute:
-    """A column of amounts: the two ends of its range, and where records without an amount are counted."""
-    labels = tuple(f"at {end:g}" for end in amounts.ends)
-    return Attribute(name, edges=(0.0, 1.0, 2.0), labels=labels, missing=missing, amounts=amounts)
+    """A column of amounts: the bins that its range is divided into, and where records without an amount are counted."""
+    edges, between = tuple(map(float, range(amounts.bins + 1))), range(1, amounts.bins - 1)
+    first, last = (f"at {end:g}" for end in amounts.ends)
+    labels = (first, *(f"between, {number}" for number in between), last)
+    return Attribute(name, edges=edges, labels=labels, missing=missing, amounts=amounts)
 
 
 def sizes_of(shape: int | Iterable[int]) -> tuple[int, ...]:
@@ -395,7 +397,7 @@ class Domain:
             raise InvalidInput("columns of amounts come after all other attributes, of which there is at least one")
         if self.shares > MOST_STEPS:
             raise InvalidInput(
-                f"the steps of all amounts multiply to {self.shares:,}, allowed are {MOST_STEPS:,}; take larger steps, or make a release "
+                f"the shares of all amounts multiply to {self.shares:,}, allowed are {MOST_STEPS:,}; take larger steps, or make a release "
                 "for each"
             )
         if len(self.amounts) > 1 and any(a.amounts.bound for a in self.amounts if a.amounts is not None):
@@ -422,7 +424,7 @@ class Domain:
     @property
     def shares(self) -> int:
         """Into how many shares counting divides every record: one where there are no amounts."""
-        return math.prod(a.amounts.steps for a in self.attributes if a.amounts is not None)
+        return math.prod(a.amounts.shares for a in self.attributes if a.amounts is not None)
 
     @property
     def reach(self) -> int:
@@ -442,14 +444,17 @@ class Domain:
             rest, code = np.divmod(rest, attribute.kinds)
             codes.insert(0, code)
         for place, attribute in enumerate(self.amounts):
-            assert attribute.amounts is not None
-            of, code = attribute.amounts, codes[place]
-            alone = code > of.width  # in a bin after both ends
-            low = rest * attribute.size + np.where(alone, code - of.width - 1 + ENDS, 0)
-            upper = np.where(alone, 0, of.low + code)
-            shares = np.concatenate([shares * (of.steps - upper), shares * upper])
-            rest = np.concatenate([low, rest * attribute.size + 1])
-            codes = [np.concatenate([each, each]) for each in codes]
+            amounts, code = attribute.amounts, codes[place]
+            assert amounts is not None
+            alone = code > amounts.width  # in a bin after those that amounts are divided among
+            first, parts = amounts.divided(np.where(alone, 0, code))
+            first = np.where(alone, code - amounts.width - 1 + amounts.bins, first)
+            parts = np.where(alone, np.eye(len(parts), 1, dtype=np.int64) * amounts.shares, parts)
+            count = len(parts)
+            shares = (shares * parts).ravel()
+            after = np.where(alone, 0, np.arange(count)[:, None])
+            rest = (rest * attribute.size + first + after).ravel()
+            codes = [np.tile(each, count) for each in codes]
         return rest[shares != 0], shares[shares != 0]
 
     @staticmethod

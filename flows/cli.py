@@ -318,17 +318,22 @@ def show(
             print_clear(folder, below, at, group=group, limit=limit, as_json=as_json)
             return
         rows, total = report.first_rows(folder, group=group, limit=0 if as_json else limit)
-        means = report.means_in(folder, certificate) if group is None else []
+        made = (
+            {}
+            if group is not None
+            else {what: report.means_in(folder, certificate, what) for what in ("means", "variances")}
+        )
         if as_json:
             told = {"certificate": certificate, "answers": rows}
-            out.print_json(json.dumps({**told, **({"means": means} if means else {})}))
+            out.print_json(json.dumps({**told, **{what: rows for what, rows in made.items() if rows}}))
             return
         out.print(Text.assemble((certificate["release"], "bold"), f" ({shown(where)}): {certificate['queries']:,} answers"))
         print_mechanisms(certificate)
         print_privacy(certificate)
         print_post_processing(certificate)
         print_answers(rows, total)
-        print_means(means[: limit or None], len(means))
+        for what, listed in made.items():
+            print_means(listed[: limit or None], len(listed), what.removesuffix("s"))
         if "suppression" in certificate:
             from dpdist.page.suppression import suppressed_sentence
 

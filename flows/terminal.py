@@ -204,21 +204,22 @@ def print_answers(rows: list[dict[str, Any]], total: int) -> None:
         out.print(f"... {total - len(rows):,} more (--limit 0 prints all)")
 
 
-def print_means(rows: list[dict[str, str]], total: int) -> None:
-    """The first means of amounts of a published release, and how many there are."""
+def print_means(rows: list[dict[str, str]], total: int, what: str = "mean") -> None:
+    """The first means or variances of amounts of a published release, and how many there are."""
     from rich.table import Table
 
     if not total:
         return
-    table = Table("group", "query", "mean", "std. error", "95 % interval", box=None, pad_edge=False)
+    value = "mean" if what == "mean" else "value"
+    table = Table("group", "query", value, "std. error", "95 % interval", box=None, pad_edge=False)
     for column in table.columns[2:]:
         column.justify = "right"
     for row in rows:
         interval = f"{row['low_95']} .. {row['high_95']}"
-        table.add_row(row["group"], row["query"], row["mean"], row["standard_error"] or "not known", interval)
+        table.add_row(row["group"], row["query"], row[value], row["standard_error"] or "not known", interval)
     out.print(table)
     if len(rows) < total:
-        out.print(f"... {total - len(rows):,} more means (--limit 0 prints all)")
+        out.print(f"... {total - len(rows):,} more {what}s (--limit 0 prints all)")
 
 
 def print_asked(answers: Sequence[Answer], covariance: list[list[float]] | None) -> None:

@@ -11,15 +11,29 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.amounts import AMOUNT, PRESENT, STATISTICS
+from dpdist.arrays.vector import batches
 from dpdist.asking import questions
 from dpdist.asking.intervals import critical_value, difference_errors, fieller, ratio_error
 from dpdist.asking.products import Linear, functionals
-from dpdist.asking.questions import AtLeast, Grouping, Mean, Quantile, Sum, Top, TotalOf
+from dpdist.asking.questions import AtLeast, Grouping, Mean, Quantile, SpreadOf, Sum, Top, TotalOf, half_range, powers
+from dpdist.asking.spreads import (
+    COVARIANCE,
+    STANDARD_DEVIATION,
+    VARIANCE,
+    Spread,
+    correlation_of,
+    covariance_of,
+    variance_of,
+)
 from dpdist.errors import InvalidInput
 from dpdist.grids.space import MOST_PRODUCTS, Functionals, NotMeasured, Reading
 from dpdist.operators import Matrix
 from dpdist.page import measurement, report
 from dpdist.page.measurement import Measurement
+
+SPREADS_AT_ONCE = 64
+"""Groups whose variances are computed together."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +129,8 @@ class Published:
                 out += self._means(text, made)
             elif isinstance(made, TotalOf):
                 out += self._totals(text, made)
+            elif isinstance(made, SpreadOf):
+                out += self._spreads(text, made)
             elif isinstance(made, Quantile):
                 out += self._quantiles(text, made)
             elif isinstance(made, Top):
@@ -156,29 +172,58 @@ class Published:
         return Answer(text, found.value, found.standard_error, low, high, remark=remark)
 
     def _totals(self, text: str, asked: TotalOf) -> Iterator[Answer]:
-        values = self._values(asked.of)
+        values = self._powers(asked.of, AMOUNT)
         groups = list(self._groups(asked.by, asked.among))
         reading = self._read([among.within({asked.of: values}) for _, among in groups])
         for place, (group, _) in enumerate(groups):
             yield self._answer(text, reading, place, group)
 
-    def _values(self, of: int) -> Matrix:
-        """The number that each bin of an attribute stands for, 0 for records without a declared value."""
-        attribute = self.measurement.domain.attributes[of]
-        values = np.zeros(attribute.size)
-        values[: attribute.values] = questions.numbers(attribute)
-        return values
+    def _powers(self, axis: int, what: str) -> Matrix:
+        return powers(self.measurement.domain.attributes[axis], what)
 
     def _means(self, text: str, asked: Mean) -> Iterator[Answer]:
-        attribute = self.measurement.domain.attributes[asked.of]
-        declared = np.arange(attribute.size) < attribute.values  # records without a declared value have no part in a mean
-        values = self._values(asked.of)
+        values, declared = (self._powers(asked.of, what) for what in (AMOUNT, PRESENT))
+        amounts = self.measurement.domain.attributes[asked.of].amounts
+        ends = (values[declared > 0].min(), values[declared > 0].max()) if amounts is None else amounts.range
         for group, among in self._groups(asked.by, asked.among):
-            above, below = among.within({asked.of: values}), among.within({asked.of: declared.astype(np.float64)})
+            above, below = among.within({asked.of: values}), among.within({asked.of: declared})
             (found,) = self.ratios([(above, below)])
-            value, first, last = found.within(values[declared].min(), values[declared].max())
+            value, first, last = found.within(*ends)
             remark = "" if found.interval else "there may be no records: every mean is possible"
             yield Answer(text, value, found.standard_error, first, last, group, remark)
+
+    def _spreads(self, text: str, asked: SpreadOf) -> Iterator[Answer]:
+        groups = list(self._groups(asked.by, asked.among))
+        for start, stop in batches(len(groups), SPREADS_AT_ONCE):
+            found = self.spreads(asked.statistic, asked.of, [among for _, among in groups[start:stop]])
+            for (group, _), each in zip(groups[start:stop], found, strict=True):
+                remark = "" if each.standard_error else "not told apart from an end of its range"
+                yield Answer(text, each.value, each.standard_error, each.low, each.high, group, remark)
+
+    def spreads(self, statistic: str, of: Sequence[int], groups: Sequence[Linear]) -> list[Spread]:
+        """A statistic of how amounts vary, of some groups.
+
+        Args:
+            of: the axis of the amounts, or of both.
+            groups: the records of each group, as a linear function.
+        Raises: InvalidInput for what was not measured.
+        """
+        made = STATISTICS[VARIANCE if statistic == STANDARD_DEVIATION else statistic]
+        factors = [{axis: self._powers(axis, what) for axis, what in zip(of, each, strict=True)} for each in made]
+        flat = [among.within(each) for among in groups for each in factors]
+        values, covariance = self._read(flat).values, self._covariance(flat)
+        width = float(self.measurement.noise.half_width_95(1.0))
+        halves = [half_range(self.measurement.domain.attributes[axis]) for axis in of]
+        most = halves[0] * halves[-1]
+        out = []
+        for number in range(len(groups)):
+            own = slice(len(made) * number, len(made) * (number + 1))
+            given = values[own], covariance[own, own], width
+            if statistic in (VARIANCE, STANDARD_DEVIATION):
+                out.append(variance_of(*given, most)[statistic == STANDARD_DEVIATION])
+            else:
+                out.append(covariance_of(*given, most) if statistic == COVARIANCE else correlation_of(*given))
+        return out
 
     def _quantiles(self, text: str, asked: Quantile) -> Iterator[Answer]:
         of = asked.of

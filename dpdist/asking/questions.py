@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpdist.amounts import AMOUNT, DEVIATION, PRESENT, SQUARE
 from dpdist.asking.conditions import condition, parted
 from dpdist.asking.products import EVERYTHING, Linear
+from dpdist.asking.spreads import CORRELATION, COVARIANCE, STANDARD_DEVIATION, VARIANCE
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix, Operator
@@ -17,9 +19,12 @@ from dpdist.workloads.base import asked_for
 
 FORMS = (
     '"sum of region=North, age>=65 minus sum of region=South, age>=65", "sum of ... divided by sum of ...", "mean of age by region", '
-    '"total of amount by region", "median of age by region where sex=f", "quantile 0.9 of age", "top 3 of region", '
+    '"total of amount by region", "variance of age by region", "correlation of age and income", '
+    '"median of age by region where sex=f", "quantile 0.9 of age", "top 3 of region", '
     '"region with at least 500"'
 )
+SPREADS = {VARIANCE: 1, STANDARD_DEVIATION: 1, COVARIANCE: 2, CORRELATION: 2}
+"""Statistics of how values vary, and of how many attributes they are."""
 _NUMBER = r"\d+(?:\.\d+)?"
 
 
@@ -66,6 +71,16 @@ class TotalOf:
 
 
 @dataclass(frozen=True)
+class SpreadOf:
+    """The variance or the standard deviation of an attribute's values, or the covariance or correlation of two, by groups."""
+
+    statistic: str
+    of: tuple[int, ...]
+    by: tuple[Grouping, ...]
+    among: Linear
+
+
+@dataclass(frozen=True)
 class Quantile:
     """A quantile of an attribute by groups: the value up to which a given share of the records lies."""
 
@@ -93,7 +108,7 @@ class AtLeast:
     among: Linear
 
 
-Question = Sum | Mean | TotalOf | Quantile | Top | AtLeast
+Question = Sum | Mean | TotalOf | SpreadOf | Quantile | Top | AtLeast
 
 
 def question(domain: Domain, text: str) -> Question:
@@ -104,15 +119,15 @@ def question(domain: Domain, text: str) -> Question:
     among = condition(domain.grouped, where[0]) if where else EVERYTHING
     of_mean = re.fullmatch(r"(?:mean|average) of (.+)", body, re.IGNORECASE)
     of_total = re.fullmatch(r"total of (.+)", body, re.IGNORECASE)
+    of_spread = re.fullmatch(rf"({'|'.join(SPREADS)}) of (.+)", body, re.IGNORECASE)
     of_quantile = re.fullmatch(rf"(?:median|quantile ({_NUMBER})) of (.+)", body, re.IGNORECASE)
     of_top = re.fullmatch(r"top (\d+) of (.+)", body, re.IGNORECASE)
     of_least = re.fullmatch(rf"(.+?) with at least ({_NUMBER})", body, re.IGNORECASE)
-    if of_mean:
-        name, by = _grouped(domain, of_mean[1])
-        return Mean(_numeric(domain, name), by, among)
-    if of_total:
-        name, by = _grouped(domain, of_total[1])
-        return TotalOf(_numeric(domain, name), by, among)
+    if of_mean or of_total:
+        name, by = _grouped(domain, (of_mean or of_total)[1])  # type: ignore[index]
+        return (Mean if of_mean else TotalOf)(_numeric(domain, name), by, among)
+    if of_spread:
+        return _spread_of(domain, of_spread[1].lower(), of_spread[2], among)
     if of_quantile:
         name, by = _grouped(domain.grouped, of_quantile[2])
         share = 0.5 if of_quantile[1] is None else float(of_quantile[1])
@@ -136,6 +151,23 @@ def question(domain: Domain, text: str) -> Question:
     return Sum(*(linear(domain.grouped, part) for part in ratio))
 
 
+def _spread_of(domain: Domain, statistic: str, text: str, among: Linear) -> SpreadOf:
+    """A question for a statistic of one attribute, or of two that are joined by 'and'."""
+    body, by = _grouped(domain, text)
+    names = parted(body, r"\sand\s") if SPREADS[statistic] == 2 else [body]
+    if len(set(names)) != SPREADS[statistic]:
+        raise InvalidInput(f"a {statistic} is that of two columns: write for example '{statistic} of age and income'")
+    of = tuple(_numeric(domain, _unquoted(name)) for name in names)
+    attributes = [domain.attributes[axis] for axis in of] if statistic != COVARIANCE else []
+    bare = next((each.name for each in attributes if each.amounts is not None and not each.amounts.squares), None)
+    if bare is not None:
+        raise InvalidInput(
+            f"this release did not measure squares of {bare!r}, so its {statistic} cannot be told; a release whose spec asks for "
+            f"'variance: {bare}' can tell it"
+        )
+    return SpreadOf(statistic, of, by, among)
+
+
 def linear(domain: Domain, text: str) -> Linear:
     """A linear combination of counts: parts joined by 'plus' and 'minus', each with an optional factor in front."""
     begun = f" plus {text}" if not re.match(r"\s*(plus|minus)\s", text, re.IGNORECASE) else f" {text}"
@@ -152,13 +184,34 @@ def linear(domain: Domain, text: str) -> Linear:
     return out
 
 
+def powers(attribute: Attribute, what: str) -> Matrix:
+    """What every bin of an attribute adds to a sum of something of its values; nothing for records without a declared one.
+
+    Args:
+        what: ``PRESENT``, ``AMOUNT``, ``DEVIATION`` (from the middle of the values) or ``SQUARE`` (of that).
+    """
+    given = np.zeros(attribute.size)
+    if attribute.amounts is not None:
+        given[: attribute.amounts.bins] = attribute.amounts.values(what)
+        return given
+    values = numbers(attribute)
+    away = values - (values[0] + values[-1]) / 2
+    given[: attribute.values] = {PRESENT: np.ones(values.size), AMOUNT: values, DEVIATION: away, SQUARE: away**2}[what]
+    return given
+
+
+def half_range(attribute: Attribute) -> float:
+    """How far a value can be from the middle of the declared ones."""
+    return float(np.abs(powers(attribute, DEVIATION)).max())
+
+
 def numbers(attribute: Attribute) -> Matrix:
-    """The whole numbers that an attribute's declared values stand for; for a column of amounts, both ends of its range.
+    """The whole numbers that an attribute's declared values stand for; for a column of amounts those of its bins.
 
     Raises: InvalidInput where a bin holds more than one number.
     """
     if attribute.amounts is not None:
-        return np.array(attribute.amounts.ends)
+        return attribute.amounts.values(AMOUNT)
     if attribute.categories or attribute.times is not None:
         raise InvalidInput(
             f"the categories of {attribute.name!r} are no numbers, so they have no mean; ask for counts or shares"

@@ -37,7 +37,7 @@ class Content:
         formats: the tables that are written; None: those that the number of answers allows.
         measurement: what the answers were computed from, where it is published, too.
         about: what the publisher says of the data product; None where nothing is said.
-        means: the table of means of amounts; None where none is asked for.
+        means, variances: the tables of means and of variances of amounts; None where none is asked for.
         suppression: which answers are shown; None: all of them.
     """
 
@@ -53,6 +53,7 @@ class Content:
     measurement: Measurement | None = None
     about: dict[str, Any] | None = None
     means: pa.Table | None = None
+    variances: pa.Table | None = None
     suppression: Suppression | None = None
 
     def rounded(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:

@@ -77,6 +77,7 @@ def page(content: Content, digits: int) -> str:
         findings=found[:MOST_FINDINGS],
         sections=sections,
         means=[] if content.means is None else listed_means(content.means),
+        variances=[] if content.variances is None else listed_means(content.variances, "value"),
         exclusions=exclusions(content.certificate),
         suppressed=suppressed_sentence(content.certificate),
         selection=selection_sentence(content.certificate),

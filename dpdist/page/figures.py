@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -69,10 +69,23 @@ class Words:
         if group.startswith("cdf of ") and known >= {of, *others}:
             return f"Cumulative {self.title(of)}" + (f" by {listed([self.title(name) for name in others])}" if by else "")
         what, _, rest = group.partition(" of ")
-        column, _, by = rest.partition(" by ")
-        if what in ("sum", "count") and column in self.amounts:
-            return f"{_capital(what)} of {self.title(column)}" + (f" by {self.heading(by, names)}" if by else "")
+        added, _, by = rest.partition(" by ")
+        columns = added.split(" and ")
+        if what in self._units and set(columns) <= set(self.amounts):
+            told = listed([self.title(column) for column in columns])
+            return f"{_capital(what)} of {told}" + (f" by {self.heading(by, names)}" if by else "")
         return group
+
+    def unit_of(self, group: str) -> str | None:
+        """What the answers of a group of sums are measured in; None for other groups, which count records."""
+        what, _, rest = group.partition(" of ")
+        columns = rest.partition(" by ")[0].partition(",")[0].split(" and ")
+        if what == "count" or what not in self._units or not set(columns) <= set(self.amounts):
+            return None
+        units = [str(self.amounts[column].get("unit") or f"units of {self.title(column)}") for column in columns]
+        return self._units[what].format(" times ".join(units))
+
+    _units: ClassVar = {"count": "", "sum": "{}", "deviations": "{}", "squares": "{} squared", "products": "{}"}
 
     def axis(self, domain: Domain, place: int) -> Axis:
         """The values of an attribute of the domain."""
@@ -103,19 +116,18 @@ class Words:
 
 def without_amounts(block: Block, domain: Domain, words: Words) -> tuple[Block, Words]:
     """A group of sums as charts know it: over its attributes alone, in the unit of the amounts. Other groups as they are."""
-    last = domain.attributes[block.axes[-1]]
-    if last.amounts is None:
+    amounts = sum(domain.attributes[axis].amounts is not None for axis in block.axes)
+    if not amounts:
         return block, words
-    if block.name.startswith("sum of "):
-        facts = words.amounts.get(last.name, {})
-        words = replace(words, counted=facts.get("unit") or f"units of {words.title(last.name)}", answer="sum")
+    unit = words.unit_of(block.name)
+    words = words if unit is None else replace(words, counted=unit, answer="sum")
     if not block.separable:
         return block, words
-    if len(block.axes) == 1:
-        return replace(block, labels=(("all",),)), words
-    factors, labels = block.factors[:-1], block.labels[:-1]
-    plain = replace(block, axes=block.axes[:-1], factors=factors, labels=labels, scales=(), names=block.names[:-1])
-    return plain, words
+    if len(block.axes) == amounts:
+        return replace(block, labels=tuple(("all",) for _ in block.axes)), words
+    kept = len(block.axes) - amounts
+    axes, factors, labels = block.axes[:kept], block.factors[:kept], block.labels[:kept]
+    return replace(block, axes=axes, factors=factors, labels=labels, scales=(), names=block.names[:kept]), words
 
 
 def bin_names(edges: Matrix, *, open_ends: bool) -> tuple[str, ...]:

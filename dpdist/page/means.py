@@ -1,4 +1,4 @@
-"""Means as they are published: one row a mean, in a table of their own beside the answers that they are made of."""
+"""Means and variances as they are published: one row each, in tables of their own beside the answers that they are made of."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ PAGE_MEANS = 100
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean of amounts.
+    """A mean of amounts, or a statistic of how they vary.
 
     Attributes:
+        amounts: the column, or both.
         block, place: the group of queries over whose records it is taken, and which query of it.
         standard_error: by the delta method; None where there may be no record.
         low, high: the ends of its 95 % interval.
@@ -37,35 +38,56 @@ class Mean:
     standard_error: float | None
     low: float
     high: float
+    statistic: str = "mean"
 
 
 def table_of(means: Sequence[Mean], domain: Domain) -> pa.Table:
     """The published means: group, query, one column an attribute, mean, standard error, 95 % interval."""
+    digits = _decimals([each.standard_error for each in means if each.standard_error])
+    named = _named([(f"mean of {each.amounts}", each.block, each.place) for each in means], domain)
+    return pa.table(
+        {**named, "mean": [round(each.value, digits) for each in means], **_errors(means, [digits] * len(means))}
+    )
+
+
+def table_of_variances(rows: Sequence[Mean], domain: Domain) -> pa.Table:
+    """The published variances: group, query, one column an attribute, statistic, value, standard error, 95 % interval."""
+    kinds = {each.statistic for each in rows}
+    decimals = {
+        kind: _decimals([each.standard_error for each in rows if each.statistic == kind and each.standard_error])
+        for kind in kinds
+    }
+    digits = [decimals[each.statistic] for each in rows]
+    named = _named([(f"{each.statistic} of {each.amounts}", each.block, each.place) for each in rows], domain)
+    values = [round(each.value, count) for each, count in zip(rows, digits, strict=True)]
+    return pa.table({**named, "statistic": [each.statistic for each in rows], "value": values, **_errors(rows, digits)})
+
+
+def _named(rows: Sequence[tuple[str, Block, int]], domain: Domain) -> dict[str, Any]:
+    """Group, query and one column an attribute of what is told of the queries of some blocks, one after the other."""
     names, groups, queries = domain.columns, [], []
     texts: dict[str, list[str]] = {name: [] for name in names}
-    for (amounts, _), some in groupby(means, key=lambda each: (each.amounts, id(each.block))):
-        rows = list(some)
-        first, last, block = rows[0].place, rows[-1].place + 1, rows[0].block
+    for (what, _), some in groupby(rows, key=lambda each: (each[0], id(each[1]))):
+        told = list(some)
+        (_, block, first), last = told[0], told[-1][2] + 1
         query, columns = query_names(block, names, first, last)
-        groups += [f"mean of {amounts} by {block.name}" if block.name != "total" else f"mean of {amounts}"] * len(rows)
+        groups += [f"{what} by {block.name}" if block.name != "total" else what] * len(told)
         queries += query.to_pylist()
         for name in names:
             texts[name] += columns[name].to_pylist()
-    errors = [each.standard_error for each in means]
-    digits = _decimals([error for error in errors if error])
-    return pa.table(
-        {
-            "group": groups,
-            "query": pa.array(queries, pa.string()),
-            **{column_of(name): pa.array(values, pa.string()) for name, values in texts.items()},
-            "mean": [round(each.value, digits) for each in means],
-            "standard_error": pa.array(
-                [None if error is None else round(error, digits + 2) for error in errors], pa.float64()
-            ),
-            "low_95": [round(each.low, digits) for each in means],
-            "high_95": [round(each.high, digits) for each in means],
-        }
-    )
+    attributes = {column_of(name): pa.array(values, pa.string()) for name, values in texts.items()}
+    return {"group": groups, "query": pa.array(queries, pa.string()), **attributes}
+
+
+def _errors(rows: Sequence[Mean], digits: Sequence[int]) -> dict[str, Any]:
+    """The columns of standard errors and of the ends of intervals."""
+    pairs = list(zip(rows, digits, strict=True))
+    errors = [None if each.standard_error is None else round(each.standard_error, count + 2) for each, count in pairs]
+    return {
+        "standard_error": pa.array(errors, pa.float64()),
+        "low_95": [round(each.low, count) for each, count in pairs],
+        "high_95": [round(each.high, count) for each, count in pairs],
+    }
 
 
 def _decimals(errors: Sequence[float]) -> int:
@@ -74,19 +96,23 @@ def _decimals(errors: Sequence[float]) -> int:
 
 
 def write_means(means: pa.Table, file: BinaryIO) -> None:
-    """The file of means."""
+    """The file of means, or of variances."""
     options = pyarrow.csv.WriteOptions(quoting_style="needed")
     pyarrow.csv.write_csv(without_formulas(means), file, write_options=options)
 
 
-def listed(means: pa.Table) -> list[dict[str, str]]:
-    """The first means as texts, for the page: as many digits as the noise leaves."""
+def listed(means: pa.Table, value: str = "mean") -> list[dict[str, str]]:
+    """The first means or variances as texts, for the page: as many digits as the noise leaves.
+
+    Args:
+        value: the column of the values.
+    """
     rows = means.slice(0, PAGE_MEANS).to_pylist()
-    return [{"group": row["group"], "query": row["query"], **_texts(row)} for row in rows]
+    return [{"group": row["group"], "query": row["query"], **_texts(row, value)} for row in rows]
 
 
-def _texts(row: dict[str, Any]) -> dict[str, str]:
+def _texts(row: dict[str, Any], value: str) -> dict[str, str]:
     half = (row["high_95"] - row["low_95"]) / 2
-    shown = {name: plain(row[name], digits_for(half, row[name])) for name in ("mean", "low_95", "high_95")}
+    shown = {name: plain(row[name], digits_for(half, row[name])) for name in (value, "low_95", "high_95")}
     error = row["standard_error"]
     return {**shown, "standard_error": "not known" if error is None else plain(error, digits_for(error))}

@@ -25,8 +25,8 @@ from dpdist.grids.space import MeasuredSpace
 from dpdist.privacy.noise import Noise
 from dpdist.times import Times
 
-FORMAT, WITH_SHARES = 1, 2
-"""Of the file: the second where records are divided into shares. A reader refuses another one."""
+FORMAT, WITH_SHARES, WITH_SQUARES = 1, 2, 3
+"""Of the file: the second where records are divided into shares, the third where squares are told. A reader refuses another one."""
 MOST_BYTES = 2**26
 """Larger measurements are not published as one file."""
 
@@ -46,7 +46,9 @@ class Measurement:
 
     @property
     def format(self) -> int:
-        """Of its file: a reader of the first would take shares for records."""
+        """Of its file: a reader of the first would take shares for records, one of the second all bins for ends of a range."""
+        if any(each.amounts is not None and each.amounts.squares for each in self.domain.amounts):
+            return WITH_SQUARES
         return WITH_SHARES if self.domain.amounts else FORMAT
 
 
@@ -71,9 +73,9 @@ def read(path: Path) -> Measurement:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         facts = json.loads(arrays.pop("facts").item())
-        if facts["format"] not in (FORMAT, WITH_SHARES):
+        if facts["format"] not in (FORMAT, WITH_SHARES, WITH_SQUARES):
             raise StoreError(
-                f"{path} has format {facts['format']!r}; this version reads {FORMAT} and {WITH_SHARES}: read it with a newer dpdist"
+                f"{path} has format {facts['format']!r}; this version reads {FORMAT} to {WITH_SQUARES}: read it with a newer dpdist"
             )
         domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
         of = product_space_from if facts["strategy"]["kind"] == "products" else row_space_from
@@ -96,9 +98,10 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
         return {**facts, "times": {**asdict(times), "first": times.first.isoformat()}}
     if attribute.amounts is not None:
         amounts = attribute.amounts
-        told = {"first": str(amounts.first), "step": str(amounts.step), "steps": amounts.steps}
+        told: dict[str, Any] = {"first": str(amounts.first), "step": str(amounts.step), "steps": amounts.steps}
         if amounts.bound is not None:
             told |= {"low": amounts.low, "high": amounts.low + amounts.width, "bound": asdict(amounts.bound)}
+        told |= {"squares": True} if amounts.squares else {}
         return {**facts, "amounts": told}
     edges = attribute.edges
     if isinstance(edges, EvenEdges):
@@ -118,10 +121,8 @@ def _attribute(facts: dict[str, Any]) -> Attribute:
     if "amounts" in facts:
         of = facts["amounts"]
         bound = Bound(**of["bound"]) if "bound" in of else None
-        given_amounts = Amounts(
-            Fraction(of["first"]), Fraction(of["step"]), of["steps"], of.get("low", 0), of.get("high"), bound
-        )
-        return amounts_attribute(facts["name"], given_amounts, facts["missing"])
+        ends = Fraction(of["first"]), Fraction(of["step"]), of["steps"], of.get("low", 0), of.get("high")
+        return amounts_attribute(facts["name"], Amounts(*ends, bound, of.get("squares", False)), facts["missing"])
     if "even" in facts:
         return Attribute(**given, edges=even_edges(**facts["even"]))
     values: dict[str, Any] = {name: tuple(facts.get(name, ())) for name in ("categories", "edges", "labels")}

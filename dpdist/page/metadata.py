@@ -58,6 +58,11 @@ def _columns(content: Content) -> list[tuple[str, str, str]]:
             unit = f", in {sums[name]['unit']}" if sums[name]["unit"] else ""
             what = sums[name]["title"] or name
             told = f"'sum' where the answer is a sum of {what}{unit}, 'count' where it is how many records have an amount"
+            if content.variances is not None:
+                told += (
+                    ", 'deviations' where it is a sum of deviations from the middle of the range, 'squares' of their squares; with "
+                    "'deviations' of two columns, of their products"
+                )
             out.append((column_of(name), "string", f"{told}; empty where records are counted"))
             continue
         unit = f", in {facts['unit']}" if facts.get("unit") else ""

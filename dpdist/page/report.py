@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 CERTIFICATE = "release.json"
 MEASUREMENT = "measurement.npz"
 MEANS = "means.csv"
+VARIANCES = "variances.csv"
 TABLES = ("answers.parquet", "answers.csv", "answers.zarr")
 OWN = re.compile(
-    r"answers\.(parquet|csv)|answers\.(parquet|zarr)/.+|measurement\.npz|means\.csv|index\.html|croissant\.json|dictionary\.csv"
+    r"answers\.(parquet|csv)|answers\.(parquet|zarr)/.+|measurement\.npz|(means|variances)\.csv|index\.html|croissant\.json|dictionary\.csv"
     r"|answers\.csv-metadata\.json|deployment\.yaml|CITATION\.cff|\.dpdist-probe-[0-9a-f]{12}"
 )
 """Objects that a publisher writes before the certificate."""
@@ -192,8 +193,9 @@ def _write_files(content: Content, place: Place, spread: Spread | None) -> tuple
     written = write_tables(content, digits, place, spread or here)
     if content.measurement is not None:
         written.append(place.fill(MEASUREMENT, partial(measurement.write, content.measurement, content.release)))
-    if content.means is not None:
-        written.append(place.fill(MEANS, partial(write_means, content.means)))
+    for table, file in ((content.means, MEANS), (content.variances, VARIANCES)):
+        if table is not None:
+            written.append(place.fill(file, partial(write_means, table)))
     for name, text in metadata_files(content, _in_order(written)).items():
         written.append(place.put(name, text.encode()))
     written.append(place.put("index.html", page(content, digits).encode()))
@@ -333,11 +335,11 @@ def _no_group(group: str, names: set[str]) -> InvalidInput:
     return InvalidInput(f"no group {group!r}; there are {', '.join(known[:MOST_NAMED])}{more}")
 
 
-def means_in(folder: Path, certificate: dict[str, Any]) -> list[dict[str, str]]:
-    """The published means of amounts, as they are written; none of a release that has none."""
-    if "means" not in certificate:
+def means_in(folder: Path, certificate: dict[str, Any], what: str = "means") -> list[dict[str, str]]:
+    """The published means of amounts, or their ``variances``, as they are written; none of a release that has none."""
+    if what not in certificate:
         return []
-    with (folder / certificate["means"]["file"]).open(encoding="utf-8", newline="") as file:
+    with (folder / certificate[what]["file"]).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

@@ -1,4 +1,4 @@
-"""Means of amounts: ratios of two measured sums, with intervals that know how the noise in both varies together."""
+"""Means and variances of amounts: made of measured sums, with intervals that know how the noise in them varies together."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpdist.amounts import AMOUNT, PRESENT
 from dpdist.arrays.vector import Held, batches
 from dpdist.asking.products import Linear, products_of
-from dpdist.asking.published import Published
+from dpdist.asking.published import SPREADS_AT_ONCE, Published
+from dpdist.asking.questions import powers
+from dpdist.asking.spreads import CORRELATION, COVARIANCE, STANDARD_DEVIATION, VARIANCE
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid
 from dpdist.page.measurement import MOST_BYTES, Measurement
@@ -27,13 +30,16 @@ AT_ONCE = 256
 
 
 def check_means(spec: ReleaseSpec, grid: Grid) -> None:
-    """Accept means whose joint errors are known. Raises: InvalidInput, before anything is charged."""
-    if all(entry.mean is None for entry in spec.workload):
+    """Accept means and variances whose joint errors are known. Raises: InvalidInput, before anything is charged."""
+    made = next((entry.statistic[0] for entry in spec.workload if entry.statistic and entry.sum is None), None)
+    if made is None:
         return
     try:
         grid.space(Held(np.zeros(grid.rows, dtype=np.int64)), spec.attributes.shape, MOST_BYTES)
     except InvalidInput as reason:
-        raise InvalidInput(f"the errors of means are not known here ({reason}); ask for 'sum' in place of 'mean'") from None
+        raise InvalidInput(
+            f"the errors of {made}s are not known here ({reason}); ask for 'sum' in place of {made!r}"
+        ) from None
 
 
 def means(spec: ReleaseSpec, measurement: Measurement) -> pa.Table | None:
@@ -60,12 +66,48 @@ def _means(published: Published, amounts: str, some: Sequence[tuple[Block, int, 
     attribute = domain.attributes[axis]
     assert attribute.amounts is not None
     low, high = attribute.amounts.range
-    ends, present = (np.zeros(attribute.size) for _ in range(2))
-    ends[:2], present[:2] = attribute.amounts.ends, 1.0
-    pairs = [(among.within({axis: ends}), among.within({axis: present})) for *_, among in some]
+    added, present = (powers(attribute, what) for what in (AMOUNT, PRESENT))
+    pairs = [(among.within({axis: added}), among.within({axis: present})) for *_, among in some]
     for (block, place, _), ratio in zip(some, published.ratios(pairs), strict=True):
         value, first, last = ratio.within(low, high)
         yield Mean(amounts, block, place, value, ratio.standard_error, first, last)
+
+
+def variances(spec: ReleaseSpec, measurement: Measurement) -> pa.Table | None:
+    """Every variance, covariance and correlation that a spec asks for with its interval; None where it asks for none.
+
+    A variance comes with its root, the standard deviation, and a correlation with the covariance.
+    """
+    from dpdist.page.means import table_of_variances
+
+    domain = spec.attributes.grouped
+    found: list[Mean] = []
+    for entry in spec.workload:
+        statistic, names = entry.statistic or ("", ())
+        if statistic not in BESIDE:
+            continue
+        workload = counts_of(entry, domain, spec.folder)
+        for block in workload.blocks:
+            for each in BESIDE[statistic]:
+                found += _spreads(Published({}, measurement), each, names, block, list(_linear(block, workload)))
+    return table_of_variances(found, domain) if found else None
+
+
+BESIDE = {VARIANCE: (VARIANCE, STANDARD_DEVIATION), COVARIANCE: (COVARIANCE,), CORRELATION: (CORRELATION, COVARIANCE)}
+"""What is published for each statistic that a spec asks for."""
+
+
+def _spreads(
+    published: Published, statistic: str, names: Sequence[str], block: Block, linear: Sequence[Linear]
+) -> Iterator[Mean]:
+    """A statistic of columns of amounts for every query of a block."""
+    from dpdist.page.means import Mean
+
+    of = [published.measurement.domain.axis(name) for name in names]
+    for start, stop in batches(len(linear), SPREADS_AT_ONCE):
+        for place, each in enumerate(published.spreads(statistic, of, linear[start:stop]), start):
+            ends = each.value, each.standard_error, each.low, each.high
+            yield Mean(" and ".join(names), block, place, *ends, each.statistic)
 
 
 def _linear(block: Block, workload: Workload) -> Iterator[Linear]:

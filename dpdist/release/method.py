@@ -80,12 +80,22 @@ def _asked(entry: QuerySpec) -> str:
     return _of_amounts(entry) + (f" ({', '.join(weighed)})" if weighed else "")
 
 
+_MADE = {
+    "sum": "sums",
+    "mean": "sums, counts and means",
+    "variance": "counts, deviations, squares, variances and standard deviations",
+    "covariance": "counts, deviations, products and covariances",
+    "correlation": "counts, deviations, squares, products, covariances and correlations",
+}
+
+
 def _of_amounts(entry: QuerySpec) -> str:
-    """The question, for sums and means with what is added up in place of counts."""
-    asked, amounts = _question(entry), entry.sum or entry.mean
-    if amounts is None:
+    """The question, for statistics of amounts with what is added up in place of counts."""
+    asked = _question(entry)
+    if entry.statistic is None:
         return asked
-    what = f"{'sums' if entry.sum else 'sums, counts and means'} of {amounts}"
+    statistic, names = entry.statistic
+    what = f"{_MADE[statistic]} of {' and '.join(names)}"
     if asked == "the count of all records":
         return f"{what} over all records"
     told = asked.removeprefix("counts ")

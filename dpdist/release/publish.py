@@ -15,7 +15,7 @@ from dpdist.page.suppression import Suppression
 from dpdist.page.tables import is_long
 from dpdist.privacy.ledger import Budget
 from dpdist.release.context import Context
-from dpdist.release.means import means
+from dpdist.release.means import means, variances
 from dpdist.release.memory import publish_bytes
 from dpdist.release.plan import Plan
 from dpdist.release.streams import steps_so_far
@@ -44,7 +44,7 @@ def publish(
     """
     spec = planned.spec
     measurement, about = opened(context, planned, measured)
-    ratios = _means(context, planned, measured)
+    ratios, spreads = _means(context, planned, measured)
     rule = spec.postprocess.suppress
     content = Content(
         release=spec.release,
@@ -57,13 +57,14 @@ def publish(
             **planned.certificate(budget, answers.effect),
             "measurements": measurements,
             "measurement": about,
-            **_told(ratios),
+            **_told(ratios, spreads),
         },
         formats=spec.output.formats,
         sizes=context.store.sizes,
         measurement=measurement,
         about=_about(spec),
         means=ratios,
+        variances=spreads,
         suppression=None if rule is None else Suppression(rule.below, rule.at),
     )
     where = published_at(spec.release, spec.output.folder)
@@ -104,22 +105,29 @@ def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Meas
     return found, {"file": report.MEASUREMENT, "format": found.format, "values": int(space.values.size), "why": None}
 
 
-def _means(context: Context, planned: Plan, measured: StoredArray) -> pa.Table | None:
-    """The means that the spec asks for, whether the measurement that they are made of is published or not."""
+def _means(context: Context, planned: Plan, measured: StoredArray) -> tuple[pa.Table | None, pa.Table | None]:
+    """The means and the variances that the spec asks for, whether the measurement that they are made of is published or not."""
     spec = planned.spec
-    if all(entry.mean is None for entry in spec.workload):
-        return None
+    if all(entry.statistic is None or entry.sum is not None for entry in spec.workload):
+        return None, None
     space = planned.grid.space(StoredVector(context.store, measured), spec.attributes.shape, MOST_BYTES)
-    return means(spec, Measurement(space, spec.attributes, planned.noise, measured.digest))
+    found = Measurement(space, spec.attributes, planned.noise, measured.digest)
+    return means(spec, found), variances(spec, found)
 
 
-def _told(ratios: pa.Table | None) -> dict[str, Any]:
-    """What the certificate says of means."""
-    if ratios is None:
-        return {}
-    return {
-        "means": {"file": report.MEANS, "rows": ratios.num_rows, "interval": "Fieller 1954, within the range of the amounts"}
-    }
+def _told(ratios: pa.Table | None, spreads: pa.Table | None) -> dict[str, Any]:
+    """What the certificate says of means and variances."""
+    told: dict[str, Any] = {}
+    if ratios is not None:
+        told["means"] = {
+            "file": report.MEANS,
+            "rows": ratios.num_rows,
+            "interval": "Fieller 1954, within the range of the amounts",
+        }
+    if spreads is not None:
+        interval = "Fieller 1954 about the measured means, within what the ranges allow; of correlations on Fisher's scale"
+        told["variances"] = {"file": report.VARIANCES, "rows": spreads.num_rows, "interval": interval}
+    return told
 
 
 def _about(spec: ReleaseSpec) -> dict[str, Any] | None:

@@ -156,8 +156,7 @@ def _check_sums(spec: ReleaseSpec) -> None:
     taken = next((name for name in spec.sums if name in spec.domain), None)
     if taken is not None:
         raise InvalidInput(f"{taken!r} is an attribute of the domain and a column of 'sums'; give one of them another name")
-    asked = {name for entry in spec.workload for name in (entry.sum, entry.mean)}
-    idle = next((name for name in spec.sums if name not in asked), None)
+    idle = next((name for name in spec.sums if not any(entry.adds_up(name) for entry in spec.workload)), None)
     if idle is not None:
         raise InvalidInput(
             f"no group of the workload asks for {idle!r}; add 'sum: {idle}' to one, or leave it out of 'sums'"
@@ -172,10 +171,11 @@ def _check_sums(spec: ReleaseSpec) -> None:
         raise InvalidInput(
             "'suppress' compares counts of records with a number, and sums are no counts: leave 'suppress' or 'sums' out"
         )
-    if any(entry.mean for entry in spec.workload) and (options.known or options.non_negative or options.consistent_with):
+    made = next((entry.statistic[0] for entry in spec.workload if entry.statistic and entry.sum is None), None)
+    if made is not None and (options.known or options.non_negative or options.consistent_with):
         raise InvalidInput(
-            "means are made of the measurement alone, and 'known', 'non_negative' and 'consistent_with' would change the sums beside them: "
-            "ask for 'sum' in place of 'mean', or leave them out"
+            f"{made}s are made of the measurement alone, and 'known', 'non_negative' and 'consistent_with' would change the sums beside "
+            f"them: ask for 'sum' in place of {made!r}, or leave them out"
         )
     if spec.mechanism != AUTO and not mechanism_of(spec.mechanism).divides:
         able = ", ".join(repr(name) for name, each in REGISTRY.items() if each.divides)

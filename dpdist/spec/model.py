@@ -148,7 +148,8 @@ class ReleaseSpec(SpecPart):
             + tuple(
                 part.attribute(
                     name,
-                    everywhere=all(name in (entry.sum, entry.mean) for entry in asked),
+                    everywhere=all(entry.adds_up(name) for entry in asked),
+                    squares=any(entry.adds_up(name, squares=True) for entry in asked),
                     records=self.records.person.most_records,
                 )
                 for name, part in self.sums.items()

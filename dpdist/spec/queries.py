@@ -11,11 +11,12 @@ import numpy as np
 import scipy
 from pydantic import Field, model_validator
 
+from dpdist.amounts import STATISTICS
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Saved
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.sums import sums_of
+from dpdist.spec.sums import OF_SQUARES, sums_of
 from dpdist.spec.values import End, SpecPart
 from dpdist.store import zarr_rows
 from dpdist.workloads import Filter, Workload, dnf, explicit, filtered, predicates, products, tall, union
@@ -257,6 +258,22 @@ class QuerySpec(SpecPart):
         "interval, too",
         examples=["amount"],
     )
+    variance: str | None = Field(
+        None,
+        description="asks for the variance and the standard deviation of these amounts over the records that each query counts, each with "
+        "its interval, and for the number, deviations and squares that they are made of",
+        examples=["amount"],
+    )
+    covariance: tuple[str, str] | None = Field(
+        None,
+        description="asks for the covariance of two columns of amounts over the records that each query counts and that have both",
+        examples=[["amount", "tip"]],
+    )
+    correlation: tuple[str, str] | None = Field(
+        None,
+        description="asks for the correlation of two columns of amounts, and for their covariance",
+        examples=[["amount", "tip"]],
+    )
     weight: float = Field(
         1.0,
         gt=0,
@@ -284,13 +301,28 @@ class QuerySpec(SpecPart):
         kinds = ("marginals", "cdf", "ranges", "predicates", "product", "filters", "dnf", "rows")
         if sum(getattr(self, kind) is not None for kind in kinds) != 1:
             raise ValueError(f"give exactly one of {', '.join(kinds)}")
-        if self.sum is not None and self.mean is not None:
-            raise ValueError("give 'sum' or 'mean'; a mean has the sum beside it")
-        if (self.sum or self.mean) and (self.filters is not None or self.dnf is not None):
+        if sum(getattr(self, statistic) is not None for statistic in STATISTICS) > 1:
+            raise ValueError(
+                "give 'sum' or 'mean', or one of 'variance', 'covariance' and 'correlation'; a mean has the sum beside it"
+            )
+        if self.statistic and (self.filters is not None or self.dnf is not None):
             raise ValueError("filters and formulas ('dnf') count records; sums and means are asked of the other kinds")
-        if self.mean is not None and self.target is not None:
+        if self.statistic and self.sum is None and self.target is not None:
             raise ValueError("a 'target' is the error of a count or a sum; ask for 'sum' with a target, or leave it out")
+        if self.statistic and len(set(self.statistic[1])) < len(self.statistic[1]):
+            raise ValueError(f"a {self.statistic[0]} is that of two columns; ask for the variance of one")
         return self
+
+    @property
+    def statistic(self) -> tuple[str, tuple[str, ...]] | None:
+        """The statistic that is asked for in place of counts, and the columns of amounts that it is of; None for counts."""
+        found = ((name, getattr(self, name)) for name in STATISTICS)
+        given = next(((name, of) for name, of in found if of is not None), None)
+        return given and (given[0], (given[1],) if isinstance(given[1], str) else given[1])
+
+    def adds_up(self, name: str, *, squares: bool = False) -> bool:
+        """Whether a column of amounts is added up, or its squares are."""
+        return self.statistic is not None and name in self.statistic[1] and (not squares or self.statistic[0] in OF_SQUARES)
 
     def ordered_by(self, name: str) -> bool:
         """Whether every query of the group is over the order of an attribute."""
@@ -316,11 +348,10 @@ class QuerySpec(SpecPart):
 
 def workload_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
     """The queries of an entry. Files are taken from the folder. Raises: InvalidInput when the domain cannot have them."""
-    counts, amounts = counts_of(entry, domain.grouped, folder), entry.sum or entry.mean
-    if amounts is None:
+    counts = counts_of(entry, domain.grouped, folder)
+    if entry.statistic is None:
         return Workload(domain, counts.blocks) if domain.amounts else counts
-    scaled = entry.target is None and not entry.relative
-    return sums_of(counts, domain, amounts, mean=entry.mean is not None, scaled=scaled)
+    return sums_of(counts, domain, *entry.statistic, scaled=entry.target is None and not entry.relative)
 
 
 def counts_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:

@@ -1,23 +1,27 @@
-"""Sums and means: the columns of amounts that a spec declares, and the queries that ask for them in place of counts."""
+"""Sums, means and variances: the columns of amounts that a spec declares, and the queries that ask for them in place of counts."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from dpdist.amounts import MOST_STEPS, Amounts, Bound
+from dpdist.amounts import AMOUNT, DEVIATION, MOST_STEPS, PRESENT, SQUARE, STATISTICS, Amounts, Bound
 from dpdist.domain import DROP, NOWHERE, Attribute, Domain, amounts_attribute
 from dpdist.errors import InvalidInput
-from dpdist.operators import Dense, Kronecker, Operator, Tall, Total
+from dpdist.operators import Dense, Kronecker, Matrix, Operator, Tall, Total
 from dpdist.spec.values import Exact, SpecPart, Text
 from dpdist.workloads.base import Block, Workload
 
-SUM, COUNT = "sum", "count"
-"""What the column of the amounts says of an answer."""
+SUM, COUNT, DEVIATIONS, SQUARES, PRODUCTS = "sum", "count", "deviations", "squares", "products"
+"""What the columns of the amounts say of an answer; deviations are those from the middle of the range."""
+_SAID = {PRESENT: COUNT, AMOUNT: SUM, DEVIATION: DEVIATIONS, SQUARE: SQUARES}
+OF_SQUARES = ("variance", "correlation")
+"""Statistics that need the squares of amounts."""
 
 
 class SumSpec(SpecPart):
@@ -96,67 +100,85 @@ class SumSpec(SpecPart):
         """The same column without the words that only the page shows."""
         return self.model_copy(update={"title": None, "unit": None})
 
-    def amounts(self, records: int) -> Amounts:
+    def amounts(self, records: int, *, squares: bool) -> Amounts:
         """As the domain knows them, where a person has up to so many records."""
         steps = int((self.last - self.first) / self.step)
         if self.most_per_person is None:
-            return Amounts(self.first, self.step, steps)
-        return Amounts.of_persons(self.step, steps, Bound(records, int(self.most_per_person / self.last)))
+            return Amounts(self.first, self.step, steps, squares=squares)
+        bounded = Amounts.of_persons(self.step, steps, Bound(records, int(self.most_per_person / self.last)))
+        return replace(bounded, squares=squares)
 
-    def attribute(self, name: str, *, everywhere: bool, records: int) -> Attribute:
+    def attribute(self, name: str, *, everywhere: bool, records: int, squares: bool) -> Attribute:
         """The domain's attribute.
 
         Args:
+            everywhere: whether every query adds up something of the column: records without an amount then need no bin.
             records: of a person that are counted at most.
-            everywhere: whether every query asks for sums or means of the column: records without an amount then need no bin.
+            squares: whether a query asks for squares of the amounts.
         """
-        return amounts_attribute(
-            name, self.amounts(records), NOWHERE if self.missing is not None and everywhere else self.missing
-        )
+        amounts = self.amounts(records, squares=squares)
+        return amounts_attribute(name, amounts, NOWHERE if self.missing is not None and everywhere else self.missing)
 
 
-def sums_of(counts: Workload, domain: Domain, name: str, *, mean: bool, scaled: bool) -> Workload:
-    """The sums of a column of amounts over the records that queries count; for means also how many of them have an amount.
+def sums_of(counts: Workload, domain: Domain, statistic: str, names: Sequence[str], *, scaled: bool) -> Workload:
+    """What is added up for a statistic of columns of amounts over the records that queries count.
 
     Args:
         counts: the queries, over the domain without columns of amounts.
         scaled: whether an error as large as the largest amount, or the largest average of a person, weighs as much as one of a record.
     Raises: InvalidInput for a column that is not declared.
     """
-    place = next(
-        (axis for axis, each in enumerate(domain.attributes) if each.name == name and each.amounts is not None), None
-    )
-    if place is None:
-        declared = ", ".join(each.name for each in domain.amounts) or "none"
-        raise InvalidInput(f"there are no amounts {name!r} to add up; declared under 'sums' are {declared}")
-    attribute = domain.attributes[place]
-    assert attribute.amounts is not None
-    ends = attribute.amounts.ends
-    weight = 1.0 / attribute.amounts.weighed_as if scaled else 1.0
+    axes = [_place(domain, name) for name in names]
     blocks = []
     for block in counts.blocks:
-        if mean:
-            blocks.append(_lifted(block, place, attribute, (1.0, 1.0), COUNT))
-        found = _lifted(block, place, attribute, ends, SUM)
-        blocks.append(replace(found, weight=found.weight * weight))
+        for of in STATISTICS[statistic]:
+            values = {axis: _values(domain, axis, each) for axis, each in zip(axes, of, strict=True)}
+            told = {name: _SAID[each] for name, each in zip(names, of, strict=True) if each != PRESENT}
+            what = PRODUCTS if len(told) > 1 else next(iter(told.values()), COUNT)
+            title = f"{what} of {' and '.join(told or names)}"
+            said = {axis: (_SAID[each],) for axis, each in zip(axes, of, strict=True)}
+            found = _lifted(block, title, dict(sorted(values.items())), said, domain)
+            largest = float(np.prod([np.abs(each).max() for each in values.values()]))
+            blocks.append(replace(found, weight=found.weight * (1.0 / largest)) if scaled else found)
     return Workload(domain, tuple(blocks))
 
 
-def _lifted(block: Block, place: int, attribute: Attribute, ends: tuple[float, float], what: str) -> Block:
-    """The queries of a block, each record times what it has at the two ends of the amounts."""
-    row: Operator = Dense(np.array([[*ends, *([0.0] * (attribute.size - len(ends)))]]))
+def _place(domain: Domain, name: str) -> int:
+    """The axis of a column of amounts. Raises: InvalidInput."""
+    for axis, each in enumerate(domain.attributes):
+        if each.name == name and each.amounts is not None:
+            return axis
+    declared = ", ".join(each.name for each in domain.amounts) or "none"
+    raise InvalidInput(f"there are no amounts {name!r} to add up; declared under 'sums' are {declared}")
+
+
+def _values(domain: Domain, axis: int, what: str) -> Matrix:
+    """What a record in each bin of a column adds to a sum: nothing where it has no amount."""
+    attribute = domain.attributes[axis]
+    assert attribute.amounts is not None
+    values = np.zeros(attribute.size)
+    values[: attribute.amounts.bins] = attribute.amounts.values(what)
+    return values
+
+
+def _lifted(block: Block, title: str, values: dict[int, Matrix], said: dict[int, tuple[str]], domain: Domain) -> Block:
+    """The queries of a block, each record times what it has in the bins of columns of amounts."""
+    rows: list[Operator] = [Dense(each[None, :]) for each in values.values()]
+    places, words = tuple(values), tuple(said[axis] for axis in values)
     if any(isinstance(factor, Tall) for factor in block.factors):
         raise InvalidInput("sums and means are not asked of rows in a .zarr file or of many rows; write them as .npy")
     if block.axes == (0,) and block.separable and isinstance(block.factors[0], Total):
-        return Block(f"{what} of {attribute.name}", (place,), (row,), ((what,),), block.weight)
+        return Block(title, places, tuple(rows), words, block.weight)
     single = block.labels[0] == (block.name,)  # one question that is called by its own words
-    title = f"{what} of {attribute.name}{',' if single else ' by'} {block.name}"
-    axes = (*block.axes, place)
+    whole_title = f"{title}{',' if single else ' by'} {block.name}"
+    axes = (*block.axes, *places)
     if not block.separable:
-        whole = Kronecker([block.factors[0], row])
-        told = tuple(f"{what} of {attribute.name}, {label}" for label in block.labels[0])
-        return replace(block, name=title, axes=axes, factors=(whole,), labels=(told,))
-    names = (*block.names, attribute.name) if block.names else ()
-    scales = (*block.scales, None) if block.scales else ()
-    factors, labels = (*block.factors, row), ((title,) if single else block.labels[0], *block.labels[1:], (what,))
-    return replace(block, name=title, axes=axes, factors=factors, labels=labels, scales=scales, names=names)
+        whole = Kronecker([block.factors[0], *rows])
+        told = tuple(f"{title}, {label}" for label in block.labels[0])
+        return replace(block, name=whole_title, axes=axes, factors=(whole,), labels=(told,))
+    names = (*block.names, *(domain.names[axis] for axis in places)) if block.names else ()
+    scales = (*block.scales, *(None for _ in places)) if block.scales else ()
+    labels = ((whole_title,) if single else block.labels[0], *block.labels[1:], *words)
+    return replace(
+        block, name=whole_title, axes=axes, factors=(*block.factors, *rows), labels=labels, scales=scales, names=names
+    )

@@ -31,6 +31,7 @@ BY_B = {"marginals": {"of": [[], ["b"]]}}
 ASKED = {
     "counts and sums": [BY_B, {**BY_B, "sum": "a"}],
     "means alone": [{**BY_B, "mean": "a"}],
+    "variances": [{**BY_B, "variance": "a"}],
 }
 MECHANISMS: dict[str, dict[str, Any]] = {
     "coa": {"mechanism": "coa"},
@@ -74,12 +75,14 @@ EVERY = [
 def test_neighbouring_files_move_shares_as_declared(
     form: str, protection: Protection, mechanism: str, tmp_path: Path
 ) -> None:
-    """Four steps of a half: a record is four shares, wherever they lie; k of them move the integers by what the noise hides."""
-    for asked in ASKED if form == "parquet, clip" else ("counts and sums",):
+    """Four steps of a half: a record is four shares, or two where squares are told, wherever they lie; k of them move the integers by
+    what the noise hides."""
+    for asked in ASKED if form == "parquet, clip" else ("counts and sums", "variances"):
         planned = plan_of(tmp_path / asked / "plan", mechanism, protection, asked)
         moved, reach = farthest(Pipeline(tmp_path / asked), planned, form, protection)
-        assert planned.spec.attributes.shares == 4
-        assert moved == distance_of(planned.spec).length == 4 * counting.distance_out(protection).length
+        shares = planned.spec.attributes.shares
+        assert shares == (2 if asked == "variances" else 4)
+        assert moved == distance_of(planned.spec).length == shares * counting.distance_out(protection).length
         assert 0.2 * planned.grid.sensitivity_squared <= reach <= planned.grid.sensitivity_squared
 
 
