@@ -22,7 +22,19 @@ sys.path.append(str(Path(__file__).parents[1]))
 from mechanisms import SHAPES, makers, workloads
 
 from dpdist.operators import Matrix
-from dpdist.strategies import Strategy, coa, eigen_design, singular_value_bound, wavelet
+from dpdist.strategies import (
+    Strategy,
+    coa,
+    eigen_design,
+    hierarchical,
+    identity,
+    p_identity,
+    singular_value_bound,
+    wavelet,
+    weighted_design,
+)
+from dpdist.strategies.eigen_queries import eigen_queries
+from dpdist.strategies.weighted_designs import fourier_queries
 from dpdist.workloads import (
     Workload,
     all_ranges,
@@ -160,23 +172,65 @@ def _design(cells: int, panel: str, line: str) -> Found:
     if line == "Fourier":
         rows = np.ones((1, 1))
         for length in shape:
-            rows = np.kron(rows, fourier_rows(length))
+            rows = np.kron(rows, fourier_queries(length))
     cost = eigen_design(gram, design=rows).workload_cost
     assert cost is not None
     return {"error": math.sqrt(cost / singular_value_bound(gram))}
 
 
-def fourier_rows(length: int) -> Matrix:
-    """The real orthonormal Fourier basis, (length, length)."""
-    steps = np.arange(length)
-    rows = [np.full(length, length**-0.5)]
-    for frequency in range(1, length // 2 + 1):
-        angle = 2.0 * np.pi * frequency * steps / length
-        scale = length**-0.5 if 2 * frequency == length else (2.0 / length) ** 0.5
-        rows.append(scale * np.cos(angle))
-        if 2 * frequency != length:
-            rows.append(scale * np.sin(angle))
-    return np.array(rows)
+PURE_P_IDENTITY = 1024
+"""Cells up to which p-Identity is optimised: beyond, it takes minutes."""
+
+
+def pure_designs(size: Size) -> Iterator[Measurement]:
+    """Section 3.5: root mean squared error at epsilon 1 under Laplace noise, of designs as they are and with the best lengths."""
+    cells = size["pure_cells"]
+    for panel in ("all ranges", "random ranges", "1-way marginals", "2-way marginals"):
+        designs = ("wavelet", "tree") if "ranges" in panel else ("Fourier",)
+        lines = [f"{line}{how}" for line in designs for how in ("", ", best lengths")]
+        more = ["p-Identity"] if cells <= PURE_P_IDENTITY else []
+        for line in (*lines, "eigen-queries, best lengths", "cells", *more):
+            yield Measurement(panel, 0, line, partial(_pure_design, cells, panel, line), cells)
+
+
+def _pure_design(cells: int, panel: str, line: str) -> Found:
+    binary = (2,) * round(math.log2(cells))
+    workload = {
+        "all ranges": lambda: all_ranges(cells),
+        "random ranges": lambda: two_step_ranges((cells,), cells // 2),
+        "1-way marginals": lambda: marginals(binary, 1),
+        "2-way marginals": lambda: marginals(binary, 2),
+    }[panel]()
+    gram, shape = workload.gram(), workload.domain.shape
+    name, lengths = line.split(",", maxsplit=1)[0], line.endswith("best lengths")
+    if name == "cells":
+        strategy: Strategy = identity(cells, workload, norm="l1")
+    elif name == "p-Identity":
+        strategy = p_identity(gram)
+    elif name == "eigen-queries":
+        strategy = weighted_design(gram, design=eigen_queries(gram.copy())[0], tolerance=1e-4)
+    else:
+        rows = _needed(gram, shape) if name == "Fourier" else None
+        if rows is None:
+            plain = wavelet(shape, workload, norm="l1")
+            plain = plain if name == "wavelet" else hierarchical(shape, workload, branching=None, norm="l1")
+            strategy = weighted_design(gram, design=plain.matrix(), tolerance=1e-4) if lengths else plain
+        elif lengths:
+            strategy = weighted_design(gram, design=rows, tolerance=1e-4)
+        else:
+            cost = 2.0 * float(np.abs(rows).sum(axis=0).max()) ** 2 * float(np.einsum("ij,jk,ik->", rows, gram, rows))
+            return {"error": math.sqrt(cost / workload.shape[0])}
+    assert strategy.workload_cost is not None
+    return {"error": math.sqrt(strategy.workload_cost / workload.shape[0])}
+
+
+def _needed(gram: Matrix, shape: tuple[int, ...]) -> Matrix:
+    """The orthonormal Fourier queries that the workload needs."""
+    rows = np.ones((1, 1))
+    for length in shape:
+        rows = np.kron(rows, fourier_queries(length))
+    needed = np.einsum("ij,ij->i", rows @ gram, rows) > 1e-9 * float(np.trace(gram))
+    return np.asarray(rows[needed])
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -184,6 +238,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "am-relative": relative_errors,
     "am-faster": faster,
     "am-designs": designs,
+    "am-pure": pure_designs,
 }
 FIGURES = {
     "am-3-error": Figure("Figure 3 and Table 2: workload error", "am-errors", "error", "", "RMSE / bound", bars=True),
@@ -195,6 +250,9 @@ FIGURES = {
     ),
     "am-4-seconds": Figure(
         "Figure 4: faster variants, time", "am-faster", "seconds", "group size, or % of vectors", "seconds of one core"
+    ),
+    "am-pure-designs": Figure(
+        "Section 3.5: designs under Laplace noise", "am-pure", "error", "", "RMSE at epsilon 1", bars=True
     ),
     "am-5-designs": Figure("Figure 5: design queries", "am-designs", "error", "", "RMSE / bound", bars=True),
 }

@@ -5,7 +5,7 @@
 Every finished measurement is kept in FOLDER/<experiment>-<size>.json, so an interrupted run goes on with what is missing. A
 measurement that takes longer than --limit seconds is stopped and noted, and larger ones of the same line are left out; a run
 with a longer limit tries them again. Each measurement has a process and one BLAS thread of its own. Plots need matplotlib
-(extra ``bench``). COA: ``yuan2016.py`` (KDD 2016); AM: ``li2012.py`` (VLDB 2012);
+(extra ``bench``). COA: ``yuan2016.py`` (KDD 2016); LRM: ``yuan2012.py`` (VLDB 2012); AM: ``li2012.py`` (VLDB 2012);
 private convolution: ``fawaz2013.py`` (ESA 2013).
 """
 
@@ -25,12 +25,13 @@ from typing import Any
 
 import fawaz2013
 import li2012
+import yuan2012
 import yuan2016
 from experiment import Figure, Found, Measurement, Size
 from threadpoolctl import threadpool_limits
 
-EXPERIMENTS = {**yuan2016.EXPERIMENTS, **li2012.EXPERIMENTS, **fawaz2013.EXPERIMENTS}
-FIGURES: dict[str, Figure] = {**yuan2016.FIGURES, **li2012.FIGURES, **fawaz2013.FIGURES}
+EXPERIMENTS = {**yuan2016.EXPERIMENTS, **yuan2012.EXPERIMENTS, **li2012.EXPERIMENTS, **fawaz2013.EXPERIMENTS}
+FIGURES: dict[str, Figure] = {**yuan2016.FIGURES, **yuan2012.FIGURES, **li2012.FIGURES, **fawaz2013.FIGURES}
 SIZES: dict[str, Size] = {
     "tiny": {
         "ns": (32,),
@@ -39,10 +40,14 @@ SIZES: dict[str, Size] = {
         "n": 32,
         "time_n": 32,
         "rank_n": 32,
+        "pure_n": 16,
+        "pure_ns": (16,),
+        "pure_ms": (16,),
         "ranks": (0.25, 1.0),
         "convergence": (32, 32),
         "keys": 2,
         "cells": 64,
+        "pure_cells": 16,
         "steps": (64,),
         "bits": (4,),
     },
@@ -53,10 +58,14 @@ SIZES: dict[str, Size] = {
         "n": 64,
         "time_n": 64,
         "rank_n": 64,
+        "pure_n": 64,
+        "pure_ns": (32, 64),
+        "pure_ms": (32, 64),
         "ranks": (0.25, 1.0),
         "convergence": (64, 64),
         "keys": 3,
         "cells": 64,
+        "pure_cells": 64,
         "steps": (64, 256),
         "bits": (4, 8),
     },
@@ -67,10 +76,14 @@ SIZES: dict[str, Size] = {
         "n": 256,
         "time_n": 256,
         "rank_n": 256,
+        "pure_n": 64,
+        "pure_ns": (32, 64, 128),
+        "pure_ms": (32, 64, 128),
         "ranks": (0.1, 0.2, 0.4, 0.6, 0.8, 1.0),
         "convergence": (256, 256),
         "keys": 20,
         "cells": 256,
+        "pure_cells": 256,
         "steps": tuple(2**k for k in range(6, 17)),
         "bits": tuple(range(4, 17)),
     },
@@ -81,10 +94,14 @@ SIZES: dict[str, Size] = {
         "n": 512,
         "time_n": 1024,
         "rank_n": 1024,
+        "pure_n": 128,
+        "pure_ns": (32, 64, 128, 256),
+        "pure_ms": (32, 64, 128, 256, 512),
         "ranks": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
         "convergence": (1024, 1024),
         "keys": 20,
         "cells": 2048,
+        "pure_cells": 512,
         "steps": tuple(2**k for k in range(6, 21)),
         "bits": tuple(range(4, 21)),
     },

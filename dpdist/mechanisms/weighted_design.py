@@ -25,7 +25,7 @@ class WeightedDesign(Mechanism):
 
     def passed_over(self, question: Question) -> str:
         del question
-        return "has more error than 'p-identity' wherever both were measured; ask for it by name to compare"
+        return "has more error than 'p-identity' on ranges, but may have less on marginals; ask for it by name to compare"
 
     def effort(self, workload: Workload) -> Effort:
         return effort(workload, "weighted_design")

@@ -75,7 +75,7 @@ def test_between_the_bound_and_the_identity(n: int, m: int, seed: int, scale: fl
 
 @pytest.mark.parametrize("workload", [all_ranges(32), prefix(32), random_ranges(32, 40, seed=1)], ids=str)
 def test_lengths_mend_a_tree_and_a_wavelet(workload: Workload) -> None:
-    """Eigen-queries are the worst of all, as the paper says; p-Identity stays better, as 'auto' takes for granted."""
+    """Eigen-queries are the worst of all, as the paper says; p-Identity stays better."""
     gram = workload.gram()
     found = weighted_design(workload)
     tree = hierarchical((32,), workload, branching=None, norm="l1")
