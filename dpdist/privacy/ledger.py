@@ -777,6 +777,10 @@ def _raise_version(connection: Connection, version: int) -> None:
     connection.execute(db.version.update().where(db.version.c.version < version).values(version=version))
 
 
+OF_RECORDS = ("histogram", "set of records")
+"""What a repeated release may have another one of because its records are others."""
+
+
 def _same(known: Receipt, charge: Charge) -> None:
     for what, have, want in (
         ("data set", known.dataset, charge.dataset),
@@ -793,9 +797,9 @@ def _same(known: Receipt, charge: Charge) -> None:
         return
     if known.salt is not None and known.histogram_commitment is not None:
         if known.histogram_commitment != charge.histogram(known.salt):
-            raise ReleaseConflict(charge.release, "histogram")
+            raise ReleaseConflict(charge.release, OF_RECORDS[0])
     elif known.is_of(charge.records) is False:
-        raise ReleaseConflict(charge.release, "set of records")
+        raise ReleaseConflict(charge.release, OF_RECORDS[1])
 
 
 def _amounts(loss: Loss) -> tuple[Fraction, Fraction, Fraction]:

@@ -78,6 +78,7 @@ def as_read(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
         return spec
     root = keys.load(context.home)
     found = extracts.extracted(spec.table, spec.release, context.home, root, context.engine.memory_bytes)
+    extracts.check_seen(found, context.engine)
     at = f", snapshot {found.snapshot}" if found.snapshot else ""
     context.progress("extract", f"read {spec.records.place}{at}")
     return spec.with_records(found.path, found.snapshot)

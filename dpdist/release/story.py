@@ -6,7 +6,8 @@ references to stored arrays and returns some; each can be run again at any time 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,12 +16,13 @@ from typing import Any, Protocol, TypeVar
 from dpdist import leases
 from dpdist.asking.published import Answer, Published, published
 from dpdist.documents import Documents
+from dpdist.errors import ReleaseConflict
 from dpdist.grids.base import Answers
 from dpdist.operators import Matrix
 from dpdist.page import notebook, report
 from dpdist.page.summary import summary
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import Budget
+from dpdist.privacy.ledger import OF_RECORDS, Budget
 from dpdist.private import private_files
 from dpdist.records.rows import CountSummary
 from dpdist.release.answers import answer
@@ -135,7 +137,8 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
         read = spec if spec.table is None else step("extract", lambda: as_read(context, spec))
         planned = replace(planned, spec=read)
         counts, tally = step("count", lambda: count(context, read, planned.layout))
-        measured, charged = step("measure", lambda: measure(context, planned, counts))
+        with _of_changed_rows(spec, read.records_path):
+            measured, charged = step("measure", lambda: measure(context, planned, counts))
         answers = step("answer", lambda: answer(context, planned, measured, others))
         with book(context) as ledger:
             budget = ledger.budget_after(spec.release)  # with the charges up to this one: the same whenever it is asked for
@@ -146,6 +149,18 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     if spec.table is not None:
         Path(read.records_path).unlink(missing_ok=True)
     return Release(spec, planned, answers, folder, charged, tally, budget)
+
+
+@contextmanager
+def _of_changed_rows(spec: ReleaseSpec, read: str | Path) -> Iterator[None]:
+    """A refusal of other records than a release had says of a query or table that its rows have changed. What was read is removed."""
+    try:
+        yield
+    except ReleaseConflict as conflict:
+        if spec.table is None or conflict.what not in OF_RECORDS:
+            raise
+        Path(read).unlink(missing_ok=True)
+        raise ReleaseConflict(conflict.release, "state of its query or table, whose rows have changed") from None
 
 
 def measure(context: Context, planned: Plan, counts: StoredArray) -> tuple[StoredArray, bool]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,13 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from distributed import LocalCluster
 
-from dpdist.errors import DpdistError, InvalidSpec, ReleaseConflict
+from dpdist import engine
+from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, ReleaseConflict
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import extracts
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, extracted
+from dpdist.release import story
+from dpdist.release.context import Context, silent
+from dpdist.release.count import as_read
 from dpdist.spec import load
+from dpdist.store import Store
 from tests import small
 from tests.command_line import CommandLine
 from tests.postgres import Server
@@ -251,8 +260,7 @@ def test_a_killed_release_goes_on_with_what_it_read_and_a_finished_one_keeps_non
     extract.unlink()
     with pytest.raises(ReleaseConflict):
         small.run(path, home)
-    (again,) = (home / "records").glob("*.parquet")
-    again.write_bytes(kept)
+    extract.write_bytes(kept)
     expected = small.undisturbed(path, home)
     release = small.run(path, home)
     assert small.tree(release.folder) == expected
@@ -293,5 +301,81 @@ def test_what_would_be_refused_is_refused_before_a_query_is_asked(home: Path, mo
         pytest.raises(DpdistError, match="nowhere"),
     ):
         small.run(path, home)
+    with opened(home) as ledger:
+        assert ledger.receipt("small-1") is None
+
+
+def test_a_finished_release_is_refused_over_other_rows_and_shown_without_the_database(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing more is charged, and whoever shows it or asks it needs no connection."""
+    place = shop(home.parent / "shop.duckdb")
+    monkeypatch.setenv("SHOP", str(place))
+    monkeypatch.chdir(home.parent)
+    path = small.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
+    done = small.run(path, home)
+    kept, charged = small.tree(done.folder), ledger_of(home)
+    assert not small.run(path, home).charged
+    with duckdb.connect(str(place)) as db:
+        db.execute("UPDATE visit SET age = 1")
+    with pytest.raises(ReleaseConflict, match="whose rows have changed") as refused:
+        small.run(path, home)
+    assert "\n" not in str(refused.value)
+    assert (small.tree(done.folder), ledger_of(home)) == (kept, charged)
+    assert not list((home / "records").glob("*.parquet"))  # or the rows as they were would be refused, too
+    monkeypatch.delenv("SHOP")
+    place.unlink()
+    command = CommandLine(monkeypatch, capsys)
+    for asked in (("show", str(done.folder)), ("ask", str(done.folder), "sum of all")):
+        shown = command(*asked)
+        assert shown.code == 0, shown.err
+
+
+def ledger_of(home: Path) -> object:
+    with opened(home) as ledger:
+        return ledger.receipt("small-1"), ledger.mark()
+
+
+APART = """
+import asyncio, os, sys
+from distributed import Worker
+
+async def main():
+    async with Worker(sys.argv[1], nthreads=1, dashboard=False, local_directory=sys.argv[2]) as worker:
+        os.setgroups([]), os.setgid(65534), os.setuid(65534)  # after the imports: the interpreter itself may be private
+        await worker.finished()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of another user")
+@pytest.mark.usefixtures("without_tls")
+def test_a_worker_that_cannot_read_what_was_extracted_is_told_before_the_charge(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two workers, which another user runs."""
+    monkeypatch.setenv("SHOP", str(shop(home.parent / "shop.duckdb")))
+    path = small.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        ) as cluster,
+        engine.started(cluster.scheduler_address) as started,
+    ):
+        context = Context(home, Store(home / "store"), started, silent)
+        read = as_read(context, load(path))
+        assert Path(read.records_path).is_file()
+        with subprocess.Popen([sys.executable, "-c", APART, cluster.scheduler_address, str(home.parent)]) as apart:
+            started.client.wait_for_workers(2)
+            with pytest.raises(InvalidInput, match="a worker of the cluster cannot read") as refused:
+                story.release(context, load(path))
+            apart.terminate()
+    assert "\n" not in str(refused.value)
     with opened(home) as ledger:
         assert ledger.receipt("small-1") is None
