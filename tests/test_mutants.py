@@ -66,6 +66,7 @@ SAID = {
     "a text of an assertion": ("assert x, x + 1", "assert x, x - 1"),
     "a representation": ("class C:\n def __repr__(self): return 'a' * 2", "class C:\n def __repr__(self): return 'a' * 3"),
     "the size of a cache": ("@lru_cache(maxsize=64)\ndef f(): pass", "@lru_cache(maxsize=65)\ndef f(): pass"),
+    "what type checkers read": ("if TYPE_CHECKING: import pyarrow", "if not TYPE_CHECKING: import pyarrow"),
     "a comment": ("x = 1  # one", "x = 1  # two"),
 }
 ACTS = {

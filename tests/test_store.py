@@ -127,6 +127,8 @@ def test_racing_writers_leave_one_whole_array(store: Store) -> None:
         else:
             with pytest.raises(StoreError, match="other content"):
                 store.finish(plan, [digest])
+    assert store.folders("other") == [plans[0].attempt]  # what the other one wrote is gone
+    assert store.finish(plans[0], [store.open("other").shard_digests[0]]) == store.open("other")
     assert store.read(store.open("other")).tolist() == [0, 1, 2, 3]
 
 

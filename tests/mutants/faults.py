@@ -181,7 +181,7 @@ class _Acting(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> ast.AST:
-        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        if ast.unparse(node.test) in ("TYPE_CHECKING", "not TYPE_CHECKING"):
             return ast.Pass()
         return self.generic_visit(node)
 

@@ -16,7 +16,16 @@ import pyarrow as pa
 import pytest
 
 from dpdist import engine
-from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, LedgerError, OutOfMemory, ReleaseConflict, UnknownValue
+from dpdist.errors import (
+    BudgetExceeded,
+    DpdistError,
+    InvalidInput,
+    InvalidSpec,
+    LedgerError,
+    OutOfMemory,
+    ReleaseConflict,
+    UnknownValue,
+)
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.privacy.selection import Selection
@@ -90,6 +99,17 @@ def test_names_are_selected_kept_and_charged(home: Path) -> None:
     assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
     shutil.rmtree(done.folder)
     assert small.tree(Path(small.run(path, home).folder)) == small.tree(Path(again.folder))
+
+
+def test_a_selection_is_not_charged_where_the_measurement_would_be_refused(home: Path) -> None:
+    """Of rho 0.1 the selection takes 0.02: what is left, 0.09, allows either of them, and not both."""
+    domain = {"sex": {"categories": ["f", "m"]}}
+    before = {"release": "before", "domain": domain, "workload": [{"marginals": {"ways": [1]}}], "budget": {"rho": 0.21}}
+    small.run(written(home.parent / "data", mechanism="identity", **before), home)
+    with pytest.raises(BudgetExceeded):
+        small.run(written(home.parent / "data"), home)
+    with opened(home) as ledger:
+        assert list(ledger.charges("small", "total")) == ["before"]
 
 
 def test_the_certificate_covers_the_selection(home: Path) -> None:

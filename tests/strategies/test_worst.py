@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from dpdist import engine
 from dpdist.errors import InvalidInput
+from dpdist.release.certificate import targets
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
@@ -196,6 +198,15 @@ def test_targets_are_reached_by_the_budget_that_the_plan_names(tmp_path: Path) -
     assert max(errors[:12].max() / 4, errors[12:].max() / 1.5) > 0.9
     less = {**budget, "budget": {"rho": str(first["least_rho"] * 0.999)}}
     assert not planned(tmp_path, workload=groups, **less).certificate()["targets"]["reached"]
+
+
+def test_the_least_budget_has_six_digits_of_any_size(tmp_path: Path) -> None:
+    strategy = planned(tmp_path, workload=[{"cdf": {"of": "age"}, "target": 4}]).strategy
+    for multiplier in np.logspace(-3, 3, 13):
+        told = targets(strategy, float(multiplier), Fraction(1, 10))
+        needed = told["worst_error_over_target"] ** 2 / 10
+        assert needed < told["least_rho"] <= needed * (1 + 1.1e-5)
+        assert told["least_rho"] == float(f"{told['least_rho']:.5e}")
 
 
 def test_a_kept_strategy_is_read_back_with_its_largest_error(tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""What a release is charged for stays what it is measured by, whatever a later plan would choose; what is told before the charge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpdist import engine
+from dpdist.privacy import keys
+from dpdist.privacy.ledger import Ledger, opened
+from dpdist.release import refusals
+from dpdist.release.charge import as_charged, charge_of
+from dpdist.release.context import Context, silent
+from dpdist.release.count import count
+from dpdist.release.plan import alternatives_of, plan
+from dpdist.release.streams import as_begun
+from dpdist.spec import load
+from dpdist.store import Store
+from tests import small
+
+SERIES = {
+    "mechanism": "square-root",
+    "workload": [{"filters": {"of": "age", "apply": [{"exponential": 0.8}]}}],
+    "domain": {"age": {"from": 0, "to": 11}},
+}
+
+
+def context_of(home: Path) -> Context:
+    return Context(home, Store(home / "store"), engine.inline(), silent)
+
+
+def test_a_release_keeps_the_mechanism_that_it_was_charged_for(home: Path) -> None:
+    """Under 'auto', when a later version prefers another one of those that it compares."""
+    context = context_of(home)
+    planned = plan(context, load(small.write(home.parent / "data", workload=[{"cdf": {"of": "age"}}])))
+    others = {other.strategy.name: other for other in alternatives_of(planned)}
+    name, other = others.popitem()
+    assert as_charged(context, planned) is planned
+    counts, _ = count(context, other.spec, other.layout)
+    with opened(home) as ledger:
+        ledger.reserve(charge_of(ledger, other, keys.load(home), counts))
+    kept = as_charged(context, planned)
+    assert (kept.strategy.name, kept.grid.digest) == (name, other.grid.digest)
+    assert as_charged(context, other) is other
+
+
+def test_a_stream_that_an_older_version_began_goes_on_with_its_first_loss(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows do not say what a release reveals on its own, and only the first of them was paid."""
+    for number, through in enumerate((3, 6), 1):
+        part: dict[str, Any] = {"release": f"part-{number}", "stream": {"name": "ages", "through": through}}
+        small.run(small.write(home.parent / "data", **SERIES, **part), home)
+    context, original = context_of(home), Ledger.stream
+    with opened(home) as ledger:
+        first, second = ledger.stream("small", "ages")
+    assert first.loss != second.loss
+
+    def older(*arguments: Any) -> Any:
+        return tuple(replace(receipt, own=None) for receipt in original(*arguments))
+
+    planned = plan(
+        context, load(small.write(home.parent / "data", **SERIES, release="part-3", stream={"name": "ages", "through": 9}))
+    )
+    monkeypatch.setattr(Ledger, "stream", older)
+    assert as_begun(context, planned).loss == first.loss
+
+
+def test_tables_that_are_too_long_are_refused_by_their_answers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_of(home)
+    planned = plan(context, load(small.write(home.parent / "data", mechanism="identity", output={"formats": ["csv"]})))
+    answers, cells = planned.workload.shape
+    assert cells < answers
+    for most, refused in ((answers, False), (answers - 1, True)):
+        monkeypatch.setattr(refusals, "PARQUET_ROWS", most)
+        said = [str(error) for error in refusals.refused_by(context, planned)]
+        assert any(f"{answers:,} answers are not written as csv" in text for text in said) == refused
+
+
+def test_warnings_are_told_before_the_charge(home: Path) -> None:
+    heard: list[tuple[str, str]] = []
+    tiny = {"mechanism": "identity", "workload": [{"marginals": {"ways": [1]}}], "budget": {"rho": "1e-8"}}
+    small.run(small.write(home.parent / "data", **tiny), home, lambda stage, line: heard.append((stage, line)))
+    stages = [stage for stage, _ in heard]
+    assert "noise" in dict(heard)["warning"]
+    assert stages.index("warning") < stages.index("count")
