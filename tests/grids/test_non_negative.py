@@ -68,6 +68,10 @@ def test_cells_are_the_closest_ones(name: str) -> None:
         assert np.linalg.norm(answers - dense @ x) <= distance * (1 + 1e-9) + 1e-6
 
 
+def test_of_the_former_rule_nothing_was_simulated() -> None:
+    assert non_negative.FORMER.facts() == {"rule": 1, "draws": 0, "total": None, "groups": []}
+
+
 def test_closed_forms() -> None:
     """Cells asked one by one are clipped; of a total alone the total is; an estimate without negative cells stays as it is."""
     np.testing.assert_allclose(closest(np.diag([1.0, 4.0, 9.0]), np.array([2.0, -4.0, 9.0])), [2, 0, 1])

@@ -50,7 +50,7 @@ TESTS = (
     ),
     *(
         f"tests/test_{name}.py"
-        for name in ("domain", "drafts", "engine", "identities", "leases", "method", "periods", "private")
+        for name in ("domain", "drafts", "durable", "engine", "identities", "leases", "method", "periods", "private")
     ),
     *(f"tests/test_{name}.py" for name in ("reduction", "store", "times", "unit")),
 )
