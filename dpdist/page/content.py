@@ -75,10 +75,19 @@ def with_suppression(content: Content, digits: int) -> Content:
     if rule is None:
         return content
     parts = list(batches(content.answer.size))
-    shown = sum(int((~np.isnan(content.rounded(*part, digits)[0])).sum()) for part in parts)
+    blocks = content.workload.blocks
+    starts = np.cumsum([0, *(block.queries for block in blocks)])
+    by_block = np.zeros(len(blocks), dtype=np.int64)
+    for start, stop in parts:
+        places = start + np.flatnonzero(~np.isnan(content.rounded(start, stop, digits)[0]))
+        by_block += np.bincount(np.searchsorted(starts, places, side="right") - 1, minlength=len(blocks))
+    shown = int(by_block.sum())
+    seen = {block.name for block, rows in zip(blocks, by_block, strict=True) if rows}
+    hidden = list(dict.fromkeys(block.name for block in blocks if block.name not in seen))
     errors = (np.round(content.error.read(*part), digits + 2) for part in parts)
     predicted = rule.predicted(errors, content.certificate["privacy"]["noise"])
     facts = {**asdict(rule), "shown": shown, "answers": content.answer.size, **asdict(predicted)}
+    facts |= {"hidden_groups": hidden} if hidden else {}
     return replace(content, certificate={**content.certificate, "suppression": facts})
 
 

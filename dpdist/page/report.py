@@ -297,7 +297,7 @@ def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dic
     every = list(rows)
     kept = every if group is None else [row for row in every if row["group"] == group]
     if group is not None and not kept:
-        raise _no_group(group, {row["group"] for row in every})
+        raise _no_group(folder, group, {row["group"] for row in every})
     return kept[: limit or len(kept)], len(kept)
 
 
@@ -316,7 +316,7 @@ def _first_of_parquet(folder: Path, group: str | None, limit: int) -> tuple[list
         names = pa.concat_tables(table.read(columns=["group"]) for table in tables)["group"]
         total = int(pc.sum(pc.equal(names.cast(pa.string()), group)).as_py() or 0)
         if total == 0:
-            raise _no_group(group, set(names.cast(pa.string()).unique().to_pylist()))
+            raise _no_group(folder, group, set(names.cast(pa.string()).unique().to_pylist()))
     wanted = min(total, limit or total)
     rows: list[dict[str, Any]] = []
     most = SIZES.batch_rows
@@ -329,7 +329,15 @@ def _first_of_parquet(folder: Path, group: str | None, limit: int) -> tuple[list
     return rows, total
 
 
-def _no_group(group: str, names: set[str]) -> InvalidInput:
+def _no_group(folder: Path, group: str, names: set[str]) -> InvalidInput:
+    """What to say of a group without rows: a release that suppresses answers has groups of which none is shown."""
+    certificate = read_certificate(published_certificate(folder) or "", folder)
+    hidden = certificate.get("suppression", {}).get("hidden_groups", [])
+    if group in hidden:
+        return InvalidInput(
+            f"all answers of group {group!r} are suppressed: none lies at least {certificate['suppression']['at']:g} standard errors above "
+            f"{certificate['suppression']['below']:g}; ask for another group, or with 'dpdist ask' where the measurement is published"
+        )
     known = sorted(names)
     more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
     return InvalidInput(f"no group {group!r}; there are {', '.join(known[:MOST_NAMED])}{more}")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.domain import Domain
-from dpdist.errors import OutOfMemory
+from dpdist.errors import InvalidInput, InvalidSpec, OutOfMemory
 from dpdist.limits import left_bytes
 from dpdist.records.persons import HASHED, PersonKey, first_of_each, first_person_type, person_hashes
 from dpdist.records.reading import reading
@@ -50,7 +50,15 @@ class Names:
         return found.hexdigest()
 
 
-def names_of(source: Source, domain: Domain, attribute: str, left_out: frozenset[str]) -> Names:
+def check_memory(candidates: int) -> None:
+    """Accept a declared number of names that fit into this process, before a record is read. Raises: OutOfMemory."""
+    needed, left = NAME_BYTES * candidates, left_bytes()
+    if needed > left:
+        cure = f"give it more memory, lower 'candidates' ({candidates:,}), or list the categories"
+        raise OutOfMemory("counting names in this process", needed, left, cure)
+
+
+def names_of(source: Source, domain: Domain, attribute: str, left_out: frozenset[str], candidates: int) -> Names:
     """Every name of an attribute with its records; of each person only the first ``source.most_records`` that have one.
 
     The records are read as counting will read them: what that refuses is refused here, before anything is charged.
@@ -58,8 +66,11 @@ def names_of(source: Source, domain: Domain, attribute: str, left_out: frozenset
     Args:
         domain: with placeholders in place of the attribute's names.
         left_out: names that stand for something else, such as the bin of other names.
-    Raises: InvalidSpec for a missing column or a file that cannot be read; UnknownValue; OutOfMemory.
+        candidates: the most different names, as declared.
+    Raises: InvalidSpec for a missing column, a file that cannot be read, or more names; UnknownValue; OutOfMemory; InvalidInput. No message
+        tells a number that depends on the records.
     """
+    check_memory(candidates)
     check_columns(source, domain)
     if source.person is not None and source.person_type is None:
         source = replace(source, person_type=first_person_type(source, source.person))
@@ -70,10 +81,15 @@ def names_of(source: Source, domain: Domain, attribute: str, left_out: frozenset
     read = 0
     for batch, hashed in _batches(source, domain, attribute, known, left_out, key):
         read += batch.size
-        needed = NAME_BYTES * len(known) + SORTED_COPIES * sum(each.nbytes for each in held)
-        if needed > left_bytes():
-            raise OutOfMemory(
-                "counting names in this process", needed, left_bytes(), "give it more memory, or list the categories"
+        if len(known) > candidates:
+            raise InvalidSpec(
+                f"the records hold more than {candidates:,} different names of {attribute!r}, the most that its 'selection' allows: raise "
+                "'candidates', clean the names, or list the categories"
+            )
+        if SORTED_COPIES * sum(each.nbytes for each in held) > left_bytes():
+            raise InvalidInput(
+                f"telling the persons behind the names of {attribute!r} apart needs more memory than this process has: give it more, leave "
+                "the person column out, or list the categories"
             )
         if hashed is None:
             totals = _added(totals, batch, len(known))

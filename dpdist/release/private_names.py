@@ -45,6 +45,13 @@ class Stage:
         return frozenset(label for label in (part.other, part.missing) if label is not None)
 
     @property
+    def candidates(self) -> int:
+        """The most different names that the records may hold, as declared: it decides about memory alone."""
+        asked = self.spec.domain[self.attribute].selection
+        assert asked is not None
+        return asked.candidates
+
+    @property
     def binding(self) -> str:
         """What the charge and the key are bound to: what is selected, from which column of whose records, and with how much noise.
 

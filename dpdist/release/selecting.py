@@ -85,7 +85,7 @@ def selected(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
         if known is not None and known.state == "committed":
             _check_same(stage, known, root)
             return with_kept(stage, context.store, committed_measurement(context.store, known))
-        counted = names_of(source, spec.attributes, stage.attribute, stage.left_out)
+        counted = names_of(source, spec.attributes, stage.attribute, stage.left_out, stage.candidates)
         check_not_empty(spec, counted.read)
         verify_source(context, spec)
         charge = charge_of_stage(stage, root, counted)

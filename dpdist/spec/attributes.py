@@ -41,6 +41,14 @@ class SelectionSpec(SpecPart):
         "kept",
         examples=[200],
     )
+    candidates: int = Field(
+        200_000,
+        ge=1,
+        le=10**8,
+        description="the largest number of different names that the records may hold, with those that are misspelt or rare. It bounds the "
+        "memory that counting them takes, 512 bytes each, and is checked before a record is read. The release is refused if there are more",
+        examples=[1_000_000],
+    )
 
     @model_validator(mode="after")
     def _parts_of_one(self) -> SelectionSpec:

@@ -19,6 +19,7 @@ from dpdist.privacy import keys
 from dpdist.release.story import Release
 from dpdist.spec import load
 from tests import small
+from tests.command_line import CommandLine
 
 RULE = {"below": 150, "at": "2 standard errors"}
 ASKED: dict[str, Any] = {"workload": [{"marginals": {"ways": [1, 2]}}]}
@@ -79,9 +80,34 @@ def test_the_certificate_predicts_how_often_it_errs(both: tuple[Release, Release
     facts = certificate["suppression"]
     found = both[0].answers.suppressed(below=150, at=2)
     expected = {**found.facts, "shown": found.table.num_rows, "answers": found.all_rows}
-    assert facts == {name: value for name, value in expected.items() if name != "all_rows"}
+    seen = {row["group"] for row in both[1].answers.arrow.to_pylist() if not np.isnan(row["answer"])}
+    hidden = [block.name for block in both[1].plan.workload.blocks if block.name not in seen]
+    assert facts == {**{name: value for name, value in expected.items() if name != "all_rows"}, "hidden_groups": hidden}
     assert certificate["post_processing"][0].startswith("answers that do not lie at least 2 standard errors above 150")
     assert both[0].certificate["spec_digest"] == both[1].certificate["spec_digest"]
+
+
+@pytest.mark.parametrize("rows", [None, 3])
+def test_a_group_of_which_nothing_is_shown_is_said_to_be_suppressed(
+    rows: int | None, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether the table is short and read from CSV, or long and read from Parquet; a group that there is not is told as before."""
+    asked = [{"marginals": {"of": [[]]}}, {"marginals": {"of": [["age", "work"]]}}]
+    path = small.write(home.parent / "data", workload=asked, postprocess={"suppress": {"below": 2000}})
+    folder = str(small.run(path, home).folder)
+    certificate = json.loads((Path(folder) / "release.json").read_text())
+    jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
+    assert certificate["suppression"]["hidden_groups"] == ["age x work"]
+    if rows is not None:
+        monkeypatch.setattr("dpdist.page.report.short_rows", lambda folder: None)
+    show = CommandLine(monkeypatch, capsys)
+    with pytest.raises(InvalidInput, match="all answers of group 'age x work' are suppressed"):
+        report.first_rows(Path(folder), group="age x work", limit=5)
+    with pytest.raises(InvalidInput, match="no group 'age'; there are total"):
+        report.first_rows(Path(folder), group="age", limit=5)
+    found = show("show", folder, "--group", "age x work")
+    assert (found.code, found.err_lines) == (1, 1)
+    assert "all answers of group 'age x work' are suppressed" in found.err
 
 
 @pytest.mark.parametrize("draws", [1, 3, 40])

@@ -269,10 +269,43 @@ def test_persons_are_bounded_and_missing_names_are_no_names(home: Path) -> None:
     assert "unknown" not in chosen
 
 
-def test_more_names_than_memory_are_refused_before_the_charge(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdist.records.names.left_bytes", lambda: 1000)
-    with pytest.raises(OutOfMemory, match="list the categories"):
-        selected_names(written(home.parent / "data"), home)
+def with_candidates(number: int) -> dict[str, Any]:
+    town = {**ASKED["domain"]["town"]}
+    return {"domain": {**ASKED["domain"], "town": {**town, "selection": {**town["selection"], "candidates": number}}}}
+
+
+def test_memory_for_names_is_decided_by_what_is_declared(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what a refusal says nor whether it comes tells how many names there are: files of 2 and of 61 names are refused alike."""
+    monkeypatch.setattr("dpdist.records.names.left_bytes", lambda: 30_000)
+    few = pa.table({"sex": ["f", "m"] * 30, "town": ["a", "b"] * 30, "person": list(range(60))})
+    told = []
+    for number, table in enumerate((few, towns())):
+        with pytest.raises(OutOfMemory, match="'candidates' \\(61\\)") as caught:
+            selected_names(written(home.parent / str(number), table, **with_candidates(61)), home)
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+    with opened(home) as ledger:
+        assert ledger.entries() == []
+
+
+def test_more_names_than_declared_are_refused_without_a_number_of_them(home: Path) -> None:
+    """Sixty-one names, of which at most sixty are declared; the limit itself is enough for as many."""
+    with pytest.raises(InvalidSpec, match="more than 60 different names of 'town'") as caught:
+        selected_names(written(home.parent / "data", **with_candidates(60)), home)
+    assert "61" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with opened(home) as ledger:
+        assert ledger.entries() == []
+    assert selected_names(written(home.parent / "data", **with_candidates(61)), home)
+
+
+def test_persons_that_do_not_fit_are_refused_without_a_number(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpdist.records.names.left_bytes", lambda: 512 * 70)
+    records = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
+    path = written(home.parent / "data", records=records, **with_candidates(70))
+    with pytest.raises(InvalidInput, match="needs more memory than this process has") as caught:
+        selected_names(path, home)
+    assert not any(letter.isdigit() for letter in str(caught.value))
     with opened(home) as ledger:
         assert ledger.entries() == []
 

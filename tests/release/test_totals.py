@@ -157,8 +157,10 @@ def test_page_and_certificate_say_what_is_excluded_and_not_how_much(home: Path) 
     true = truth(table())  # records without an amount count here, which moves it by less than the noise
     (total,) = done.ask("total of amount")
     assert abs(float(total.value) - sum(money for money, _ in true.values()) / 100) < 6 * float(total.standard_error)
-    means = [each.value for each in done.ask("mean of amount by branch")]
-    assert all(0 <= float(value) <= TO for value in means)
+    for mean, (money, number) in zip(done.ask("mean of amount by branch"), true.values(), strict=True):
+        value = money / 100 / number
+        assert abs(float(mean.value) - value) < 5 * float(mean.standard_error)
+        assert 25 < value < float(mean.high or 0)  # beyond the end of the column
     assert all(str(money) not in json.dumps(certificate) for money, _ in true.values())
 
 

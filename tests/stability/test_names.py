@@ -35,7 +35,7 @@ def counted(data: Data, form: str, folder: Path, protection: Protection) -> dict
     folder.mkdir()
     where = FORMS[form](data, folder)
     source = sources.source_of(where, columns={}, person=protection.person, most_records=protection.most_records)
-    found = names_of(source, DOMAIN, "b", frozenset({"other", "none"}))
+    found = names_of(source, DOMAIN, "b", frozenset({"other", "none"}), 100)
     return dict(zip(found.names, found.counts.tolist(), strict=True))
 
 
