@@ -20,6 +20,7 @@ import numpy as np
 from prefect import flow
 
 from dpdist import engine
+from dpdist.errors import StoreError
 from dpdist.grids.base import Noisy
 from dpdist.operators import Generated
 from dpdist.page import charts
@@ -163,6 +164,18 @@ def main() -> None:
         disturbed = scaling_model.simulate(cells, options.workers, faults=COMMON)
         print(scaling_model.comparison(scaling_model.predicted(cells, options.workers), found.stages, disturbed.stages))
         print(f"the same bytes with faults: {found.digests == disturbed.digests}")
+        for of, shard in scaling_model.liars(cells).items():
+            print(
+                f"a worker says a wrong digest of a shard of the {of}: {_after_a_lie(cells, options.workers, shard, found)}"
+            )
+
+
+def _after_a_lie(cells: int, workers: int, shard: int, truth: scaling_model.Simulated) -> str:
+    try:
+        found = scaling_model.simulate(cells, workers, faults=scaling_model.Faults(liar=shard))
+    except StoreError:
+        return "found, and nothing is published"
+    return "the right bytes" if found.digests == truth.digests else "WRONG BYTES"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """What a release of very many cells asks of a cluster: a model, and the release's own orchestration run against simulated storage.
 
 Tasks, requests and objects depend on ratios only: of the cells to a shard, to a worker's memory, to a slab. So the simulation divides all
-of them by ``SCALE`` and runs the real code (counting, passes, scans, noise, the engine's grouping and its results in the store) on a
-store that is held in memory and on workers whose clock is reckoned. What it writes is checked like anything else. Faults are planted:
-workers that die in a task, requests that fail or repeat, a worker that says a wrong digest.
+of them by ``SCALE`` and runs the real code (counting, passes, scans, noise, sums in a tree, the engine's grouping and its results in the
+store) on a store that is held in memory and on workers whose clock is reckoned. What it writes is checked like anything else. Faults are
+planted: workers that die in a task, requests that fail or repeat, a worker that says a wrong digest.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from dpdist.documents import seal
 from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.errors import EngineError, StoreError
 from dpdist.grids.base import Noisy
-from dpdist.operators import Identity, Kronecker, Matrix, Prefix
+from dpdist.operators import Generated, Identity, Kronecker, Matrix, Prefix
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.records import counting
 from dpdist.records.sources import source_of
+from dpdist.reduction import FAN_IN
 from dpdist.release.exact import draw
+from dpdist.release.gram import RANGES_A_WORKER, block_columns, stored_gram
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.sizes import SIZES, Sizes
 from dpdist.store import ArrayPlan, Part, Store, StoredArray
@@ -46,6 +48,8 @@ SCALE = 2**12
 """What the simulation divides cells, shards, slabs and memory by."""
 WIDTHS = (1000, 2000, 5000, 10_000, 20_000, 50_000)
 """Cells of the second of two attributes, which the simulation keeps: the first with which a line of the product fits."""
+ROWS = (4_000_000, 8192)
+"""Rows and columns of the W whose gram is summed, whatever the number of cells. The simulation divides both by the root of ``SCALE``."""
 MOST_TASKS, MOST_OBJECTS = 10**5, 10**6
 """Of a stage, beyond which the scheduler or a listing takes longer than the work."""
 
@@ -93,7 +97,7 @@ class Stage:
 
 
 def predicted(cells: int, workers: int, memory_bytes: int = 16 * 2**30, rates: Rates = RATES) -> list[Stage]:
-    """What every stage takes: counting that does not fit in a worker, noise on the cells, a product over two attributes, a scan."""
+    """What every stage takes: counting beyond a worker's memory, noise on the cells, a product over two attributes, a scan, W'W."""
     shards, most = math.ceil(8 * cells / SIZES.shard_bytes), max(engine.MOST_TASKS, workers * engine.TASKS_AHEAD)
 
     def grouped(items: int) -> int:
@@ -115,9 +119,9 @@ def predicted(cells: int, workers: int, memory_bytes: int = 16 * 2**30, rates: R
     first, second, third = (len(some) for some in divided.slabs)
     tiles, passes = first * second + second * third, sum(grouped(len(some)) for some in divided.slabs)
     parts, wide = math.ceil(cells / SIZES.part_values), divided.shard_lines * width
-    again = 1 + wide / SIZES.part_values  # a part reads whole shards
+    again = 1 + wide / SIZES.part_values  # a part reads whole shards, and one that lies on an edge reads two
     return [
-        stage("count", counts, 2 * counts + shards + 3 * dealing + 2 * ranges, counts + shards + dealing + 3, 8.0 * cells),
+        stage("count", counts, 2 * counts + shards + 5 * dealing + 2 * ranges, counts + shards + dealing + 3, 8.0 * cells),
         Stage("noise", 0, 2 * shards, shards + 1, 16.0 * cells, cells / rates.noisy_cells / rates.flow_cores),
         stage(
             "product",
@@ -126,8 +130,50 @@ def predicted(cells: int, workers: int, memory_bytes: int = 16 * 2**30, rates: R
             passes + 2 * (first + second) + 3 + math.ceil(cells / wide),
             48.0 * cells,
         ),
-        stage("scan", grouped(parts), 2 * grouped(parts) + parts, grouped(parts), 8.0 * cells * again),
+        stage(
+            "scan",
+            grouped(parts),
+            2 * grouped(parts) + parts + math.ceil(cells / wide),
+            grouped(parts),
+            8.0 * cells * again,
+        ),
+        summed(workers, memory_bytes, rates),
     ]
+
+
+def summed(workers: int, memory_bytes: int = 16 * 2**30, rates: Rates = RATES) -> Stage:
+    """What W'W of ``ROWS`` takes beside its arithmetic: partial sums that are written, and added in a tree by eights."""
+    rows, n = ROWS
+    width = block_columns(n, memory_bytes)
+    blocks = math.ceil(n / width)
+    pairs, each = blocks * (blocks + 1) // 2, 8.0 * min(width, n) ** 2
+    shards, summands = (
+        math.ceil(each / SIZES.shard_bytes),
+        max(1, min(workers * RANGES_A_WORKER, rows * n // SIZES.gram_entries)),
+    )
+    levels = [(pairs * summands, 0)]  # tasks, and what they read together
+    while summands > FAN_IN:
+        levels.append((pairs * math.ceil(summands / FAN_IN), pairs * summands))
+        summands = math.ceil(summands / FAN_IN)
+    written, read = sum(tasks for tasks, _ in levels), sum(reads for _, reads in levels)
+    last = blocks**2 * summands  # a block right of the diagonal is read again
+    seconds = sum(
+        math.ceil(tasks / workers) * _spent(reads // tasks * (shards + 1) + shards + 2, (reads // tasks + 1) * each, rates)
+        for tasks, reads in levels
+    ) + _spent(last // blocks * (shards + 1), (last + blocks**2) // blocks * each, rates) * math.ceil(blocks / workers)
+    return Stage(
+        "W'W",
+        written + blocks,
+        written * (shards + 2) + (read + last) * (shards + 1) + 3 * blocks + 3,
+        written * (shards + 1) + 2 * blocks + 1,
+        (written + read + last + blocks**2) * each,
+        seconds,
+    )
+
+
+def _spent(requests: float, moved: float, rates: Rates) -> float:
+    """Seconds of a task."""
+    return requests * rates.request_seconds + 2 * moved / rates.worker_bytes
 
 
 def _width(cells: int, memory_bytes: int) -> int:
@@ -418,8 +464,9 @@ def simulate(
         SIZES,
         **{
             name: max(1, getattr(SIZES, name) // SCALE)
-            for name in ("shard_bytes", "part_values", "slab_bytes", "tile_bytes")
+            for name in ("shard_bytes", "part_values", "slab_bytes", "tile_bytes", "gram_entries", "row_block_bytes")
         },
+        gram_columns=SIZES.gram_columns // math.isqrt(SCALE),
     )
     world = World(rates, faults, random.Random(seed))
     store = SimulatedStore(world, sizes)
@@ -449,9 +496,24 @@ def simulate(
             made = _retried(lambda: kronecker_product(work, product, StoredVector(store, drawn)))
         with timed("scan"):
             scanned = _retried(lambda: work.fold(_checksum, made))
+        m, n = (size // math.isqrt(SCALE) for size in ROWS)
+        with timed("W'W"):
+            summed = _retried(lambda: stored_gram(store, run, Generated((m, n), partial(_row_numbers, n)), "grams/w"))
     finally:
         del _STORES[id(store)]
-    return Simulated(stages, (counts.content_digest, drawn.content_digest, made.digest, str(sum(scanned))))
+    digests = (counts.content_digest, drawn.content_digest, made.digest, str(sum(scanned)), summed.content_digest)
+    return Simulated(stages, digests)
+
+
+def _row_numbers(columns: int, start: int, stop: int) -> Matrix:
+    """Rows whose entries are 0 to 6, by their numbers."""
+    return (np.arange(start, stop)[:, None] * np.arange(1, columns + 1) % 7).astype(np.int8)
+
+
+def liars(cells: int) -> dict[str, int]:
+    """Numbers of shards, in the order in which a simulation writes them, one of what each of the first two stages writes."""
+    shards = math.ceil(8 * cells / SIZES.shard_bytes)
+    return {"histogram": shards // 2, "measurement": shards + shards // 2}
 
 
 def _retried(step: Callable[[], Any]) -> Any:

@@ -10,7 +10,7 @@ from flows.scaling_model import Faults, Simulated, SimulatedStore, optima, predi
 
 CELLS, WORKERS = 2**29, 4
 """Small in CI, where slabs of a few lines round their number by up to a third.
-``python flows/scaling.py --model --simulate 1e11`` is the large form."""
+The large form is a slow test, and ``python flows/scaling.py --model --simulate 1e11``."""
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +24,31 @@ def test_the_model_predicts_what_the_orchestration_does(undisturbed: Simulated) 
         for name in ("tasks", "requests", "objects", "bytes", "seconds"):
             expected, measured = getattr(model, name), getattr(found, name)
             assert abs(measured - expected) <= 0.35 * expected + 40, (model.name, name, expected, measured)
+
+
+def test_the_model_of_sums_in_a_tree_is_exact(undisturbed: Simulated) -> None:
+    model, found = predicted(CELLS, WORKERS)[-1], undisturbed.stages[-1]
+    assert (model.name, model.tasks, model.requests, model.objects) == (
+        found.name,
+        found.tasks,
+        found.requests,
+        found.objects,
+    )
+
+
+@pytest.mark.slow
+def test_hundreds_of_billions_of_cells_on_a_hundred_workers() -> None:
+    """10^11 cells: seven million requests, as predicted; the same bytes with faults, and nothing after a worker's lie."""
+    cells, workers = 10**11, 100
+    found = simulate(cells, workers)
+    for model, stage in zip(predicted(cells, workers), found.stages, strict=True):
+        for name in ("tasks", "requests", "objects", "bytes"):
+            expected, measured = getattr(model, name), getattr(stage, name)
+            assert abs(measured - expected) <= 0.07 * expected, (model.name, name, expected, measured)
+    assert simulate(cells, workers, faults=scaling.COMMON).digests == found.digests
+    for liar in scaling_model.liars(cells).values():
+        with pytest.raises(StoreError):
+            simulate(cells, workers, faults=Faults(liar=liar))
 
 
 @pytest.mark.parametrize("seed", [1, 2])
