@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from dpdist.errors import InvalidInput, InvalidSpec, NoRecords
+from dpdist.errors import InvalidInput, InvalidSpec, NoRecords, StoreError
 
 SCHEMES = ("s3://", "gs://", "az://", "abfss://", "https://")
 LISTED = ("s3://", "gs://", "az://", "abfss://")
@@ -57,33 +59,36 @@ def listed(location: str) -> list[str]:
 
 
 def mark_of(location: str) -> tuple[int, str | None]:
-    """The size of an object, and what its store calls its present content; None where it has no name for it. Raises: OSError."""
+    """The size of an object, and what its store calls its present content; None where it has no name for it.
+
+    Raises: OSError, StoreError as ``_failed``.
+    """
     import obstore
     import obstore.exceptions
 
     root, name = _split(location)
     try:
         found = obstore.head(_opened(root), name)
-    except obstore.exceptions.BaseError as error:
-        raise OSError(type(error).__name__) from None
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _failed(location, error) from None
     tag = found["e_tag"]
     return int(found["size"]), None if not tag else f"{found['size']} {tag} {found['version']} {found['last_modified']}"
 
 
 def bytes_below(location: str) -> int:
-    """The size of all objects below a URL together. Raises: OSError."""
+    """The size of all objects below a URL together. Raises: OSError, StoreError as ``_failed``."""
     import obstore
     import obstore.exceptions
 
     root, name = _split(location.rstrip("/"))
     try:
         return sum(int(entry["size"]) for page in obstore.list(_opened(root), prefix=name or None) for entry in page)
-    except obstore.exceptions.BaseError as error:
-        raise OSError(type(error).__name__) from None
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _failed(location, error) from None
 
 
 def chunks(location: str, size: int) -> Iterator[bytes]:
-    """The content of an object in blocks of ``size`` bytes, the last one shorter."""
+    """The content of an object in blocks of ``size`` bytes, the last one shorter. Raises: OSError, StoreError as ``_failed``."""
     import obstore
     import obstore.exceptions
 
@@ -95,8 +100,8 @@ def chunks(location: str, size: int) -> Iterator[bytes]:
             while len(kept) >= size:
                 yield bytes(kept[:size])
                 del kept[:size]
-    except obstore.exceptions.BaseError as error:
-        raise OSError(type(error).__name__) from None
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _failed(location, error) from None
     if kept:
         yield bytes(kept)
 
@@ -108,7 +113,7 @@ class RemoteBytes:
         self._location, self._size, self._start, self._held = location, size, 0, b""
 
     def read(self, start: int, length: int) -> bytes:
-        """Bytes start..start + length, fewer at the end. Raises: OSError when the store does not give them."""
+        """Bytes start..start + length, fewer at the end. Raises: OSError, StoreError as ``_failed``."""
         import obstore
         import obstore.exceptions
 
@@ -118,17 +123,33 @@ class RemoteBytes:
             wanted = min(max(length, WINDOW_BYTES), self._size - start)
             try:
                 self._held = bytes(obstore.get_range(_opened(root), name, start=start, length=wanted)) if wanted > 0 else b""
-            except obstore.exceptions.BaseError as error:
-                raise OSError(type(error).__name__) from None
+            except (OSError, obstore.exceptions.BaseError) as error:
+                if self.size() != self._size:  # a range beyond its end is refused
+                    raise OSError(errno.EIO, "another size") from None
+                raise _failed(self._location, error) from None
             self._start = start
         return self._held[start - self._start : start - self._start + length]
 
     def size(self) -> int:
-        """How long it is now. Raises: OSError when the store does not say."""
+        """How long it is now. Raises: OSError, StoreError as ``_failed``."""
         return mark_of(self._location)[0]
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def _failed(location: str, error: Exception) -> Exception:
+    """FileNotFoundError where a store says that an object is not there; StoreError where it, or the network, gave no answer."""
+    import obstore.exceptions
+
+    from dpdist.documents import reason
+
+    if isinstance(error, FileNotFoundError | obstore.exceptions.NotFoundError):
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location)
+    return StoreError(
+        f"{location} cannot be read now ({reason(error)}): its store or the network failed, or the credentials are not accepted; see to "
+        "these and run again; nothing was charged"
+    )
 
 
 def _split(location: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,17 @@ import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
+from moto.server import ThreadedMotoServer
 
 import dpdist as dp
 from dpdist import engine
 from dpdist.domain import Attribute, Domain
-from dpdist.errors import InvalidInput, InvalidSpec, NoRecords
+from dpdist.errors import InvalidInput, InvalidSpec, NoRecords, StoreError
 from dpdist.privacy.keys import Secret
 from dpdist.records import remote
 from dpdist.records.columns import columns_of
 from dpdist.records.counting import count
+from dpdist.records.digests import seen_at
 from dpdist.records.hashing import BLOCK_BYTES, HashedFile, hashed
 from dpdist.records.rows import CountSummary
 from dpdist.records.sources import source_of, write_records
@@ -217,6 +220,25 @@ def test_an_object_that_changes_after_it_was_hashed_is_never_read(s3: str, tmp_p
             file.seek(9 * BLOCK_BYTES)
             with pytest.raises(InvalidInput, match=r"x\.csv was changed or replaced"):
                 file.read()
+
+
+def test_a_store_that_answers_no_more_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as a file that was changed, nor as a damaged one."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    given = {"ENDPOINT": f"http://{host}:{port}", "ALLOW_HTTP": "true", "ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x"}
+    for name, value in {**given, "REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    bucket = f"s3://dpdist-gone-{port}"
+    urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/dpdist-gone-{port}", method="PUT")).close()
+    url = put(bucket, "records.parquet", content("parquet"))
+    source = source_of(url, columns={})
+    server.stop()
+    for attempt in (lambda: HashedFile(url, source.tags[0]).read(), lambda: seen_at(url)):
+        with pytest.raises(StoreError, match="cannot be read now .*: its store or the network failed") as told:
+            attempt()
+        assert "\n" not in str(told.value)
 
 
 @pytest.mark.usefixtures("home")
