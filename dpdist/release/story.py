@@ -123,10 +123,13 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
         context.store.sweep()
         if (context.home / "scratch").is_dir():  # records that killed runs dealt out or extracted there
             leases.sweep(Documents(context.home / "scratch"), None)
+        written = spec
         if spec.selecting is not None:
             for refusal in refused_by(context, step("plan", partial(plan, context, spec))):
                 raise refusal
-            spec = step("select", partial(selected, context, spec))
+            spec = spec if spec.table is None else step("extract", partial(as_read, context, spec))
+            with _of_changed_rows(written, spec.records_path):
+                spec = step("select", partial(selected, context, spec))
         planned = step("plan", lambda: plan(context, spec))
         planned = as_charged(context, planned) if spec.stream is None else as_begun(context, planned)
         for refusal in refused_by(context, planned):
@@ -137,7 +140,7 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
         read = spec if spec.table is None else step("extract", lambda: as_read(context, spec))
         planned = replace(planned, spec=read)
         counts, tally = step("count", lambda: count(context, read, planned.layout))
-        with _of_changed_rows(spec, read.records_path):
+        with _of_changed_rows(written, read.records_path):
             measured, charged = step("measure", lambda: measure(context, planned, counts))
         answers = step("answer", lambda: answer(context, planned, measured, others))
         with book(context) as ledger:
@@ -146,7 +149,7 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     folder = step("publish", lambda: publish(context, planned, measured, answers, budget, measurements))
     if spec.output.to:
         step("deliver", lambda: deliver(folder, [target.named for target in spec.output.to]))
-    if spec.table is not None:
+    if written.table is not None:
         Path(read.records_path).unlink(missing_ok=True)
     return Release(spec, planned, answers, folder, charged, tally, budget)
 

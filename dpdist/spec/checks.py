@@ -331,16 +331,13 @@ def _check_selection(spec: ReleaseSpec) -> None:
         raise InvalidInput(
             f"one attribute of a release can have private categories, found {name!r} and {others[0]!r}: list the others' values"
         )
-    if spec.sums:
-        raise InvalidInput("'sums' and private categories are not combined: list the categories, or leave 'sums' out")
     if spec.stream is not None or spec.around is not None or spec.postprocess.consistent_with:
         raise InvalidInput(
             "private categories go without 'stream', 'around' and 'consistent_with', which need one domain for several releases"
         )
-    if spec.records.counts is not None or spec.table is not None:
+    if spec.records.counts is not None:
         raise InvalidInput(
-            "private categories are selected from files of records: list the categories of records that were counted before, or that a "
-            "query or a table holds"
+            "private categories are selected from records: list the categories of records that were counted before"
         )
     if spec.norms != ("l2",):
         raise InvalidInput(

@@ -13,6 +13,7 @@ from unittest import mock
 import jsonschema
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from dpdist import engine
@@ -29,6 +30,7 @@ from dpdist.errors import (
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.privacy.selection import Selection
+from dpdist.records.names import names_of as candidates_of
 from dpdist.release.context import Context, silent
 from dpdist.release.count import count
 from dpdist.release.ledger_and_store import differences, give_back, measurement_name
@@ -354,13 +356,7 @@ def test_no_frequent_name_publishes_nothing(home: Path) -> None:
         (
             {"records": {"path": "records.parquet", "counts": {"column": "person", "of": "people"}}},
             InvalidSpec,
-            "from files of records",
-        ),
-        ({"records": {"sql": "SELECT 1"}}, InvalidSpec, "from files of records"),
-        (
-            {"sums": {"person": {"from": 0, "to": 9}}, "workload": [{"marginals": {"ways": [1]}, "sum": "person"}]},
-            InvalidSpec,
-            "'sums' and private categories",
+            "list the categories of records that were counted before",
         ),
     ],
 )
@@ -371,6 +367,79 @@ def test_what_is_refused_is_refused_before_the_charge(
         small.run(written(home.parent / "data", **changes), home)
     with opened(home) as ledger:
         assert ledger.entries() == []
+
+
+PAID: dict[str, Any] = {
+    "sums": {"paid": {"from": 0, "to": 50, "step": 0.01, "most_per_person": 50}},
+    "records": {"path": "records.parquet", "person": {"column": "person", "most_records": 2}},
+    "budget": {"rho": 0.3},
+    "workload": [{"marginals": {"of": [["town"]]}}, {"marginals": {"of": [["town"]]}, "mean": "paid"}],
+}
+"""Means of money, by names that nobody listed, of persons whose total is bounded."""
+
+
+def payments() -> pa.Table:
+    table = towns()
+    return table.append_column("paid", pa.array(np.round(np.random.default_rng(5).gamma(2, 9, table.num_rows), 2)))
+
+
+def test_sums_and_means_by_private_categories(home: Path) -> None:
+    """The names are those of the release without sums; what is added up by them is what the records of each name hold, after the bounds."""
+    done = small.run(written(home.parent / "data", payments(), **PAID), home)
+    chosen = done.spec.domain["town"].categories or ()
+    assert 10 < len(chosen) < NAMES
+    source = done.spec.source
+    of = frozenset({"elsewhere"})
+    plain = {**PAID, "sums": {}, "workload": PAID["workload"][:1]}
+    without = load(written(home.parent / "plain", payments(), **plain))
+    counted = [candidates_of(source, each.attributes, "town", of, 100) for each in (done.spec.declared, without)]
+    assert counted[0].digest == counted[1].digest
+    rows = payments().to_pylist()
+    by_person: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_person.setdefault(row["person"], []).append(row)
+    true = dict.fromkeys([*chosen, "elsewhere"], 0.0)
+    for own in by_person.values():
+        cents = [min(round(row["paid"] * 100), 5000) for row in own[:2]]
+        for row, amount in zip(own, cents, strict=False):
+            name = row["town"] if row["town"] in chosen else "elsewhere"
+            true[name] += (amount if sum(cents) <= 5000 else amount * 5000 // sum(cents)) / 100
+    answers = {row["query"]: row for row in done.answers.arrow.to_pylist() if row["paid"] == "sum"}
+    assert len(answers) == len(true)
+    for name, total in true.items():
+        row = answers[f"town {name}, paid sum"]
+        assert abs(row["answer"] - total) < 5 * row["standard_error"]
+    assert (Path(done.folder) / "means.csv").read_text().count("\n") == len(true) + 1
+    with opened(home) as ledger:
+        assert list(ledger.charges("small", "total")) == ["small-1~categories", "small-1"]
+    again = small.run(done.spec.declared.folder / "release.yaml", home)
+    assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
+
+
+def test_private_categories_of_a_query(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query is read once, before names are selected; killed after that, the same names and bytes come, whatever its rows are then."""
+    data = home.parent / "data"
+    given = {**PAID["records"], "path": None, "sql": "SELECT * FROM 'rows.parquet'"}
+    given.pop("path")
+    path = written(data, payments(), **{**PAID, "records": given})
+    rows = data / "rows.parquet"
+    shutil.copy(data / "records.parquet", rows)
+    with mock.patch("dpdist.release.story.count", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        small.run(path, home)
+    with opened(home) as ledger:
+        assert list(ledger.charges("small", "total")) == ["small-1~categories"]
+    (extract,) = (home / "records").glob("*.parquet")
+    kept = extract.read_bytes()
+    pyarrow.parquet.write_table(payments().slice(7), rows)
+    expected = small.undisturbed(path, home)
+    extract.unlink()
+    with pytest.raises(ReleaseConflict, match="query or table, whose rows have changed"):
+        small.run(path, home)
+    assert not list((home / "records").glob("*.parquet"))
+    extract.write_bytes(kept)
+    done = small.run(path, home)
+    assert small.tree(Path(done.folder)) == expected
+    assert not list((home / "records").glob("*.parquet"))
 
 
 def test_both_charges_must_fit_before_the_first(home: Path) -> None:
