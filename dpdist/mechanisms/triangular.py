@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request
@@ -32,7 +33,7 @@ class Triangular(Mechanism):
     def effort(self, workload: Workload) -> Effort:
         line = of_one_series(workload)
         needs = effort(line, "coa")
-        return Effort(needs.cells, needs.rank, max(needs.memory_bytes, 8 * SQUARES * needs.cells**2), needs.products)
+        return replace(needs, memory_bytes=max(needs.memory_bytes, 8 * SQUARES * needs.cells**2))
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         line = of_one_series(request.workload)

@@ -17,7 +17,16 @@ import numpy as np
 from dpdist.operators import Matrix
 from dpdist.strategies import linear
 from dpdist.strategies.base import OnStep, Solve, Step, Stop, proven_root_trace
-from dpdist.strategies.inexact import SLACK, Path, chain_steps, forcing_of, newton_step, single_steps, takes_newton_steps
+from dpdist.strategies.inexact import (
+    SLACK,
+    Path,
+    chain_steps,
+    forcing_of,
+    nearly_diagonal_start,
+    newton_step,
+    single_steps,
+    takes_newton_steps,
+)
 from dpdist.strategies.problem import EPSILON, Problem
 from dpdist.strategies.split import Spectrum, Split, decomposed, mean_square, split_of
 
@@ -87,7 +96,10 @@ def solve(
     """
     assert problem.gram is not None
     split = split_of(problem.gram, problem.chain)
-    log_weight = np.log(_fold(problem.initial_dual if start is None else start, split))
+    dual = problem.initial_dual if start is None else start
+    if start is None and takes_newton_steps(split):
+        dual = nearly_diagonal_start(problem.gram, dual)
+    log_weight = np.log(_fold(dual, split))
     best, path, since = _Best(), Path(), 0
     record = _Record(problem, split, on_step)
     stop: Stop = "iteration limit"

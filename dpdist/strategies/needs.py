@@ -51,6 +51,10 @@ WORST_STEPS = 40
 """Iterations to a certified 1e-4 on most workloads (benchmarks/worst.py)."""
 TYPICAL_STEPS = 12
 """Iterations to a certified 1e-6 on most workloads (benchmarks/optimisers.py)."""
+FULL_RANK_PRODUCTS = 30.0
+"""Of a full-rank solve to 1e-6: 2.6 eigen-decompositions of about 8 products each and 8 products (benchmarks/optimisers.py)."""
+THIN_PRODUCTS, THIN_SQUARES = 144.0, 96.0
+"""Of a solve over a thin factor: 12 steps and 60 products with the Hessian, and 12 eigen-decompositions over its rank."""
 SINGULAR_SQUARES = 5
 """Arrays over pairs of cells that singular vectors take beside those of every solve."""
 DESIGN_SQUARES, DESIGN_ROWS = 8, 8
@@ -63,12 +67,18 @@ HESSIAN_PRODUCTS = 20
 
 @dataclass(frozen=True)
 class Effort:
-    """The memory and time that optimising a workload will take, predicted before it runs."""
+    """The memory and time that optimising a workload will take, predicted before it runs.
+
+    Attributes:
+        products: matrix products of a typical solve.
+        nominal: those that ``Limits`` count where it is not them: what an earlier version took, so that 'auto' decides as it did.
+    """
 
     cells: int
     rank: int
     memory_bytes: int
     products: float
+    nominal: float | None = None
 
     def seconds(self) -> float:
         """Estimated wall time, from a matrix product timed on this machine."""
@@ -97,7 +107,8 @@ class Limits:
         """Why an optimisation does not fit, None if it does."""
         if self.memory_bytes is not None and needs.memory_bytes > self.memory_bytes:
             return f"needs {needs.memory_bytes / 2**30:.2f} GiB, the spec allows {self.memory_bytes / 2**30:.2f}"
-        seconds = needs.products * 2.0 * needs.rank**2 * needs.cells / NOMINAL_RATE
+        products = needs.products if needs.nominal is None else needs.nominal
+        seconds = products * 2.0 * needs.rank**2 * needs.cells / NOMINAL_RATE
         if self.seconds is not None and seconds > self.seconds:
             return f"needs about {seconds / 60:.1f} nominal minutes, the spec allows {self.seconds / 60:.1f}"
         return None
@@ -131,8 +142,9 @@ def _of_coa(workload: Workload | Matrix) -> Effort:
     cells, rank, factored = _size(workload)
     doubles = 6 * rank**2 + 5 * rank * cells if factored else 6 * cells**2
     doubles += SINGULAR_SQUARES * rank * cells if cells <= SINGULAR_CELLS else 0
-    products = TYPICAL_STEPS * (2.0 + EIGENDECOMPOSITION_PRODUCTS * rank / cells) + 3 * TYPICAL_STEPS * 2.0
-    return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products)
+    nominal = TYPICAL_STEPS * (2.0 + EIGENDECOMPOSITION_PRODUCTS * rank / cells) + 3 * TYPICAL_STEPS * 2.0
+    products = THIN_PRODUCTS + THIN_SQUARES * rank / cells if factored else FULL_RANK_PRODUCTS
+    return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products, nominal)
 
 
 def _of_symmetric(workload: Workload | Matrix) -> Effort:
@@ -181,7 +193,8 @@ def _of_kronecker(workload: Workload | Matrix) -> Effort:
     grams = [factor.gram() for factor in workload.blocks[0].factors if not isinstance(factor, Identity | Total)]
     parts = [_of_coa(gram) for gram in grams]
     memory = max((part.memory_bytes for part in parts), default=2**20)
-    return Effort(workload.domain.cells, workload.domain.cells, memory, sum(part.products for part in parts))
+    cells, nominal = workload.domain.cells, sum(part.nominal or part.products for part in parts)
+    return Effort(cells, cells, memory, sum(part.products for part in parts), nominal)
 
 
 def _of_marginals(workload: Workload | Matrix) -> Effort:

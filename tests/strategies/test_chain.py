@@ -13,7 +13,7 @@ from dpdist.strategies import chain as chains
 from dpdist.strategies import coa, dual_bound, inexact, problem
 from dpdist.strategies.base import Step
 from dpdist.strategies.chain import Chain, chain_of
-from dpdist.strategies.inexact import newton_step
+from dpdist.strategies.inexact import nearly_diagonal_start, newton_step
 from dpdist.strategies.split import decomposed, split_of
 from dpdist.workloads import all_ranges, prefix, random_ranges
 
@@ -164,6 +164,45 @@ def test_large_grams_take_few_eigendecompositions() -> None:
         assert found.solve.products <= 12
         assert found.cost(gram) == pytest.approx(found.workload_cost, rel=1e-6)
         assert found.lower_bound <= dual_bound(gram, found.solve.dual) * (1 + 1e-9)
+
+
+def distance(gram: Matrix, dual: Matrix) -> float:
+    """Mean square of log diag X(v), v scaled so that its sum is that of diag K^1/2."""
+    values, vectors = np.linalg.eigh(np.sqrt(dual)[:, None] * gram * np.sqrt(dual))
+    diagonal = vectors**2 @ np.sqrt(np.maximum(values, 0.0)) / dual
+    return float(dual @ np.log(diagonal / (dual @ diagonal) * dual.sum()) ** 2 / dual.sum())
+
+
+def random_sums(n: int) -> Matrix:
+    rows = (np.random.default_rng(2).random((2 * n, n)) < 0.05).astype(float)
+    return rows.T @ rows
+
+
+def test_sums_of_random_cells_start_near_the_optimum() -> None:
+    """One step in single precision before the certificate, where there were two."""
+    gram = random_sums(220)
+    dual = np.sqrt(np.diag(gram))
+    begun = nearly_diagonal_start(gram, dual)
+    assert distance(gram, begun) < 0.15 * distance(gram, dual)
+    found = coa(gram)
+    assert found.gap <= 1e-6
+    assert found.solve is not None
+    assert found.solve.eigendecompositions == 1.6
+    assert found.lower_bound <= dual_bound(gram, found.solve.dual) * (1 + 1e-9)
+
+
+def test_a_start_is_not_believed_where_a_gram_is_far_from_diagonal() -> None:
+    for gram in (random_ranges(220, 800).gram(), prefix(220).gram()):
+        dual = np.sqrt(np.diag(gram))
+        assert nearly_diagonal_start(gram, dual) is dual
+
+
+def test_a_start_by_hand() -> None:
+    """3 I + 1 1' has the eigenvalues 3 and 3 + n, so diag V^1/2 = ((n - 1) 3^1/2 + (3 + n)^1/2) / n =: r; two steps give r^3/2."""
+    n = 50
+    root = (np.sqrt(3.0) * (n - 1) + np.sqrt(3.0 + n)) / n
+    found = nearly_diagonal_start(3 * np.eye(n) + np.ones((n, n)), np.ones(n))
+    np.testing.assert_allclose(found, root**1.5, rtol=0.02)
 
 
 @pytest.mark.parametrize("gram", [full(220), prefix(220).gram()], ids=["single precision", "chain"])

@@ -14,7 +14,8 @@ from dpdist.errors import Cancelled, InvalidInput
 from dpdist.mechanisms.planner import best, candidates
 from dpdist.strategies import Strategy, coa, effort, eigen_design, identity, low_rank, smoothing
 from dpdist.strategies.base import Step
-from dpdist.workloads import all_ranges, discrete, marginals, prefix, random_ranges, related
+from dpdist.strategies.needs import NOMINAL_RATE, Limits
+from dpdist.workloads import all_ranges, discrete, marginals, prefix, random_ranges, ranges, related
 
 OPTIMISERS: dict[str, Callable[..., Strategy]] = {
     "coa": coa,
@@ -87,6 +88,33 @@ def test_workload_effort_uses_the_basis() -> None:
     assert (needs.cells, needs.rank) == (1000, 271)
     assert needs.memory_bytes < effort(prefix(1000)).memory_bytes
     assert needs.seconds() > 0
+
+
+DECOMPOSITION = 8.0
+"""Products of one size that take as long as an eigen-decomposition (benchmarks/optimisers.py)."""
+
+
+def test_products_are_those_of_a_typical_solve() -> None:
+    """Grams of full rank: two or three eigen-decompositions, where earlier versions took a dozen steps."""
+    for given in (discrete(256, 1024).gram(), random_ranges(256, 1024, seed=3).gram()):
+        work = coa(given).solve
+        assert work is not None
+        counted = DECOMPOSITION * work.eigendecompositions + work.products
+        assert 0.5 <= effort(given).products / counted <= 2
+    assert effort(marginals((6, 6, 6), (1, 2))).products > effort(np.eye(256)).products  # over a thin factor
+
+
+def test_limits_count_what_they_always_counted() -> None:
+    """A faster optimiser changes what is told, not what 'limits' of a spec leave out: the same spec keeps its mechanism."""
+    gram = prefix(1000).gram()
+    needs = effort(gram)
+    assert needs.products < 60
+    counted = 12 * (2.0 + 5.0) + 3 * 12 * 2.0
+    seconds = counted * 2.0 * 1000**3 / NOMINAL_RATE
+    assert Limits(seconds=seconds * 1.001).exceeded_by(needs) is None
+    assert "nominal minutes" in str(Limits(seconds=seconds * 0.999).exceeded_by(needs))
+    product = effort(ranges((40, 30)), "kronecker")
+    assert product.nominal == 2 * counted
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
