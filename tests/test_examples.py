@@ -87,3 +87,30 @@ def test_sales_are_what_their_program_makes(tmp_path: Path) -> None:
     subprocess.run([sys.executable, program], check=True, capture_output=True)
     made, kept = (gzip.decompress((folder / "sales.csv.gz").read_bytes()) for folder in (tmp_path, EXAMPLES / "shop"))
     assert made == kept
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("whole", [False, WHOLE])
+def test_flights_are_counted_and_their_delays_averaged(whole: bool, home: Path) -> None:
+    asked = [{"marginals": {"of": [["origin"]]}}, {"marginals": {"of": [["origin"]]}, "mean": "delay"}]
+    release = example("flights", "flights.yaml", asked, home, whole=whole)
+    with gzip.open(EXAMPLES / "flights" / "flights.csv.gz", "rt", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 26_849
+    flown: Counter[str] = Counter()
+    kept = [row for row in rows if not flown.update([row["aircraft"]]) and flown[row["aircraft"]] <= 20]
+    assert release.tally.read - release.tally.beyond_bound == len(kept)
+    means = {each.group["origin"]: each for each in release.ask("mean of delay by origin")}
+    for name, found in means.items():
+        exact = np.mean([np.clip(float(row["delay"]), -30, 120) for row in kept if row["origin"] == name and row["delay"]])
+        assert isinstance(found.value, float)
+        assert found.standard_error is not None
+        assert abs(found.value - exact) < 4.5 * found.standard_error
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fixed_noise")
+def test_destinations_are_named_from_the_records(home: Path) -> None:
+    release = small.run(EXAMPLES / "flights" / "destinations.yaml", home)
+    labels = {str(row["dest"]) for row in release.answers.arrow.to_pylist()}
+    assert {"ATL", "ORD", "LAX", "other destinations"} <= labels
