@@ -201,7 +201,7 @@ def cells(options: argparse.Namespace, folder: Path) -> list[str]:
     lines, done = released(load(content), folder, options)
     stored = Store(folder / "home" / "store").open("measurements/cells")
     store, target = Store(folder / "home" / "store"), folder / "plain.zarr"
-    plain, same = (_plain_write(store, stored.name, target, kind) for kind in ("auto", codec()))
+    plain, same = (_plain_write(store, stored.name, target, kind) for kind in ("auto", codec(stored.plan.dtype)))
     took = float(next(line for line in lines if line.startswith("| measure")).split("|")[2])
     answers = zarr.open_group(str(Path(done.folder) / "answers.zarr"), mode="r")
     errors = float(np.asarray(answers["standard_error"][:1])[0])

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -132,18 +133,53 @@ class Engine:
                 if on_done is not None:
                     on_done(position + 1, len(items))
             return out
-        several = -(-len(items) // max(MOST_TASKS, self.workers * TASKS_AHEAD))
+        return cast(list[_T], self._mapped(function, items, on_done, None))
+
+    def with_resource(self, resource: str) -> list[str]:
+        """The addresses of the workers that were started with a resource; none in this process and on a cluster of its own."""
+        return [] if self._local else sorted(_slots(self.client, resource))
+
+    def map_where(
+        self,
+        resource: str,
+        function: Callable[[_Item], _T],
+        items: Sequence[_Item],
+        *,
+        among: Sequence[str] | None = None,
+        on_done: OnDone | None = None,
+    ) -> list[_T | None]:
+        """function of every item on workers with a resource, in order; None for what was left when the last of them had gone.
+
+        Not even a small function goes through the scheduler: it may hold digests of private values.
+
+        Args:
+            among: addresses of the workers that are meant; default all with the resource, also those that join later.
+        """
+        slots = _slots(self.client, resource)
+        if among is not None:
+            slots = {address: tasks for address, tasks in slots.items() if address in among}
+        if not slots or not items:
+            return [None] * len(items)
+        some = _Some(resource, sum(slots.values()), None if among is None else sorted(slots))
+        return self._mapped(function, items, on_done, some)
+
+    def _mapped(
+        self, function: Callable[[_Item], _T], items: Sequence[_Item], on_done: OnDone | None, some: _Some | None
+    ) -> list[_T | None]:
+        tasks = self.workers if some is None else some.tasks
+        several = -(-len(items) // max(MOST_TASKS, tasks * TASKS_AHEAD))
         if several <= 1:
-            with self._past_the_scheduler(function) as called:
-                return self._distributed(called, items, on_done)
+            with self._past_the_scheduler(function, always=some is not None) as called:
+                return self._distributed(called, items, on_done, some)
         groups = [items[start : start + several] for start in range(0, len(items), several)]
 
         def tell(done: int, total: int) -> None:
             if on_done is not None:
                 on_done(len(items) if done == total else done * several, len(items))
 
-        with self._past_the_scheduler(partial(_one_after_another, function)) as called:
-            return [found for some in self._distributed(called, groups, tell) for found in some]
+        with self._past_the_scheduler(partial(_one_after_another, function), always=some is not None) as called:
+            found = self._distributed(called, groups, tell, some)
+        return [each for results, group in zip(found, groups, strict=True) for each in results or [None] * len(group)]
 
     def dealt(self, items: int) -> list[list[int]]:
         """Numbers 0..items dealt out evenly over the workers, no hand empty."""
@@ -173,14 +209,15 @@ class Engine:
             return list(self.client.run(function, *arguments, on_error="ignore").values())
 
     @contextmanager
-    def _past_the_scheduler(self, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-        """A small function that fetches this one where it runs and leaves results behind, in the exchange."""
+    def _past_the_scheduler(self, function: Callable[..., Any], *, always: bool = False) -> Iterator[Callable[..., Any]]:
+        """A small function that fetches this one where it runs, if it is large, and leaves results behind, in the exchange."""
         if self.exchange is None:
             yield partial(_without_data, function)
             return
         folder = self.exchange.scratch()
         try:
-            yield partial(_by_reference, self.exchange, folder, _kept_if_large(self.exchange, folder, function))
+            most = 0 if always else LARGE_BYTES
+            yield partial(_by_reference, self.exchange, folder, _kept_if_large(self.exchange, folder, function, most))
         finally:
             self.exchange.delete(folder)
             with suppress(OSError, TimeoutError, CancelledError, AttributeError):  # whoever is gone holds nothing
@@ -202,29 +239,38 @@ class Engine:
                         return self._fetched(found[0])
                 future.cancel()  # every worker that it was meant for is gone
 
-    def _distributed(self, function: Callable[[Any], Any], items: Sequence[Any], on_done: OnDone | None) -> list[Any]:
+    def _distributed(
+        self, function: Callable[[Any], Any], items: Sequence[Any], on_done: OnDone | None, some: _Some | None = None
+    ) -> list[Any]:
         """Tasks are handed out some at a time: the scheduler never holds more than a few for each worker."""
         from distributed import wait
 
         out: list[Any] = [None] * len(items)
+        placed = {} if some is None else {"resources": {some.resource: 1}, "workers": some.addresses}
         with _losses_told():
             running: dict[Any, int] = {}
             following, done = 0, 0
             while done < len(items):
-                ahead = self.workers * TASKS_AHEAD
+                ahead = (self.workers if some is None else some.tasks) * TASKS_AHEAD
                 batch = range(following, min(len(items), following + ahead - len(running)))
                 if batch and len(batch) >= min(ahead // 2, len(items) - following):
-                    some = [items[i] for i in batch]
-                    running.update(zip(self.client.map(function, some, pure=False, retries=3), batch, strict=True))
+                    given = [items[i] for i in batch]
+                    futures = self.client.map(function, given, pure=False, retries=3, **placed)
+                    running.update(zip(futures, batch, strict=True))
                     following = batch.stop
                 try:
                     wait(list(running), timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
                 except TimeoutError:
-                    self._await_workers()
+                    if some is None:
+                        self._await_workers()
+                    elif not some.there(self.client):
+                        self.client.cancel(list(running), force=True)
+                        return out
                 for future in [future for future in running if future.status != "pending"]:
                     found = _result(future)
                     if found is None:
-                        self._await_workers()  # the worker died with the result: the task runs again
+                        if some is None:
+                            self._await_workers()  # the worker died with the result: the task runs again
                         continue
                     out[running.pop(future)] = self._fetched(found[0])
                     future.release()
@@ -249,6 +295,20 @@ class Engine:
             ) from None
         except AttributeError:  # a client that gave up its scheduler has None in its place
             raise EngineError(SCHEDULER_GONE) from None
+
+
+@dataclass(frozen=True)
+class _Some:
+    """Workers with a resource: how many tasks they run at once, and their addresses where not all of them are meant."""
+
+    resource: str
+    tasks: int
+    addresses: list[str] | None
+
+    def there(self, client: Any) -> bool:
+        """Whether there is one of them."""
+        found = _slots(client, self.resource)
+        return bool(found if self.addresses is None else set(self.addresses) & set(found))
 
 
 SCHEDULER_GONE = "the Dask scheduler went away; start it and run the same command again: it goes on where it stopped"
@@ -342,9 +402,9 @@ def failed_at(error: BaseException) -> str:
     )
 
 
-def _kept_if_large(exchange: Exchange, folder: str, item: Any) -> Any:
+def _kept_if_large(exchange: Exchange, folder: str, item: Any, most: int) -> Any:
     data = cloudpickle.dumps(item)
-    return item if len(data) <= LARGE_BYTES else _Kept(exchange, folder, uuid.uuid4().hex, data)
+    return item if len(data) <= most else _Kept(exchange, folder, uuid.uuid4().hex, data)
 
 
 def _result(future: Any) -> tuple[Any] | None:
@@ -365,6 +425,13 @@ def _with_threads(function: Callable[..., _T], *arguments: Any) -> _T:
         return function(*arguments[:-1])
 
 
+def this_worker() -> str:
+    """The address of the worker that runs this task."""
+    from distributed import get_worker
+
+    return str(get_worker().address)
+
+
 def _workers_of(client: Any) -> dict[str, dict[str, Any]]:
     """What the scheduler knows of each worker, by address; nothing once the scheduler is gone."""
     return cast(dict[str, dict[str, Any]], client.scheduler_info(n_workers=-1).get("workers", {}))
@@ -375,6 +442,13 @@ def _there(client: Any) -> tuple[int, int] | None:
     found = _workers_of(client).values()
     tasks = sum(w["nthreads"] for w in found)
     return (tasks, min(_task_bytes(w, w["nthreads"]) for w in found)) if tasks else None
+
+
+def _slots(client: Any, resource: str) -> dict[str, int]:
+    """How many tasks that want one of a resource each worker runs at once, by address; of those that have some."""
+    found = _workers_of(client)
+    given = {address: min(w["nthreads"], int(w["resources"].get(resource, 0))) for address, w in found.items()}
+    return {address: tasks for address, tasks in given.items() if tasks}
 
 
 def _optimisers(client: Any) -> list[tuple[str, int]]:

@@ -43,11 +43,15 @@ MOST_CODED = 2**31 - 2**20
 
 
 @cache
-def codec() -> Any:
-    """How blocks are compressed: noise at three times zstd's rate, a tenth larger."""
+def codec(dtype: str) -> Any:
+    """How blocks of a type are compressed: whole numbers bit by bit.
+
+    The signs of noisy values then lie together: they take 0.6 of their bytes in place of 0.75, in half the time (benchmarks/drawing.py).
+    """
     import zarr.codecs
 
-    return zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")
+    whole = np.dtype(dtype).kind == "i"
+    return zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle" if whole else "shuffle")
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,7 @@ class Store(Documents):
                 shape=plan.shape,
                 dtype=plan.dtype,
                 chunks=(plan.shard_rows, *plan.shape[1:]),
-                compressors=codec() if plan.compressed and shard_bytes < MOST_CODED else None,
+                compressors=codec(plan.dtype) if plan.compressed and shard_bytes < MOST_CODED else None,
                 fill_value=0,
             )
         except (OSError, obstore.exceptions.BaseError) as error:

@@ -62,7 +62,7 @@ class Rates:
         request_seconds: until an object store answers.
         worker_bytes: that a worker exchanges with the store, and computes, compresses and hashes, each.
         task_seconds: of the scheduler and the client for a task (benchmarks/scheduler.py).
-        noisy_cells: that the process of the flow draws and writes on one core; it draws alone.
+        noisy_cells: that the process of the flow draws and writes on one core; it draws alone, without workers that hold the root key.
         flow_cores: that it has.
     """
 
@@ -397,7 +397,10 @@ class SimulatedEngine(engine.Engine):
         super().__init__(workers=workers, memory_bytes=memory_bytes, threads=1, connect=_Client, local=False)
         self.world = world
 
-    def _distributed(self, function: Callable[[Any], Any], items: Sequence[Any], on_done: engine.OnDone | None) -> list[Any]:
+    def _distributed(
+        self, function: Callable[[Any], Any], items: Sequence[Any], on_done: engine.OnDone | None, some: Any = None
+    ) -> list[Any]:
+        del some
         world, out, free = self.world, [], [0.0] * self.workers
         begun, dispatched = world.spent, 0.0
         for number, item in enumerate(items):

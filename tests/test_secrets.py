@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import yaml
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 
 from dpdist import engine
 from dpdist.errors import DpdistError, TaskFailed, UnknownValue
@@ -26,6 +26,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import story
 from dpdist.release.context import Context, silent
+from dpdist.sizes import Sizes
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import forked, small
@@ -165,6 +166,53 @@ def test_no_task_and_no_repr_holds_a_secret(home: Path, monkeypatch: pytest.Monk
     assert len(sent) >= 4
     for content in [*sent, *(text.encode() for text in shown)]:
         assert found_in(content, secrets) == []
+
+
+@pytest.mark.usefixtures("without_tls")
+def test_noise_workers_tell_no_secret(home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """What they are sent, what they answer and leave in the store, logs, events and states of scheduler and workers.
+
+    They hold the keys: what is sent names the counts past the scheduler only.
+    """
+    sizes = Sizes(shard_bytes=8 * 16)
+    path = small.write(home.parent / "data", mechanism="identity")
+    small.reserved(path, home, sizes=sizes)
+    secrets = secrets_of(home)
+    sent: list[bytes] = []
+    exchanged: list[bytes] = []
+    drawn: list[str] = []
+
+    def mapped(self: Client, *arguments: Any, _original: Any = Client.map, **options: Any) -> Any:
+        sent.append(cloudpickle.dumps((arguments, options)))
+        return _original(self, *arguments, **options)
+
+    def put(self: Store, name: str, block: Any, _original: Any = Store.put_block) -> str:
+        exchanged.append(block.tobytes())
+        return str(_original(self, name, block))
+
+    def progress(stage: str, line: str) -> None:
+        drawn.append(f"{stage}: {line}")
+
+    monkeypatch.setattr(Client, "map", mapped)
+    monkeypatch.setattr(Store, "put_block", put)
+    with (
+        caplog.at_level("DEBUG"),
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", resources={"noise": 1}
+        ) as cluster,
+        engine.started(cluster.scheduler_address) as started,
+    ):
+        story.release(Context(home, Store(home / "store", sizes), started, progress), load(path, sizes=sizes))
+        seen = [started.client.get_scheduler_logs(), started.client.get_worker_logs(), cluster.scheduler.transition_log]
+        seen += [cluster.scheduler._broker._topics, [repr(t.run_spec) for t in cluster.scheduler.tasks.values()]]
+        seen += [[repr((each.state.tasks, each.state.data, each.state.log)) for each in cluster.workers.values()]]
+    assert "measure: 5 of 5 parts drawn by workers" in drawn
+    told = [*sent, caplog.text.encode(), "".join(drawn).encode(), *(repr(each).encode() for each in seen)]
+    for content in [*told, *exchanged]:
+        assert found_in(content, secrets) == []
+    assert searched(home, secrets, but=("root.key",)) == {}
+    counts = small.counts_digest(home).encode()
+    assert [counts in b"".join(contents) for contents in (told, exchanged)] == [False, True]
 
 
 PERSON = "alice.lidell@example.org"

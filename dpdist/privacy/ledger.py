@@ -157,6 +157,13 @@ class Ledger:
 
         return self._database.transaction(work)
 
+    def drawing(self, release: str, attempt: int, binding: str) -> Receipt:
+        """The receipt, with its salt, of an attempt whose noise may be drawn now; changes nothing.
+
+        Raises: LedgerError for an attempt that was given back or replaced, that has not begun to draw, or is finished.
+        """
+        return self._database.transaction(lambda connection: self._need(connection, release, attempt, binding, ("drawing",)))
+
     def commit(self, release: str, attempt: int, binding: str, measurement_digest: str) -> Receipt:
         """Record that the measurement is stored whole, and erase the salt. Idempotent for the same measurement."""
 

@@ -15,10 +15,9 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy.noise import SCALE_LIMIT, Kind, Samples
+from dpdist.privacy.noise import SCALE_LIMIT, TILE, Kind, Samples
 from dpdist.privacy.thresholds import BATCH, EXTENSION_BITS, TABLE, TABLE_BITS
 
-TILE = 16384
 MARGIN = 2.0**-40
 NUMERATOR_LIMIT = 2**57
 """k * numerator must fit into int64 for every k the kernel can meet."""

@@ -18,6 +18,7 @@ from dpdist.privacy.ledger import Ledger
 from dpdist.release import heads
 from dpdist.release.context import Context
 from dpdist.release.count import verify_source
+from dpdist.release.drawing import Claim, drawn_by_workers
 from dpdist.release.exact import draw, exact_measurement
 from dpdist.release.ledger_and_store import (
     check_drawn_for,
@@ -65,7 +66,7 @@ def drawn_once(
     charge: Charge,
     root: Secret,
     histogram_digest: str,
-    write: Callable[[str, Secret, dict[str, Any]], object],
+    write: Callable[[str, Secret, dict[str, Any]], bool],
     *also: StoredArray,
 ) -> tuple[StoredArray, bool]:
     """What is drawn for a charge: reserve, draw, write, commit (law 1). Returns it, and whether this call charged the budget.
@@ -74,7 +75,8 @@ def drawn_once(
 
     Args:
         histogram_digest: of the exact values, to which the key of the noise is bound.
-        write: keeps the noisy values under a name in the store, with what must be known of them; it is given the key of the noise.
+        write: keeps the noisy values under a name in the store, with what must be known of them; it is given the key of the noise, and
+            says whether every block has been read back since it was written.
         also: what later releases need as it is now.
     Raises: BudgetExceeded, ReleaseConflict: before anything is drawn. StoreError: nothing is committed then.
     """
@@ -85,7 +87,7 @@ def drawn_once(
     if receipt.state == "committed":
         return committed_measurement(store, receipt), reserved.charged
     mark(store, ledger)
-    name = measurement_name(charge.release)
+    name, read_back = measurement_name(charge.release), False
     if not store.exists(name):
         assert receipt.salt is not None
         key = keys.release_key(
@@ -95,10 +97,10 @@ def drawn_once(
             spec_digest=charge.spec_digest,
             histogram_digest=histogram_digest,
         )
-        write(name, key, drawn_for(receipt))
+        read_back = write(name, key, drawn_for(receipt))
     stored = store.open(name)
     check_drawn_for(stored, receipt)
-    make_safe(store, stored, *also)
+    make_safe(store, stored, *also, read_back=read_back)
     ledger.commit(charge.release, receipt.attempt, receipt.binding, stored.digest)
     mark(store, ledger)
     heads.note(ledger)
@@ -114,24 +116,31 @@ def write_integers(
     name: str,
     key: Secret,
     facts: dict[str, Any],
-) -> None:
-    """Draw the noise of exact integers and write both together under a name."""
+) -> bool:
+    """Draw the noise of exact integers and write both together under a name; whether every block was read back, too."""
     assert exact is not None
+    claim = Claim(charge.release, facts["attempt"], facts["charge"], counts.content_digest)
     kept = {} if charge.part is None else {"private_counts": counts.name}
     noise = {"noise": planned.noise.kind, "scale": planned.noise.scale}
     facts = {**noise, "grid": planned.grid.digest, **facts, **kept}
-    draw(context.store, name, planned.grid.measured(exact, key, planned.noise, planned.bought), facts)
+    noisy = planned.grid.measured(exact, key, planned.noise, planned.bought)
+    if drawn_by_workers(context, claim, name, noisy, facts):
+        return True
+    draw(context.store, name, noisy, facts)
+    return False
 
 
-def make_safe(store: Store, stored: StoredArray, *also: StoredArray) -> None:
+def make_safe(store: Store, stored: StoredArray, *also: StoredArray, read_back: bool = False) -> None:
     """Until the commit erases the key, a damaged measurement can be drawn again, bit for bit; after it, a power loss must not take it.
 
     Args:
         also: what later releases need as it is now.
+        read_back: whether every block of it has been read since it was written.
     Raises: StoreError, nothing is committed then.
     """
     try:
-        store.check(stored)
+        if not read_back:
+            store.check(stored)
     except StoreError as error:
         raise StoreError(
             f"{error}. The release is not committed: delete {stored.name!r} from the store {store.location} and run again, "

@@ -101,9 +101,10 @@ def _check_same(stage: Stage, known: Receipt, root: Secret) -> None:
         raise ReleaseConflict(stage.release, "set of records")
 
 
-def _write(store: Store, stage: Stage, counted: Names, name: str, key: Secret, facts: dict[str, Any]) -> None:
-    """Draw the noise of exact counts of names, and keep the names that it selects."""
+def _write(store: Store, stage: Stage, counted: Names, name: str, key: Secret, facts: dict[str, Any]) -> bool:
+    """Draw the noise of exact counts of names, and keep the names that it selects. They are not read back here."""
     noise = Noise("gaussian", stage.rule.scale)
     chosen = stage.rule.chosen(counted.counts, lambda count: noise.draw(key.reveal(), count=count))
     content = kept_form([counted.names[number] for number in chosen.tolist()])
     store.put_if_absent(name, content, {"noise": noise.kind, "scale": noise.scale, **facts})
+    return False

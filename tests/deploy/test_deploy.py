@@ -76,14 +76,16 @@ def test_compose_fits_the_image_and_itself() -> None:
             if "PASSWORD" in key or key.endswith("_KEY"):
                 assert value.startswith("${") or value.startswith("/run/secrets"), key
     ours = [s for s in services.values() if "DPDIST_IMAGE" in s.get("image", "")]
-    assert len(ours) == 8
+    assert len(ours) == 9
     assert all(service["user"].startswith("${DPDIST_USER") for service in (*ours, services["postgres"]))
     owner = [name for name, service in services.items() if "dpdist_owner-url" in service.get("secrets", [])]
     assert owner == ["ledger"]  # nothing that runs on can raise a cap
     assert all(service["read_only"] and service["cap_drop"] == ["ALL"] for service in ours)
     keyed = [name for name, service in services.items() if "root-key" in service.get("secrets", [])]
-    assert keyed == ["ledger", "worker"]  # the migration, which ends, and the only place that draws
-    for name in ("scheduler", "dask-worker", "dask-optimiser", "worker"):
+    assert keyed == ["ledger", "dask-noise", "worker"]  # the migration, which ends, and the places that draw
+    assert services["dask-noise"]["profiles"] == ["noise"]  # for whoever asks for it
+    assert [name for name, service in services.items() if "dpdist_noise-url" in service.get("secrets", [])] == ["dask-noise"]
+    for name in ("scheduler", "dask-worker", "dask-optimiser", "dask-noise", "worker"):
         environment = services[name]["environment"]
         assert environment["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] == "true"
         assert {"dask-certificate", "dask-key"} <= set(services[name]["secrets"])

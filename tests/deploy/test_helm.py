@@ -79,6 +79,7 @@ MATRIX = {
             "dask": {
                 "tls": {"existingSecret": "", "certManager": {"enabled": True, "issuerRef": {"name": "dask"}}},
                 "optimiser": {"tolerations": [{"key": "memory", "operator": "Exists"}]},
+                "noise": {"replicas": 3, "threads": 2, "ledgerSecret": "dpdist-noise"},
             },
             "commonLabels": {"team": "statistics"},
             "commonAnnotations": {"contact": "statistics@example.org"},
@@ -187,6 +188,46 @@ def test_only_the_flow_s_pods_see_the_key() -> None:
     assert seeing == {"weekly-dpdist-worker", "weekly-dpdist-test", "weekly-dpdist-migrate"}
 
 
+@pytest.mark.parametrize("operator", [False, True])
+def test_noise_workers_are_there_when_they_are_asked_for(operator: bool) -> None:
+    """They mount the key and the ledger's URL of their own login, and draw on as many threads as they have; no other worker does."""
+    asked = merged(
+        BASE, {"dask": {"operator": operator, "noise": {"replicas": 2, "threads": 3, "ledgerSecret": "dpdist-noise"}}}
+    )
+    before, found = (
+        {name for name, _ in pods(rendered(merged(BASE, {"dask": {"operator": operator}})))},
+        pods(rendered(asked)),
+    )
+    (name,) = {name for name, _ in found} - before
+    (pod,) = (pod for each, pod in found if each == name)
+    arguments = pod["containers"][0]["args"]
+    assert arguments[arguments.index("--resources") + 1] == "noise=3"
+    assert environment_of(pod)["DPDIST_ROOT_KEY_FILE"] == "/run/dpdist/key/root.key"
+    assert environment_of(pod)["DPDIST_LEDGER_FILE"] == "/run/dpdist/ledger/url"
+    assert {v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v} == {
+        "dpdist-dask",
+        "dpdist-root-key",
+        "dpdist-noise",
+    }
+    keyed = {each for each, one in found if any(volume["name"] == "key" for volume in one["volumes"])}
+    assert keyed == {"weekly-dpdist-worker", "weekly-dpdist-test", "weekly-dpdist-migrate", name}
+
+
+@pytest.mark.parametrize(
+    ("values", "cure"),
+    [
+        ({"noise": {"replicas": 1}}, "dask.noise.ledgerSecret is empty"),
+        (
+            {"noise": {"replicas": 1, "ledgerSecret": "n"}, "tls": {"existingSecret": "", "disabled": True}},
+            "could read the root key",
+        ),
+    ],
+)
+def test_noise_workers_without_a_login_or_tls_are_refused(values: dict[str, Any], cure: str) -> None:
+    with pytest.raises(helm.HelmError, match=cure):
+        rendered(merged(BASE, {"dask": values}))
+
+
 def environment_of(pod: dict[str, Any]) -> dict[str, Any]:
     return {variable["name"]: variable.get("value") for variable in pod["containers"][0]["env"]}
 
@@ -196,7 +237,7 @@ def test_secrets_are_where_they_are_used() -> None:
     store = merged(MATRIX["everything"], {"store": {"existingSecret": "dpdist-store"}})
     found = {name.removeprefix("publisher-"): pod for name, pod in pods(rendered(store))}
     seeing = {name for name, pod in found.items() if "AWS_SECRET_ACCESS_KEY" in environment_of(pod)}
-    assert seeing == {"worker", "dask-worker", "dask-optimiser"}
+    assert seeing == {"worker", "dask-worker", "dask-optimiser", "dask-noise"}
     secrets = {
         name: {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
         for name, pod in found.items()
@@ -204,6 +245,8 @@ def test_secrets_are_where_they_are_used() -> None:
     assert secrets["scheduler"] == {"publisher-dask"}
     assert secrets["register"] == set()
     assert [name for name, mounted in secrets.items() if "dpdist-owner" in mounted] == ["migrate"]
+    assert secrets["dask-noise"] == {"publisher-dask", "dpdist-root-key", "dpdist-noise"}
+    assert secrets["dask-worker"] == secrets["dask-optimiser"] == {"publisher-dask"}
     assert {name for name, pod in found.items() if "PREFECT_API_AUTH_STRING" in environment_of(pod)} == {
         "worker",
         "register",

@@ -23,7 +23,7 @@ from dpdist.privacy import database, keys
 from dpdist.privacy.ledger import opened
 from dpdist.release import measure, story
 from dpdist.release.context import Context
-from dpdist.sizes import Sizes
+from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import HANGS, small
@@ -72,14 +72,18 @@ class Begun:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Begun:
     """Begun, and published in a copy, once for all tests."""
-    folder = tmp_path_factory.mktemp("made")
+    return begun_in(tmp_path_factory.mktemp("made"))
+
+
+def begun_in(folder: Path, *, sizes: Sizes = SIZES, **changes: Any) -> Begun:
+    """A release begun in a folder, and published in a copy."""
     with pytest.MonkeyPatch.context() as patch:
         for name in (keys.ENVIRONMENT, keys.FILE_ENVIRONMENT, "DPDIST_LEDGER"):
             patch.delenv(name, raising=False)
         patch.chdir(folder)
         keys.initialise(folder / "home")
-        path = small.write(folder / "data")
-        return Begun(path, folder / "home", small.undisturbed(path, folder / "home"))
+        path = small.write(folder / "data", **changes)
+        return Begun(path, folder / "home", small.undisturbed(path, folder / "home", sizes=sizes))
 
 
 @pytest.fixture

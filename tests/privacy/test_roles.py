@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 
@@ -45,6 +46,12 @@ class Database:
 
 @pytest.fixture
 def database(postgres: Server) -> Iterator[Database]:
+    with granted(postgres) as found:
+        yield found
+
+
+@contextmanager
+def granted(postgres: Server) -> Iterator[Database]:
     """An empty ledger of schema 4 with its roles granted twice: the second time changes nothing."""
     found = Database(postgres)
     ledger = Ledger(found.url("owner"))

@@ -36,7 +36,7 @@ volumes:
   {{- include "dpdist.extraVolumes" . | trim | nindent 2 }}
 {{- end -}}
 
-{{/* Pod of a Dask worker: (dict "root" . "group" <values of workers or optimiser> "optimiser" bool). It sees no key and no ledger. */}}
+{{/* Pod of a Dask worker: (dict "root" . "group" <its values> "resource" name or ""). Only one that draws noise sees a key and a ledger. */}}
 {{- define "dpdist.daskWorkerPod" -}}
 serviceAccountName: {{ include "dpdist.serviceAccount" .root }}
 automountServiceAccountToken: false
@@ -65,12 +65,17 @@ containers:
       - --name
       - $(DASK_WORKER_NAME)  # the operator's, by which it retires a worker that it takes away
       {{- end }}
-      {{- if .optimiser }}
+      {{- if .resource }}
       - --resources
-      - optimiser=1
+      - {{ printf "%s=%d" .resource (ternary (int .group.threads) 1 (eq .resource "noise")) }}
       {{- end }}
     env:
       {{- include "dpdist.storeEnv" .root | nindent 6 }}
+      {{- if eq .resource "noise" }}
+      - {name: DPDIST_HOME, value: /tmp/dpdist}
+      - {name: DPDIST_ROOT_KEY_FILE, value: /run/dpdist/key/{{ .root.Values.rootKey.key }}}
+      - {name: DPDIST_LEDGER_FILE, value: /run/dpdist/ledger/{{ .root.Values.ledger.key }}}
+      {{- end }}
       {{- include "dpdist.daskEnv" .root | nindent 6 }}
       - name: MEMORY_LIMIT
         valueFrom: {resourceFieldRef: {containerName: worker, resource: limits.memory}}
@@ -87,6 +92,10 @@ containers:
       {{- if .root.Values.shared.existingClaim }}
       - {name: shared, mountPath: {{ .root.Values.shared.mountPath }}}
       {{- end }}
+      {{- if eq .resource "noise" }}
+      - {name: key, mountPath: /run/dpdist/key, readOnly: true}
+      - {name: ledger, mountPath: /run/dpdist/ledger, readOnly: true}
+      {{- end }}
       {{- include "dpdist.daskMount" .root | trim | nindent 6 }}
       {{- include "dpdist.extraMounts" .root | trim | nindent 6 }}
 volumes:
@@ -96,5 +105,11 @@ volumes:
   {{- if .root.Values.shared.existingClaim }}
   - name: shared
     persistentVolumeClaim: {claimName: {{ .root.Values.shared.existingClaim }}}
+  {{- end }}
+  {{- if eq .resource "noise" }}
+  - name: key
+    secret: {secretName: {{ .root.Values.rootKey.existingSecret }}, defaultMode: 0400}
+  - name: ledger
+    secret: {secretName: {{ .group.ledgerSecret }}, defaultMode: 0440}
   {{- end }}
 {{- end -}}

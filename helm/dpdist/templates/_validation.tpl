@@ -48,6 +48,12 @@
 {{- if and .Values.monitoring.enabled .Values.networkPolicy.enabled (not .Values.monitoring.from) -}}
 {{- fail "monitoring.from is empty: the network policy would keep Prometheus out; name the peers that may ask for metrics, such as {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}" -}}
 {{- end -}}
+{{- if and (gt (int .Values.dask.noise.replicas) 0) (not .Values.dask.noise.ledgerSecret) -}}
+{{- fail "dask.noise.ledgerSecret is empty: noise workers ask the ledger before they draw; name a Secret with the URL of a login that reads salts only (ledger.roles.noise), or set dask.noise.replicas=0" -}}
+{{- end -}}
+{{- if and (gt (int .Values.dask.noise.replicas) 0) .Values.dask.tls.disabled -}}
+{{- fail "dask.noise and dask.tls.disabled exclude each other: whoever reached the scheduler's port could read the root key; give dask.tls a certificate, or set dask.noise.replicas=0" -}}
+{{- end -}}
 {{- if and .Values.dask.operator .Values.dask.workers.autoscaling.enabled -}}
 {{- fail "dask.operator and dask.workers.autoscaling exclude each other: the operator scales its own workers; disable one" -}}
 {{- end -}}
