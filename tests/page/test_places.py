@@ -290,7 +290,9 @@ def test_a_task_that_outlives_its_run_changes_nothing(tmp_path: Path) -> None:
 
         def late(file: BinaryIO) -> None:
             file.write(b"wh")
+            file.flush()
             move_into_place(target, draft)
+            assert small.tree(target) == {"parts/one": b"whole"}
             file.write(b"ole")
 
         with pytest.raises(StoreError, match="release could not be written: No such file or directory"):
