@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import email.utils
+import hmac
+import shutil
+import socket
+import subprocess
+import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +42,7 @@ from dpdist.records.sources import source_of, write_records
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small
+from tests.ports import HeldPort
 from tests.records.test_counting import DOMAIN, truth
 
 ROOT = Secret(bytes(range(32)))
@@ -99,6 +108,70 @@ def test_objects_are_counted_as_files_are(form: str, s3: str, tmp_path: Path) ->
     assert tally == CountSummary(read=3000)
     local = source_of(tmp_path / f"records.{form}", columns={})
     assert source_of(url, columns={}).digest == local.digest
+
+
+ACCOUNT = "devstoreaccount1"
+
+
+@pytest.fixture
+def azurite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A container of Microsoft's emulator of Azure's blobs (npm install --global azurite), where it is installed."""
+    program = shutil.which("azurite-blob")
+    if program is None:
+        pytest.skip("needs azurite-blob: npm install --global azurite")
+    held, key = HeldPort(), base64.b64encode(b"known" * 8).decode()
+    port = held.number
+    monkeypatch.setenv("AZURITE_ACCOUNTS", f"{ACCOUNT}:{key}")
+    place = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(tmp_path / "azurite")]
+    with subprocess.Popen([program, *place, "--silent", "--skipApiVersionCheck"]) as server:
+        while not listens(port):
+            assert server.poll() is None
+            time.sleep(0.1)
+        address = f"http://127.0.0.1:{port}"
+        names = {"ACCOUNT_NAME": ACCOUNT, "ACCOUNT_KEY": key, "USE_EMULATOR": "true"}
+        for name, value in names.items():
+            monkeypatch.setenv(f"AZURE_STORAGE_{name}", value)
+        monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", address)
+        monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+        container = f"dpdist-test-{port}"
+        sent = {"x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+        signed = "\n".join(
+            [
+                *("PUT", *[""] * 11),
+                *(f"{name}:{value}" for name, value in sent.items()),
+                f"/{ACCOUNT}/{ACCOUNT}/{container}",
+                "restype:container",
+            ]
+        )
+        mac = base64.b64encode(hmac.digest(base64.b64decode(key), signed.encode(), "sha256")).decode()
+        asked = urllib.request.Request(f"{address}/{ACCOUNT}/{container}?restype=container", method="PUT")
+        for name, value in {**sent, "Authorization": f"SharedKey {ACCOUNT}:{mac}", "Content-Length": "0"}.items():
+            asked.add_header(name, value)
+        urllib.request.urlopen(asked).close()
+        yield f"az://{container}"
+        server.terminate()
+    held.release()
+
+
+def listens(port: int) -> bool:
+    """Whether a server on loopback takes connections."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_objects_of_azure_are_counted_as_files_are(azurite: str, tmp_path: Path) -> None:
+    """One object, and a prefix of several forms; changed ones are not read."""
+    url = put(azurite, "one/records.parquet", content("parquet"))
+    np.testing.assert_array_equal(counted(tmp_path, url)[0], truth(TABLE))
+    for name, part in (("a.parquet", TABLE[:1000]), ("deeper/b.csv", TABLE[1000:])):
+        put(azurite, f"many/{name}", content(name.rpartition(".")[2], part))
+    np.testing.assert_array_equal(counted(tmp_path / "many", f"{azurite}/many/")[0], truth(TABLE))
+    _, tags = hashed(url)
+    size, mark = remote.mark_of(url)
+    put(azurite, "one/records.parquet", content("parquet")[:-1] + b"?")
+    assert (remote.mark_of(url)[0], remote.mark_of(url)[1] != mark) == (size, True)
+    with HashedFile(url, tags) as file, pytest.raises(InvalidInput, match="was changed or replaced"):
+        file.read()
 
 
 def test_a_prefix_holds_the_files_of_records_below_it(s3: str, tmp_path: Path) -> None:
