@@ -63,8 +63,8 @@ def _planned(folder: Path, mechanism: str, neighbours: str, most: int, times: in
 
 
 def people(most: int) -> Iterator[Person]:
-    """All records that a person can have, in some order: one more than counts."""
-    kinds = list(product(AMOUNTS, GROUPS))
+    """All records that a person can have, in some order: one more than counts; amounts beyond the range count as those at its end."""
+    kinds = list(product(AMOUNTS[:-1], GROUPS))
     for size in range(most + 2):
         yield from combinations_with_replacement(kinds, size)
 
@@ -163,7 +163,7 @@ def some_files() -> list[list[tuple[str, int | None, str]]]:
     state = np.random.default_rng(4)
     kinds = list(product(AMOUNTS, GROUPS))
     out = []
-    for _ in range(12):
+    for _ in range(5):
         data = [(who, *kinds[state.integers(len(kinds))]) for who in "uvw" for _ in range(state.integers(6))]
         out.append([data[i] for i in state.permutation(len(data))])
     return [*out, [("u", 2, "x")] * 3, [("u", 2, "x"), ("u", 1, "y"), ("u", 2, "y")], []]
@@ -181,10 +181,9 @@ def agrees(folder: Path, planned: Plan, rows: int) -> bool:
     return True
 
 
-def test_files_are_counted_by_the_definition_however_they_are_cut(folder: Path, tmp_path: Path) -> None:
+def test_files_in_many_parts_are_counted_by_the_definition(folder: Path, tmp_path: Path) -> None:
     planned = _planned(folder, "coa", "add-remove", 3, 1, missing=True)
-    assert agrees(tmp_path / "whole", planned, 100)
-    assert agrees(tmp_path / "cut", planned, 2)
+    assert agrees(tmp_path, planned, 2)
 
 
 def test_the_order_of_rows_does_not_matter(folder: Path, tmp_path: Path) -> None:
