@@ -55,17 +55,11 @@ def brute_force_sensitivity(rows: np.ndarray, neighbours: str, most_records: int
     One person holds up to k records in any cells; add-remove: all of them appear; replace-one: any up-to-k records
     become any other up-to-k records.
     """
-    p, n = rows.shape
-    exact = [[int(v) for v in row] for row in rows]
-    owned = [c for c in product(range(most_records + 1), repeat=n) if sum(c) <= most_records]
-    before = owned if neighbours == "replace-one" else [(0,) * n]
-    worst = 0
-    for a in before:
-        for b in owned:
-            move = [x - y for x, y in zip(b, a, strict=True)]
-            moved = (abs(sum(exact[i][j] * move[j] for j in range(n))) for i in range(p))
-            worst = max(worst, sum(value**power for value in moved))
-    return worst
+    exact = np.array([[int(v) for v in row] for row in rows], dtype=object)  # Python's integers: nothing overflows
+    owned = [c for c in product(range(most_records + 1), repeat=rows.shape[1]) if sum(c) <= most_records]
+    moved = np.array(owned, dtype=object) @ exact.T
+    before = moved if neighbours == "replace-one" else 0 * moved[:1]
+    return max(int((abs(moved - one) ** power).sum(axis=1).max()) for one in before)
 
 
 def discrete_gaussian_pmf(scale: Fraction, reach: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -173,7 +174,7 @@ def test_stages_of_more_mechanisms_take_what_was_planned(home: Path, name: str) 
 
 def test_delivering_is_promised_what_was_measured() -> None:
     """8 million rows took 427 MiB (benchmarks/deliver.py): the promise stops growing above that, and a thousand take little."""
-    few, many = (_promised(rows, delivered=True)["deliver"] for rows in (1000, 1_200_000))
+    few, many = (_promised(*shape, delivered=True)["deliver"] for shape in ((1000,), (1200, 1000)))
     assert few < 2**20
     assert 427 * 2**20 <= many <= 600 * 2**20
 
@@ -185,10 +186,10 @@ def test_a_non_negative_fit_is_promised_five_grams_more() -> None:
     assert held - plain == 5 * 8 * 40 * 40
 
 
-def _promised(rows: int, **options: bool) -> dict[str, int]:
-    """What stages are promised for so many running counts, whose steps are measured one by one."""
-    workload = workloads.prefix(rows)
-    grid = strategies.identity(rows).grid(workload, neighbours="add-remove", most_records=1)
+def _promised(*shape: int, **options: bool) -> dict[str, int]:
+    """What stages are promised for the counts of all cells, each of which is measured."""
+    workload = workloads.marginals(shape, (len(shape),))
+    grid = strategies.identity(math.prod(shape)).grid(workload, neighbours="add-remove", most_records=1)
     where = engine.Engine(workers=1, memory_bytes=2**30, threads=1, connect=None, local=True)
     effort = planned_effort(workload, ["identity"])
     found = memory.memory_plan(workload, grid, Layout(workload.domain.shape), effort, where, **options)
