@@ -34,8 +34,8 @@ def uses_of_privacy(path: Path) -> set[str]:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dpdist.privacy"):
             names = [node.module.rpartition(".")[2], *(name.name for name in node.names)]
             found |= TOUCHING.intersection(names)
-        names = (getattr(node, kind, None) for kind in ("name", "id", "attr", "arg"))
-        found |= {"sensitivity_squared" for name in names if isinstance(name, str) and "sensitivity_squared" in name}
+        written = [getattr(node, kind, None) for kind in ("name", "id", "attr", "arg")]
+        found |= {"sensitivity_squared" for name in written if isinstance(name, str) and "sensitivity_squared" in name}
     return found
 
 
