@@ -180,12 +180,11 @@ small.run(Path(sys.argv[1]), Path(sys.argv[2]), sizes=MANY)
 """
 
 
-@pytest.mark.parametrize("before", ["answers.zarr/answer/c/1", "release.json"])
-def test_a_killed_publisher_leaves_no_release(begun: Begun, s3: str, before: str) -> None:
+def test_a_killed_publisher_leaves_no_release(begun: Begun, s3: str) -> None:
     """Whatever it had written: no reader takes it for a release, no upload stays open, and the next run leaves only its own files."""
-    prefix = f"published/killed-{len(before)}"
+    prefix = "published/killed"
     path = begun.spec(f"{s3}/{prefix}")
-    assert forked.finished(KILLED, path, begun.home, before).returncode == -signal.SIGKILL
+    assert forked.finished(KILLED, path, begun.home, "answers.zarr/answer/c/1").returncode == -signal.SIGKILL
     left = at(s3, prefix)
     assert left.items() < begun.whole.items()
     assert {"answers.csv", "answers.parquet/part-00000.parquet"} < set(left)
