@@ -1,6 +1,6 @@
 """Series that grow: total error over the certified optimum of the whole series.
 
-    python benchmarks/streams.py [--sizes 256 1024] [--out benchmarks/results/streams.md]
+    python benchmarks/streams.py [--sizes 256 1024 4096] [--out benchmarks/results/streams.md]
 
 Gaussian noise. Every strategy measures a step from itself and earlier ones. 'triangular' is the triangular factor of the certified
 optimum, 'square root' two equal filters (Fichtenberger, Henzinger, Upadhyay 2023). Costs are J over the certified lower bound of any
@@ -28,7 +28,7 @@ FILTERS: dict[str, Callable[[int], Filter]] = {
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--sizes", type=int, nargs="+", default=[256, 1024])
+    asked.add_argument("--sizes", type=int, nargs="+", default=[256, 1024, 4096])
     asked.add_argument("--out", type=Path)
     given = asked.parse_args()
     columns = ("filter", "steps", "triangular over the bound", "square root over the bound", "CPU s of the triangular one")

@@ -4,7 +4,10 @@
 
 Gaussian noise at noise multiplier 1. 'largest variance' is gamma_2(W)^2 of the queries: no strategy has a largest variance below the
 lower bound. 'least total' is COA's strategy, 'square root' that of running sums (Henzinger, Upadhyay, Upadhyay 2023), which
-streaming libraries use. CPU seconds of one thread, under whatever else the machine did: compare them with each other only.
+streaming libraries use: it is the Toeplitz strategy of least largest error that jax_privacy 2.0.0 gives
+(``toeplitz.optimal_max_error_strategy_coefs``). That library's numerical optimisers of the largest error are not in the table: on a
+busy machine they had not ended after 400 seconds at n = 256. CPU seconds of one thread,
+under whatever else the machine did: compare them with each other only.
 """
 
 from __future__ import annotations

@@ -34,6 +34,12 @@ def test_horizons(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_measured(tmp_path: Path) -> None:
+    table = table_of(tmp_path, "measured", "--repeats", "2", "--only", "square-root", "laplace")
+    assert "| laplace | 56 | 2 |" in table
+
+
+@pytest.mark.slow
 def test_peers(tmp_path: Path) -> None:
     """dpdist's part; the others need environments of their own."""
     command = [sys.executable, ROOT / "benchmarks" / "peers" / "compare.py", "--only", "dpdist", "--repeats", "1"]
@@ -113,7 +119,7 @@ def test_pure(tmp_path: Path) -> None:
 
 
 def test_unions(tmp_path: Path) -> None:
-    assert "| CPS | 1 | 163 | 3.0" in table_of(tmp_path, "unions", "--data", "CPS", "--ways", "1")
+    assert "| CPS | 1 | 163 | 3.0" in table_of(tmp_path, "unions", "--data", "CPS", "--ways", "1", "--dense", "0")
 
 
 def test_worst(tmp_path: Path) -> None:
