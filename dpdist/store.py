@@ -46,7 +46,7 @@ MOST_CODED = 2**31 - 2**20
 def codec(dtype: str) -> Any:
     """How blocks of a type are compressed: whole numbers bit by bit.
 
-    The signs of noisy values then lie together: they take 0.6 of their bytes in place of 0.75, in half the time (benchmarks/drawing.py).
+    The signs of noisy values then lie together: they take 0.61 of their bytes in place of 0.76 (benchmarks/drawing.py).
     """
     import zarr.codecs
 

@@ -76,6 +76,18 @@ def test_speeds_of_noise() -> None:
         assert abs(ratio * peer - ours) <= 0.05 * (1 + ratio) + 0.005 * peer  # each is rounded
 
 
+def test_the_noise_of_a_release_end_to_end() -> None:
+    """Every part is timed both ways, and whole numbers take fewer bytes than they did."""
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "drawing.py"))
+    found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in benchmark["rows"](2**15, 1)[2:]]
+    assert [row[0] for row in found] == ["gaussian"] * 7 + ["laplace"] * 7
+    assert [row[1] for row in found[:4]] == list(benchmark["PARTS"])
+    for row in found:
+        before, now = (float(cell) for cell in row[2:])
+        assert now > 0
+        assert now < before or not row[1].startswith("bytes")
+
+
 @pytest.mark.slow
 def test_noise(tmp_path: Path) -> None:
     table = table_of(tmp_path, "noise", "--samples", "200000", "--peer-samples", "200", "--repeats", "1")
