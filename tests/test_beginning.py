@@ -114,7 +114,7 @@ def test_texts_are_no_money_and_whoever_says_what_a_column_holds_is_believed(pla
     drafted = yaml.safe_load((place / "mixed.yaml").read_text(encoding="utf-8"))
     assert {name: next(iter(of)) for name, of in drafted["domain"].items()} == {"paid": "categories", "price": "edges"}
     assert list(drafted["sums"]) == ["cost"]
-    assert drafted["workload"][1] == {"marginals": {"ways": [1]}, "sum": "cost"}
+    assert drafted["workload"][1] == {"marginals": {"ways": [1]}, "mean": "cost"}
 
 
 def test_a_file_of_amounts_alone_counts_them(place: Path, command: CommandLine) -> None:
@@ -156,7 +156,9 @@ def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, place: Path, co
     (place / "records.yaml").write_text(completed(text), encoding="utf-8")
     release = small.run(place / "records.yaml", place.parent / "home")
     assert release.certificate["method"]["attributes"].keys() == {"Größe_cm", "branch", "day", "member"}
-    assert release.ask("total of paid")[0].value <= 100 * ROWS * 1.1
+    total, *means = release.ask("total of paid", "mean of paid by branch")
+    assert total.value <= 100 * ROWS * 1.1
+    assert [each.group["branch"] for each in means] == ["Köln", "Zürich", "other", "unknown"]
     assert release.certificate["privacy"]["bound_enforced_while_counting"]
 
 

@@ -1,10 +1,12 @@
 """The same questions to dpdist and to other systems: error and lines of code, side by side.
 
-    python benchmarks/peers/compare.py [--venvs FOLDER] [--only dpdist opendp pipelinedp smartnoise tumult] [--repeats 20] [--people 20000]
+    python benchmarks/peers/compare.py [--venvs FOLDER] [--only dpdist opendp pipelinedp smartnoise tumult] [--noise auto gaussian]
+        [--repeats 20] [--people 20000]
 
 Every other system runs in a virtual environment of its own, which is made with uv and PyPI if it is not there (Tumult Analytics needs Java,
 too). All get the same file of people, one record each, and epsilon = 1 with delta = 1e-6 for each question; what they do with it is their
-own standard way; PipelineDP, which asks for the kind of noise, is told Gaussian. Their programs lie beside this file and are written
+own standard way; PipelineDP, which asks for the kind of noise, is told Gaussian. dpdist has a column for each --noise that its specs ask
+for; its cells say which kind it took. Their programs lie beside this file and are written
 here, from what they document. Answers that lie in --answers are not asked for again.
 
 Error: the root of the mean squared error over all answers of a question and all repeats. Lines: statements that a user writes for a
@@ -25,7 +27,7 @@ from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-from protocol import AGES, MOST_PAID, REGIONS, SEXES, TABLES, VALUES, Answers, key
+from protocol import AGES, MOST_PAID, REGIONS, SEXES, TABLES, TAKEN, VALUES, Answers, key
 
 HERE = Path(__file__).parent
 PACKAGES = {
@@ -41,7 +43,7 @@ QUESTIONS = {
     "means": "mean payment by region (4)",
     "medians": "median age by region (4)",
 }
-UNSHARED = ("load", "main")
+UNSHARED = ("load", "main", "told")
 """What no question is charged for: reading the file, and the protocol."""
 
 
@@ -97,20 +99,26 @@ def python_of(system: str, venvs: Path) -> Path:
     return python
 
 
-def asked(system: str, file: Path, repeats: int, venvs: Path, kept: Path) -> dict[str, list[Answers] | str]:
-    """What a system answers, question by question, or why it cannot."""
-    if (kept / f"{system}.json").exists():
-        return dict(json.loads((kept / f"{system}.json").read_text(encoding="utf-8")))
-    python = Path(sys.executable) if system == "dpdist" else python_of(system, venvs)
-    command = [python, HERE / f"{system}_answers.py", file, str(repeats)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=file.parent, env=os.environ)
-    line = next((line for line in done.stdout.splitlines() if line.startswith("ANSWERS")), None)
-    if line is None:
-        raise SystemExit(f"{system} gave no answers: {done.stderr[-2000:]}")
-    found: dict[str, list[Answers] | str] = json.loads(line.removeprefix("ANSWERS"))
-    kept.mkdir(parents=True, exist_ok=True)
-    (kept / f"{system}.json").write_text(json.dumps(found), encoding="utf-8")
-    return found
+Found = dict[str, tuple[list[Answers] | str, str]]
+"""By question: all answers, or why there are none, and the kind of noise that was taken where the program says it."""
+
+
+def asked(system: str, noise: str, file: Path, repeats: int, venvs: Path, kept: Path) -> Found:
+    """What a system answers, question by question."""
+    store = kept / f"{system}{noise and '-'}{noise}.json"
+    if not store.exists():
+        python = Path(sys.executable) if system == "dpdist" else python_of(system, venvs)
+        command = [python, HERE / f"{system}_answers.py", file, str(repeats), noise]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=file.parent, env=os.environ)
+        line = next((line for line in done.stdout.splitlines() if line.startswith("ANSWERS")), None)
+        if line is None:
+            raise SystemExit(f"{system} gave no answers: {done.stderr[-2000:]}")
+        answers: dict[str, list[Answers] | str] = json.loads(line.removeprefix("ANSWERS"))
+        taken = {tuple(line.removeprefix(TAKEN).split()) for line in done.stdout.splitlines() if line.startswith(TAKEN)}
+        kinds = {name: " or ".join(sorted(kind for asked, kind in taken if asked == name)) for name in answers}
+        kept.mkdir(parents=True, exist_ok=True)
+        store.write_text(json.dumps({name: (given, kinds[name]) for name, given in answers.items()}), encoding="utf-8")
+    return dict(json.loads(store.read_text(encoding="utf-8")))
 
 
 def lines_of(system: str) -> dict[str, int]:
@@ -142,17 +150,25 @@ def _lines(node: ast.stmt) -> int:
     return len([line for line in text if line.strip()]) + sum(value.strip().count("\n") for value in long)
 
 
-def version_of(system: str) -> str:
+def version_of(system: str, noise: str) -> str:
     if system == "dpdist":
-        return f"dpdist {metadata.version('dpdist')}"
+        return f"dpdist {metadata.version('dpdist')}, noise: {noise}"
     name, package, _ = PACKAGES[system]
     return f"{name} {package.rpartition('==')[2]}"
+
+
+def cell(given: list[Answers] | str, kind: str, exact: Answers, lines: int) -> str:
+    """Error and lines, and the kind of noise where it is known."""
+    if isinstance(given, str):
+        return given.partition(":")[0]
+    return f"{error(given, exact)} in {lines}{kind and ', '}{kind}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--venvs", type=Path, default=Path("venvs"))
     parser.add_argument("--only", nargs="+", default=["dpdist", *PACKAGES], choices=["dpdist", *PACKAGES])
+    parser.add_argument("--noise", nargs="+", default=["auto", "gaussian"], choices=["auto", "gaussian", "laplace"])
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--tumult-repeats", type=int, default=1, help="Spark takes minutes for a repeat")
     parser.add_argument("--people", type=int, default=20_000)
@@ -160,24 +176,20 @@ def main() -> None:
     parser.add_argument("--answers", type=Path, default=None, help="folder that keeps the answers; default: nowhere")
     options = parser.parse_args()
     options.venvs = options.venvs.resolve()
-    cells: dict[str, dict[str, str]] = {}
+    columns = [(system, noise) for system in options.only for noise in (options.noise if system == "dpdist" else [""])]
+    cells: dict[str, list[str]] = {question: [] for question in QUESTIONS}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "people.csv"
         exact = truth(people(file, options.people))
-        for system in options.only:
+        for system, noise in columns:
             repeats = options.tumult_repeats if system == "tumult" else options.repeats
-            found = asked(system, file, repeats, options.venvs, options.answers or Path(folder) / "answers")
+            found = asked(system, noise, file, repeats, options.venvs, options.answers or Path(folder) / "answers")
             lines = lines_of(system)
             for question in QUESTIONS:
-                given = found.get(question, "no")
-                told = (
-                    f"{error(given, exact[question])} in {lines[question]}"
-                    if isinstance(given, list)
-                    else given.partition(":")[0]
-                )
-                cells.setdefault(question, {})[system] = told
-    head = [f"| question | {' | '.join(map(version_of, options.only))} |", f"|---|{'---|' * len(options.only)}"]
-    rows = [f"| {words} | {' | '.join(cells[name][each] for each in options.only)} |" for name, words in QUESTIONS.items()]
+                given, kind = found.get(question, ("no", ""))
+                cells[question].append(cell(given, kind, exact[question], lines.get(question, 0)))
+    head = [f"| question | {' | '.join(version_of(*each) for each in columns)} |", f"|---|{'---|' * len(columns)}"]
+    rows = [f"| {words} | {' | '.join(cells[name])} |" for name, words in QUESTIONS.items()]
     options.out.write_text("\n".join([*head, *rows]) + "\n", encoding="utf-8")
     print("\n".join([*head, *rows]))
 

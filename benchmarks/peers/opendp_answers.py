@@ -51,9 +51,8 @@ def sums(data: pl.LazyFrame) -> Answers:
 
 
 def means(data: pl.LazyFrame) -> Answers:
-    paid = pl.col.paid.cast(int).fill_null(0).dp.sum((0, MOST_PAID))
-    query = context(data, 1).query().group_by("region").agg(paid, dp.len())
-    return {key(region): total / count for region, total, count in query.release().collect().iter_rows()}
+    query = context(data, 1).query().group_by("region").agg(pl.col.paid.cast(int).fill_null(0).dp.mean((0, MOST_PAID)))
+    return {key(region): value for region, value in query.release().collect().iter_rows()}
 
 
 def medians(data: pl.LazyFrame) -> Answers:

@@ -10,6 +10,8 @@ from typing import Any
 REGIONS, SEXES, AGES, MOST_PAID = ("North", "South", "East", "West"), ("f", "m"), range(100), 100_000
 TABLES = (("region",), ("sex",), ("age",), ("region", "sex", "age"))
 VALUES = {"region": REGIONS, "sex": SEXES, "age": AGES}
+TAKEN = "NOISE "
+"""How a line begins that says of a question which kind of noise was taken."""
 Answers = dict[str, float]
 """By 'North|f|34', the values of the attributes asked for."""
 

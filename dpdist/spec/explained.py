@@ -49,7 +49,7 @@ def explained(error: ValidationError, lines: Lines, name: str) -> str:
         for n, (where, text) in enumerate(told)
     ]
     more = len(told) - SHOWN_PROBLEMS
-    return "; ".join(shown[:SHOWN_PROBLEMS]) + (f"; and {more} more problems" if more > 0 else "")
+    return "; ".join(shown[:SHOWN_PROBLEMS]) + (f"; and {more} more problem{'s' if more > 1 else ''}" if more > 0 else "")
 
 
 def _told(alike: list[Any], lines: Lines) -> tuple[str, str]:

@@ -111,7 +111,7 @@ SUMS = """
 sums:
 """
 TOTAL = """  - marginals: {{ways: [1]}}
-    sum: {name}   # 'mean' in place of 'sum' asks for means
+    mean: {name}   # its sum is measured with it; 'sum' in place of 'mean' asks for the sum alone
 """
 WITHOUT_VALUES = """# Every attribute with all values that it may have, from public knowledge and never from the records:
 # a value that stands here because it was seen in them would reveal them. Delete attributes that no question needs."""
