@@ -11,6 +11,9 @@ linear in the table as well (docs/mathematics.md, section 10).
 Where the total of a person's amounts is bounded, the ends of the column lie closer together than those of the range: at the average
 that a record has at most, or still lower on the other side of zero. An amount beyond an end is divided between the two just the same,
 with a negative number of shares at the other end (docs/decisions/0015).
+
+Where filters ask for sums, these are all that a release asks for. Then the column has one bin, in which a record counts as often as it
+has steps above zero.
 """
 
 from __future__ import annotations
@@ -70,6 +73,7 @@ class Amounts:
         high: steps from the lower end to the largest amount; None: to the upper end.
         bound: on the total of each person.
         squares: whether sums of squares can be told, too.
+        alone: whether sums are told alone, and no numbers of records.
 
     >>> Amounts(Fraction(0), Fraction("0.01"), 500).steps_of(np.array([0.29, -1.0, 7.0, float("nan")])).tolist()
     [29, 0, 500, -1]
@@ -82,6 +86,7 @@ class Amounts:
     high: int | None = None
     bound: Bound | None = None
     squares: bool = False
+    alone: bool = False
 
     @staticmethod
     def of_persons(step: Fraction, steps: int, bound: Bound) -> Amounts:
@@ -107,10 +112,15 @@ class Amounts:
                 f"the total of a person is bounded by less than what {self.bound.records:,} records can have, found {self.bound.times:,} "
                 "times the largest amount; raise 'most_records' (below 1,048,576), or leave 'most_per_person' out"
             )
-        if self.squares and self.bound is not None:
+        if self.bound is not None and (self.squares or self.alone):
+            told = "squares cannot be told" if self.squares else "series of sums cannot be told"
             raise InvalidInput(
-                "where the total of a person is bounded, squares cannot be told: leave 'most_per_person' out, or ask for variances in a "
-                "release of its own"
+                f"where the total of a person is bounded, {told}: leave 'most_per_person' out, or ask for them in a release of its own"
+            )
+        if self.alone and (self.first < 0 or (self.first / self.step).denominator != 1):
+            raise InvalidInput(
+                f"where filters add up amounts, 'from' is 0 or a whole number of steps above it, found {float(self.first):g}; change "
+                "'from', or count negative amounts as a column of their own"
             )
         if self.squares and self.shares > MOST_STEPS:
             most = PIECES * math.isqrt(MOST_STEPS // 2)
@@ -127,12 +137,19 @@ class Amounts:
     @property
     def shares(self) -> int:
         """Into how many shares a record is divided."""
+        if self.alone:
+            return int(self.last / self.step)
         return 2 * self._piece**2 if self.squares else self.steps
+
+    @property
+    def parts(self) -> float:
+        """How many shares are one in an answer: a record's, or where sums are told alone those of an amount of one."""
+        return float(1 / self.step) if self.alone else self.shares
 
     @property
     def bins(self) -> int:
         """Among how many bins records are divided."""
-        return PIECES + 2 if self.squares else ENDS
+        return 1 if self.alone else PIECES + 2 if self.squares else ENDS
 
     @property
     def last(self) -> Fraction:
@@ -165,7 +182,7 @@ class Amounts:
         Args:
             what: ``PRESENT``, ``AMOUNT``, ``DEVIATION`` or ``SQUARE``.
         """
-        if what == PRESENT:
+        if what == PRESENT or self.alone:
             return np.ones(self.bins)
         low, high = self.first, self.last
         if not self.squares:
@@ -189,6 +206,8 @@ class Amounts:
         >>> [each.tolist() for each in Amounts(Fraction(0), Fraction(1), 8, squares=True).divided(np.array([0, 3, 8]))]
         [[0, 1, 3], [[8, 1, 0], [0, 6, 0], [0, 1, 8]]]
         """
+        if self.alone:
+            return np.zeros(steps.size, dtype=np.int64), int(self.first / self.step) + steps[None, :]
         if not self.squares:
             upper = self.low + steps
             return np.zeros(steps.size, dtype=np.int64), np.array([self.steps - upper, upper])

@@ -359,7 +359,7 @@ def amounts_attribute(name: str, amounts: Amounts, missing: str | None) -> Attri
     """A column of amounts: the bins that its range is divided into, and where records without an amount are counted."""
     edges, between = tuple(map(float, range(amounts.bins + 1))), range(1, amounts.bins - 1)
     first, last = (f"at {end:g}" for end in amounts.ends)
-    labels = (first, *(f"between, {number}" for number in between), last)
+    labels = ("all together",) if amounts.alone else (first, *(f"between, {number}" for number in between), last)
     return Attribute(name, edges=edges, labels=labels, missing=missing, amounts=amounts)
 
 
@@ -400,6 +400,8 @@ class Domain:
                 f"the shares of all amounts multiply to {self.shares:,}, allowed are {MOST_STEPS:,}; take larger steps, or make a release "
                 "for each"
             )
+        if len(self.amounts) > 1 and self.sums_alone:
+            raise InvalidInput("where filters add up amounts there is one column of them: make a release for each")
         if len(self.amounts) > 1 and any(a.amounts.bound for a in self.amounts if a.amounts is not None):
             raise InvalidInput(
                 "where the total of a person is bounded there is one column of amounts; make a release for each, or leave the bounds out"
@@ -425,6 +427,16 @@ class Domain:
     def shares(self) -> int:
         """Into how many shares counting divides every record: one where there are no amounts."""
         return math.prod(a.amounts.shares for a in self.attributes if a.amounts is not None)
+
+    @property
+    def parts(self) -> float:
+        """By what measured values are divided to become answers: the shares of a record, or those of an amount of one."""
+        return math.prod(a.amounts.parts for a in self.attributes if a.amounts is not None)
+
+    @property
+    def sums_alone(self) -> bool:
+        """Whether amounts are added up and no record is counted."""
+        return any(a.amounts.alone for a in self.attributes if a.amounts is not None)
 
     @property
     def reach(self) -> int:

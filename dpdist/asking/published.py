@@ -123,6 +123,8 @@ class Published:
         out: list[Answer] = []
         for text in asked:
             made = questions.question(self.measurement.domain, text)
+            if not isinstance(made, TotalOf):
+                self._check_counted()
             if isinstance(made, Sum):
                 out.append(self._sum(text, made))
             elif isinstance(made, Mean):
@@ -144,6 +146,7 @@ class Published:
 
         Raises: InvalidInput as ``ask``, and for ratios, quantiles and tops.
         """
+        self._check_counted()
         made = [questions.question(self.measurement.domain, text) for text in asked]
         linear = []
         for text, each in zip(asked, made, strict=True):
@@ -151,6 +154,15 @@ class Published:
                 raise InvalidInput(f"covariances are those of sums and differences of counts, found {text!r}")
             linear.append(each.above)
         return self._covariance(linear)
+
+    def _check_counted(self) -> None:
+        """Accept measurements of numbers of records."""
+        domain = self.measurement.domain
+        if domain.sums_alone:
+            name = domain.amounts[0].name
+            raise InvalidInput(
+                f"this release measured sums of {name!r} alone, and no numbers of records: ask for 'total of {name}', with 'by' and 'where'"
+            )
 
     def ratios(self, pairs: Sequence[tuple[Linear, Linear]]) -> list[Ratio]:
         """Ratios of linear functions, numerator and denominator, each by itself. Raises: InvalidInput for what was not measured."""
@@ -311,7 +323,7 @@ class Published:
     def _in_records(self, asked: Sequence[Linear]) -> Functionals:
         """Linear functions of records as functions of what was measured: of their shares, where each is divided into some."""
         domain = self.measurement.domain
-        return functionals([each * (1.0 / domain.shares) for each in asked], domain.shape)
+        return functionals([each * (1.0 / domain.parts) for each in asked], domain.shape)
 
     def _refusal(self, lack: NotMeasured) -> InvalidInput:
         """What was not measured, in the words of the attributes."""

@@ -315,17 +315,18 @@ def grid_bits(shares: int) -> int:
     return GRID_BITS - max(0, (shares - 1).bit_length() - SHARE_BITS)
 
 
-def few_enough(counted: int, shares: int = 1, reach: int = 0) -> None:
+def few_enough(counted: int, shares: int = 1, reach: int = 0, of: str = "records") -> None:
     """Raises: InvalidInput for more records than z can hold.
 
     Args:
         counted: records, or where each is divided into ``shares`` all shares together.
         reach: the most shares of a record, whatever their signs; 0 where none is negative.
+        of: what is counted, in the plural.
     """
     reach = max(shares, reach)
     most = MOST_RECORDS << (GRID_BITS - grid_bits(reach))
     if counted * reach > most * shares:
-        raise InvalidInput(f"the grid holds up to {most // reach} records without overflow; split the data set by period")
+        raise InvalidInput(f"the grid holds up to {most // reach} {of} without overflow; split the data set by period")
 
 
 def shard_bytes(values: int) -> int:

@@ -100,7 +100,7 @@ class FilterGrid(SeriesGrid):
             counts.check(work)
             return self._convolved(counts.values, work, on_done)
         table = counts.table(self.axes)
-        few_enough(int(table.sum()))
+        few_enough(int(table.sum()), of="records" if counts.layout.shares == 1 else "steps of all amounts")
         return Held(self.measure(table))
 
     def measure(self, table: Matrix) -> Matrix:

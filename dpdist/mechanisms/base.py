@@ -126,6 +126,7 @@ class Mechanism(ABC):
         long: whether it answers series and formulas that go through the store.
         adaptive: whether what it measures depends on the records, by a part of the budget.
         divides: whether it measures records that are divided into shares, as sums of amounts need.
+        adds: whether it measures sums of amounts alone, in whole numbers of steps.
     """
 
     name: ClassVar[str]
@@ -138,10 +139,11 @@ class Mechanism(ABC):
     long: ClassVar[bool] = False
     adaptive: ClassVar[bool] = False
     divides: ClassVar[bool] = False
+    adds: ClassVar[bool] = False
 
     def cannot(self, workload: Workload) -> str | None:
         """Why the mechanism cannot answer a workload over this domain: one that counts whole records has no sums."""
-        if workload.domain.shares > 1 and not self.divides:
+        if workload.domain.shares > 1 and not (self.divides or (self.adds and workload.domain.sums_alone)):
             return "the release has sums, and this mechanism counts whole records only"
         return self.refuses(workload)
 

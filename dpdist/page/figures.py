@@ -117,11 +117,11 @@ class Words:
 def without_amounts(block: Block, domain: Domain, words: Words) -> tuple[Block, Words]:
     """A group of sums as charts know it: over its attributes alone, in the unit of the amounts. Other groups as they are."""
     amounts = sum(domain.attributes[axis].amounts is not None for axis in block.axes)
-    if not amounts:
+    if not (amounts or domain.sums_alone):
         return block, words
     unit = words.unit_of(block.name)
     words = words if unit is None else replace(words, counted=unit, answer="sum")
-    if not block.separable:
+    if not block.separable or not amounts:
         return block, words
     if len(block.axes) == amounts:
         return replace(block, labels=tuple(("all",) for _ in block.axes)), words

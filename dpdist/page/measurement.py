@@ -16,7 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from dpdist.amounts import Amounts, Bound
+from dpdist.amounts import ENDS, Amounts, Bound
 from dpdist.domain import Attribute, Domain, EvenEdges, Level, amounts_attribute, even_edges
 from dpdist.errors import StoreError
 from dpdist.grids.product_space import product_space_from
@@ -25,8 +25,9 @@ from dpdist.grids.space import MeasuredSpace
 from dpdist.privacy.noise import Noise
 from dpdist.times import Times
 
-FORMAT, WITH_SHARES, WITH_SQUARES = 1, 2, 3
-"""Of the file: the second where records are divided into shares, the third where squares are told. A reader refuses another one."""
+FORMAT, WITH_SHARES, OTHER_BINS = 1, 2, 3
+"""Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are told, or
+sums alone). A reader refuses another one."""
 MOST_BYTES = 2**26
 """Larger measurements are not published as one file."""
 
@@ -47,8 +48,8 @@ class Measurement:
     @property
     def format(self) -> int:
         """Of its file: a reader of the first would take shares for records, one of the second all bins for ends of a range."""
-        if any(each.amounts is not None and each.amounts.squares for each in self.domain.amounts):
-            return WITH_SQUARES
+        if any(each.amounts is not None and each.amounts.bins != ENDS for each in self.domain.amounts):
+            return OTHER_BINS
         return WITH_SHARES if self.domain.amounts else FORMAT
 
 
@@ -73,9 +74,9 @@ def read(path: Path) -> Measurement:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         facts = json.loads(arrays.pop("facts").item())
-        if facts["format"] not in (FORMAT, WITH_SHARES, WITH_SQUARES):
+        if facts["format"] not in (FORMAT, WITH_SHARES, OTHER_BINS):
             raise StoreError(
-                f"{path} has format {facts['format']!r}; this version reads {FORMAT} to {WITH_SQUARES}: read it with a newer dpdist"
+                f"{path} has format {facts['format']!r}; this version reads {FORMAT} to {OTHER_BINS}: read it with a newer dpdist"
             )
         domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
         of = product_space_from if facts["strategy"]["kind"] == "products" else row_space_from
@@ -101,7 +102,7 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
         told: dict[str, Any] = {"first": str(amounts.first), "step": str(amounts.step), "steps": amounts.steps}
         if amounts.bound is not None:
             told |= {"low": amounts.low, "high": amounts.low + amounts.width, "bound": asdict(amounts.bound)}
-        told |= {"squares": True} if amounts.squares else {}
+        told |= {name: True for name in ("squares", "alone") if getattr(amounts, name)}
         return {**facts, "amounts": told}
     edges = attribute.edges
     if isinstance(edges, EvenEdges):
@@ -122,7 +123,9 @@ def _attribute(facts: dict[str, Any]) -> Attribute:
         of = facts["amounts"]
         bound = Bound(**of["bound"]) if "bound" in of else None
         ends = Fraction(of["first"]), Fraction(of["step"]), of["steps"], of.get("low", 0), of.get("high")
-        return amounts_attribute(facts["name"], Amounts(*ends, bound, of.get("squares", False)), facts["missing"])
+        return amounts_attribute(
+            facts["name"], Amounts(*ends, bound, of.get("squares", False), of.get("alone", False)), facts["missing"]
+        )
     if "even" in facts:
         return Attribute(**given, edges=even_edges(**facts["even"]))
     values: dict[str, Any] = {name: tuple(facts.get(name, ())) for name in ("categories", "edges", "labels")}

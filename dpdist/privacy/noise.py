@@ -73,9 +73,9 @@ class Noise:
 
 @dataclass(frozen=True)
 class NoiseOfShares(Noise):
-    """Noise as it stands in measured values that were divided by the number of shares of a record: for reading, never drawn."""
+    """Noise as it stands in measured values that were divided by the shares that are one of an answer: for reading, never drawn."""
 
-    shares: int = 1
+    shares: float = 1
 
     def draw(self, key: bytes, *, start: int = 0, count: int) -> Samples:
         raise NotImplementedError("noise is drawn on the grid, before anything is divided")

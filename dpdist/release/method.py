@@ -95,6 +95,8 @@ def _of_amounts(entry: QuerySpec) -> str:
     if entry.statistic is None:
         return asked
     statistic, names = entry.statistic
+    if entry.filters is not None:
+        return asked.replace("the series of counts", f"the series of sums of {names[0]}", 1)
     what = f"{_MADE[statistic]} of {' and '.join(names)}"
     if asked == "the count of all records":
         return f"{what} over all records"

@@ -57,7 +57,7 @@ class NoiseOption:
     Attributes:
         strategy, table, grid, noise, loss: as in ``Plan``.
         compared: the strategies of all mechanisms compared.
-        shares: into how many every record is divided.
+        shares: how many are one in an answer (``Domain.parts``).
     """
 
     strategy: Strategy
@@ -67,7 +67,7 @@ class NoiseOption:
     noise: Noise
     loss: Loss
     compared: tuple[Strategy, ...]
-    shares: int = 1
+    shares: float = 1
 
     @property
     def noise_multiplier(self) -> float:
@@ -167,7 +167,7 @@ class Plan:
 
         A person's several records, and neighbours that replace one, ask for more noise: they raise it.
         """
-        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.spec.attributes.shares
+        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.spec.attributes.parts
 
     @property
     def targets(self) -> dict[str, Any] | None:
@@ -263,9 +263,7 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
         table = [replace(row, gap=None) for row in table]
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
-    return NoiseOption(
-        strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), spec.attributes.shares
-    )
+    return NoiseOption(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), spec.attributes.parts)
 
 
 def _best(spec: ReleaseSpec, compared: list[Strategy]) -> Strategy:

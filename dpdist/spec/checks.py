@@ -161,12 +161,15 @@ def _check_sums(spec: ReleaseSpec) -> None:
         raise InvalidInput(
             f"no group of the workload asks for {idle!r}; add 'sum: {idle}' to one, or leave it out of 'sums'"
         )
-    if spec.stream is not None or any(entry.filters is not None or entry.dnf is not None for entry in spec.workload):
+    if spec.stream is not None or any(entry.dnf is not None for entry in spec.workload):
         raise InvalidInput(
-            "a release with 'sums' has no stream, filters or formulas ('dnf'); make a release of its own for them"
+            "a release with 'sums' has no stream or formulas ('dnf'): the parts of a stream do not hold the range and the step of amounts; "
+            "make a release of its own for them, or publish filters of sums over whole periods"
         )
     _check_totals(spec)
     options = spec.postprocess
+    if any(entry.filters is not None for entry in spec.workload):
+        _check_series(spec)
     if options.suppress is not None:
         raise InvalidInput(
             "'suppress' compares counts of records with a number, and sums are no counts: leave 'suppress' or 'sums' out"
@@ -177,8 +180,11 @@ def _check_sums(spec: ReleaseSpec) -> None:
             f"{made}s are made of the measurement alone, and 'known', 'non_negative' and 'consistent_with' would change the sums beside "
             f"them: ask for 'sum' in place of {made!r}, or leave them out"
         )
-    if spec.mechanism != AUTO and not mechanism_of(spec.mechanism).divides:
-        able = ", ".join(repr(name) for name, each in REGISTRY.items() if each.divides)
+    alone = any(entry.filters is not None for entry in spec.workload)
+    if spec.mechanism != AUTO and not (
+        mechanism_of(spec.mechanism).divides or (alone and mechanism_of(spec.mechanism).adds)
+    ):
+        able = ", ".join(repr(name) for name, each in REGISTRY.items() if each.divides or (alone and each.adds))
         raise InvalidInput(
             f"mechanism {spec.mechanism!r} counts whole records, and sums divide them; set 'mechanism: auto', or choose {able}"
         )
@@ -203,6 +209,29 @@ def _check_totals(spec: ReleaseSpec) -> None:
         raise InvalidInput(
             "'non_negative' fits cells, and where 'most_per_person' bounds totals the cells of the ends may be negative: leave one out"
         )
+
+
+def _check_series(spec: ReleaseSpec) -> None:
+    """Filters of sums: all that a release asks for is sums of one column."""
+    if any(entry.filters is not None and entry.sum is None for entry in spec.workload):
+        raise InvalidInput("where filters count records, a release has no 'sums': make a release of its own for each")
+    asked = {entry.sum for entry in spec.workload}
+    if len(asked) > 1:
+        raise InvalidInput(
+            "where filters add up amounts, every group of the workload asks for the 'sum' of the same column: make a release of its own "
+            "for counts, means and other columns"
+        )
+    options = spec.postprocess
+    if options.known or options.non_negative or options.consistent_with:
+        raise InvalidInput(
+            "'known', 'non_negative' and 'consistent_with' are about counts of records: leave them out where filters add up amounts"
+        )
+    if spec.selecting is not None:
+        raise InvalidInput(
+            "where filters add up amounts, all categories are declared: list them, or make a release of its own for private ones"
+        )
+    if is_long(spec.queries):
+        raise InvalidInput("sums are not added up along a series that is too long to be held: take longer steps")
 
 
 def _check_companions(spec: ReleaseSpec) -> None:

@@ -150,6 +150,7 @@ class ReleaseSpec(SpecPart):
                     name,
                     everywhere=all(entry.adds_up(name) for entry in asked),
                     squares=any(entry.adds_up(name, squares=True) for entry in asked),
+                    alone=any(entry.filters is not None and entry.statistic is not None for entry in asked),
                     records=self.records.person.most_records,
                 )
                 for name, part in self.sums.items()

@@ -305,8 +305,12 @@ class QuerySpec(SpecPart):
             raise ValueError(
                 "give 'sum' or 'mean', or one of 'variance', 'covariance' and 'correlation'; a mean has the sum beside it"
             )
-        if self.statistic and (self.filters is not None or self.dnf is not None):
-            raise ValueError("filters and formulas ('dnf') count records; sums and means are asked of the other kinds")
+        if self.statistic and self.dnf is not None:
+            raise ValueError("formulas ('dnf') count records; sums and means are asked of the other kinds")
+        if self.statistic and self.filters is not None and (self.sum is None or self.filters.around is not None):
+            raise ValueError(
+                "filters add up amounts with 'sum' and without 'around'; means and variances are asked of the other kinds"
+            )
         if self.statistic and self.sum is None and self.target is not None:
             raise ValueError("a 'target' is the error of a count or a sum; ask for 'sum' with a target, or leave it out")
         if self.statistic and len(set(self.statistic[1])) < len(self.statistic[1]):
@@ -351,6 +355,9 @@ def workload_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
     counts = counts_of(entry, domain.grouped, folder)
     if entry.statistic is None:
         return Workload(domain, counts.blocks) if domain.amounts else counts
+    if entry.filters is not None:  # of sums alone: their column has one bin, which filters need not name
+        titled = (replace(block, name=f"sum of {entry.sum}, {block.name}") for block in counts.blocks)
+        return Workload(domain, tuple(titled))
     return sums_of(counts, domain, *entry.statistic, scaled=entry.target is None and not entry.relative)
 
 

@@ -100,23 +100,24 @@ class SumSpec(SpecPart):
         """The same column without the words that only the page shows."""
         return self.model_copy(update={"title": None, "unit": None})
 
-    def amounts(self, records: int, *, squares: bool) -> Amounts:
+    def amounts(self, records: int, *, squares: bool, alone: bool) -> Amounts:
         """As the domain knows them, where a person has up to so many records."""
         steps = int((self.last - self.first) / self.step)
         if self.most_per_person is None:
-            return Amounts(self.first, self.step, steps, squares=squares)
+            return Amounts(self.first, self.step, steps, squares=squares, alone=alone)
         bounded = Amounts.of_persons(self.step, steps, Bound(records, int(self.most_per_person / self.last)))
-        return replace(bounded, squares=squares)
+        return replace(bounded, squares=squares, alone=alone)
 
-    def attribute(self, name: str, *, everywhere: bool, records: int, squares: bool) -> Attribute:
+    def attribute(self, name: str, *, everywhere: bool, records: int, squares: bool, alone: bool = False) -> Attribute:
         """The domain's attribute.
 
         Args:
             everywhere: whether every query adds up something of the column: records without an amount then need no bin.
             records: of a person that are counted at most.
             squares: whether a query asks for squares of the amounts.
+            alone: whether filters add up the amounts, and all other queries do, too.
         """
-        amounts = self.amounts(records, squares=squares)
+        amounts = self.amounts(records, squares=squares, alone=alone)
         return amounts_attribute(name, amounts, NOWHERE if self.missing is not None and everywhere else self.missing)
 
 

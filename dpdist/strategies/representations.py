@@ -225,6 +225,7 @@ class CoefficientStrategy(Strategy):
 class FilterStrategy(CoefficientStrategy):
     """A filter along one attribute."""
 
+    adds: ClassVar[bool] = True
     coefficients: FilterCoefficients = field(kw_only=True)
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:

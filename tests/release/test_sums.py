@@ -327,7 +327,7 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
         ({"postprocess": {"suppress": {"below": 5}}}, "sums are no counts"),
         (
             {"workload": [ASKED[1], {"filters": {"of": "age", "apply": [{"running_sum": True}]}}]},
-            "a release with 'sums' has no stream, filters or formulas",
+            "where filters count records, a release has no 'sums'",
         ),
     ],
 )

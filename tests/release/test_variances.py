@@ -294,7 +294,7 @@ def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str,
         ({"mechanism": "marginals"}, "mechanism 'marginals' counts whole records"),
         (
             {"workload": [*ASKED, {"filters": {"of": "age", "apply": [{"running_sum": True}]}, "variance": "amount"}]},
-            "filters and formulas",
+            "filters add up amounts with 'sum'",
         ),
     ],
 )
