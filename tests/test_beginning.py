@@ -149,6 +149,7 @@ def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, place: Path, co
     text = (place / "records.yaml").read_text(encoding="utf-8")
     assert text.startswith("# yaml-language-server: $schema=release.schema.json\n")
     assert (place / "release.schema.json").exists()
+    assert "texts in another form than 2026-09-01" in text  # 01.09.2026 counts as another day
     assert not VALUES.search(text)
     with pytest.raises(InvalidSpec, match="SMALLEST") as refused:
         load(place / "records.yaml")

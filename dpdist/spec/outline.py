@@ -180,11 +180,11 @@ OPEN: dict[Kind, list[str]] = {
     ],
     "date": [
         "dates: {from: DAY, to: DAY, every: day}   # or week, month, quarter, year",
-        "outside: drop            # records of other days are left out",
+        "outside: drop            # records of other days are left out, and texts in another form than 2026-09-01",
     ],
     "time": [
         "dates: {from: DAY, to: DAY, every: day}   # or hour, week, month; 'zone: Europe/Berlin' if the times carry a zone",
-        "outside: drop            # records of other times are left out",
+        "outside: drop            # records of other times are left out, and texts in another form than 2026-09-01T14:30",
     ],
     "boolean": ["categories: ['false', 'true']"],
     "unknown": [
