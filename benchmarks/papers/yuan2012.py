@@ -33,8 +33,6 @@ from dpdist.strategies.base import UNIT_VARIANCE
 from dpdist.workloads import Workload, related
 
 PANELS = ("WDiscrete", "WRange", "WRelated")
-GAMMAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-"""Allowed residuals, as shares of ||W||_F."""
 HALF_WIDTH: dict[Norm, float] = {"l1": math.log(20.0) / math.sqrt(2.0), "l2": 1.96}
 """Half width of the interval that holds 95 % of the noise, in standard deviations."""
 
@@ -102,12 +100,12 @@ def over_rank(size: Size) -> Iterator[Measurement]:
 
 
 def relaxed(size: Size) -> Iterator[Measurement]:
-    """Theorem on gamma: less noise for a structural error, on real counts and in an honest interval."""
+    """Theorem on gamma (a share of ||W||_F): less noise for a structural error, on real counts and in an honest interval."""
     n = size["pure_n"]
     for panel in PANELS:
-        for share in GAMMAS:
+        for share in size["gammas"]:
             lines: dict[str, Norm] = {"LRM, Gaussian noise": "l2"}
-            if share == max(GAMMAS):  # under the L1 norm the penalty does not reach even this one
+            if share == max(size["gammas"]):  # under the L1 norm the penalty does not reach even this one
                 lines["LRM"] = "l1"
             for line, norm in lines.items():
                 work = partial(_relaxed, partial(WORKLOADS[panel], n, n), share, norm)
