@@ -1,6 +1,8 @@
 """Work that is larger than the memory it is given. Every part prints a section with the plain way beside it, in the same run.
 
-    python benchmarks/scale.py stages    [--cells 24] [--side 200]              every stage with one and two workers: CPU, objects, bytes
+    python benchmarks/scale.py all       [--large] [--minutes 30] --out benchmarks/results/scale.md   every part below, and the model
+    python benchmarks/scale.py stages    [--cells 24] [--side 200]              every stage with one and two workers: CPU, traffic, objects
+    python benchmarks/scale.py model     [--simulated 1e9]                      the model of a cluster, and its simulation with faults
     python benchmarks/scale.py gram      [--rows 4000000] [--columns 2048]      W'W of a stored int8 W
     python benchmarks/scale.py cells     [--cells 31]                           2^31 noisy cells
     python benchmarks/scale.py count     [--records 100000000]                  records into 10^7 cells
@@ -19,7 +21,10 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import platform
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -36,6 +41,7 @@ import scipy.fft
 import threadpoolctl
 import zarr
 from distributed import LocalCluster
+from distributed.comm.tcp import TCP
 
 from dpdist import engine, state
 from dpdist.domain import Attribute, Domain
@@ -80,12 +86,43 @@ def _resident(process: psutil.Process) -> int:
 def workers(gib: float, count: int = 2) -> Iterator[engine.Engine]:
     """Worker processes of one thread, with so much memory beyond what the program takes."""
     limit = int(gib * GIB) + WORKER_BYTES
+    _count_traffic()
     os.environ[engine.WITHOUT_TLS] = "1"  # the records are made up
     with (
         LocalCluster(n_workers=count, threads_per_worker=1, memory_limit=limit, dashboard_address="127.0.0.1:0") as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
+        started.client.run(_count_traffic)
         yield started
+
+
+class _Traffic:
+    """Bytes that this process has sent over Dask's connections."""
+
+    sent, counted = 0, False
+
+
+def _count_traffic() -> None:
+    if _Traffic.counted:
+        return
+    _Traffic.counted, plain = True, TCP.write
+
+    async def write(self: TCP, *arguments: Any, **options: Any) -> int:
+        sent: int = await plain(self, *arguments, **options)
+        _Traffic.sent += sent
+        return sent
+
+    TCP.write = write
+
+
+def _sent() -> int:
+    return _Traffic.sent
+
+
+def spent() -> float:
+    """CPU seconds of this process and its children."""
+    me = psutil.Process()
+    return sum(sum(each.cpu_times()[:2]) for each in [me, *me.children(recursive=True)])
 
 
 @contextmanager
@@ -440,18 +477,19 @@ def released(spec: ReleaseSpec, folder: Path, options: argparse.Namespace) -> tu
     """Publish a release; one row a stage, then memory."""
     home = folder / "home"
     keys.initialise(home)
-    took: dict[str, float] = {}
+    took: dict[str, tuple[float, float]] = {}
 
     def step(name: str, work: Callable[[], _T]) -> _T:
-        started = time.perf_counter()
+        begun, cpu = time.perf_counter(), spent()
         out = work()
-        took[name] = time.perf_counter() - started
+        took[name] = time.perf_counter() - begun, spent() - cpu
         return out
 
     with workers(options.worker_gib) as started, measured() as whole:
         context = Context(home, state.store_of(home), started, silent)
         done = story.release(context, spec, step=step)
-    lines = ["| stage | seconds |", "|---|---|", *(f"| {name} | {seconds:.1f} |" for name, seconds in took.items()), ""]
+    lines = ["| stage | seconds | CPU s |", "|---|---|---|"]
+    lines += [*(f"| {name} | {seconds:.1f} | {cpu:.1f} |" for name, (seconds, cpu) in took.items()), ""]
     lines.append(
         f"peak memory: {whole['children'] / GIB:.2f} GiB of the workers, {whole['peak'] / GIB:.2f} GiB with this process"
     )
@@ -478,8 +516,9 @@ def stages(options: argparse.Namespace, folder: Path) -> list[str]:
     lines = [
         f"## Every stage with one and two workers of {options.worker_gib:g} GiB: {options.side**3:,} cells, {steps:,} steps",
         "",
-        "| release | stage | CPU s, 1 worker | CPU s, 2 workers | seconds, 1 worker | seconds, 2 workers | objects kept | MiB kept |",
-        "|---|---|---|---|---|---|---|---|",
+        "| release | stage | CPU s, 1 worker | CPU s, 2 workers | seconds, 1 worker | seconds, 2 workers | KiB by Dask, 2 workers | "
+        "objects kept | MiB kept |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for kind, (domain, workload, mechanism) in kinds.items():
         took = []
@@ -499,30 +538,30 @@ def stages(options: argparse.Namespace, folder: Path) -> list[str]:
             took.append(_every_stage(spec, folder / f"home-{kind}-{count}", options.worker_gib, count))
         for one, two in zip(*took, strict=True):
             lines.append(
-                f"| {kind} | {one[0]} | {one[1]:.1f} | {two[1]:.1f} | {one[2]:.1f} | {two[2]:.1f} | {two[3]:,} | {two[4] / 2**20:,.0f} |"
+                f"| {kind} | {one[0]} | {one[1]:.1f} | {two[1]:.1f} | {one[2]:.1f} | {two[2]:.1f} | {two[5] / 2**10:,.0f} | {two[3]:,} | "
+                f"{two[4] / 2**20:,.0f} |"
             )
     return lines
 
 
-def _every_stage(spec: ReleaseSpec, home: Path, gib: float, count: int) -> list[tuple[str, float, float, int, int]]:
-    """Stage, CPU seconds of all processes, seconds, and the objects and bytes that it left in the store."""
+def _every_stage(spec: ReleaseSpec, home: Path, gib: float, count: int) -> list[tuple[str, float, float, int, int, int]]:
+    """Stage, CPU seconds of all processes, seconds, objects and bytes left in the store, bytes sent by client, scheduler and workers."""
     keys.initialise(home)
     os.environ["DPDIST_HOME"] = str(home)
-    out: list[tuple[str, float, float, int, int]] = []
-
-    def spent() -> float:
-        me = psutil.Process()
-        return sum(sum(each.cpu_times()[:2]) for each in [me, *me.children(recursive=True)])
+    out: list[tuple[str, float, float, int, int, int]] = []
 
     def kept() -> list[int]:
         return [path.stat().st_size for path in (home / "store").rglob("*") if path.is_file()]
 
+    def moved() -> int:
+        return _sent() + sum(started.client.run(_sent).values())
+
     def step(name: str, work: Callable[[], _T]) -> _T:
-        cpu, begun, before = spent(), time.perf_counter(), kept()
+        cpu, begun, before, sent = spent(), time.perf_counter(), kept(), moved()
         done = work()
         after = kept()
         figures = (spent() - cpu, time.perf_counter() - begun, len(after) - len(before), sum(after) - sum(before))
-        out.append((name, *figures))
+        out.append((name, *figures, moved() - sent))
         return done
 
     with workers(gib, count) as started:
@@ -535,8 +574,64 @@ def _import(_: int) -> None:
     pass
 
 
+def model(options: argparse.Namespace, folder: Path) -> list[str]:
+    """What larger clusters would take, and how that compares with the real orchestration on simulated storage."""
+    del folder
+    command = [sys.executable, "-m", "flows.scaling", "--model", "--simulate", str(options.simulated), "--workers", "100"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    return ["## The model of larger releases, and its simulation", "", "With faults: " + FAULTS, "", told.rstrip()]
+
+
+ROOT = Path(__file__).resolve().parent.parent
+FAULTS = "1 % of tasks die, 0.1 % of requests are lost, 0.1 % are done twice, one in a million fails for good."
+EVERY = (
+    ("stages", "--cells 20 --side 100 --records 500000", "--cells 24 --side 200"),
+    ("model", "--simulated 1e9", "--simulated 1e11"),
+    ("gram", "--rows 200000 --columns 512", ""),
+    ("cells", "--cells 24 --records 500000", ""),
+    ("count", "--records 5000000", ""),
+    ("explicit", "--rows 50000 --columns 512 --records 500000", ""),
+    ("products", "--side 300 --ranges 60 --records 500000", ""),
+    ("products", "--side 60 --ranges 120 --records 500000", "--side 330 --ranges 464"),
+    ("series", "--cells 20 --records 1000000", "--cells 28"),
+    ("formulas", "--cells 20 --records 200000", "--cells 28 --records 1000000"),
+)
+"""Every part with its small and its large options."""
+
+
+def every(options: argparse.Namespace) -> None:
+    """Write the sections of all parts, each by a process of its own, as they end."""
+    lines = [
+        "# Beyond memory",
+        "",
+        f"`python benchmarks/scale.py all{' --large' if options.large else ''}`, {cores()} cores, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}, Linux {platform.release()}; the load average was {os.getloadavg()[1]:.0f} at the beginning. "
+        "Workers are processes of a local Dask cluster, each with a limit of memory beyond what the program takes. CPU seconds are those "
+        "of all processes together. Memory is proportional set size, sampled every 0.2 s.",
+        "",
+    ]
+    for part, small, large in EVERY:
+        chosen = large if options.large else small
+        command = [sys.executable, __file__, part, *chosen.split(), "--worker-gib", str(options.worker_gib)]
+        try:
+            with tempfile.TemporaryDirectory(dir=options.folder, ignore_cleanup_errors=True) as scratch:
+                command += ["--folder", scratch]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60 * options.minutes, check=False)
+            told = (
+                done.stdout
+                if done.returncode == 0
+                else f"## {part} {chosen}\n\nended with an error: {done.stderr.strip()[-300:]}\n"
+            )
+        except subprocess.TimeoutExpired:
+            told = f"## {part} {chosen}\n\ndid not end within {options.minutes:g} minutes\n"
+        lines += [told.rstrip(), "", f"`{' '.join(['python benchmarks/scale.py', part, *chosen.split()])}`", ""]
+        (options.out or Path(os.devnull)).write_text("\n".join(lines))
+    print("\n".join(lines))
+
+
 PARTS: dict[str, Callable[[argparse.Namespace, Path], list[str]]] = {
     "stages": stages,
+    "model": model,
     "gram": gram,
     "cells": cells,
     "count": count,
@@ -550,10 +645,11 @@ PARTS: dict[str, Callable[[argparse.Namespace, Path], list[str]]] = {
 def main() -> None:
     """Run a part and print its section."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("part", choices=["all", *PARTS])
     parser.add_argument("--rows", type=int)
     parser.add_argument("--columns", type=int, default=2048)
     parser.add_argument("--cells", type=int, default=31, help="log2 of the number of cells")
+    parser.add_argument("--simulated", type=float, default=1e9, help="cells of the model's simulation")
     parser.add_argument("--side", type=int, default=1000)
     parser.add_argument("--ranges", type=int, default=100)
     parser.add_argument("--records", type=int)
@@ -561,7 +657,14 @@ def main() -> None:
     parser.add_argument("--worker-gib", type=float, default=1.0)
     parser.add_argument("--folder", type=Path, help="where scratch data goes; default: the system's")
     parser.add_argument("--out", type=Path)
+    parser.add_argument(
+        "--large", action="store_true", help="all: 2^31 cells, 10^8 answers and so on; hours, and 40 GB of scratch"
+    )
+    parser.add_argument("--minutes", type=float, default=60, help="all: most of one part")
     options = parser.parse_args()
+    if options.part == "all":
+        every(options)
+        return
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         os.environ["DPDIST_HOME"] = str(folder / "home")

@@ -166,6 +166,7 @@ def test_mechanisms(tmp_path: Path) -> None:
     ("part", "options", "told"),
     [
         ("stages", "--cells 12 --side 12 --records 2000", "| noisy cells | measure | "),
+        ("model", "--simulated 1e9", "the same bytes with faults: True"),
         ("gram", "--rows 30000 --columns 128", "| 30,000 | "),
         ("cells", "--cells 18 --records 5000", "of the plain rate"),
         ("count", "--records 300000", "| dpdist, with digests |"),
