@@ -4,8 +4,8 @@
 
 Records of the Current Population Survey (examples/census). Every repeat is a release of its own, with a key of its own. 'predicted' is the
 root mean squared error that the plan told before, 'measured' that of the answers against the exact counts, over all repeats.
-'ratio' is measured over predicted squared error, with its standard error from the repeats; 'off' is how many of these it lies from 1. Of
-that many rows one or two lie beyond 2 by chance.
+'ratio' is measured over predicted squared error, with its standard error from the repeats; 'off' is how many of these it lies from 1. Some
+rows lie beyond 2 by chance: of few repeats the standard error is rough itself.
 """
 
 from __future__ import annotations
