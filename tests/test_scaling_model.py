@@ -99,5 +99,5 @@ def test_stages_stay_within_what_a_scheduler_can_do() -> None:
             assert sum(stage.tasks for stage in stages) < 10**5
             assert wall(stages)
     assert table().count("\n") == 11
-    assert optima((8192,)).endswith("| 8,192 | 3 | 2.4 |\n")  # docs/scale.md
+    assert optima((8192,)).endswith("| 8,192 | 3 | 0.5 |\n")  # docs/scale.md
     assert scaling.COMMON.deaths == 0.01
