@@ -57,7 +57,7 @@ class Engine:
 
     Attributes:
         threads: BLAS threads of a on_largest_worker task that runs in this process.
-        exchange: takes results, and functions and arguments beyond ``LARGE_BYTES``, past the scheduler; None: they go through it.
+        exchange: takes functions and results past the scheduler; None: they go through it.
     """
 
     def __init__(
@@ -150,8 +150,6 @@ class Engine:
     ) -> list[_T | None]:
         """function of every item on workers with a resource, in order; None for what was left when the last of them had gone.
 
-        Not even a small function goes through the scheduler: it may hold digests of private values.
-
         Args:
             among: addresses of the workers that are meant; default all with the resource, also those that join later.
         """
@@ -169,7 +167,7 @@ class Engine:
         tasks = self.workers if some is None else some.tasks
         several = -(-len(items) // max(MOST_TASKS, tasks * TASKS_AHEAD))
         if several <= 1:
-            with self._past_the_scheduler(function, always=some is not None) as called:
+            with self._past_the_scheduler(function) as called:
                 return self._distributed(called, items, on_done, some)
         groups = [items[start : start + several] for start in range(0, len(items), several)]
 
@@ -177,7 +175,7 @@ class Engine:
             if on_done is not None:
                 on_done(len(items) if done == total else done * several, len(items))
 
-        with self._past_the_scheduler(partial(_one_after_another, function), always=some is not None) as called:
+        with self._past_the_scheduler(partial(_one_after_another, function)) as called:
             found = self._distributed(called, groups, tell, some)
         return [each for results, group in zip(found, groups, strict=True) for each in results or [None] * len(group)]
 
@@ -209,15 +207,17 @@ class Engine:
             return list(self.client.run(function, *arguments, on_error="ignore").values())
 
     @contextmanager
-    def _past_the_scheduler(self, function: Callable[..., Any], *, always: bool = False) -> Iterator[Callable[..., Any]]:
-        """A small function that fetches this one where it runs, if it is large, and leaves results behind, in the exchange."""
+    def _past_the_scheduler(self, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+        """A small function that fetches this one where it runs, and leaves results behind, in the exchange.
+
+        However small it is: it may hold digests of exact counts, with which a guess of them can be tested.
+        """
         if self.exchange is None:
             yield partial(_without_data, function)
             return
         folder = self.exchange.scratch()
         try:
-            most = 0 if always else LARGE_BYTES
-            yield partial(_by_reference, self.exchange, folder, _kept_if_large(self.exchange, folder, function, most))
+            yield partial(_by_reference, self.exchange, folder, _Kept.of(self.exchange, folder, function))
         finally:
             self.exchange.delete(folder)
             with suppress(OSError, TimeoutError, CancelledError, AttributeError):  # whoever is gone holds nothing
@@ -312,8 +312,6 @@ class _Some:
 
 
 SCHEDULER_GONE = "the Dask scheduler went away; start it and run the same command again: it goes on where it stopped"
-LARGE_BYTES = 2**20
-"""Pickled functions and arguments beyond this go through the store."""
 TASKS_AHEAD = 8
 """Tasks that the scheduler holds for each worker: enough to keep it busy, few enough to lose nothing."""
 MOST_TASKS = 8192
@@ -330,10 +328,15 @@ SALT_BYTES = 16
 class _Kept:
     """A pickled object in the exchange, fetched once in a process."""
 
-    def __init__(self, exchange: Exchange, folder: str, name: str, data: bytes) -> None:
-        data = os.urandom(SALT_BYTES) + data  # the digest travels: it must not tell what is kept
-        self._exchange, self._name, self._size = exchange, f"{folder}/{name}", len(data)
-        self._digest = exchange.put_block(self._name, np.frombuffer(data, dtype=np.uint8))
+    def __init__(self, exchange: Exchange, name: str, size: int, digest: str) -> None:
+        self._exchange, self._name, self._size, self._digest = exchange, name, size, digest
+
+    @staticmethod
+    def of(exchange: Exchange, folder: str, item: Any) -> _Kept:
+        """Put an object into a folder of the exchange."""
+        data = os.urandom(SALT_BYTES) + cloudpickle.dumps(item)  # the digest travels: it must not tell what is kept
+        name = f"{folder}/{uuid.uuid4().hex}"
+        return _Kept(exchange, name, len(data), exchange.put_block(name, np.frombuffer(data, dtype=np.uint8)))
 
     def fetch(self) -> Any:
         """The object, from the exchange. The digest travelled apart: only what was put there is unpickled."""
@@ -348,11 +351,11 @@ class _Stage:
     changing = threading.Lock()
 
 
-def _held(folder: str, function: Any) -> Callable[[Any], Any]:
+def _held(folder: str, function: _Kept) -> Callable[[Any], Any]:
     """The first function that came for the stage that has this folder."""
     with _Stage.changing:
         if _Stage.folder != folder:
-            _Stage.folder, _Stage.function = folder, function.fetch() if isinstance(function, _Kept) else function
+            _Stage.folder, _Stage.function = folder, function.fetch()
         return cast(Callable[[Any], Any], _Stage.function)
 
 
@@ -362,17 +365,17 @@ def _forget() -> None:
         _Stage.folder, _Stage.function = "", None
 
 
-def _by_reference(exchange: Exchange, folder: str, function: Any, item: Any) -> Any:
+def _by_reference(exchange: Exchange, folder: str, function: _Kept, item: Any) -> Any:
     """function(item) where it runs; its result, if it has one, is left in the exchange."""
     found = _without_data(partial(_called, folder, function), item)
-    return None if found is None else _Kept(exchange, folder, uuid.uuid4().hex, cloudpickle.dumps(found))
+    return None if found is None else _Kept.of(exchange, folder, found)
 
 
 def _one_after_another(function: Callable[[_Item], _T], items: Sequence[_Item]) -> list[_T]:
     return [function(item) for item in items]
 
 
-def _called(folder: str, function: Any, item: Any) -> Any:
+def _called(folder: str, function: _Kept, item: Any) -> Any:
     return _held(folder, function)(item)
 
 
@@ -400,11 +403,6 @@ def failed_at(error: BaseException) -> str:
         f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}; its text is not shown, it may quote records: "
         "run again with --debug, and report it"
     )
-
-
-def _kept_if_large(exchange: Exchange, folder: str, item: Any, most: int) -> Any:
-    data = cloudpickle.dumps(item)
-    return item if len(data) <= most else _Kept(exchange, folder, uuid.uuid4().hex, data)
 
 
 def _result(future: Any) -> tuple[Any] | None:

@@ -157,6 +157,7 @@ def summed(workers: int, memory_bytes: int = 16 * 2**30, rates: Rates = RATES) -
         summands = math.ceil(summands / FAN_IN)
     written, read = sum(tasks for tasks, _ in levels), sum(reads for _, reads in levels)
     last = blocks**2 * summands  # a block right of the diagonal is read again
+    rounds = len(levels) + 1  # the function of each is written and fetched
     seconds = sum(
         math.ceil(tasks / workers) * _spent(reads // tasks * (shards + 1) + shards + 2, (reads // tasks + 1) * each, rates)
         for tasks, reads in levels
@@ -164,8 +165,8 @@ def summed(workers: int, memory_bytes: int = 16 * 2**30, rates: Rates = RATES) -
     return Stage(
         "W'W",
         written + blocks,
-        written * (shards + 2) + (read + last) * (shards + 1) + 3 * blocks + 3,
-        written * (shards + 1) + 2 * blocks + 1,
+        written * (shards + 2) + (read + last) * (shards + 1) + 3 * blocks + 3 + 2 * rounds,
+        written * (shards + 1) + 2 * blocks + 1 + rounds,
         (written + read + last + blocks**2) * each,
         seconds,
     )

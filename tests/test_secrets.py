@@ -215,6 +215,51 @@ def test_noise_workers_tell_no_secret(home: Path, monkeypatch: pytest.MonkeyPatc
     assert [counts in b"".join(contents) for contents in (told, exchanged)] == [False, True]
 
 
+THROUGH_THE_STORE: dict[str, tuple[dict[str, Any], Sizes]] = {
+    "cells": ({"mechanism": "identity"}, Sizes(shard_bytes=8 * 16)),
+    "product": (
+        {"workload": [{"ranges": {"of": ["age"], "by": ["sex", "work"]}}], "mechanism": "kronecker"},
+        Sizes(streamed_cells=10, shard_bytes=8 * 30),
+    ),
+}
+
+
+@pytest.mark.usefixtures("without_tls")
+@pytest.mark.parametrize("case", THROUGH_THE_STORE)
+def test_the_scheduler_is_told_no_digest_of_exact_values(home: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by what is sent nor by what comes back: a guess of the counts could be tested with one. However small a stage is."""
+    changes, sizes = THROUGH_THE_STORE[case]
+    path = small.write(home.parent / "data", **changes)
+    passed: list[bytes] = []
+    exact: set[str] = set()
+
+    def mapped(self: Client, *arguments: Any, _original: Any = Client.map, **options: Any) -> Any:
+        passed.append(cloudpickle.dumps((arguments, options)))
+        return _original(self, *arguments, **options)
+
+    def result(future: Any, _original: Any = engine._result) -> Any:
+        found = _original(future)
+        passed.append(cloudpickle.dumps(found))
+        return found
+
+    def finish(self: Store, plan: Any, digests: Any, facts: Any = None, _original: Any = Store.finish) -> Any:
+        if not plan.name.startswith(("measurements/", "answers/")):
+            exact.update(digests)
+        return _original(self, plan, digests, facts)
+
+    monkeypatch.setattr(Client, "map", mapped)
+    monkeypatch.setattr(engine, "_result", result)
+    monkeypatch.setattr(Store, "finish", finish)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        engine.started(cluster.scheduler_address) as started,
+    ):
+        story.release(Context(home, Store(home / "store", sizes), started, silent), load(path, sizes=sizes))
+    assert len(exact) > 1
+    assert len(passed) > 4
+    assert [digest for digest in exact if digest.encode() in b"".join(passed)] == []
+
+
 PERSON = "alice.lidell@example.org"
 ROWS = 1_306_927
 DROPPED = 294_871
