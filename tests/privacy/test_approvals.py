@@ -143,9 +143,11 @@ def test_programs_that_would_not_ask_for_approvals_refuse_the_ledger(url: str, t
     book.close()
     Ledger(url).close()
     with engine.begin() as connection:
-        connection.execute(database.version.update().values(version=7))
+        connection.execute(database.version.update().values(version=database.NEWEST_VERSION + 1))
     engine.dispose()
-    with pytest.raises(LedgerError, match="has schema 7, this dpdist knows 6"):
+    with pytest.raises(
+        LedgerError, match=f"has schema {database.NEWEST_VERSION + 1}, this dpdist knows {database.NEWEST_VERSION}"
+    ):
         Ledger(url)
 
 
