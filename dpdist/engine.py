@@ -319,6 +319,8 @@ MOST_TASKS = 8192
 LOOK_SECONDS = 1.0
 """How old what is known of the workers may be."""
 POLL_SECONDS = 5
+CONNECT_SECONDS = 20
+"""How long a scheduler that does not answer, or went away, is waited for."""
 WITHOUT_WORKERS_SECONDS = 120
 
 
@@ -569,7 +571,7 @@ def _reached(address: str) -> Any:
             f"records and root key; give tls://host:port and certificates ({CERTIFICATES}), or accept it with {WITHOUT_TLS}=1"
         )
     try:
-        return Client(address, timeout="20s", security=security)
+        return Client(address, timeout=CONNECT_SECONDS, security=security)
     except (OSError, ValueError) as error:
         raise EngineError(
             f"no Dask scheduler answers at {address!r} ({type(error).__name__}); give tls://host:port of a running one"

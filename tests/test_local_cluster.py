@@ -177,7 +177,9 @@ def test_an_intruder_that_gets_no_answer_is_not_taken_for_a_refused_one(tmp_path
     assert found == {"in the clear": NO_ANSWER, "its own certificate": NO_ANSWER}
 
 
-def test_a_remote_scheduler_asks_for_certificates(processes: Processes, tmp_path: Path) -> None:
+def test_a_remote_scheduler_asks_for_certificates(
+    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     processes.worker(1)
     with engine.started(processes.address) as started:
         assert processes.address.startswith("tls://")
@@ -194,6 +196,7 @@ def test_a_remote_scheduler_asks_for_certificates(processes: Processes, tmp_path
     ):
         with dask.config.set(changed), pytest.raises(EngineError, match=match):
             started_at(processes.address)
+    monkeypatch.setattr(engine, "CONNECT_SECONDS", 3)
     with pytest.raises(EngineError, match="no Dask scheduler answers at 'tls://127.0.0.1:1'"):
         started_at("tls://127.0.0.1:1")
 
