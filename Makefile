@@ -2,7 +2,7 @@
 # make containers: the image and deploy/compose.yaml in real containers (podman; docs/operations.md).
 # make mutants: small faults planted in the code, which the tests have to catch; SAMPLE of them, drawn with SEED, each given to tests of
 # up to CPU seconds (docs/mutants.md).
-# Tests run in one process a core and three more; every file's tests run in one process, in order. PROCESSES=0: all in one.
+# Tests run in one process a core and two more; every file's tests run in one process, in order. PROCESSES=0: all in one.
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests

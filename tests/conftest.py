@@ -79,8 +79,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process for every core that the tests may use, and three for while others wait for a server."""
-    return cores() + 3
+    """One process for every core that the tests may use, and two for while others wait for a server."""
+    return cores() + 2
 
 
 @pytest.fixture(autouse=True)

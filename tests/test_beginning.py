@@ -158,7 +158,7 @@ def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, place: Path, co
     release = small.run(place / "records.yaml", place.parent / "home")
     assert release.certificate["method"]["attributes"].keys() == {"Größe_cm", "branch", "day", "member"}
     total, *means = release.ask("total of paid", "mean of paid by branch")
-    assert total.value <= 100 * ROWS * 1.1
+    assert total.value <= 100 * ROWS + 6 * total.standard_error  # by chance beyond in fewer than one run of 10^8
     assert [each.group["branch"] for each in means] == ["Köln", "Zürich", "other", "unknown"]
     assert release.certificate["privacy"]["bound_enforced_while_counting"]
 
