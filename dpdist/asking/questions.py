@@ -117,15 +117,15 @@ def question(domain: Domain, text: str) -> Question:
     if len(where) > 1:
         raise InvalidInput(f"{text!r} has 'where' twice; join conditions by commas")
     among = condition(domain.grouped, where[0]) if where else EVERYTHING
-    of_mean = re.fullmatch(r"(?:mean|average) of (.+)", body, re.IGNORECASE)
-    of_total = re.fullmatch(r"total of (.+)", body, re.IGNORECASE)
+    of_numbers = re.fullmatch(r"(mean|average|total) of (.+)", body, re.IGNORECASE)
     of_spread = re.fullmatch(rf"({'|'.join(SPREADS)}) of (.+)", body, re.IGNORECASE)
     of_quantile = re.fullmatch(rf"(?:median|quantile ({_NUMBER})) of (.+)", body, re.IGNORECASE)
     of_top = re.fullmatch(r"top (\d+) of (.+)", body, re.IGNORECASE)
     of_least = re.fullmatch(rf"(.+?) with at least ({_NUMBER})", body, re.IGNORECASE)
-    if of_mean or of_total:
-        name, by = _grouped(domain, (of_mean or of_total)[1])  # type: ignore[index]
-        return (Mean if of_mean else TotalOf)(_numeric(domain, name), by, among)
+    if of_numbers:
+        name, by = _grouped(domain, of_numbers[2])
+        asked = TotalOf if of_numbers[1].lower() == "total" else Mean
+        return asked(_numeric(domain, name), by, among)
     if of_spread:
         return _spread_of(domain, of_spread[1].lower(), of_spread[2], among)
     if of_quantile:

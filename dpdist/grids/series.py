@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from dpdist.arrays.vector import Strided, Vector
@@ -27,9 +29,9 @@ class SeriesGrid(AlongAxis, Grid):
         """The attribute set whose table is counted."""
         return (self.axes,)
 
+    @abstractmethod
     def joint_squared(self, participations: int, separation: int) -> int:
         """At most what one record in each of so many steps, so far apart, moves the measured values, squared."""
-        raise NotImplementedError
 
     def joint_distance(self, distance: Distance, *, signs: bool) -> int:
         """The squared sensitivity to one person in several steps, with up to ``distance.records`` in each.
