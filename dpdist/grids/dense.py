@@ -228,8 +228,7 @@ def dense_grid(
     neighbours: Neighbours,
     most_records: int,
     sizes: Sizes,
-    shares: int = 1,
-    reach: int = 0,
+    reach: int = 1,
     totals: Totals | None = None,
 ) -> DenseGrid:
     """The grid of A = M B for integer rows B.
@@ -238,11 +237,10 @@ def dense_grid(
         real: M before it is rounded; None for the identity.
         unit: the sensitivity of A.
         most_records: how many records one change touches, each counted as often as it has shares.
-        shares: into how many every record is divided.
-        reach: the most shares of a record, whatever their signs; 0 where none is negative.
+        reach: the most shares that a record has in all cells, whatever their signs; 1 where records are whole.
         totals: what the records of a person can be, where the total of their amounts is bounded.
     """
-    bits = grid_bits(max(shares, reach))
+    bits = grid_bits(reach)
     spacing = unit * 2.0**-bits
     if real is None:
         mixing = np.broadcast_to(np.int64(round(2.0**bits / unit)), base.shape[:1])  # takes no memory

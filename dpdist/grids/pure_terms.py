@@ -71,17 +71,16 @@ def pure_term_grid(
     most_records: int,
     groups: tuple[tuple[int, ...], ...],
     made: type[PureTermGrid] = PureTermGrid,
-    shares: int = 1,
-    reach: int = 0,
+    reach: int = 1,
     totals: Totals | None = None,
 ) -> PureTermGrid:
     """Round terms to integers so that the whole has an L1 sensitivity of about 2^30 grid units.
 
     Args:
-        most_records, shares, reach, totals: as for ``dense_grid``.
+        most_records, reach, totals: as for ``dense_grid``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
-    spacing = sum(term.length for term in terms) * 2.0 ** -grid_bits(max(shares, reach))
+    spacing = sum(term.length for term in terms) * 2.0 ** -grid_bits(reach)
     whole = tuple(rounded(term, spacing) for term in terms)
     moved = sum(
         _reach(term, neighbours, most_records) if totals is None else _reach_within(totals, term, len(shape) - 1, neighbours)

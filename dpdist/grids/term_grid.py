@@ -167,18 +167,17 @@ def term_grid(
     most_records: int,
     sizes: Sizes = SIZES,
     directions: Directions = NO_DIRECTIONS,
-    shares: int = 1,
-    reach: int = 0,
+    reach: int = 1,
     totals: Totals | None = None,
 ) -> TermGrid:
     """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
 
     Args:
-        most_records, shares, reach, totals: as for ``dense_grid``.
+        most_records, reach, totals: as for ``dense_grid``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
     unit = math.sqrt(sum(term.square for term in terms))
-    spacing = unit * 2.0 ** -grid_bits(max(shares, reach))
+    spacing = unit * 2.0 ** -grid_bits(reach)
     whole = tuple(rounded(term, spacing, directions) for term in terms)
     squares, rounded_rows = 0, 0
     for term in whole:

@@ -81,7 +81,6 @@ class ProductsStrategy(TermStrategy):
             neighbours=neighbours,
             most_records=most_records,
             groups=self.groups,
-            shares=domain.shares,
             reach=domain.reach,
             totals=Totals.of(domain),
         )

@@ -85,7 +85,6 @@ class DenseStrategy(Strategy):
             neighbours=neighbours,
             most_records=most_records,
             sizes=domain.sizes,
-            shares=domain.shares,
             reach=domain.reach,
             totals=Totals.of(domain),
         )
@@ -149,7 +148,6 @@ class TermStrategy(Strategy):
             neighbours=neighbours,
             most_records=most_records,
             sizes=domain.sizes,
-            shares=domain.shares,
             reach=domain.reach,
             totals=Totals.of(domain),
         )
