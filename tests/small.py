@@ -10,9 +10,11 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+import pytest
 import yaml
 
 from dpdist import engine
+from dpdist.errors import InvalidSpec
 from dpdist.privacy.ledger import Ledger
 from dpdist.release import story
 from dpdist.release.context import Context, Progress, silent
@@ -104,3 +106,10 @@ def counts_digest(home: Path) -> str:
     store = Store(home / "store")
     (name,) = store.folders("histograms")
     return store.open(f"histograms/{name}").content_digest
+
+
+def refused_in_one_line(path: Path, message: str) -> None:
+    """The spec is refused when it is read, by one line that matches."""
+    with pytest.raises(InvalidSpec, match=message.replace("(", r"\(")) as refused:
+        load(path)
+    assert "\n" not in str(refused.value)

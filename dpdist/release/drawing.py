@@ -95,7 +95,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenShard:
     """A shard that a worker says it wrote, and which of its tiles are drawn again to see."""
 
     shard: int
@@ -133,7 +133,7 @@ class Shards:
         except (KeyUnavailable, LedgerError) as error:
             return Told(this_worker(), refusal=str(error))
 
-    def check(self, written: Written) -> str | None:
+    def check(self, written: WrittenShard) -> str | None:
         """What is wrong with a shard that another worker wrote, empty if nothing; None where this worker cannot tell."""
         try:
             with self.claim.key() as ask:
@@ -141,7 +141,7 @@ class Shards:
         except (KeyUnavailable, LedgerError):
             return None
 
-    def fault(self, written: Written, key: Secret) -> str:
+    def fault(self, written: WrittenShard, key: Secret) -> str:
         """What is wrong with a written shard, empty if nothing: it is read back, and the named tiles are drawn again."""
         start, stop = self.plan.bounds(written.shard)
         digests = [""] * self.plan.shards
@@ -182,7 +182,7 @@ def drawn_by_workers(context: Context, claim: Claim, name: str, noisy: Vector, f
     return stored.plan.attempt == plan.attempt  # else another run's, which was whole before
 
 
-def _drawn(context: Context, shards: Shards) -> Iterator[Written]:
+def _drawn(context: Context, shards: Shards) -> Iterator[WrittenShard]:
     """The shards that workers drew, each with some of its tiles, chosen now that its digest is told."""
 
     def tell(done: int, total: int) -> None:
@@ -195,17 +195,17 @@ def _drawn(context: Context, shards: Shards) -> Iterator[Written]:
         if each is not None and each.digest is not None:
             tiles = shards.tiles(shard)
             some = secrets.SystemRandom().sample(tiles, -(-len(tiles) // ONE_TILE_IN))
-            yield Written(shard, each.worker, each.digest, tuple(some))
+            yield WrittenShard(shard, each.worker, each.digest, tuple(some))
 
 
-def _check(context: Context, shards: Shards, written: Sequence[Written], key: Secret) -> None:
+def _check(context: Context, shards: Shards, written: Sequence[WrittenShard], key: Secret) -> None:
     """Every shard by a worker of the half to which its author does not belong, or here; some here from end to end.
 
     Raises: StoreError for the first that is not what it should be.
     """
     present = context.engine.with_resource(RESOURCE)
     halves = present[::2], present[1::2]
-    by_authors: tuple[list[Written], list[Written]] = [], []
+    by_authors: tuple[list[WrittenShard], list[WrittenShard]] = [], []
     for each in written:
         by_authors[each.worker in halves[1]].append(each)
     here = []
@@ -222,15 +222,15 @@ def _check(context: Context, shards: Shards, written: Sequence[Written], key: Se
             raise _wrong(shards, each, fault)
 
 
-def _drawn_here(shards: Shards, key: Secret, shard: int) -> Written:
+def _drawn_here(shards: Shards, key: Secret, shard: int) -> WrittenShard:
     """What no worker drew, drawn by this process and read back."""
-    here = Written(shard, "", shards.store.write_shard(shards.plan, shard, shards.values(shard, key)), ())
+    here = WrittenShard(shard, "", shards.store.write_shard(shards.plan, shard, shards.values(shard, key)), ())
     if fault := shards.fault(here, key):
         raise StoreError(f"array {shards.plan.name!r}: shard {shard} {fault}; {AGAIN}")
     return here
 
 
-def _wrong(shards: Shards, written: Written, fault: str) -> StoreError:
+def _wrong(shards: Shards, written: WrittenShard, fault: str) -> StoreError:
     return StoreError(
         f"array {shards.plan.name!r}: shard {written.shard}, which the worker at {written.worker} drew, {fault}. Nothing is committed: "
         "stop that worker, look at its memory and its version of dpdist, and run again: the same noise is drawn"
