@@ -54,10 +54,8 @@ class Times:
 
     def numbers(self, local: NDArray[Any]) -> NDArray[np.float64]:
         """Step of every local time (datetime64), whole and from 0; NaN where there is none."""
-        missing = np.isnat(local)
-        return np.where(
-            missing, np.nan, _since_epoch(np.where(missing, np.datetime64(0, "s"), local), self.every) - self._first
-        )
+        found = _since_epoch(_seconds(local).astype("datetime64[s]"), self.every) - self._first
+        return np.where(np.isnat(local), np.nan, found)
 
     def of_texts(self, texts: list[str]) -> NDArray[np.float64]:
         """Step of every text: an ISO date or time, or the label of a step; NaN for an empty text, infinite for any other."""
@@ -91,24 +89,24 @@ class Times:
         return [self.label(0), self.steps, self.every, self.zone]
 
     def local(self, utc: NDArray[Any]) -> NDArray[Any]:
-        """What the zone's clock shows at the given times, datetime64 of the same unit. Raises: InvalidInput without a zone."""
+        """What the zone's clock shows at the given times, in seconds (datetime64). Raises: InvalidInput without a zone."""
         if self._zone is None:
             raise InvalidInput(
                 "its times carry a zone, and 'dates' names none; say whose days are meant, such as 'zone: Europe/Berlin'"
             )
-        missing = np.isnat(utc)
-        seconds = np.where(missing, np.datetime64(0, "s"), utc.astype("datetime64[s]")).astype(np.int64)
+        seconds = _seconds(utc)
         buckets, place = np.unique(seconds // OFFSET_SECONDS, return_inverse=True)
         offsets = np.array([self._offset(bucket * OFFSET_SECONDS) for bucket in buckets.tolist()], dtype=np.int64)
         ends = np.array([self._offset((bucket + 1) * OFFSET_SECONDS - 1) for bucket in buckets.tolist()], dtype=np.int64)
         out = offsets[place]
         for row in np.flatnonzero((offsets != ends)[place]):
             out[row] = self._offset(int(seconds[row]))
-        return np.asarray(utc + out.astype("timedelta64[s]"))
+        shown = (seconds + out).astype("datetime64[s]")
+        return np.where(np.isnat(utc), np.datetime64("NaT", "s"), shown)
 
     def _offset(self, seconds: int) -> int:
-        """Seconds that the zone's clock is ahead of UTC."""
-        moment = _EPOCH + datetime.timedelta(seconds=seconds)
+        """Seconds that the zone's clock is ahead of UTC. Beyond the years that Python knows it is that of the last days."""
+        moment = _EPOCH + datetime.timedelta(seconds=min(max(seconds, _EARLIEST), _LATEST))
         found = moment.astimezone(self._zone).utcoffset()
         assert found is not None
         return round(found.total_seconds())
@@ -138,8 +136,10 @@ class Times:
         if len(text) == len("2026-09-01") and self.every in FINER_THAN_DAYS:
             return np.inf
         if given.tzinfo is not None:
-            whole = given.astimezone(datetime.UTC).replace(tzinfo=None)
-            return float(self.numbers(self.local(np.array([whole], dtype="datetime64[us]")))[0])
+            ahead = given.utcoffset()
+            assert ahead is not None
+            utc = np.array([given.replace(tzinfo=None)], dtype="datetime64[us]") - np.timedelta64(ahead)
+            return float(self.numbers(self.local(utc))[0])
         return float(self.numbers(np.array([given], dtype="datetime64[us]"))[0])
 
     @cached_property
@@ -149,6 +149,20 @@ class Times:
 
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EARLIEST, _LATEST = (
+    int((datetime.datetime(*day, tzinfo=datetime.UTC) - _EPOCH).total_seconds()) for day in ((1, 1, 3), (9999, 12, 29))
+)
+"""Seconds between which every zone's local time lies in the years 1 to 9999."""
+_FARTHEST = 2**60
+"""Seconds beyond which times are moved there: no calendar comes so far, and arithmetic with them cannot overflow."""
+_A_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def _seconds(times: NDArray[Any]) -> NDArray[np.int64]:
+    """Whole seconds since the epoch, rounded down; 0 where there is none."""
+    finer = _A_SECOND.get(np.datetime_data(times.dtype)[0])
+    whole = times.astype(np.int64) // finer if finer else times.astype("datetime64[s]").astype(np.int64)
+    return np.clip(np.where(np.isnat(times), 0, whole), -_FARTHEST, _FARTHEST)
 
 
 def _since_epoch(local: NDArray[Any], every: Every) -> NDArray[np.int64]:

@@ -92,6 +92,8 @@ def test_bins_are_those_of_a_search(edges: list[float], outside: Any, kind: Any,
     else:
         values = np.clip(np.rint(values), np.iinfo(kind).min, np.iinfo(kind).max)
     column = values.astype(kind)
+    if np.dtype(kind).kind != "f":
+        column = np.append(column, np.array([np.iinfo(kind).min, np.iinfo(kind).max], dtype=kind))
     codes, clipped = attribute.encode(column)
     exact = column.astype(np.float64)
     expected = np.searchsorted(np.asarray(edges), exact, side="right") - 1

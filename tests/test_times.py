@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import doctest
 import zoneinfo
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,25 @@ def test_columns_with_a_zone_are_days_of_the_declared_one(column: pa.Array) -> N
     nowhere = Attribute("day", times=Times(first, 61, "day"), **given)
     with pytest.raises(InvalidSpec, match="its times carry a zone, and 'dates' names none"):
         _codes(pa.chunked_array([column]), nowhere, "x.parquet")
+
+
+AGES = datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59)
+"""Before and after all others: what stands for a date that nobody knows in many tables."""
+FURTHEST = [
+    *(pa.array(AGES, pa.timestamp(unit, tz=tz)) for unit in ("s", "us") for tz in ("UTC", None)),
+    *(pa.array([-(2**63) + 1, 2**63 - 1], pa.int64()).cast(pa.timestamp(unit, "UTC")) for unit in ("s", "ms", "us", "ns")),
+    *(pa.array([each.isoformat() + offset for each in AGES]) for offset in ("", "Z", "+05:00", "-05:00")),
+]
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_times_at_the_ends_of_all_calendars_are_outside(zone: str) -> None:
+    """A local time beyond the years that Python knows refuses no release: the record is clipped or dropped like any other."""
+    for every, (outside, codes) in product(("hour", "week", "year"), (("clip", [0, 2]), ("drop", [-1, -1]))):
+        times = Times(datetime.datetime(2026, 9, 1), 3, every, zone)
+        attribute = Attribute("time", edges=even_edges(0, 1, 3), times=times, outside=outside)
+        for column in FURTHEST:
+            assert _codes(pa.chunked_array([column]), attribute, "x.parquet")[0].tolist() == codes, (every, column)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,8 @@ def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[ND
             )
         if pa.types.is_integer(column.type) and column.null_count == 0:
             return attribute.encode(column.to_numpy())
-        return attribute.encode(pc.fill_null(column.cast(pa.float64()), float("nan")).to_numpy())
+        numbers = column.cast(pa.float64(), safe=False)  # rounds whole numbers beyond 2^53, as encode does
+        return attribute.encode(pc.fill_null(numbers, float("nan")).to_numpy())
     encoded = texts_of(column, path).dictionary_encode()
     known, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
     codes = known[np.asarray(pc.fill_null(encoded.indices, 0))]

@@ -117,6 +117,16 @@ def test_values_outside_the_domain(tmp_path: Path) -> None:
         counted(tmp_path, path, domain("error", "drop"))
 
 
+def test_a_record_without_a_number_changes_nothing_for_others(tmp_path: Path) -> None:
+    """Whole numbers are told as others when one of a batch is missing: those that floats do not tell apart are outside either way."""
+    domain = Domain((Attribute("age", edges=tuple(range(13)), outside="drop"),))
+    far = [3, -(2**63), 2**63 - 1, 2**53 + 1]
+    for name, ages in (("whole", far), ("one missing", [*far, None])):
+        pyarrow.parquet.write_table(pa.table({"age": pa.array(ages, pa.int64())}), tmp_path / f"{name}.parquet")
+        counts, _ = counted(tmp_path, tmp_path / f"{name}.parquet", domain)
+        assert counts.tolist() == [0, 0, 0, 1, *[0] * 8], name
+
+
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_a_person_counts_at_most_k_times_whatever_the_file(tmp_path: Path, most: int) -> None:
     table = small.records()
