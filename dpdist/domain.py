@@ -319,7 +319,9 @@ class Attribute:
         whole = np.can_cast(values.dtype, np.int64)
         first, last = self.edges[0], self.edges[-1]
         if whole and self._unit_steps:
-            return np.clip(values.astype(np.int64), int(first) - 1, int(last)) - int(first), None  # differences cannot overflow
+            return np.clip(values.astype(np.int64), int(first) - 1, int(last)) - int(
+                first
+            ), None  # differences cannot overflow
         numbers = values.astype(np.float64)
         missing = None if whole else np.isnan(numbers)
         if isinstance(self.edges, EvenEdges):
