@@ -20,6 +20,7 @@ class Sizes:
         pending_pairs: positions that a sparse count keeps in memory before it writes them.
         slab_bytes: what a slab of a pass takes at most, with its working copies, while its tiles are not small.
         tile_bytes: slabs grow with the vector, as far as memory allows, so that what two passes exchange does not come in smaller parts.
+        tiles: that two passes exchange at most before tasks between them put neighbouring ones together.
         export_rows: rows of a published Zarr chunk; each is written by one writer.
         file_rows: rows of a published Parquet file; longer tables are folders of files.
         batch_rows: rows that a table is written in.
@@ -43,6 +44,7 @@ class Sizes:
     pending_pairs: int = 2**22
     slab_bytes: int = 512 * 2**20
     tile_bytes: int = 2**20
+    tiles: int = 2**17
     export_rows: int = 2**22
     file_rows: int = 2**22
     batch_rows: int = 100_000

@@ -25,7 +25,7 @@ import pyarrow.parquet
 
 from dpdist import engine
 from dpdist.arrays.kronecker import COPIES, kronecker_product
-from dpdist.arrays.passes import Side, Target, cut, slab_bytes
+from dpdist.arrays.passes import Exchange, Side, Target, cut, slab_bytes
 from dpdist.documents import seal
 from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.errors import EngineError, StoreError
@@ -101,7 +101,7 @@ def predicted(cells: int, workers: int, memory_bytes: int = 16 * 2**30, rates: R
     shards, most = math.ceil(8 * cells / SIZES.shard_bytes), max(engine.MOST_TASKS, workers * engine.TASKS_AHEAD)
 
     def grouped(items: int) -> int:
-        return math.ceil(items / math.ceil(items / most))
+        return math.ceil(items / math.ceil(items / most)) if items else 0
 
     def stage(name: str, tasks: int, requests: int, objects: int, moved: float) -> Stage:
         busy = (2 * moved / rates.worker_bytes + requests * rates.request_seconds) / workers
@@ -117,7 +117,10 @@ def predicted(cells: int, workers: int, memory_bytes: int = 16 * 2**30, rates: R
     sides = [Side(lines, _nothing, 8 * COPIES * cells // lines) for lines in (cells // width, width, cells // width)]
     divided = cut(_Long(cells), sides, [Target(width, np.int64)], memory_bytes)
     first, second, third = (len(some) for some in divided.slabs)
-    tiles, passes = first * second + second * third, sum(grouped(len(some)) for some in divided.slabs)
+    merges = sum(exchange.merges for exchange in divided.exchanges)
+    passes = sum(grouped(len(some)) for some in divided.slabs) + sum(grouped(e.merges) for e in divided.exchanges)
+    reads, manifests = sum(map(_tile_reads, divided.exchanges)), sum(1 + _merged_groups(e) for e in divided.exchanges)
+    again_moved = sum(16.0 * cells for exchange in divided.exchanges if exchange.merges)
     parts, wide = math.ceil(cells / SIZES.part_values), divided.shard_lines * width
     again = 1 + wide / SIZES.part_values  # a part reads whole shards, and one that lies on an edge reads two
     return [
@@ -126,9 +129,16 @@ def predicted(cells: int, workers: int, memory_bytes: int = 16 * 2**30, rates: R
         stage(
             "product",
             passes,
-            2 * passes + 3 * (first + second) + second + third + tiles + shards + math.ceil(cells / wide),
-            passes + 2 * (first + second) + 3 + math.ceil(cells / wide),
-            48.0 * cells,
+            2 * passes
+            + 3 * (first + second + merges)
+            + second
+            + third
+            + manifests
+            + reads
+            + shards
+            + math.ceil(cells / wide),
+            passes + 2 * (first + second + merges) + 3 + manifests + math.ceil(cells / wide),
+            48.0 * cells + again_moved,
         ),
         stage(
             "scan",
@@ -170,6 +180,18 @@ def summed(workers: int, memory_bytes: int = 16 * 2**30, rates: Rates = RATES) -
         (written + read + last + blocks**2) * each,
         seconds,
     )
+
+
+def _tile_reads(exchange: Exchange) -> int:
+    """Requests that read what the tasks of a pass wrote."""
+    if not exchange.merges:
+        return exchange.tasks * len(exchange.slabs)
+    groups = _merged_groups(exchange)
+    return exchange.tasks * groups + exchange.merges // groups * len(exchange.slabs)
+
+
+def _merged_groups(exchange: Exchange) -> int:
+    return len(exchange.groups) if exchange.merges else 0
 
 
 def _spent(requests: float, moved: float, rates: Rates) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -61,15 +62,71 @@ def slab_bytes(memory_bytes: int, values: int, sizes: Sizes = SIZES) -> int:
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """How what the tasks of a pass write reaches the slabs of the next one.
+
+    Each slab reads a tile of every task: T S requests for T tasks and S slabs. Beyond ``sizes.tiles`` of them, further tasks stand
+    between the two: each reads, by one request a task, what about the root of T tasks wrote for about the root of S neighbouring slabs,
+    and writes it as one object, of which each of those slabs reads one piece. That takes T S (1 / root of T + 1 / root of S) requests, and
+    writes and reads all values once more. Such an object is as large as a slab of the two passes is on (geometric) average, so
+    that it fits where they fit, with their working copies.
+
+    Attributes:
+        slabs: of the next pass, (first line, one past the last).
+        tasks_together: tasks of which one merging task reads.
+        slabs_together: slabs for which it reads; 1 where nothing is merged.
+    """
+
+    tasks: int
+    slabs: list[tuple[int, int]]
+    tasks_together: int
+    slabs_together: int
+
+    @property
+    def groups(self) -> list[list[tuple[int, int]]]:
+        """The slabs whose tiles are put together."""
+        return [self.slabs[i : i + self.slabs_together] for i in range(0, len(self.slabs), self.slabs_together)]
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The lines of the next pass that one request reads of what a task of this pass wrote."""
+        return [(group[0][0], group[-1][1]) for group in self.groups]
+
+    @property
+    def merges(self) -> int:
+        """Tasks between the two passes."""
+        return 0 if self.slabs_together == 1 else len(self.groups) * len(_even(self.tasks, self.tasks_together))
+
+    def merged(self, folder: str) -> list[tuple[str, int, int, int]]:
+        """What each of them is told: the object to write, the number of its group of slabs, its first task and one past the last."""
+        tasks = _even(self.tasks, self.tasks_together)
+        return [(f"{folder}/{i}/{j}", i, *some) for i in range(len(self.groups)) for j, some in enumerate(tasks)]
+
+
+LEAST_TOGETHER = 3
+"""Of tasks and of slabs: two halves of the requests would be as many as before."""
+
+
+def exchanged(tasks: int, slabs: list[tuple[int, int]], sizes: Sizes) -> Exchange:
+    """How the tasks of a pass and the slabs of the next one meet."""
+    together = _nearly(tasks, math.isqrt(tasks)), _nearly(len(slabs), math.isqrt(len(slabs)))
+    if tasks * len(slabs) <= sizes.tiles or min(together) < LEAST_TOGETHER:
+        return Exchange(tasks, slabs, 1, 1)
+    return Exchange(tasks, slabs, *together)
+
+
+@dataclass(frozen=True)
 class Cut:
     """How passes are divided into tasks.
 
     Attributes:
         slabs: those of every pass, (first line, one past the last).
+        exchanges: between each pass and the next.
         shard_lines: lines of the last pass in a shard of a target; a slab is some whole shards.
     """
 
     slabs: list[list[tuple[int, int]]]
+    exchanges: list[Exchange]
     shard_lines: int
 
 
@@ -84,7 +141,8 @@ def cut(source: Vector, sides: Sequence[Side], targets: Sequence[Target], memory
     shards = math.ceil(last.lines / lines)
     together = max(1, min(budget // (lines * last.line_bytes), shards // before))
     slabs[-1] = _even(last.lines, lines * together)
-    return Cut(slabs, lines)
+    exchanges = [exchanged(len(some), following, sizes) for some, following in pairwise(slabs)]
+    return Cut(slabs, exchanges, lines)
 
 
 def _cut(side: Side, budget: int) -> list[tuple[int, int]]:

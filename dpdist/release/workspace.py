@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,9 +16,9 @@ from dpdist.arrays.vector import Held, Vector, batches, held
 from dpdist.arrays.workspace import InMemory, OnDone, Workspace
 from dpdist.engine import Engine
 from dpdist.errors import StoreError
-from dpdist.leases import RECORD
 from dpdist.operators import Matrix
-from dpdist.store import ArrayPlan, Part, Store, StoredArray
+from dpdist.release.tiles import Handed, gathered, handed_in_groups, merge_tiles, write_tiles
+from dpdist.store import ArrayPlan, Store, StoredArray
 
 _T = TypeVar("_T")
 
@@ -120,34 +118,42 @@ class StoreWorkspace:
     ) -> list[Vector]:
         """Vectors made of one in two or more passes.
 
-        A pass writes what it makes of a slab as one object, of which every task of the next one gathers some lines, its tile. Each object
-        and each target shard has one writer, so tasks may run twice and anywhere. Results do not depend on how slabs are cut as long as
+        A pass writes what it makes of a slab as one object, of which every task of the next one gathers some lines, its tile. Where that
+        would be too many requests, tasks between the two put neighbouring tiles together (``Exchange``). Each object and each target
+        shard has one writer, so tasks may run twice and anywhere. Results do not depend on how slabs are cut as long as
         the sides treat every line by itself.
 
         Raises: OutOfMemory when a single line does not fit.
         """
         divided = cut(source, sides, targets, self.memory_bytes, self.store.sizes)
-        slabs = divided.slabs
-        steps, before = sum(len(some) for some in slabs), 0
+        slabs, exchanges = divided.slabs, divided.exchanges
+        steps, before = sum(len(some) for some in slabs) + sum(each.merges for each in exchanges), 0
 
         def tell(done: int, _: int) -> None:
             if on_done is not None:
                 on_done(before + done, steps)
 
         store, folder = self.store, self._fresh()
-        gathered: Gathered | None = None
-        for number, (side, some) in enumerate(zip(sides[:-1], slabs[:-1], strict=True)):
-            reading = partial(_slab, store, source, source.size // side.lines, gathered)
-            writing = partial(_write_tiles, store, reading, side.apply, slabs[number + 1])
-            tasks = [(f"{folder}/{number}/{i}", i, start, stop) for i, (start, stop) in enumerate(some)]
-            written = self.engine.map(writing, tasks, on_done=tell)
-            if number > 0:
-                store.delete(f"{folder}/{number - 1}")
-            gathered, before = _gathered(store, f"{folder}/{number}/all", written), before + len(some)
+        handed: Handed | None = None
+        for number, (side, some, exchange) in enumerate(zip(sides[:-1], slabs[:-1], exchanges, strict=True)):
+            place, reading = f"{folder}/{number}", partial(_slab, store, source, source.size // side.lines, handed)
+            writing = partial(write_tiles, store, reading, side.apply, exchange.ranges)
+            tasks = [(f"{place}/{i}", i, start, stop) for i, (start, stop) in enumerate(some)]
+            written = gathered(store, f"{place}/all", self.engine.map(writing, tasks, on_done=tell))
+            before += len(some)
+            if handed is not None:
+                store.delete(handed.folder)
+            handed = Handed(place, (written,), len(slabs[number + 1]))
+            if exchange.merges:
+                merging = partial(merge_tiles, store, written, exchange)
+                merged = self.engine.map(merging, exchange.merged(f"{place}-merged"), on_done=tell)
+                before += exchange.merges
+                store.delete(place)
+                handed = handed_in_groups(store, f"{place}-merged", exchange, merged)
         plans = [self._planned(target, sides[-1].lines, divided.shard_lines) for target in targets]
         for plan in plans:
             store.begin(plan)
-        reading = partial(_slab, store, source, 0, gathered)
+        reading = partial(_slab, store, source, 0, handed)
         finishing = partial(_write_targets, store, reading, plans, sides[-1].apply, divided.shard_lines)
         numbered = [(i, start, stop) for i, (start, stop) in enumerate(slabs[-1])]
         digests = self.engine.map(finishing, numbered, on_done=tell)
@@ -247,92 +253,11 @@ def _write_shard(store: Store, plan: ArrayPlan, vector: Vector, shard: int) -> s
     return store.write_shard(plan, shard, vector.read(*plan.bounds(shard)))
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """What one task of a pass wrote as one object: an array (lines of the next pass, lines, *rest), a tile for every slab of that pass."""
-
-    name: str
-    lines: int
-    rest: tuple[int, ...]
-    dtype: str
-
-    @property
-    def line_bytes(self) -> int:
-        """Bytes of a line of the next pass."""
-        return np.dtype(self.dtype).itemsize * self.lines * math.prod(self.rest)
-
-
-DIGEST_BYTES = 32
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """What all tasks of a pass wrote, and where a slab of the next pass finds the digests of its tiles.
-
-    Attributes:
-        name: of the object that holds them, those of one slab after those of another.
-        digests: of each slab's part of that object.
-    """
-
-    tiles: tuple[Tiles, ...]
-    name: str
-    digests: tuple[str, ...]
-
-    def of_slab(self, store: Store, slab: int) -> list[str]:
-        """The digests of the tiles of a slab, one of every task."""
-        size = len(self.tiles)
-        row = store.get_block(
-            self.name, (size, DIGEST_BYTES), np.uint8, self.digests[slab], start=slab * size * DIGEST_BYTES
-        )
-        return [digest.tobytes().hex() for digest in row]
-
-
-def _gathered(store: Store, name: str, written: Sequence[tuple[Tiles, bytes]]) -> Gathered:
-    """Put the digests of all tiles together by the slabs of the next pass: neither the scheduler nor a task carries them all."""
-    digests = [np.frombuffer(each, dtype=np.uint8).reshape(-1, DIGEST_BYTES) for _, each in written]
-    rows = np.stack(digests, axis=1)
-    store.put_values(name, rows)
-    return Gathered(tuple(tiles for tiles, _ in written), name, tuple(hashlib.sha256(row.data).hexdigest() for row in rows))
-
-
-def _slab(store: Store, source: Vector, width: int, gathered: Gathered | None, number: int, start: int, stop: int) -> Matrix:
+def _slab(store: Store, source: Vector, width: int, handed: Handed | None, number: int, start: int, stop: int) -> Matrix:
     """Lines start..stop of the source, or of what the pass before wrote."""
-    if gathered is None:
+    if handed is None:
         return source.read(start * width, stop * width).reshape(stop - start, width)
-    tiles = gathered.tiles
-    lines = sum(tile.lines for tile in tiles)
-    out = np.empty((stop - start, lines, *tiles[0].rest), dtype=tiles[0].dtype)
-
-    wanted = (
-        Part(f"{tile.name}/values", (stop - start, tile.lines, *tile.rest), tile.dtype, digest, start * tile.line_bytes)
-        for tile, digest in zip(tiles, gathered.of_slab(store, number), strict=True)
-    )
-    first = 0
-    for block in store.get_blocks(wanted):
-        out[:, first : first + block.shape[1]] = block
-        first += block.shape[1]
-    return out
-
-
-def _write_tiles(
-    store: Store,
-    reading: Callable[[int, int, int], Matrix],
-    apply: Callable[[int, Matrix], Matrix],
-    following: list[tuple[int, int]],
-    task: tuple[str, int, int, int],
-) -> tuple[Tiles, bytes]:
-    """What was written, and the digests of its tiles, one after the other."""
-    name, number, start, stop = task
-    record = f"{name}/{RECORD}"
-    if store.has_document(record):
-        kept = store.read_document(record)
-        return Tiles(name, kept["lines"], tuple(kept["rest"]), kept["dtype"]), bytes.fromhex(kept["digests"])
-    made = np.ascontiguousarray(apply(start, reading(number, start, stop)))
-    digests = b"".join(hashlib.sha256(made[first:last].data).digest() for first, last in following)
-    store.put_values(f"{name}/values", made)
-    done = Tiles(name, made.shape[1], made.shape[2:], made.dtype.str)
-    store.write_document(record, {**asdict(done), "digests": digests.hex()})
-    return done, digests
+    return handed.slab(store, number, start, stop)
 
 
 def _write_targets(

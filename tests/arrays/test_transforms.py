@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -23,7 +24,7 @@ from dpdist.errors import InvalidInput, OutOfMemory, StoreError
 from dpdist.operators import AllRanges, Dense, Hadamard, Identity, Kronecker, Prefix, Total
 from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.sizes import Sizes
-from dpdist.store import Store
+from dpdist.store import Part, Store
 
 ROWS, WIDTH, COLUMNS = 13, 6, 9
 STATE = np.random.default_rng(0)
@@ -53,10 +54,10 @@ def second(start: int, gathered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return numbered, gathered[:, :, 0].sum(axis=1).astype(np.float64)
 
 
-@pytest.mark.parametrize("slabs", [0, 1, 2, 5, 100])
-def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int) -> None:
-    """Slabs cut across the shards of the source; 0: in memory."""
-    work: Workspace = stored(tmp_path, slabs * 3 * 100, shard_bytes=8 * 20) if slabs else MEMORY
+@pytest.mark.parametrize(("slabs", "tiles"), [(0, 1), (1, 1), (1, 1000), (2, 1), (5, 1), (100, 1)])
+def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int, tiles: int) -> None:
+    """Slabs cut across the shards of the source, and their tiles are put together between passes or not; 0: in memory."""
+    work: Workspace = stored(tmp_path, slabs * 3 * 100, shard_bytes=8 * 20, tiles=tiles) if slabs else MEMORY
     told: list[tuple[int, int]] = []
     out = work.passes(
         work.write(Held(SOURCE.ravel())),
@@ -92,6 +93,49 @@ def test_what_passes_leave_behind_grows_with_their_tasks(tmp_path: Path) -> None
     both = SOURCE @ RIGHT + np.arange(ROWS)[:, None]
     np.testing.assert_array_equal(work.store.read(work.store.open("left"))[:4], (both.T @ LEFT.T)[0])
     assert work.store.open("left").plan.shards == COLUMNS
+
+
+@pytest.mark.parametrize("tiles", [1, ROWS * COLUMNS])
+def test_tiles_are_put_together_where_they_are_many(tmp_path: Path, tiles: int) -> None:
+    """13 tasks and 9 slabs: 117 tiles are read one by one, or 3 slabs' tiles of each task at once and then 5 objects a slab.
+
+    Each merged object holds no more values than a slab of the two passes does on average, and nothing of it is left.
+    """
+    work = stored(tmp_path, 3 * 100, shard_bytes=16, tiles=tiles)
+    source, read, wrote = work.write(Held(SOURCE.ravel())), list[int](), dict[str, int]()
+    plain_get, plain_put = Store.get_blocks, Store.put_values
+
+    def told(self: Store, parts: Iterable[Part]) -> Iterator[np.ndarray]:
+        some = list(parts)
+        read.append(len(some))
+        return plain_get(self, some)
+
+    def kept(self: Store, name: str, block: np.ndarray) -> None:
+        wrote[name] = block.size
+        plain_put(self, name, block)
+
+    with mock.patch.object(Store, "get_blocks", told), mock.patch.object(Store, "put_values", kept):
+        sides = [Side(ROWS, first, 100), Side(COLUMNS, second, 90)]
+        work.passes(source, sides, [Target(4, np.int64, "left"), Target(1, np.float64)])
+    merged = [size for name, size in wrote.items() if "-merged/" in name and name.endswith("/values")]
+    if tiles == 1:
+        assert (len(merged), sum(read)) == (15, 3 * ROWS + 5 * COLUMNS)
+        assert max(merged) <= math.sqrt((2 * COLUMNS) * (2 * ROWS))
+    else:
+        assert (merged, sum(read)) == ([], ROWS * COLUMNS)
+    assert len(left_over(tmp_path)) == 2  # the source and the unnamed target
+
+
+def test_a_tile_that_was_altered_before_it_was_put_together_is_found(tmp_path: Path) -> None:
+    work, plain = stored(tmp_path, 3 * 100, tiles=1), Store.put_values
+
+    def altered(self: Store, name: str, block: np.ndarray) -> None:
+        plain(self, name, block + (name.endswith("/0/7/values")))
+
+    sides, source = [Side(ROWS, first, 100), Side(COLUMNS, second, 90)], work.write(Held(SOURCE.ravel()))
+    with mock.patch.object(Store, "put_values", altered), pytest.raises(StoreError, match="was truncated or altered"):
+        work.passes(source, sides, [Target(4, np.int64, "left"), Target(1, np.float64)])
+    assert not work.store.exists("left")
 
 
 def files(folder: Path) -> int:
