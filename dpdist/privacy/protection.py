@@ -35,6 +35,7 @@ class Protection:
         most_groups: l: in how many groups (cells) of one person k records each are counted; None: k records in all.
         participations: in how many steps of a stream one person has k records each; None: k records in all, in whatever steps.
         separation: how many steps any two of them are apart, at least.
+        steps: which steps, where no column tells persons apart: those of another length, or of another column, are another promise.
 
     >>> Protection("add-remove", 3, "email").unit
     "persons by column 'email'"
@@ -49,6 +50,7 @@ class Protection:
     most_groups: int | None = None
     participations: int | None = None
     separation: int = 1
+    steps: str | None = None
 
     def __post_init__(self) -> None:
         if self.neighbours not in RELATIONS:
@@ -66,6 +68,8 @@ class Protection:
             raise InvalidInput("participations and their separation are 1 or more")
         if self.participations is None and self.separation != 1:
             raise InvalidInput("a separation lies between participations: say how many there are, or leave it out")
+        if self.steps is not None and (self.participations is None or self.person is not None):
+            raise InvalidInput("steps are named for participations that are a promise: leave them out")
 
     @property
     def unit(self) -> str:
@@ -152,7 +156,7 @@ class Protection:
         """What ledgers and certificates keep; ``from_facts`` reads it back."""
         known = {"neighbours": self.neighbours, "most_records": self.most_records, "person": self.person}
         more = {"counted": self.counted, "most_groups": self.most_groups, "participations": self.participations}
-        more |= {"separation": None if self.separation == 1 else self.separation}
+        more |= {"separation": None if self.separation == 1 else self.separation, "steps": self.steps}
         return {**known, **{name: value for name, value in more.items() if value is not None}}
 
     @staticmethod
@@ -175,7 +179,10 @@ class Protection:
         participations, separation = facts.get("participations"), facts.get("separation", 1)
         if not (participations is None or isinstance(participations, int)) or not isinstance(separation, int):
             raise InvalidInput("a protection's participations and separation are whole numbers, or left out")
-        return Protection(neighbours, most_records, person, counted, groups, participations, separation)
+        steps = facts.get("steps")
+        if not (steps is None or isinstance(steps, str)):
+            raise InvalidInput("a protection's steps are named by a text, or left out")
+        return Protection(neighbours, most_records, person, counted, groups, participations, separation, steps)
 
     def steps_to(self, other: Protection) -> int | None:
         """How many changes of this protection make any one change of another: its guarantee is this one at that group size.
@@ -211,12 +218,17 @@ class Protection:
         if self.neighbours == "replace-one":
             changes = records
         if self.participations is not None:
-            return changes  # records that lie closer than the separation are moved one by one
+            return changes  # records that lie closer than the separation, or in one step of these, are moved one by one
         return -(-changes // self.most_records)
 
     def _covers(self, other: Protection) -> bool:
         """Whether one change of records in some steps includes those of another protection of this kind."""
-        if self.person is not None or self.participations is None or other.participations is None:
+        if (
+            self.person is not None
+            or self.participations is None
+            or other.participations is None
+            or self.steps != other.steps
+        ):
             return False
         wider = self.participations >= other.participations and self.separation <= other.separation
         return wider and self.most_records >= other.most_records

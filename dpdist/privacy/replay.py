@@ -222,7 +222,7 @@ class Replay:
         own = facts["protection"]
         if own is None or protection is None:
             return False
-        apart = own.get("participations"), own.get("separation", 1)
+        apart = own.get("participations"), own.get("separation", 1), own.get("steps")
         steps = _steps(own["neighbours"], own["most_records"], own["person"], own.get("counted"), *apart, protection)
         if steps is None:
             return False
@@ -294,6 +294,7 @@ def _steps(
     counted: Any,
     participations: Any,
     separation: Any,
+    steps: Any,
     protection: Protection,
 ) -> int | None:
     own = Protection.from_facts(
@@ -304,6 +305,7 @@ def _steps(
             "counted": counted,
             "participations": participations,
             "separation": separation,
+            "steps": steps,
         }
     )
     return own.steps_to(protection)

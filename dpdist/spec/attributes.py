@@ -199,6 +199,18 @@ class AttributeSpec(SpecPart):
         """The same attribute without the words that only the page shows: they change no digest."""
         return self.model_copy(update={"title": None, "unit": None, "time": None})
 
+    @property
+    def steps(self) -> str:
+        """How an attribute's column is divided into steps; of values beyond the ends that are clipped, the ends, too."""
+        if self.edges is not None:
+            return f"steps between {', '.join(f'{edge!r}' for edge in self.edges)}, {self.outside},"
+        bins = self.bins("steps")
+        if self.dates is not None:
+            how = f"every {self.dates.every}{'' if self.dates.zone is None else f' in {self.dates.zone}'}"
+        else:
+            how = "every number" if self.width == 1 else f"every {self.width} numbers from {(self.first or 0) % self.width}"
+        return f"{how}, from {bins.labels[0]} to {bins.labels[bins.values - 1]}," if self.outside == "clip" else how
+
     def until(self, end: int | DayOrTime) -> AttributeSpec:
         """The same attribute with an earlier 'to', or fewer 'steps' of its dates. Raises: InvalidInput for another form."""
         if self.dates is not None and (self.dates.steps is None or isinstance(end, int)):

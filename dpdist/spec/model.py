@@ -220,7 +220,17 @@ class ReleaseSpec(SpecPart):
         person, counts = self.records.person, self.records.counts
         of = None if counts is None else counts.of
         apart = person.participations, person.separation
-        return Protection(self.neighbours, person.most_records, person.column, of, person.most_groups, *apart)
+        steps = None if person.column is not None else self._steps_of_persons
+        return Protection(self.neighbours, person.most_records, person.column, of, person.most_groups, *apart, steps)
+
+    @property
+    def _steps_of_persons(self) -> str | None:
+        """The steps that a promise of participations is about, whatever the horizon; None where there is no such promise."""
+        entry = self.workload[0].filters
+        if self.records.person.participations is None or entry is None:
+            return None
+        column = self.records.columns.get(entry.of, entry.of)
+        return f"{self.horizons[0].domain[entry.of].steps} of column {column!r}"
 
     @property
     def chosen(self) -> Mechanism:

@@ -43,8 +43,8 @@ def is_one_change(protection: Protection, one: Data, other: Data) -> bool:
 
 
 def in_few_steps(protection: Protection, records: Counter[tuple[str, int]]) -> bool:
-    """Whether records lie in so many steps, so far apart, so many in each."""
-    steps = Counter(cell for _, cell in records.elements())
+    """Whether records lie in so many steps, so far apart, so many in each; a week has two days."""
+    steps = Counter(cell // 2 if protection.steps == "weeks" else cell for _, cell in records.elements())
     apart = all(abs(one - other) >= protection.separation for one, other in combinations(steps, 2))
     return (
         apart
@@ -54,14 +54,14 @@ def in_few_steps(protection: Protection, records: Counter[tuple[str, int]]) -> b
 
 
 @cache
-def neighbours_of(protection: Protection) -> dict[Data, tuple[Data, ...]]:
-    return {one: tuple(other for other in EVERY if is_one_change(protection, one, other)) for one in EVERY}
+def neighbours_of(protection: Protection, every: tuple[Data, ...] = tuple(EVERY)) -> dict[Data, tuple[Data, ...]]:
+    return {one: tuple(other for other in every if is_one_change(protection, one, other)) for one in every}
 
 
-def farthest(protection: Protection, other: Protection) -> int:
+def farthest(protection: Protection, other: Protection, every: tuple[Data, ...] = tuple(EVERY)) -> int:
     """The most changes of one protection that a single change of the other takes, by breadth-first search."""
-    near, worst = neighbours_of(protection), 0
-    for start in EVERY:
+    near, worst = neighbours_of(protection, every), 0
+    for start in every:
         steps, queue = {start: 0}, deque([start])
         while queue:
             here = queue.popleft()
@@ -69,7 +69,7 @@ def farthest(protection: Protection, other: Protection) -> int:
                 if there not in steps:
                     steps[there] = steps[here] + 1
                     queue.append(there)
-        worst = max(worst, *(steps[there] for there in neighbours_of(other)[start]))
+        worst = max(worst, *(steps[there] for there in neighbours_of(other, every)[start]))
     return worst
 
 
@@ -108,6 +108,28 @@ def test_steps_between_participations_are_enough(protection: Protection) -> None
     assert protection.steps_to(protection) == 1
 
 
+DAYS: tuple[Data, ...] = tuple(
+    d for size in range(4) for d in combinations_with_replacement([("a", day) for day in range(4)], size)
+)
+"""Up to three records on four days, of two weeks."""
+
+
+def test_steps_of_another_length_are_another_promise() -> None:
+    """Two days that are apart may lie in weeks that are not, or in one: the numbers alone tell nothing."""
+    day, week = (
+        [
+            Protection(neighbours, most, None, participations=2, separation=separation, steps=steps)
+            for neighbours, most, separation in (("add-remove", 1, 1), ("add-remove", 2, 2), ("replace-one", 1, 1))
+        ]
+        for steps in ("days", "weeks")
+    )
+    for one, other in product(day, week):
+        for here, there in ((one, other), (other, one)):
+            assert farthest(here, there, DAYS) <= (here.steps_to(there) or 0), (here, there)
+    assert week[0].steps_to(day[0]) == 2
+    assert day[0].steps_to(day[0]) == week[1].steps_to(week[1]) == 1
+
+
 def test_units_that_do_not_follow_from_each_other() -> None:
     other = Protection("add-remove", 1, "household")
     assert Protection("replace-one", 1, "person").steps_to(other) is None
@@ -117,6 +139,11 @@ def test_units_that_do_not_follow_from_each_other() -> None:
 def test_facts_are_read_back() -> None:
     for protection in [*PROTECTIONS, *IN_STEPS]:
         assert Protection.from_facts(protection.facts()) == protection
+    weekly = Protection("add-remove", 1, None, participations=2, steps="every week of column 'day'")
+    assert Protection.from_facts(weekly.facts()) == weekly
+    for facts in ({**weekly.facts(), "steps": 7}, {**PROTECTIONS[0].facts(), "steps": "days"}):
+        with pytest.raises(InvalidInput, match="steps"):
+            Protection.from_facts(facts)
     for facts in ({}, {**PROTECTIONS[0].facts(), "most_records": "1"}, {**PROTECTIONS[0].facts(), "person": 3}):
         with pytest.raises(InvalidInput, match="a protection"):
             Protection.from_facts(facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,47 @@ def test_measured_integers_move_by_no_more_than_the_noise_hides(case: str, tmp_p
     assert moved > 0.4 * made.grid.sensitivity_squared  # a bound that nothing comes near would show nothing
     alone = planned(tmp_path / "alone", **{**given, "apart": (None, 1), "most": 6}).grid.sensitivity_squared
     assert made.grid.sensitivity_squared < alone
+
+
+def test_a_stream_of_weeks_under_a_cap_for_days_is_charged_for_two_days_of_one_week(tmp_path: Path) -> None:
+    """Both promise two steps of one person; two days of one week move what is counted by the week farther than two weeks do."""
+    made = {}
+    for every in ("day", "week"):
+        path = small.write(
+            tmp_path / every,
+            records={"path": "records.parquet", "columns": {"step": "when"}, "person": {"participations": 2}},
+            domain={"step": {"dates": {"from": "2026-06-01", "to": "2026-06-14", "every": every}, "outside": "drop"}},
+            workload=[{"filters": {"of": "step", "apply": [{"running_sum": True}]}}],
+            stream={"name": every, "through": "2026-06-14"},
+        )
+        made[every] = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), load(path))
+    day, week = made["day"].spec.protection, made["week"].spec.protection
+    assert (day.steps, week.steps) == ("every day of column 'when'", "every week of column 'when'")
+    two = held(made["week"].grid.exact(Counts(Held(np.array([2, 0])), Layout((2,))), MEMORY)).astype(object)
+    assert int((two**2).sum()) > made["week"].grid.sensitivity_squared
+    scale = made["week"].noise.scale
+    assert Fraction(int((two**2).sum()), 2 * scale**2) <= made["week"].loss.for_group(week.steps_to(day) or 0).rho
+
+
+def test_the_steps_of_a_promise_are_those_of_its_column_whatever_the_horizon(tmp_path: Path) -> None:
+    def steps(changes: dict[str, Any], **more: Any) -> str | None:
+        given = {"from": 3, "to": STEPS + 2, **changes}
+        path = small.write(
+            tmp_path / "spec",
+            records={"path": "records.parquet", "person": {"participations": 2, **more.pop("person", {})}},
+            domain={"a": given},
+            workload=[{"filters": {"of": "a", "apply": [{"running_sum": True}]}}],
+            stream={"name": "s", "through": 5, **more},
+        )
+        return load(path).protection.steps
+
+    assert steps({}) == steps({"from": 0}) == "every number of column 'a'"
+    assert steps({"width": 2}) == "every 2 numbers from 1 of column 'a'"
+    clipped = steps({"outside": "clip"})
+    assert clipped == "every number, from 3 or less to 8 or more, of column 'a'"
+    assert steps({"outside": "clip", "to": 10}, extended_from=[8]) == clipped
+    assert steps({"from": None, "to": None, "edges": [3, 6, 9.5]}) == "steps between 3.0, 6.0, 9.5, error, of column 'a'"
+    assert steps({}, person={"column": "who"}) is None
 
 
 def test_files_are_counted_so(tmp_path: Path) -> None:
