@@ -5,9 +5,11 @@ from __future__ import annotations
 import bisect
 import hashlib
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import mpmath
@@ -33,15 +35,22 @@ class _Plan:
     a: int
     b: int
 
-    @property
+    @cached_property
     def offsets(self) -> int:
         """m = ceil(s), the number of offsets j."""
         return -(-self.a // self.b)
 
-    @property
+    @cached_property
     def rejection(self) -> int:
         """2^64 mod m: low products below it are refused (Lemire)."""
         return (2**64 - self.offsets) % self.offsets
+
+    @cached_property
+    def kernel(self) -> tuple[Callable[..., tuple[int, int]], tuple[Any, ...]]:
+        """What decides a batch, and its constant arguments: made once for all batches, as that takes as long as a quarter of one."""
+        from dpdist.privacy.kernels import kernel
+
+        return kernel(self.kind, self.a, self.b, self.offsets, self.rejection, MARGIN)
 
 
 class _Buffers(threading.local):
@@ -138,19 +147,15 @@ def _decide_exactly(raw: Any, plan: _Plan, key: bytes, counter: bytes, base: int
 
 def _decide(raw: Any, plan: _Plan, key: bytes, counter: bytes, base: int, into: Samples, done: int) -> int:
     """The same by a kernel, which leaves to integers what floating point cannot decide."""
-    from dpdist.privacy.kernels import collect, kernel
-
-    compiled, constants = kernel(plan.kind, plan.a, plan.b, plan.offsets, plan.rejection, MARGIN)
-    decided = _BUFFERS.decided
-    compiled(raw, *constants, decided)
-    reached = collect(decided, into, done)
-    while reached < 0:
-        i = -1 - reached
+    compiled, constants = plan.kernel
+    done, i = compiled(raw, 0, *constants, _BUFFERS.decided, into, done)
+    while i < BATCH:
         exact = exact_attempt(_words(raw, i), plan, key, counter, base + i)
-        decided[BATCH + i] = exact is not None
-        decided[i] = 0 if exact is None else exact
-        reached = collect(decided, into, done)
-    return int(reached)
+        if exact is not None:
+            into[done] = exact
+            done += 1
+        done, i = compiled(raw, i + 1, *constants, _BUFFERS.decided, into, done)
+    return done
 
 
 def _words(raw: Any, i: int) -> tuple[int, int, int]:
