@@ -158,11 +158,11 @@ class Engine:
             slots = {address: tasks for address, tasks in slots.items() if address in among}
         if not slots or not items:
             return [None] * len(items)
-        some = _Some(resource, sum(slots.values()), None if among is None else sorted(slots))
+        some = Some(resource, sum(slots.values()), None if among is None else sorted(slots))
         return self._mapped(function, items, on_done, some)
 
     def _mapped(
-        self, function: Callable[[_Item], _T], items: Sequence[_Item], on_done: OnDone | None, some: _Some | None
+        self, function: Callable[[_Item], _T], items: Sequence[_Item], on_done: OnDone | None, some: Some | None
     ) -> list[_T | None]:
         tasks = self.workers if some is None else some.tasks
         several = -(-len(items) // max(MOST_TASKS, tasks * TASKS_AHEAD))
@@ -240,7 +240,7 @@ class Engine:
                 future.cancel()  # every worker that it was meant for is gone
 
     def _distributed(
-        self, function: Callable[[Any], Any], items: Sequence[Any], on_done: OnDone | None, some: _Some | None = None
+        self, function: Callable[[Any], Any], items: Sequence[Any], on_done: OnDone | None, some: Some | None = None
     ) -> list[Any]:
         """Tasks are handed out some at a time: the scheduler never holds more than a few for each worker."""
         from distributed import wait
@@ -298,7 +298,7 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class _Some:
+class Some:
     """Workers with a resource: how many tasks they run at once, and their addresses where not all of them are meant."""
 
     resource: str
@@ -426,10 +426,12 @@ def _with_threads(function: Callable[..., _T], *arguments: Any) -> _T:
 
 
 def this_worker() -> str:
-    """The address of the worker that runs this task."""
+    """The address of the worker that runs this task, empty where that is not Dask's."""
     from distributed import get_worker
 
-    return str(get_worker().address)
+    with suppress(ValueError):
+        return str(get_worker().address)
+    return ""
 
 
 def _workers_of(client: Any) -> dict[str, dict[str, Any]]:

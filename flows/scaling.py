@@ -20,7 +20,6 @@ import numpy as np
 from prefect import flow
 
 from dpdist import engine
-from dpdist.errors import StoreError
 from dpdist.grids.base import Noisy
 from dpdist.operators import Generated
 from dpdist.page import charts
@@ -30,7 +29,9 @@ from dpdist.release import gram
 from dpdist.release.exact import draw
 from dpdist.release.workspace import StoredVector
 from dpdist.store import Store
-from flows import scaling_model
+from flows.model import simulated, tables
+from flows.model.stages import predicted
+from flows.model.world import COMMON, NO_FAULTS
 from flows.release import as_task
 
 
@@ -145,37 +146,27 @@ def _noise_seconds(store: Store, size: int) -> float:
     return seconds
 
 
-COMMON = scaling_model.Faults(deaths=0.01, failures=0.001, repeats=0.001, refused=1e-6)
-"""One task in a hundred dies, one request in a thousand is lost and one done twice, one in a million fails for good."""
-
-
 def main() -> None:
-    """Print the model's table, and its comparison with a simulation."""
+    """Print the model's tables, its rates beside fitted ones, and its comparison with a simulation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", action="store_true", required=True)
+    parser.add_argument("--fit", action="store_true", help="measure the rates of this machine, with two workers")
     parser.add_argument("--simulate", type=float, metavar="CELLS")
     parser.add_argument("--workers", type=int, default=100)
     options = parser.parse_args()
-    print(scaling_model.table())
-    print(scaling_model.optima())
+    print(tables.table())
+    print(tables.optima())
     if options.simulate:
-        cells = int(options.simulate)
-        found = scaling_model.simulate(cells, options.workers)
-        disturbed = scaling_model.simulate(cells, options.workers, faults=COMMON)
-        print(scaling_model.comparison(scaling_model.predicted(cells, options.workers), found.stages, disturbed.stages))
-        print(f"the same bytes with faults: {found.digests == disturbed.digests}")
-        for of, shard in scaling_model.liars(cells).items():
-            print(
-                f"a worker says a wrong digest of a shard of the {of}: {_after_a_lie(cells, options.workers, shard, found)}"
-            )
+        _simulated(int(options.simulate), options.workers)
 
 
-def _after_a_lie(cells: int, workers: int, shard: int, truth: scaling_model.Simulated) -> str:
-    try:
-        found = scaling_model.simulate(cells, workers, faults=scaling_model.Faults(liar=shard))
-    except StoreError:
-        return "found, and nothing is published"
-    return "the right bytes" if found.digests == truth.digests else "WRONG BYTES"
+def _simulated(cells: int, workers: int) -> None:
+    """Print what a simulation did beside what the model says, without and with faults, and what became of lies."""
+    found, disturbed = (simulated.simulate(cells, workers, faults=faults) for faults in (NO_FAULTS, COMMON))
+    print(tables.comparison(predicted(cells, workers), found.stages, disturbed.stages))
+    print(f"the same bytes with faults: {found.digests == disturbed.digests}")
+    for of, faults in simulated.liars(cells).items():
+        print(f"a worker tells a wrong digest of {of}: {simulated.after_a_lie(cells, workers, faults, found)}")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def test_values_are_never_changed_in_place() -> None:
         "dpdist/strategies/fixed_point.py: _Best",
         "dpdist/strategies/barrier.py: _Inner",
         "dpdist/arrays/convolution.py: Steps",
-        "flows/scaling_model.py: World",
+        "flows/model/world.py: World",
         "flows/observed/run.py: Run",
     }
 

@@ -149,11 +149,19 @@ class Objects(Place):
         Returns: the names of other objects below the URL.
         Raises: StoreError when a file is missing or has changed.
         """
-        found = store.tags_at(self.url)
+        found = self.tags()
         for each in written:
             if found.pop(each.name, None) != (each.size, each.tag):
                 raise StoreError(f"{self.url}: {each.name} changed while the release was published; run again")
         return sorted(found)
+
+    def tags(self) -> dict[str, tuple[int, str | None]]:
+        """Size and tag of every object at the place."""
+        return store.tags_at(self.url)
+
+    def delete(self, names: list[str]) -> None:
+        """Remove objects."""
+        store.delete_at(self.url, names)
 
 
 class Notes:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet
 
     from dpdist.page.content import Content
-    from dpdist.page.places import Notes, Place, Spread, Written
+    from dpdist.page.places import Notes, Objects, Place, Spread, Written
 
 CERTIFICATE = "release.json"
 MEASUREMENT = "measurement.npz"
@@ -79,15 +79,25 @@ def _upload(content: Content, url: str, spread: Spread | None, notes: Notes | No
         return url
     place = Objects.of(url)
     written, certificate = _write_files(content, place, spread)
+    everything = seal_at(place, written, certificate)
+    if notes is not None:
+        notes.write(url, {each.name: (each.size, each.tag) for each in everything})
+    return url
+
+
+def seal_at(place: Objects, written: Sequence[Written], certificate: bytes) -> list[Written]:
+    """Make a release of the files that were written to a place, by its certificate, which is written last; all of its files.
+
+    Raises: StoreError when one of them is missing or has changed, or the place holds something else.
+    """
     others = place.check(written)
     strange = [name for name in others if not OWN.fullmatch(name)]
     if strange:
-        raise StoreError(f"{url} holds something else ({strange[0]}); move it away and run again: nothing is charged twice")
-    store.delete_at(url, others)  # what a run that was killed had written of other formats
-    sealed = place.put(CERTIFICATE, certificate)
-    if notes is not None:
-        notes.write(url, {each.name: (each.size, each.tag) for each in (*written, sealed)})
-    return url
+        raise StoreError(
+            f"{place.url} holds something else ({strange[0]}); move it away and run again: nothing is charged twice"
+        )
+    place.delete(others)  # what a run that was killed had written of other formats
+    return [*written, place.put(CERTIFICATE, certificate)]
 
 
 def _check_published(content: Content, url: str, notes: Notes | None) -> None:

@@ -1,0 +1,193 @@
+"""The release's own orchestration, run against simulated storage.
+
+Tasks, requests and objects depend on ratios only: of the cells to a shard, to a worker's memory, to a slab. So the simulation divides all
+of them by ``SCALE`` and runs the real code (counting, noise on workers with its checks, passes, scans, sums in a tree, publishing, the
+engine's grouping and its results in the store) on a store that is held in memory and on workers whose clock is reckoned. What it writes is
+checked like anything else. Faults are planted: workers that die in a task, requests that fail or repeat, a worker that says a wrong digest.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from dpdist import engine
+from dpdist.arrays.kronecker import kronecker_product
+from dpdist.arrays.vector import Vector
+from dpdist.domain import Attribute, Domain, EvenEdges
+from dpdist.errors import StoreError
+from dpdist.grids.base import Noisy
+from dpdist.operators import Generated, Identity, Kronecker, Matrix, Prefix
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.noise import Noise
+from dpdist.records import counting
+from dpdist.records.sources import source_of
+from dpdist.release.context import Context, silent
+from dpdist.release.drawing import ONE_TILE_IN, Claim, drawn_by_workers
+from dpdist.release.exact import draw
+from dpdist.release.gram import stored_gram
+from dpdist.release.workspace import StoredVector, StoreWorkspace
+from dpdist.sizes import SIZES
+from dpdist.store import Store, StoredArray
+from flows.model.published import publish, read_back
+from flows.model.rates import RATES, Rates
+from flows.model.stages import ALONE, ANSWERS, ROWS, Stage, width_of
+from flows.model.world import NO_FAULTS, SCALE, Faults, SimulatedEngine, SimulatedStore, World, registered
+
+DIVIDED = (
+    "shard_bytes",
+    "part_values",
+    "slab_bytes",
+    "tile_bytes",
+    "gram_entries",
+    "row_block_bytes",
+    "file_rows",
+    "export_rows",
+)
+"""Sizes that the simulation divides; those of which only ratios count stay."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A simulated release: what its stages took, and the digests of what it stored."""
+
+    stages: list[Stage]
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Claim(Claim):
+    """What a worker needs to draw, without a ledger and a root key of its own."""
+
+    @contextmanager
+    def key(self) -> Iterator[Callable[[], Secret]]:
+        yield lambda: Secret(bytes(32))
+
+
+def simulate(
+    cells: int,
+    workers: int,
+    *,
+    memory_bytes: int = 16 * 2**30,
+    faults: Faults = NO_FAULTS,
+    seed: int = 0,
+    rates: Rates = RATES,
+    answers: int = ANSWERS,
+) -> Simulated:
+    """Run the orchestration of a release of so many cells and answers.
+
+    Raises: StoreError, EngineError: what is stored then is not whole, or every reader refuses it.
+    """
+    divided = {name: max(1, getattr(SIZES, name) // SCALE) for name in DIVIDED}
+    sizes = replace(SIZES, **divided, gram_columns=SIZES.gram_columns // math.isqrt(SCALE))
+    world = World(rates, faults, random.Random(seed))
+    store = SimulatedStore(world, sizes)
+    run = SimulatedEngine(world, workers, memory_bytes // SCALE)
+    run.exchange = store
+    width, stages = width_of(cells, memory_bytes), list[Stage]()
+    shape = (cells // SCALE // width, width)
+
+    @contextmanager
+    def timed(name: str) -> Iterator[None]:
+        world.tasks = world.requests = world.written = 0
+        world.bytes = world.spent = 0.0
+        yield
+        stages.append(Stage(name, world.tasks, world.requests, world.written, world.bytes, world.spent))
+
+    with registered(store), tempfile.TemporaryDirectory() as home:
+        with timed("count"):
+            counts = _retried(partial(sparse_counts, shape, store, run))
+        noisy = Noisy(StoredVector(store, counts), Secret(bytes(32)), Noise("gaussian", 1000))
+        with timed(ALONE):
+            drawn = _retried(lambda: draw(store, "measurements/x", noisy, {}))
+            world.spent = cells / rates.noisy_cells / rates.flow_cores
+        with timed("noise"):
+            context, claim = Context(Path(home), store, run, silent), _Claim("simulated", 1, "", "")
+            _retried(partial(drawn_by_workers, context, claim, "measurements/y", noisy, {}))
+            world.spent += cells * (1 + 2 / ONE_TILE_IN) / rates.noisy_cells / workers  # half after half checks
+        by_workers = store.open("measurements/y")
+        work = StoreWorkspace(store, run)
+        with timed("product"):
+            made = _retried(lambda: product_of(work, shape, StoredVector(store, drawn)))
+        with timed("scan"):
+            scanned = _retried(lambda: scan_of(work, made))
+        m, n = (size // math.isqrt(SCALE) for size in ROWS)
+        with timed("W'W"):
+            summed = _retried(lambda: stored_gram(store, run, Generated((m, n), partial(_row_numbers, n)), "grams/w"))
+        with timed("publish"):
+            certificate = _retried(lambda: publish(store, run, answers))
+        read_back(store)
+    arrays = [each.content_digest for each in (counts, drawn, by_workers, summed)]
+    return Simulated(stages, (*arrays, made.digest, str(sum(scanned)), certificate))
+
+
+def product_of(work: StoreWorkspace, shape: tuple[int, int], source: Vector) -> Vector:
+    """Running sums along the second of two attributes."""
+    return kronecker_product(work, Kronecker([Identity(shape[0]), Prefix(shape[1])]), source)
+
+
+def scan_of(work: StoreWorkspace, vector: Vector) -> list[int]:
+    """A number a part."""
+    return work.fold(_checksum, vector)
+
+
+def _row_numbers(columns: int, start: int, stop: int) -> Matrix:
+    """Rows whose entries are 0 to 6, by their numbers."""
+    return (np.arange(start, stop)[:, None] * np.arange(1, columns + 1) % 7).astype(np.int8)
+
+
+def liars(cells: int) -> dict[str, Faults]:
+    """A worker that tells a wrong digest: of one shard of what each of the first stages writes, or of a published part."""
+    shards = math.ceil(8 * cells / SIZES.shard_bytes)
+    stages = ("histogram", "noise that the flow draws", "noise that workers draw")
+    told = {f"a shard of the {name}": Faults(liar=i * shards + shards // 2) for i, name in enumerate(stages)}
+    return told | {"a published part": Faults(part_liar=1)}
+
+
+def after_a_lie(cells: int, workers: int, faults: Faults, truth: Simulated, **options: Any) -> str:
+    """What became of a release in which a worker told a wrong digest."""
+    try:
+        found = simulate(cells, workers, faults=faults, **options)
+    except StoreError:
+        return "found, and nothing is published that a reader accepts"
+    return "the right bytes" if found.digests == truth.digests else WRONG
+
+
+WRONG = "WRONG BYTES"
+
+
+def _retried(step: Callable[[], Any]) -> Any:
+    """A step, run again as its flow is: what an interrupted one left is used or replaced, never mixed."""
+    for again in range(5):
+        try:
+            return step()
+        except StoreError:
+            if again == 4:
+                raise
+    return None
+
+
+def sparse_counts(shape: tuple[int, int], store: Store, run: engine.Engine) -> StoredArray:
+    """A histogram of a few records, as many row groups as there are tasks."""
+    domain = Domain(tuple(Attribute(name, edges=EvenEdges(0, 1, size)) for name, size in zip("ab", shape, strict=True)))
+    state, tasks = np.random.default_rng(0), run.workers * counting.PARTS_A_WORKER
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "records.parquet"
+        columns = {name: state.integers(0, size, 4 * tasks) for name, size in zip("ab", shape, strict=True)}
+        pyarrow.parquet.write_table(pa.table(columns), path, row_group_size=4)
+        return counting.count(source_of(path, columns={}), domain, store, run, root=Secret(bytes(32)))[0]
+
+
+def _checksum(start: int, values: Matrix) -> int:
+    return int(values.sum()) + start % 2
