@@ -1,51 +1,46 @@
 """Work that is larger than the memory it is given. Every part prints a section with the plain way beside it, in the same run.
 
-    python benchmarks/scale.py all       [--large] [--minutes 30] --out benchmarks/results/scale.md   every part below, and the model
-    python benchmarks/scale.py stages    [--cells 24] [--side 200]              every stage with one and two workers: CPU, traffic, objects
-    python benchmarks/scale.py model     [--simulated 1e9]                      the model of a cluster, and its simulation with faults
-    python benchmarks/scale.py gram      [--rows 4000000] [--columns 2048]      W'W of a stored int8 W
-    python benchmarks/scale.py cells     [--cells 31]                           2^31 noisy cells
-    python benchmarks/scale.py count     [--records 100000000]                  records into 10^7 cells
-    python benchmarks/scale.py explicit  [--rows 1000000] [--columns 2048]      a stored W end to end
-    python benchmarks/scale.py products  [--side 1000] [--ranges 100]           listed ranges over three attributes
-    python benchmarks/scale.py series    [--cells 26] [--records 50000000]      2^26 steps, a running sum or a window
-    python benchmarks/scale.py formulas  [--cells 26] [--records 2000000]       a formula over 26 binary attributes
+    python benchmarks/scale.py all [--large] [--only cells gram] [--out benchmarks/results/scale.md]
+
+runs every part, each in a process of its own, at a small size or at the large one, and puts its section into the file: in place of the one
+that the same command printed before. The parts, with their large sizes as defaults:
+
+{parts}
 
 with [--worker-gib 1] [--folder scratch] [--out table.md]. Workers are processes of a local Dask cluster, each with a memory limit beyond
-what the program itself takes;
-peak memory (proportional, so that shared pages count once) is sampled over them and this process.
+what the program itself takes; peak memory (proportional, so that shared pages count once) is sampled over them and this process. Every
+section ends with its command, the version, the load of the machine and the CPU seconds of all processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import math
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet
 import scipy.fft
 import threadpoolctl
 import zarr
-from distributed import LocalCluster
-from distributed.comm.tcp import TCP
+from meters import GIB, Use, measured, spent, used, worker_limit, workers
+from sections import merged
 
-from dpdist import engine, state
+from dpdist import state
 from dpdist.domain import Attribute, Domain
-from dpdist.limits import WORKER_BYTES, cores
+from dpdist.limits import cores
 from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.records import counting, sources
@@ -55,88 +50,10 @@ from dpdist.release.gram import stored_gram
 from dpdist.release.story import Release
 from dpdist.spec import ReleaseSpec, load
 from dpdist.store import Store, codec, zarr_rows
+from dpdist.version import version
 from dpdist.workloads.basis import column_codes
 
 _T = TypeVar("_T")
-GIB = 2**30
-
-
-class Peak(threading.Thread):
-    """Largest memory of this process and all its children together, and of the children alone."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.bytes, self.children, self.stop = 0, 0, threading.Event()
-
-    def run(self) -> None:
-        me = psutil.Process()
-        while not self.stop.wait(0.2):
-            own, others = _resident(me), sum(_resident(child) for child in me.children(recursive=True))
-            self.bytes, self.children = max(self.bytes, own + others), max(self.children, others)
-
-
-def _resident(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_full_info().pss)
-    except psutil.Error:
-        return 0
-
-
-@contextmanager
-def workers(gib: float, count: int = 2) -> Iterator[engine.Engine]:
-    """Worker processes of one thread, with so much memory beyond what the program takes."""
-    limit = int(gib * GIB) + WORKER_BYTES
-    _count_traffic()
-    os.environ[engine.WITHOUT_TLS] = "1"  # the records are made up
-    with (
-        LocalCluster(n_workers=count, threads_per_worker=1, memory_limit=limit, dashboard_address="127.0.0.1:0") as cluster,
-        engine.started(cluster.scheduler_address) as started,
-    ):
-        started.client.run(_count_traffic)
-        yield started
-
-
-class _Traffic:
-    """Bytes that this process has sent over Dask's connections."""
-
-    sent, counted = 0, False
-
-
-def _count_traffic() -> None:
-    if _Traffic.counted:
-        return
-    _Traffic.counted, plain = True, TCP.write
-
-    async def write(self: TCP, *arguments: Any, **options: Any) -> int:
-        sent: int = await plain(self, *arguments, **options)
-        _Traffic.sent += sent
-        return sent
-
-    TCP.write = write
-
-
-def _sent() -> int:
-    return _Traffic.sent
-
-
-def spent() -> float:
-    """CPU seconds of this process and its children."""
-    me = psutil.Process()
-    return sum(sum(each.cpu_times()[:2]) for each in [me, *me.children(recursive=True)])
-
-
-@contextmanager
-def measured() -> Iterator[dict[str, float]]:
-    """Wall seconds and peak bytes of a block."""
-    out: dict[str, float] = {}
-    peak = Peak()
-    peak.start()
-    started = time.perf_counter()
-    yield out
-    out["seconds"] = time.perf_counter() - started
-    peak.stop.set()
-    peak.join()
-    out["peak"], out["children"] = peak.bytes, peak.children
 
 
 def write_records(path: Path, rows: int, side: int) -> None:
@@ -165,6 +82,15 @@ def spec_of(records: Path, side: int, ranges: int) -> dict[str, object]:
     }
 
 
+def write_moments(path: Path, rows: int, steps: int) -> None:
+    """Moments in a series, with a seed."""
+    state = np.random.default_rng(0)
+    with pyarrow.parquet.ParquetWriter(path, pa.schema([("t", pa.int32())])) as writer:
+        for start in range(0, rows, 10**6):
+            moments = (steps * state.beta(2.0, 3.0, min(10**6, rows - start))).astype(np.int32)
+            writer.write_table(pa.table({"t": pa.array(moments, pa.int32())}))
+
+
 def write_rows(path: Path, rows: int, columns: int, kind: str = "range") -> None:
     """A W of int8 in Zarr: ranges of random ends, or random signs."""
     array = zarr.create_array(path, shape=(rows, columns), chunks=(min(rows, 8192), columns), dtype="int8", overwrite=True)
@@ -181,11 +107,11 @@ def write_rows(path: Path, rows: int, columns: int, kind: str = "range") -> None
 
 def gram(options: argparse.Namespace, folder: Path) -> list[str]:
     """W'W of a stored int8 W against a SYRK in memory; twice, to show growth in m."""
-    rows, columns = options.rows or 4_000_000, options.columns
+    rows, columns = options.rows, options.columns
     lines = [f"## W'W of a stored int8 W of {columns} columns, 2 workers of {options.worker_gib:g} GiB", ""]
     lines += [
-        "| rows | GiB | seconds | GFLOP/s | of SYRK in memory | peak of workers, GiB | of all, GiB | exact |",
-        "|---|---|---|---|---|---|---|---|",
+        "| rows | GiB | seconds | CPU s | GFLOP/s | of SYRK in memory | peak of workers, GiB | of all, GiB | exact |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     syrk = _syrk_rate(columns)
     write_rows(folder / "w.zarr", rows, columns, "signs")
@@ -203,10 +129,15 @@ def gram(options: argparse.Namespace, folder: Path) -> list[str]:
         exact = bool((store.read(found)[:, some] == truth).all())
         rate = 2.0 * m * columns**2 / took["seconds"] / 1e9
         lines.append(
-            f"| {m:,} | {m * columns / GIB:.1f} | {took['seconds']:.1f} | {rate:.0f} | {rate / syrk:.2f} | "
+            f"| {m:,} | {m * columns / GIB:.1f} | {took['seconds']:.1f} | {took['cpu']:.1f} | {rate:.0f} | {rate / syrk:.2f} | "
             f"{took['children'] / GIB:.2f} | {took['peak'] / GIB:.2f} | {exact} |"
         )
-    return [*lines, "", f"SYRK in memory, float32, {cores()} threads: {syrk:.0f} GFLOP/s, counted as a full product."]
+    return [
+        *lines,
+        "",
+        _allowed(options),
+        f"SYRK in memory, float32, {cores()} threads: {syrk:.0f} GFLOP/s, counted as a full product.",
+    ]
 
 
 def _syrk_rate(columns: int) -> float:
@@ -234,7 +165,7 @@ def cells(options: argparse.Namespace, folder: Path) -> list[str]:
         "ledger": {"dataset": "scale", "cap": {"rho": 0.1}},
         "output": {"formats": ["zarr"]},
     }
-    write_records(folder / "records.parquet", options.records or 2_000_000, min(sizes))
+    write_records(folder / "records.parquet", options.records, min(sizes))
     lines, done = released(load(content), folder, options)
     stored = Store(folder / "home" / "store").open("measurements/cells")
     store, target = Store(folder / "home" / "store"), folder / "plain.zarr"
@@ -276,7 +207,7 @@ def _plain_write(store: Store, name: str, target: Path, compressors: Any) -> flo
 
 def count(options: argparse.Namespace, folder: Path) -> list[str]:
     """Records into 10^7 cells, against DuckDB's and Polars' group-by of the same file."""
-    records = options.records or 100_000_000
+    records = options.records
     path = folder / "records.parquet"
     state = np.random.default_rng(0)
     schema = pa.schema([("a", pa.int32()), ("b", pa.int32())])
@@ -292,22 +223,22 @@ def count(options: argparse.Namespace, folder: Path) -> list[str]:
         source = sources.source_of(path, columns={})
         stored, _ = counting.count(source, domain, Store(folder / "store"), started, root=root)
     counts = Store(folder / "store").read(stored)
-    rows = [("dpdist, with digests", took["seconds"], took["peak"], int(counts.sum()) == records)]
+    rows = [("dpdist, with digests", took, int(counts.sum()) == records)]
     rows += _group_bys(path, counts)
-    own = rows[0][1]
+    own = rows[0][1]["seconds"]
     return [
         f"## {records:,} records ({path.stat().st_size / GIB:.2f} GiB of Parquet) into {domain.cells:,} cells",
         "",
-        "| | seconds | dpdist's rate over this one | peak, GiB | same counts |",
-        "|---|---|---|---|---|",
+        "| | seconds | CPU s | dpdist's rate over this one | peak, GiB | same counts |",
+        "|---|---|---|---|---|---|",
         *(
-            f"| {name} | {seconds:.1f} | {seconds / own:.2f} | {peak / GIB:.2f} | {same} |"
-            for name, seconds, peak, same in rows
+            f"| {name} | {took['seconds']:.1f} | {took['cpu']:.1f} | {took['seconds'] / own:.2f} | {took['peak'] / GIB:.2f} | {same} |"
+            for name, took, same in rows
         ),
     ]
 
 
-def _group_bys(path: Path, counts: np.ndarray) -> list[tuple[str, float, float, bool]]:
+def _group_bys(path: Path, counts: np.ndarray) -> list[tuple[str, dict[str, float], bool]]:
     try:
         import duckdb
         import polars
@@ -321,18 +252,18 @@ def _group_bys(path: Path, counts: np.ndarray) -> list[tuple[str, float, float, 
 
     with measured() as took:
         table = duckdb.sql(f"select a, b, count(*) as n from '{path}' group by all").to_arrow_table()
-    out.append(("DuckDB", took["seconds"], took["peak"], same(table)))
+    out.append(("DuckDB", took, same(table)))
     with measured() as took:
         frame = polars.scan_parquet(path).group_by("a", "b").agg(polars.len().alias("n")).collect()
-    out.append(("Polars", took["seconds"], took["peak"], same(frame.to_arrow())))
+    out.append(("Polars", took, same(frame.to_arrow())))
     return out
 
 
 def explicit(options: argparse.Namespace, folder: Path) -> list[str]:
     """A stored W end to end: gram, COA, answers."""
-    rows, columns = options.rows or 1_000_000, options.columns
+    rows, columns = options.rows, options.columns
     write_rows(folder / "w.zarr", rows, columns)
-    write_records(folder / "records.parquet", options.records or 1_000_000, columns)
+    write_records(folder / "records.parquet", options.records, columns)
     content: dict[str, Any] = {
         "release": "explicit",
         "records": {"path": str(folder / "records.parquet")},
@@ -365,7 +296,7 @@ def _certified(certificate: dict[str, Any], deviations: np.ndarray) -> str:
 
 def products(options: argparse.Namespace, folder: Path) -> list[str]:
     """Listed ranges over three attributes, product of optima."""
-    write_records(folder / "records.parquet", options.records or 2_000_000, options.side)
+    write_records(folder / "records.parquet", options.records, options.side)
     spec = load(spec_of(folder / "records.parquet", options.side, options.ranges))
     lines, done = released(spec, folder, options)
     certificate = report.certificate_of(Path(done.folder))
@@ -382,13 +313,8 @@ def products(options: argparse.Namespace, folder: Path) -> list[str]:
 
 def series(options: argparse.Namespace, folder: Path) -> list[str]:
     """A filter of a series of 2^cells steps, that ends: released through the store."""
-    steps, rows = 2**options.cells, options.records or 50_000_000
-    state = np.random.default_rng(0)
-    with pyarrow.parquet.ParquetWriter(folder / "records.parquet", pa.schema([("t", pa.int32())])) as writer:
-        for start in range(0, rows, 10**6):
-            size = min(10**6, rows - start)
-            moments = (steps * state.beta(2.0, 3.0, size)).astype(np.int32)
-            writer.write_table(pa.table({"t": pa.array(moments, pa.int32())}))
+    steps, rows = 2**options.cells, options.records
+    write_moments(folder / "records.parquet", rows, steps)
     spec = load(
         {
             "release": "scale",
@@ -436,7 +362,7 @@ def series(options: argparse.Namespace, folder: Path) -> list[str]:
 
 def formulas(options: argparse.Namespace, folder: Path) -> list[str]:
     """A disjunction over 2^cells combinations, for every way to negate its attributes: released through the store."""
-    bits, rows = options.cells, options.records or 2_000_000
+    bits, rows = options.cells, options.records
     state = np.random.default_rng(0)
     names = [f"x{i}" for i in range(bits)]
     values = state.random((rows, bits)) < np.linspace(0.2, 0.8, bits)
@@ -491,87 +417,104 @@ def released(spec: ReleaseSpec, folder: Path, options: argparse.Namespace) -> tu
     lines = ["| stage | seconds | CPU s |", "|---|---|---|"]
     lines += [*(f"| {name} | {seconds:.1f} | {cpu:.1f} |" for name, (seconds, cpu) in took.items()), ""]
     lines.append(
-        f"peak memory: {whole['children'] / GIB:.2f} GiB of the workers, {whole['peak'] / GIB:.2f} GiB with this process"
+        f"peak memory: {whole['children'] / GIB:.2f} GiB of the workers, {whole['peak'] / GIB:.2f} GiB with this process; "
+        + _allowed(options)
     )
     return lines, done
 
 
+def _allowed(options: argparse.Namespace) -> str:
+    return f"two workers may take {2 * worker_limit(options.worker_gib) / GIB:.2f} GiB with their programs"
+
+
+STAGES = 25
+"""Cells of the small releases that are made first, on each axis: workers compile and import before anything is measured."""
+
+
 def stages(options: argparse.Namespace, folder: Path) -> list[str]:
-    """Every stage of three releases with one and with two workers: what it takes, and what the second worker brings."""
-    steps = 2**options.cells
-    attributes = {name: {"from": 0, "to": options.side - 1} for name in "abc"}
-    ranges = {name: [[0, end] for end in range(options.side)] for name in "abc"}
-    kinds: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-        "noisy cells": (attributes, {"marginals": {"of": [["a", "b", "c"]]}}, "identity"),
-        "a product": (
-            attributes,
-            {"ranges": {"of": list("abc"), "lists": {**ranges, "b": [[0, 9]], "c": [[0, 9]]}}},
-            "kronecker",
-        ),
-        "a filter": ({"t": {"from": 0, "to": steps - 1}}, {"filters": {"of": "t", "apply": [{"window": 1440}]}}, "auto"),
-    }
-    write_records(folder / "cube.parquet", options.records or 2_000_000, options.side)
-    moments = (steps * np.random.default_rng(0).beta(2.0, 3.0, options.records or 2_000_000)).astype(np.int32)
-    pyarrow.parquet.write_table(pa.table({"t": moments}), folder / "series.parquet")
+    """Every stage of four releases with one and with two workers: what it takes and moves, and what the second worker brings."""
     lines = [
-        f"## Every stage with one and two workers of {options.worker_gib:g} GiB: {options.side**3:,} cells, {steps:,} steps",
+        f"## Every stage with one and two workers of {options.worker_gib:g} GiB: {options.side**3:,} cells, 2^{options.cells} steps, "
+        f"a stored W of {options.rows:,} x {options.columns:,}; {options.records:,} records",
         "",
-        "| release | stage | CPU s, 1 worker | CPU s, 2 workers | seconds, 1 worker | seconds, 2 workers | KiB by Dask, 2 workers | "
-        "objects kept | MiB kept |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| release | stage | CPU s, 1 worker | CPU s, 2 workers | seconds, 1 worker | seconds, 2 workers | speed-up | KiB by Dask | "
+        "MiB read by workers | MiB written by workers | MiB read and written by the flow | objects written |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for kind, (domain, workload, mechanism) in kinds.items():
-        took = []
-        for count in (1, 2):
-            spec = load(
-                {
-                    "release": "stages",
-                    "records": {"path": str(folder / ("series.parquet" if "t" in domain else "cube.parquet"))},
-                    "domain": domain,
-                    "workload": [workload],
-                    "mechanism": mechanism,
-                    "budget": {"rho": 0.1},
-                    "ledger": {"dataset": "scale", "cap": {"rho": 0.1}},
-                    "output": {"formats": ["parquet"], "folder": str(folder / f"{kind}-{count}")},
-                }
-            )
-            took.append(_every_stage(spec, folder / f"home-{kind}-{count}", options.worker_gib, count))
-        for one, two in zip(*took, strict=True):
-            lines.append(
-                f"| {kind} | {one[0]} | {one[1]:.1f} | {two[1]:.1f} | {one[2]:.1f} | {two[2]:.1f} | {two[5] / 2**10:,.0f} | {two[3]:,} | "
-                f"{two[4] / 2**20:,.0f} |"
-            )
-    return lines
+    small = _kinds(folder / "small", 14, STAGES, 10_000, 200, STAGES)
+    large = _kinds(folder / "large", options.cells, options.side, options.rows, options.records, options.columns)
+    alone, both = (_every_stage(small, large, folder / f"home-{count}", options.worker_gib, count) for count in (1, 2))
+    for (kind, stage), one in alone.items():
+        two = both[kind, stage]
+        faster = f"{one.seconds / two.seconds:.2f}" if one.seconds >= 1 else "-"
+        lines.append(
+            f"| {kind} | {stage} | {one.cpu:.1f} | {two.cpu:.1f} | {one.seconds:.1f} | {two.seconds:.1f} | {faster} | "
+            f"{two.sent / 2**10:,.0f} | {two.read / 2**20:,.0f} | {two.written / 2**20:,.0f} | "
+            f"{two.read_here / 2**20:,.0f} and {two.written_here / 2**20:,.0f} | {two.objects:,} |"
+        )
+    return [
+        *lines,
+        "",
+        "Workers hold the root key and draw the noise. CPU seconds are those of all processes, traffic and objects those of the run with "
+        "two workers: what client, scheduler and workers sent one another, what processes read from and wrote to files (the records, the "
+        "store and the release), and files that were written to the store, scratch included, or to the release. A stage of less than a "
+        "second has no speed-up.",
+    ]
 
 
-def _every_stage(spec: ReleaseSpec, home: Path, gib: float, count: int) -> list[tuple[str, float, float, int, int, int]]:
-    """Stage, CPU seconds of all processes, seconds, objects and bytes left in the store, bytes sent by client, scheduler and workers."""
+def _kinds(folder: Path, exponent: int, side: int, rows: int, records: int, columns: int) -> dict[str, dict[str, Any]]:
+    """The specs of the releases by their names; their records and queries are written into the folder."""
+    folder.mkdir()
+    steps, cube, line, series = 2**exponent, folder / "cube.parquet", folder / "line.parquet", folder / "series.parquet"
+    write_records(cube, records, side)
+    write_records(line, records, columns)
+    write_moments(series, records, steps)
+    write_rows(folder / "w.zarr", rows, columns)
+    product = spec_of(cube, side, side // 2)
+    return {
+        "noisy cells": {**product, "workload": [{"marginals": {"of": [["a", "b", "c"]]}}], "mechanism": "identity"},
+        "a product": product,
+        "a filter": {
+            **product,
+            "records": {"path": str(series)},
+            "domain": {"t": {"from": 0, "to": steps - 1}},
+            "workload": [{"filters": {"of": "t", "apply": [{"window": min(1440, steps // 2)}]}}],
+            "mechanism": "auto",
+        },
+        "stored rows": {
+            **product,
+            "records": {"path": str(line)},
+            "domain": {"a": {"from": 0, "to": columns - 1}},
+            "workload": [{"rows": {"file": str(folder / "w.zarr")}}],
+            "mechanism": "coa",
+        },
+    }
+
+
+def _every_stage(
+    small: dict[str, Any], large: dict[str, Any], home: Path, gib: float, count: int
+) -> dict[tuple[str, str], Use]:
+    """What each stage of the large releases uses, by release and stage, once the workers have made the small ones."""
     keys.initialise(home)
     os.environ["DPDIST_HOME"] = str(home)
-    out: list[tuple[str, float, float, int, int, int]] = []
+    out: dict[tuple[str, str], Use] = {}
+    with workers(gib, count, drawing=True) as started:
+        context = Context(home, state.store_of(home), started, silent)
+        for size, kinds in (("small", small), ("large", large)):
+            for number, (kind, content) in enumerate(kinds.items()):
 
-    def kept() -> list[int]:
-        return [path.stat().st_size for path in (home / "store").rglob("*") if path.is_file()]
+                def step(stage: str, work: Callable[[], _T], kind: str = kind) -> _T:
+                    before = used(started.client)
+                    done = work()
+                    out[kind, stage] = used(started.client) - before
+                    return done
 
-    def moved() -> int:
-        return _sent() + sum(started.client.run(_sent).values())
-
-    def step(name: str, work: Callable[[], _T]) -> _T:
-        cpu, begun, before, sent = spent(), time.perf_counter(), kept(), moved()
-        done = work()
-        after = kept()
-        figures = (spent() - cpu, time.perf_counter() - begun, len(after) - len(before), sum(after) - sum(before))
-        out.append((name, *figures, moved() - sent))
-        return done
-
-    with workers(gib, count) as started:
-        started.map(_import, list(range(4 * count)))  # workers import before anything is measured
-        story.release(Context(home, state.store_of(home), started, silent), spec, step=step)
+                name = f"{size}-{number}"
+                ledger = {"dataset": size, "cap": {"rho": 0.1 * len(kinds)}}
+                output = {"formats": ["parquet"], "folder": str(home / f"published-{name}")}
+                story.release(context, load({**content, "release": name, "ledger": ledger, "output": output}), step=step)
+    shutil.rmtree(home)
     return out
-
-
-def _import(_: int) -> None:
-    pass
 
 
 def model(options: argparse.Namespace, folder: Path) -> list[str]:
@@ -579,102 +522,150 @@ def model(options: argparse.Namespace, folder: Path) -> list[str]:
     del folder
     command = [sys.executable, "-m", "flows.scaling", "--model", "--simulate", str(options.simulated), "--workers", "100"]
     told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
-    return ["## The model of larger releases, and its simulation", "", "With faults: " + FAULTS, "", told.rstrip()]
+    return [
+        "## The model of larger releases, and its simulation",
+        "",
+        "With faults: " + FAULTS,
+        "",
+        told.strip().replace("\n## ", "\n### "),
+    ]
 
 
 ROOT = Path(__file__).resolve().parent.parent
 FAULTS = "1 % of tasks die, 0.1 % of requests are lost, 0.1 % are done twice, one in a million fails for good."
-EVERY = (
-    ("stages", "--cells 20 --side 100 --records 500000", "--cells 24 --side 200"),
-    ("model", "--simulated 1e9", "--simulated 1e11"),
-    ("gram", "--rows 200000 --columns 512", ""),
-    ("cells", "--cells 24 --records 500000", ""),
-    ("count", "--records 5000000", ""),
-    ("explicit", "--rows 50000 --columns 512 --records 500000", ""),
-    ("products", "--side 300 --ranges 60 --records 500000", ""),
-    ("products", "--side 60 --ranges 120 --records 500000", "--side 330 --ranges 464"),
-    ("series", "--cells 20 --records 1000000", "--cells 28"),
-    ("formulas", "--cells 20 --records 200000", "--cells 28 --records 1000000"),
+Part = Callable[[argparse.Namespace, Path], list[str]]
+PARTS: dict[str, tuple[Part, dict[str, Any]]] = {
+    "stages": (stages, {"cells": 23, "side": 256, "rows": 400_000, "columns": 1024, "records": 20_000_000}),
+    "cells": (cells, {"cells": 31, "records": 2_000_000}),
+    "gram": (gram, {"rows": 4_000_000, "columns": 2048}),
+    "products": (products, {"side": 1000, "ranges": 100, "records": 2_000_000}),
+    "count": (count, {"records": 100_000_000}),
+    "explicit": (explicit, {"rows": 1_000_000, "columns": 2048, "records": 1_000_000}),
+    "series": (series, {"cells": 28, "records": 50_000_000, "running": False}),
+    "formulas": (formulas, {"cells": 28, "records": 1_000_000}),
+    "model": (model, {"simulated": 1e11}),
+}
+"""Every part with its options, and their defaults: the large size."""
+RUNS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+    ("stages", {"cells": 20, "side": 100, "rows": 50_000, "columns": 512, "records": 2_000_000}, {}),
+    ("cells", {"cells": 24, "records": 500_000}, {}),
+    ("gram", {"rows": 200_000, "columns": 512}, {}),
+    ("products", {"side": 300, "ranges": 60, "records": 500_000}, {"worker_gib": 1.5}),
+    ("products", {"side": 60, "ranges": 120, "records": 500_000}, {"side": 330, "ranges": 464}),
+    ("count", {"records": 5_000_000}, {}),
+    ("explicit", {"rows": 50_000, "columns": 512, "records": 500_000}, {}),
+    ("series", {"cells": 20, "records": 1_000_000}, {}),
+    ("series", {"cells": 20, "records": 1_000_000, "running": True}, {"cells": 26, "running": True}),
+    ("formulas", {"cells": 20, "records": 200_000}, {}),
+    ("model", {"simulated": 1e9}, {}),
 )
-"""Every part with its small and its large options."""
+"""What ``all`` runs: parts with the options of the small size and of the large one, as far as they are no defaults."""
 
 
 def every(options: argparse.Namespace) -> None:
-    """Write the sections of all parts, each by a process of its own, as they end."""
-    lines = [
-        "# Beyond memory",
-        "",
-        f"`python benchmarks/scale.py all{' --large' if options.large else ''}`, {cores()} cores, Python {platform.python_version()}, "
-        f"NumPy {np.__version__}, Linux {platform.release()}; the load average was {os.getloadavg()[1]:.0f} at the beginning. "
-        "Workers are processes of a local Dask cluster, each with a limit of memory beyond what the program takes. CPU seconds are those "
-        "of all processes together. Memory is proportional set size, sampled every 0.2 s.",
-        "",
-    ]
-    for part, small, large in EVERY:
-        chosen = large if options.large else small
-        command = [sys.executable, __file__, part, *chosen.split(), "--worker-gib", str(options.worker_gib)]
-        try:
-            with tempfile.TemporaryDirectory(dir=options.folder, ignore_cleanup_errors=True) as scratch:
-                command += ["--folder", scratch]
-                done = subprocess.run(command, capture_output=True, text=True, timeout=60 * options.minutes, check=False)
-            told = (
-                done.stdout
-                if done.returncode == 0
-                else f"## {part} {chosen}\n\nended with an error: {done.stderr.strip()[-300:]}\n"
-            )
-        except subprocess.TimeoutExpired:
-            told = f"## {part} {chosen}\n\ndid not end within {options.minutes:g} minutes\n"
-        lines += [told.rstrip(), "", f"`{' '.join(['python benchmarks/scale.py', part, *chosen.split()])}`", ""]
-        (options.out or Path(os.devnull)).write_text("\n".join(lines))
-    print("\n".join(lines))
+    """Put the sections of all parts into a file of results, each by a process of its own, as they end. What fails changes nothing there."""
+    text = options.out.read_text() if options.out and options.out.exists() else HEAD
+    end, failed = time.monotonic() + 60 * options.minutes, 0
+    for part, small, large in RUNS:
+        if part not in (options.only or PARTS):
+            continue
+        chosen = {"worker_gib": options.worker_gib, **(large if options.large else small)}
+        with tempfile.TemporaryDirectory(dir=options.folder, ignore_cleanup_errors=True) as scratch:
+            command = [sys.executable, __file__, part, *_given(chosen), "--folder", scratch]
+            try:
+                left = max(0.1, end - time.monotonic())
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=left, check=True)
+            except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+                failed += 1
+                print(f"{_command(part, chosen)}: {error}", file=sys.stderr)
+                continue
+        print(done.stdout, flush=True)
+        text = merged(text, done.stdout)
+        if options.out:
+            options.out.write_text(text)
+    sys.exit(f"{failed} parts did not end" if failed else 0)
 
 
-PARTS: dict[str, Callable[[argparse.Namespace, Path], list[str]]] = {
-    "stages": stages,
-    "model": model,
-    "gram": gram,
-    "cells": cells,
-    "count": count,
-    "explicit": explicit,
-    "products": products,
-    "series": series,
-    "formulas": formulas,
-}
+HEAD = f"""# Beyond memory
+
+Every section is printed by the command that it ends with: {cores()} cores, Python {platform.python_version()}, NumPy {np.__version__},
+Linux {platform.release()}. Workers are processes of a local Dask cluster, each with a limit of memory beyond what the program takes. CPU
+seconds are those of all processes together. Memory is proportional set size, sampled every 0.2 s. The load is the average of a minute:
+beyond the number of cores, seconds are no measure of speed.
+"""
 
 
-def main() -> None:
+def _command(part: str, chosen: dict[str, Any]) -> str:
+    """The command that prints a section, with all its options."""
+    return f"`{' '.join(['python benchmarks/scale.py', part, *_given({'worker_gib': 1.0, **PARTS[part][1], **chosen})])}`"
+
+
+def _given(chosen: dict[str, Any]) -> list[str]:
+    """Options as they are typed."""
+    out: list[str] = []
+    for name, value in chosen.items():
+        if value is not False:
+            out.append(f"--{name.replace('_', '-')}")
+        if not isinstance(value, bool):
+            out.append(f"{value:g}" if isinstance(value, float) else str(value))
+    return out
+
+
+def one(options: argparse.Namespace) -> None:
     """Run a part and print its section."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["all", *PARTS])
-    parser.add_argument("--rows", type=int)
-    parser.add_argument("--columns", type=int, default=2048)
-    parser.add_argument("--cells", type=int, default=31, help="log2 of the number of cells")
-    parser.add_argument("--simulated", type=float, default=1e9, help="cells of the model's simulation")
-    parser.add_argument("--side", type=int, default=1000)
-    parser.add_argument("--ranges", type=int, default=100)
-    parser.add_argument("--records", type=int)
-    parser.add_argument("--running", action="store_true", help="series: a running sum, not a window")
-    parser.add_argument("--worker-gib", type=float, default=1.0)
-    parser.add_argument("--folder", type=Path, help="where scratch data goes; default: the system's")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument(
-        "--large", action="store_true", help="all: 2^31 cells, 10^8 answers and so on; hours, and 40 GB of scratch"
-    )
-    parser.add_argument("--minutes", type=float, default=60, help="all: most of one part")
-    options = parser.parse_args()
-    if options.part == "all":
-        every(options)
-        return
+    function, defaults = PARTS[options.part]
+    load, begun = os.getloadavg()[0], time.perf_counter()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         os.environ["DPDIST_HOME"] = str(folder / "home")
         os.chdir(folder)
-        out = options.out
-        table = "\n".join(PARTS[options.part](options, folder)) + "\n"
+        lines = function(options, folder)
         os.chdir("/")
+    cpu = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    told = (
+        f"{_command(options.part, {option: getattr(options, option) for option in ('worker_gib', *defaults)})}, dpdist {version()}, "
+        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC; load {load:.1f} at the beginning and {os.getloadavg()[0]:.1f} at the "
+        f"end; {time.perf_counter() - begun:.0f} s and {cpu:.0f} CPU seconds with the making of the data and the checks"
+    )
+    table = "\n".join([*lines, "", told]) + "\n"
     print(table)
-    if out:
-        out.write_text(table)
+    if options.out:
+        options.out.write_text(table)
+
+
+def main() -> None:
+    """Run a part, or all of them."""
+    listed = "\n".join(
+        f"    {name:9} {(function.__doc__ or '').splitlines()[0]}\n              {' '.join(_given(defaults))}"
+        for name, (function, defaults) in PARTS.items()
+    )
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").format(parts=listed), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="part", required=True)
+    for name, (function, defaults) in PARTS.items():
+        command = commands.add_parser(name, description=function.__doc__)
+        for option, value in defaults.items():
+            if value is False:
+                command.add_argument(f"--{option}", action="store_true")
+            else:
+                command.add_argument(f"--{option}", type=type(value), default=value)
+    together = commands.add_parser("all", description="Every part in a process of its own.")
+    together.add_argument(
+        "--large", action="store_true", help="2^31 cells, 10^8 answers and so on; hours, and 40 GB of scratch"
+    )
+    together.add_argument("--only", nargs="+", choices=[*PARTS], help="these parts")
+    together.add_argument(
+        "--minutes", type=float, default=600, help="most of all parts together; those that did not end are told"
+    )
+    for command in commands.choices.values():
+        command.add_argument("--worker-gib", type=float, default=1.0)
+        command.add_argument("--folder", type=Path, help="where scratch data goes; default: the system's")
+        command.add_argument(
+            "--out", type=Path, help="where the section goes; all: the file of results, whose sections are replaced"
+        )
+    options = parser.parse_args()
+    every(options) if options.part == "all" else one(options)
 
 
 def _truth(spec: ReleaseSpec) -> np.ndarray:

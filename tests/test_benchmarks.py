@@ -92,6 +92,28 @@ def test_the_noise_of_a_release_end_to_end() -> None:
         assert now < before or not row[1].startswith("bytes")
 
 
+def test_a_section_takes_the_place_of_the_one_that_its_command_printed() -> None:
+    merged = runpy.run_path(str(ROOT / "benchmarks" / "sections.py"))["merged"]
+    text = merged("# Results\n", "## one\n\n1\n\n`python a.py`, at noon\n")
+    text = merged(text, "## two\n\n2\n\n`python a.py b`, at one\n\nnotes")
+    assert text.count("## ") == 2
+    again = merged(text, "## one, again\n\n3\n\n`python a.py`, at two\n")
+    assert again == text.replace("## one\n\n1\n\n`python a.py`, at noon", "## one, again\n\n3\n\n`python a.py`, at two")
+    assert merged(again, "## one, again\n\n3\n\n`python a.py`, at two\n") == again
+
+
+@pytest.mark.slow
+def test_every_stage_with_one_and_two_workers(tmp_path: Path) -> None:
+    """Less passes Dask than the counts take: 8 bytes for each of 27,000 cells, 16,384 steps and 10,000 queries in three columns."""
+    options = ("--cells", "14", "--side", "30", "--rows", "10000", "--columns", "64", "--records", "50000")
+    table = table_of(tmp_path, "scale", "stages", *options)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")][1:]
+    assert [row[1] for row in rows] == ["plan", "count", "measure", "answer", "publish"] * 4
+    assert {row[0] for row in rows} == {"noisy cells", "a product", "a filter", "stored rows"}
+    assert max(int(row[7].replace(",", "")) for row in rows) < 8 * 10_000 // 2**10
+    assert min(int(row[11].replace(",", "")) for row in rows if row[1] == "measure") > 0
+
+
 @pytest.mark.slow
 def test_noise(tmp_path: Path) -> None:
     table = table_of(tmp_path, "noise", "--samples", "200000", "--peer-samples", "200", "--repeats", "1")
