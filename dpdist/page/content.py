@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dpdist.arrays.vector import Vector, batches, least_positive
+from dpdist.arrays.vector import Held, Vector, batches, held, least_positive
 from dpdist.operators import Matrix
 from dpdist.page.measurement import Measurement
 from dpdist.page.suppression import Suppression
@@ -69,6 +70,17 @@ class Content:
         return answer, error, half
 
 
+def at_hand(content: Content) -> Content:
+    """The content with its columns in memory, if they are no longer than a batch of rows.
+
+    Every read of a stored column reads a whole shard and its digest, and the groups are read one by one for each file.
+    """
+    if content.answer.size > content.sizes.batch_rows:
+        return content
+    answer, error, half_width = (Held(held(column)) for column in (content.answer, content.error, content.half_width))
+    return replace(content, answer=answer, error=error, half_width=half_width)
+
+
 def with_suppression(content: Content, digits: int) -> Content:
     """The content whose certificate says how many answers are shown, and how often suppression errs."""
     rule = content.suppression
@@ -106,6 +118,10 @@ def decimals_of(errors: Vector) -> int:
 
 def versions() -> dict[str, str]:
     """Versions that may decide the bytes of what is published."""
+    return {"python": platform.python_version(), "dpdist": version(), **_of_packages()}
+
+
+@cache
+def _of_packages() -> dict[str, str]:
     packages = ("numpy", "scipy", "numba", "zarr", "pyarrow")
-    others = {name: importlib.metadata.version(name) for name in packages}
-    return {"python": platform.python_version(), "dpdist": version(), **others}
+    return {name: importlib.metadata.version(name) for name in packages}

@@ -191,13 +191,14 @@ def _write_whole(content: Content, draft: Path, target: Path, spread: Spread | N
 def _write_files(content: Content, place: Place, spread: Spread | None) -> tuple[list[Written], bytes]:
     """All files but the certificate, and the bytes of that."""
     from dpdist.page import measurement
-    from dpdist.page.content import decimals_of, with_suppression
+    from dpdist.page.content import at_hand, decimals_of, with_suppression
     from dpdist.page.document import page
     from dpdist.page.means import write_means
     from dpdist.page.metadata import metadata_files
     from dpdist.page.places import here
     from dpdist.page.tables import write_tables
 
+    content = at_hand(content)
     digits = decimals_of(content.error)
     content = with_suppression(content, digits)
     written = write_tables(content, digits, place, spread or here)

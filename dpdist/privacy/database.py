@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -108,7 +109,7 @@ class Database:
     def __init__(self, url: sa.engine.URL, tell: Tell, patience: float | None = None) -> None:
         self.patience = OUTAGE_SECONDS if patience is None else patience
         self.sqlite = url.get_backend_name() == "sqlite"
-        self._engine = _engine(url, sqlite=self.sqlite)
+        self._engine = _sqlite(url) if self.sqlite else _postgresql(url)
         self._tell = tell
 
     def transaction(self, work: Callable[[Connection], _T]) -> _T:
@@ -143,8 +144,9 @@ class Database:
                 connection.execute(sa.select(sa.func.pg_advisory_unlock(MIGRATION_LOCK)))
 
     def close(self) -> None:
-        """Close all connections."""
-        self._engine.dispose()
+        """Close all connections; with SQLite's none is open between transactions."""
+        if not self.sqlite:
+            self._engine.dispose()
 
     def _tried_again(self, attempt: Callable[[], _T]) -> _T:
         conflicts, outages, since = 0, 0, 0.0
@@ -247,9 +249,13 @@ _AWAY_SIGNS = (
 """Failures to connect come without a code: psycopg tells them in libpq's words only."""
 
 
-def _engine(url: sa.engine.URL, *, sqlite: bool) -> Engine:
-    if not sqlite:
-        return sa.create_engine(url, isolation_level="SERIALIZABLE", pool_pre_ping=True, hide_parameters=True)
+def _postgresql(url: sa.engine.URL) -> Engine:
+    return sa.create_engine(url, isolation_level="SERIALIZABLE", pool_pre_ping=True, hide_parameters=True)
+
+
+@lru_cache(maxsize=16)
+def _sqlite(url: sa.engine.URL) -> Engine:
+    """The engine of a file, one for all ledgers on it: it holds statements that were compiled, and no connection."""
     engine = sa.create_engine(url, hide_parameters=True, poolclass=sa.pool.NullPool, connect_args={"timeout": 30})
 
     @sa.event.listens_for(engine, "connect")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
+import psutil
+import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
@@ -47,3 +50,26 @@ def test_a_ledger_syncs_its_files_overwrites_what_it_deletes_and_locks_out_other
     assert ledger._database.transaction(settings) == [True, 1, 2, "truncate"]
     assert path.stat().st_mode & 0o777 == 0o600
     ledger.close()
+
+
+def test_ledgers_on_one_file_share_compiled_statements_and_no_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release opens its ledger six times; a connection that stayed open would keep a file that somebody moves."""
+    url, compiled = f"sqlite:///{tmp_path / 'ledger.db'}", []
+    original = sa.ClauseElement._compiler
+
+    def compiler(self: sa.ClauseElement, *arguments: Any, **options: Any) -> Any:
+        compiled.append(self)
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(sa.ClauseElement, "_compiler", compiler)
+    counts = []
+    for _ in range(2):
+        ledger = Ledger(url)
+        compiled.clear()
+        assert ledger.receipt("unknown") is None
+        ledger.close()
+        counts.append(len(compiled))
+    assert counts[0] > 0 == counts[1]
+    assert not [file for file in psutil.Process().open_files() if file.path.startswith(str(tmp_path))]

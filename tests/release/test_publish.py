@@ -55,10 +55,21 @@ def test_a_page_is_headed_by_its_title_or_else_by_its_id(home: Path, title: str 
 
 
 @pytest.mark.usefixtures("fixed_noise")
-def test_long_tables_are_written_in_parts(home: Path) -> None:
-    """The same rows in the same order as one file, CSV and Zarr; 'show' reads them."""
+def test_long_tables_are_written_in_parts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rows in the same order as one file, CSV and Zarr; 'show' reads them. Columns that fit in a batch are read once."""
     path = small.write(home.parent / "data")
-    whole = run(path, home).folder
+    reads: list[str] = []
+    original = store.Store.read_shard
+
+    def read(self: store.Store, stored: store.StoredArray, shard: int) -> Any:
+        reads.append(stored.name)
+        return original(self, stored, shard)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.Store, "read_shard", read)
+        whole = run(path, home).folder
+    published = [name for name in reads if name.startswith("answers/")]
+    assert len(published) == len(set(published)) > 0
     expected, zarr_before = table(whole), np.asarray(zarr.open_group(whole / "answers.zarr", mode="r")["answer"])
     shutil.rmtree(whole)
     folder = run(path, home, sizes=Sizes(file_rows=25, batch_rows=10, export_rows=16)).folder
