@@ -71,9 +71,9 @@ class Times:
     def label(self, step: int) -> str:
         """What a step is called; labels sort as times do."""
         if self.every == "week":
-            year, week, _ = self._start(step).isocalendar()
+            year, week, _ = self.begins(step).isocalendar()
             return f"{year:04d}-W{week:02d}"
-        start = self._start(step)
+        start = self.begins(step)
         if self.every == "quarter":
             return f"{start.year:04d}-Q{(start.month + 2) // 3}"
         return start.isoformat()[: {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16, "second": 19}[self.every]]
@@ -81,7 +81,7 @@ class Times:
     @property
     def start(self) -> datetime.datetime:
         """The time at which the first step begins."""
-        return self._start(0)
+        return self.begins(0)
 
     @property
     def facts(self) -> list[Any]:
@@ -119,7 +119,8 @@ class Times:
     def _first(self) -> int:
         return int(_since_epoch(np.array([self.first], dtype="datetime64[s]"), self.every)[0])
 
-    def _start(self, step: int) -> datetime.datetime:
+    def begins(self, step: int) -> datetime.datetime:
+        """The time at which a step begins."""
         number = (self._first + step) * PER_STEP.get(self.every, 1) - (MONDAY if self.every == "week" else 0)
         found: datetime.datetime = np.datetime64(number, UNITS[self.every]).astype("datetime64[s]").item()
         return found

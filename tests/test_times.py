@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 import dpdist.times
 from dpdist.domain import Attribute, EvenEdges, even_edges
-from dpdist.errors import InvalidSpec, UnknownValue
+from dpdist.errors import InvalidSpec, LedgerError, UnknownValue
+from dpdist.privacy.charges import Part
 from dpdist.records.rows import _codes
+from dpdist.release.streams import periods_reached
 from dpdist.spec import load
 from dpdist.spec.dates import DatesSpec
 from dpdist.times import Every, Times, steps_between
@@ -224,6 +226,59 @@ def test_a_release_over_days(form: str, tmp_path: Path) -> None:
     assert facts["time"] == {"start": "2026-09-01T00:00:00", "step": "day"}
     assert facts["values"] == "14 days from 2026-09-01 to 2026-09-14"
     assert "4 Sep 2026" in (release.folder / "index.html").read_text(encoding="utf-8")
+
+
+SEPTEMBER = {"from": "2026-08-31", "steps": 30}
+DATED: dict[str, Any] = {"dates": SEPTEMBER, "outside": "drop"}
+
+
+@pytest.mark.parametrize(
+    ("per", "domain", "steps", "reached"),
+    [
+        ("total", DATED, (0, 30), ()),
+        ("day", DATED, (1, 3), ("2026-09-01", "2026-09-02")),
+        ("week", DATED, (6, 8), ("2026-W36", "2026-W37")),
+        ("month", DATED, (0, 30), ("2026-08", "2026-09")),
+        ("week", {"dates": {**SEPTEMBER, "every": "month"}}, (0, 1), tuple(f"2026-W{w}" for w in range(31, 37))),
+        ("day", {"dates": {**SEPTEMBER, "every": "hour"}}, (20, 30), ("2026-08-31", "2026-09-01")),
+        ("day", {"from": 5, "to": 9, "time": {"start": "2026-08-31T22:00", "step": "hour"}}, (0, 2), ("2026-08-31",)),
+        ("month", {"from": 5, "to": 9, "width": 2, "time": {"start": "2026-08-30", "step": "day"}}, (1, 2), ("2026-09",)),
+        ("day", {"from": 5, "to": 9}, (0, 4), ()),
+    ],
+)
+def test_budget_periods_that_steps_reach(
+    per: str, domain: dict[str, Any], steps: tuple[int, int], reached: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = small.write(
+        tmp_path,
+        period="2026-09-07",
+        domain={"day": domain},
+        workload=[{"filters": {"of": "day", "apply": [{"running_sum": True}]}}],
+        stream={"name": "s", "through": 9 if "from" in domain else "2026-08-31"},
+        ledger={"dataset": "small", "cap": {"rho": 1, "per": per}},
+    )
+    assert periods_reached(load(path), Part("s", "digest", *steps)) == reached
+
+
+@pytest.mark.usefixtures("home")
+def test_a_stream_under_a_cap_per_week_asks_every_week_for_its_records(tmp_path: Path) -> None:
+    """Two weeks' steps under the budget of the second: refused before anything is charged, also by the plan."""
+    series: dict[str, Any] = {
+        "domain": {"day": DATED},
+        "table": pa.table({"day": pa.array([datetime.date(2026, 9, day) for day in (1, 2, 9)])}),
+        "workload": [{"filters": {"of": "day", "apply": [{"running_sum": True}]}}],
+        "ledger": {"dataset": "small", "cap": {"rho": 1, "per": "week"}},
+    }
+    second = small.write(
+        tmp_path / "b", release="b", period="2026-09-07", stream={"name": "s", "through": "2026-09-13"}, **series
+    )
+    with pytest.raises(LedgerError, match="2026-W36"):
+        small.run(second, tmp_path / "home")
+    first = small.write(
+        tmp_path / "a", release="a", period="2026-08-31", stream={"name": "s", "through": "2026-09-06"}, **series
+    )
+    small.run(first, tmp_path / "home")
+    assert small.run(second, tmp_path / "home").charged
 
 
 @pytest.mark.usefixtures("home")

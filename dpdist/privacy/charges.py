@@ -76,6 +76,7 @@ class Charge:
         records: which records are counted. Both are None where nothing was counted yet: such a charge can only be rehearsed.
         period: the calendar day the release stands for (ISO date), which decides the budget period it is charged to.
         asked: the digest of the spec, which approvers sign.
+        reaches: of a part of a stream under a cap per period, the budget periods that its new steps lie in, as far as they are known.
         shared: the spec says that the records may stand under another data set's name or in another period, too.
     """
 
@@ -91,6 +92,7 @@ class Charge:
     part: Part | None = None
     shared: bool = False
     asked: str | None = None
+    reaches: tuple[str, ...] = ()
 
     @property
     def period_key(self) -> str:
@@ -99,13 +101,17 @@ class Charge:
             return "total"
         if self.period is None:
             raise InvalidInput(f"a budget per {self.cap.per} needs the release's date: set 'period: YYYY-MM-DD' in the spec")
-        day = datetime.date.fromisoformat(self.period)
-        if self.cap.per == "day":
-            return day.isoformat()
-        if self.cap.per == "week":
-            year, week, _ = day.isocalendar()
-            return f"{year}-W{week:02d}"
-        return f"{day.year}-{day.month:02d}"
+        return period_of(datetime.date.fromisoformat(self.period), self.cap.per)
+
+
+def period_of(day: datetime.date, per: str) -> str:
+    """The budget period that a day lies in, of a cap per day, week or month."""
+    if per == "day":
+        return day.isoformat()
+    if per == "week":
+        year, week, _ = day.isocalendar()
+        return f"{year}-W{week:02d}"
+    return f"{day.year}-{day.month:02d}"
 
 
 @dataclass(frozen=True)

@@ -550,6 +550,13 @@ class Ledger:
                 f"stream {part.stream!r} was released up to step {stop}, the next release measures from there on; asked for were "
                 f"steps {part.start} to {part.stop}"
             )
+        paid = {receipt.period for receipt in earlier}
+        unpaid = sorted({*charge.reaches} - paid - {charge.period_key})
+        if unpaid and not charge.shared:
+            raise LedgerError(
+                f"stream {part.stream!r}: the release measures steps of period {unpaid[0]}, whose budget has not paid for it: release them "
+                f"first, with a 'period' of {unpaid[0]}; or, if no other release counts their records, set 'ledger: shared_records: true'"
+            )
         if part.extends is not None:
             due = price_of_extension(whole, sum((receipt.loss for receipt in earlier), Loss()))
             if due is None or not earlier or part.extends == part.digest or charge.cap.per != "total":
@@ -558,7 +565,7 @@ class Ledger:
                     "('per: total'); this is no such extension: correct the spec, or begin another stream"
                 )
             return due
-        return Loss() if charge.period_key in {receipt.period for receipt in earlier} else whole
+        return Loss() if charge.period_key in paid else whole
 
     def _not_seen(self, connection: Connection, charge: Charge, period: str) -> None:
         """A cap covers all releases of the same records: they may not stand under another name, nor in another period of its caps.

@@ -14,7 +14,7 @@ from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, Records
 from dpdist.release import earlier_identities
 from dpdist.release.context import Context, book
 from dpdist.release.plan import Plan, alternatives_of, formerly
-from dpdist.release.streams import next_part
+from dpdist.release.streams import next_part, periods_reached
 from dpdist.spec import ReleaseSpec
 from dpdist.store import StoredArray
 
@@ -36,6 +36,7 @@ def charge_of(ledger: Ledger, planned: Plan, root: Secret | None, counts: Stored
         part=part,
         shared=spec.ledger.shared_records,
         asked=spec.digest,
+        reaches=() if part is None else periods_reached(spec, part),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Stream
 from dpdist.identities import digest_of
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.charges import period_of
 from dpdist.privacy.ledger import Ledger, Part, Receipt
 from dpdist.release import earlier_identities
 from dpdist.release.context import Context, book
@@ -19,7 +21,9 @@ from dpdist.release.ledger_and_store import (
     committed_measurement,
 )
 from dpdist.release.plan import Plan
+from dpdist.spec import ReleaseSpec
 from dpdist.store import StoredArray
+from dpdist.times import Times
 
 
 def as_begun(context: Context, planned: Plan) -> Plan:
@@ -83,6 +87,21 @@ def next_part(ledger: Ledger, planned: Plan) -> Part:
         former = stream_digest(planned.former, known)
         extends = former if former == before.digest else None  # else the ledger refuses: it was measured in another way
     return Part(spec.stream.name, digest, start, spec.steps, extends)
+
+
+def periods_reached(spec: ReleaseSpec, part: Part) -> tuple[str, ...]:
+    """The budget periods that the new steps of a part lie in, where the cap is per period and the spec says which times they are."""
+    per, entry = spec.ledger.cap.per, spec.workload[0].filters
+    assert entry is not None
+    given, times, width = spec.domain[entry.of], spec.attributes.attribute(entry.of).times, 1
+    if times is None and given.time is not None and given.edges is None:
+        times, width = Times(given.time.start.replace(tzinfo=None), part.stop, given.time.step), given.width
+    if per == "total" or times is None:
+        return ()
+    first, after = (times.begins(step * width) for step in (part.start, part.stop))
+    last = (after - datetime.timedelta(seconds=1)).date()
+    days = (first.date() + datetime.timedelta(days=number) for number in range((last - first.date()).days + 1))
+    return tuple(dict.fromkeys(period_of(day, per) for day in days))
 
 
 def stream_digest(planned: Plan, known: Sequence[Receipt]) -> str:

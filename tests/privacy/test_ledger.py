@@ -812,6 +812,31 @@ def test_a_stream_pays_in_every_budget_period(ledger: Ledger) -> None:
     ledger.verify()
 
 
+def test_a_stream_measures_no_steps_of_periods_that_have_not_paid(ledger: Ledger) -> None:
+    """Records of a week whose budget others spent: a stream that begins later, or passes over a week, is charged for none of them."""
+    cap = Cap(rho=Fraction(1, 10), per="week")
+
+    def part(release: str, start: int, stop: int, day: str, *reaches: str, shared: bool = False) -> Charge:
+        made = part_of(release, start, stop, cap=cap, period=day)
+        return dataclasses.replace(made, reaches=reaches, shared=shared)
+
+    ledger.reserve(charge("all of week 2", cap=cap, period="2026-01-05", histogram="2"))
+    with pytest.raises(
+        LedgerError, match="steps of period 2026-W02, whose budget has not paid for it: release them first, with"
+    ):
+        ledger.reserve(part("a", 0, 2, "2026-01-12", "2026-W02", "2026-W03"))
+    finished(ledger, part("b", 0, 1, "2026-01-12", "2026-W03"))
+    with pytest.raises(LedgerError, match="2026-W04"):
+        ledger.rehearse(part("c", 1, 3, "2026-01-26", "2026-W04", "2026-W05"))
+    finished(ledger, part("d", 1, 2, "2026-01-19", "2026-W03", "2026-W04"))  # a step that begins in a week that has paid
+    finished(ledger, part("e", 2, 4, "2026-02-02", "2026-W05", "2026-W06", shared=True))
+    assert [(b.period, b.spent.rho) for b in ledger.budgets()] == [
+        (week, Fraction(1, 10)) for week in ("2026-W02", "2026-W03", "2026-W04", "2026-W06")
+    ]
+    assert ledger.reserve(part("e", 2, 4, "2026-02-02", "2026-W05", "2026-W06", shared=True)).state == "committed"
+    ledger.verify()
+
+
 def test_parts_follow_each_other(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="released up to step 0"):
         ledger.reserve(part_of("r", 3, 5))
