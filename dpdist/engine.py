@@ -13,19 +13,21 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import cloudpickle
 import numpy as np
 import threadpoolctl
 
 from dpdist import versions
+from dpdist.admission import Admission, Place, told
 from dpdist.errors import DpdistError, EngineError, OutOfMemory, TaskFailed
 from dpdist.limits import MIB, WORKER_BYTES, check_program, cores, left_bytes
 
@@ -36,28 +38,14 @@ OnDone = Callable[[int, int], None]
 """Called with (tasks finished, tasks in all)."""
 
 
-class Exchange(Protocol):
-    """Where large arguments and results are put, so that only their names travel: a ``Store``."""
-
-    def scratch(self) -> str:
-        """A folder name of this caller's own."""
-
-    def put_block(self, name: str, block: Any) -> str:
-        """Write bytes; returns their digest."""
-
-    def get_block(self, name: str, shape: Sequence[int], dtype: Any, digest: str) -> Any:
-        """The bytes again."""
-
-    def delete(self, name: str) -> None:
-        """Remove everything below a folder."""
-
-
 class Engine:
     """Runs tasks on worker processes; the cluster starts when the first task does.
 
     Attributes:
         threads: BLAS threads of a on_largest_worker task that runs in this process.
         exchange: takes functions and results past the scheduler; None: they go through it.
+        needed_paths: files that tasks read; a worker of a cluster that does not see one of them gets no tasks.
+        tell: hears of workers that get no tasks.
     """
 
     def __init__(
@@ -68,12 +56,15 @@ class Engine:
         threads: int,
         connect: Callable[[], Any] | None,
         local: bool,
-        look: Callable[[], tuple[int, int] | None] | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self.threads = threads
-        self._connect, self._local, self._look = connect, local, look
+        self._connect, self._local, self._admission = connect, local, admission
         self._seen, self._looked = (workers, memory_bytes), time.monotonic()
-        self.exchange: Exchange | None = None
+        self._had_workers = False
+        self.exchange: Place | None = None
+        self.needed_paths: tuple[str, ...] = ()
+        self.tell: Callable[[str], None] | None = None
 
     @property
     def workers(self) -> int:
@@ -88,9 +79,52 @@ class Engine:
     @property
     def _now(self) -> tuple[int, int]:
         """Tasks at once and memory of each; of the last workers that were there while there is none."""
-        if self._look is not None and time.monotonic() - self._looked >= LOOK_SECONDS:
-            self._seen, self._looked = self._look() or self._seen, time.monotonic()
+        if self._admission is not None and time.monotonic() - self._looked >= LOOK_SECONDS:
+            self._seen, self._looked = _there(self._admitted()) or self._seen, time.monotonic()
         return self._seen
+
+    def _admitted(self, *, again: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+        """What the scheduler knows of the workers that may get tasks; new ones are asked what they lack, and others ``again``."""
+        found = _workers_of(self.client)
+        lacking = self._lacking(found, again)
+        return {address: worker for address, worker in found.items() if address not in lacking}
+
+    def _lacking(self, found: dict[str, dict[str, Any]], again: Collection[str] = ()) -> dict[str, str]:
+        if self._admission is None:
+            return {}
+        self._admission.tell = self.tell
+        self._admission.need(self.exchange, self.needed_paths)
+        return self._admission.lacking(found, again=again)
+
+    def check_workers(self) -> None:
+        """Accept a cluster one of whose workers, at least, has what tasks need. Raises: EngineError."""
+        if self._admission is None:
+            return
+        with _losses_told():
+            self._allowed()
+
+    def _allowed(self) -> list[str] | None:
+        """The addresses of the workers that may get tasks; None where all may. Waits for one if there is none.
+
+        Raises: EngineError when none comes.
+        """
+        deadline = time.monotonic() + WITHOUT_WORKERS_SECONDS
+        while self._admission is not None:
+            found = _workers_of(self.client)
+            lacking = self._lacking(found)
+            if not found:
+                self._await_workers()
+            elif found.keys() - lacking.keys():
+                self._seen = _there({each: worker for each, worker in found.items() if each not in lacking}) or self._seen
+                self._had_workers = True
+                return sorted(found.keys() - lacking.keys()) if lacking else None
+            elif not self._had_workers or time.monotonic() > deadline:
+                address, lack = min(lacking.items())
+                others = f" (and {len(lacking) - 1} more lack something)" if len(lacking) > 1 else ""
+                raise EngineError(f"no worker of the cluster can do the tasks of this run: {told(address, lack)}{others}")
+            else:
+                time.sleep(LOOK_SECONDS)
+        return None
 
     @cached_property
     def client(self) -> Any:
@@ -112,7 +146,7 @@ class Engine:
         """What ``on_largest_worker`` may use: all memory here, the largest worker's on a cluster."""
         if self._local:
             return self.own_bytes
-        return max((limit for _, limit in _optimisers(self.client)), default=self.memory_bytes)
+        return max((limit for _, limit in _optimisers(self._admitted())), default=self.memory_bytes)
 
     @property
     def own_bytes(self) -> int:
@@ -137,7 +171,7 @@ class Engine:
 
     def with_resource(self, resource: str) -> list[str]:
         """The addresses of the workers that were started with a resource; none in this process and on a cluster of its own."""
-        return [] if self._local else sorted(_slots(self.client, resource))
+        return [] if self._local else sorted(_slots(self._admitted(), resource))
 
     def map_where(
         self,
@@ -153,12 +187,13 @@ class Engine:
         Args:
             among: addresses of the workers that are meant; default all with the resource, also those that join later.
         """
-        slots = _slots(self.client, resource)
+        slots = _slots(self._admitted(), resource)
         if among is not None:
             slots = {address: tasks for address, tasks in slots.items() if address in among}
         if not slots or not items:
             return [None] * len(items)
-        some = Some(resource, sum(slots.values()), None if among is None else sorted(slots))
+        limited = among is not None or self._lacking(_workers_of(self.client))
+        some = Some(resource, sum(slots.values()), sorted(slots) if limited else None)
         return self._mapped(function, items, on_done, some)
 
     def _mapped(
@@ -198,14 +233,6 @@ class Engine:
         with self._past_the_scheduler(partial(_with_threads, function, *arguments)) as called:
             return cast(_T, self._placed(called, needed_bytes))
 
-    def on_every_worker(self, function: Callable[..., _T], *arguments: Any) -> list[_T]:
-        """What a small function says in each process that does tasks; those that die meanwhile say nothing."""
-        if self.client is None:
-            return [function(*arguments)]
-        with _losses_told():
-            self._await_workers()
-            return list(self.client.run(function, *arguments, on_error="ignore").values())
-
     @contextmanager
     def _past_the_scheduler(self, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
         """A small function that fetches this one where it runs, and leaves results behind, in the exchange.
@@ -226,15 +253,21 @@ class Engine:
     def _placed(self, function: Callable[[None], Any], needed_bytes: int) -> Any:
         with _losses_told():
             while True:
-                self._await_workers()
-                chosen = {address for address, limit in _optimisers(self.client) if limit >= needed_bytes}
+                self._allowed()
+                admitted = self._admitted()
+                chosen = {address for address, limit in _optimisers(admitted) if limit >= needed_bytes}
                 if not chosen:
                     cure = "start a worker with more memory (and '--resources optimiser=1'), or set 'limits' or another mechanism"
                     raise OutOfMemory("optimising the strategy", needed_bytes, self.largest_worker_bytes, cure)
-                apart = {"optimiser": 1} if _has_optimisers(self.client) else None
+                apart = {"optimiser": 1} if _has_optimisers(admitted) else None
                 future = self.client.submit(function, None, pure=False, workers=sorted(chosen), resources=apart)
-                while chosen & {address for address, _ in _optimisers(self.client)}:
-                    found = _result(future)
+                while chosen & {address for address, _ in _optimisers(self._admitted())}:
+                    try:
+                        found = _result(future)
+                    except Exception:
+                        if future.status != "error" or not chosen - self._admitted(again=chosen).keys():
+                            raise
+                        break  # a worker that lacks something: on another one
                     if found is not None:
                         return self._fetched(found[0])
                 future.cancel()  # every worker that it was meant for is gone
@@ -242,42 +275,73 @@ class Engine:
     def _distributed(
         self, function: Callable[[Any], Any], items: Sequence[Any], on_done: OnDone | None, some: Some | None = None
     ) -> list[Any]:
-        """Tasks are handed out some at a time: the scheduler never holds more than a few for each worker."""
+        """Tasks are handed out some at a time: the scheduler never holds more than a few for each worker.
+
+        Where a worker lacks something, tasks are meant for the others by name. One that fails is asked again what it lacks: a task
+        that had failed for that reason runs again.
+        """
         from distributed import wait
 
         out: list[Any] = [None] * len(items)
-        placed = {} if some is None else {"resources": {some.resource: 1}, "workers": some.addresses}
         with _losses_told():
-            running: dict[Any, int] = {}
-            following, done = 0, 0
+            running: dict[Any, _Handed] = {}
+            left, done = deque(range(len(items))), 0
             while done < len(items):
                 ahead = (self.workers if some is None else some.tasks) * TASKS_AHEAD
-                batch = range(following, min(len(items), following + ahead - len(running)))
-                if batch and len(batch) >= min(ahead // 2, len(items) - following):
+                size = min(len(left), ahead - len(running))
+                if size > 0 and size >= min(ahead // 2, len(left)):
+                    batch = [left.popleft() for _ in range(size)]
+                    allowed = self._allowed() if some is None else some.addresses
+                    apart = None if some is None else {some.resource: 1}
                     given = [items[i] for i in batch]
-                    futures = self.client.map(function, given, pure=False, retries=3, **placed)
-                    running.update(zip(futures, batch, strict=True))
-                    following = batch.stop
+                    futures = self.client.map(function, given, pure=False, retries=3, workers=allowed, resources=apart)
+                    running.update(zip(futures, (_Handed(i, allowed) for i in batch), strict=True))
                 try:
                     wait(list(running), timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
                 except TimeoutError:
-                    if some is None:
-                        self._await_workers()
-                    elif not some.there(self.client):
+                    if some is not None and not some.there(self._admitted()):
                         self.client.cancel(list(running), force=True)
                         return out
+                    if some is None:
+                        left.extendleft(self._stranded(running))
                 for future in [future for future in running if future.status != "pending"]:
-                    found = _result(future)
+                    try:
+                        found = _result(future)
+                    except Exception:
+                        if some is not None or future.status != "error" or not self._blameless(running[future]):
+                            raise
+                        left.appendleft(running.pop(future).item)
+                        continue
                     if found is None:
                         if some is None:
                             self._await_workers()  # the worker died with the result: the task runs again
                         continue
-                    out[running.pop(future)] = self._fetched(found[0])
+                    out[running.pop(future).item] = self._fetched(found[0])
                     future.release()
                     done += 1
                     if on_done is not None:
                         on_done(done, len(items))
         return out
+
+    def _blameless(self, handed: _Handed) -> bool:
+        """Whether a task that failed could run on a worker that lacks something, as is found now."""
+        if self._admission is None:
+            return False
+        found = _workers_of(self.client)
+        meant = found.keys() if handed.allowed is None else set(handed.allowed)
+        return bool(meant & self._lacking(found, again=found.keys()).keys())
+
+    def _stranded(self, running: dict[Any, _Handed]) -> list[int]:
+        """Items whose workers are all gone, or lack something now; their tasks are taken back."""
+        allowed = self._allowed()
+        if allowed is None:
+            allowed = list(_workers_of(self.client))
+        lost = [
+            future for future, each in running.items() if each.allowed is not None and not set(each.allowed) & set(allowed)
+        ]
+        if lost:
+            self.client.cancel(lost, force=True)
+        return [running.pop(future).item for future in lost]
 
     def _fetched(self, result: Any) -> Any:
         return result.fetch() if isinstance(result, _Kept) else result
@@ -305,10 +369,18 @@ class Some:
     tasks: int
     addresses: list[str] | None
 
-    def there(self, client: Any) -> bool:
+    def there(self, admitted: dict[str, dict[str, Any]]) -> bool:
         """Whether there is one of them."""
-        found = _slots(client, self.resource)
+        found = _slots(admitted, self.resource)
         return bool(found if self.addresses is None else set(self.addresses) & set(found))
+
+
+@dataclass(frozen=True)
+class _Handed:
+    """An item that was handed out, and the addresses of the workers that it was meant for; None: all that there are."""
+
+    item: int
+    allowed: list[str] | None
 
 
 SCHEDULER_GONE = "the Dask scheduler went away; start it and run the same command again: it goes on where it stopped"
@@ -330,11 +402,11 @@ SALT_BYTES = 16
 class _Kept:
     """A pickled object in the exchange, fetched once in a process."""
 
-    def __init__(self, exchange: Exchange, name: str, size: int, digest: str) -> None:
+    def __init__(self, exchange: Place, name: str, size: int, digest: str) -> None:
         self._exchange, self._name, self._size, self._digest = exchange, name, size, digest
 
     @staticmethod
-    def of(exchange: Exchange, folder: str, item: Any) -> _Kept:
+    def of(exchange: Place, folder: str, item: Any) -> _Kept:
         """Put an object into a folder of the exchange."""
         data = os.urandom(SALT_BYTES) + cloudpickle.dumps(item)  # the digest travels: it must not tell what is kept
         name = f"{folder}/{uuid.uuid4().hex}"
@@ -367,7 +439,7 @@ def _forget() -> None:
         _Stage.folder, _Stage.function = "", None
 
 
-def _by_reference(exchange: Exchange, folder: str, function: _Kept, item: Any) -> Any:
+def _by_reference(exchange: Place, folder: str, function: _Kept, item: Any) -> Any:
     """function(item) where it runs; its result, if it has one, is left in the exchange."""
     found = _without_data(partial(_called, folder, function), item)
     return None if found is None else _Kept.of(exchange, folder, found)
@@ -435,33 +507,32 @@ def this_worker() -> str:
 
 
 def _workers_of(client: Any) -> dict[str, dict[str, Any]]:
-    """What the scheduler knows of each worker, by address; nothing once the scheduler is gone."""
+    """What the scheduler knows of each worker, by address; nothing once it is gone. Raises: EngineError once the client knows that."""
+    if client.status == "closed":
+        raise EngineError(SCHEDULER_GONE)
     return cast(dict[str, dict[str, Any]], client.scheduler_info(n_workers=-1).get("workers", {}))
 
 
-def _there(client: Any) -> tuple[int, int] | None:
-    """How many tasks the workers of a cluster run at once, and what each may use on the smallest; None when there is none."""
-    found = _workers_of(client).values()
-    tasks = sum(w["nthreads"] for w in found)
-    return (tasks, min(_task_bytes(w, w["nthreads"]) for w in found)) if tasks else None
+def _there(found: dict[str, dict[str, Any]]) -> tuple[int, int] | None:
+    """How many tasks workers run at once, and what each may use on the smallest; None when there is none."""
+    tasks = sum(w["nthreads"] for w in found.values())
+    return (tasks, min(_task_bytes(w, w["nthreads"]) for w in found.values())) if tasks else None
 
 
-def _slots(client: Any, resource: str) -> dict[str, int]:
+def _slots(found: dict[str, dict[str, Any]], resource: str) -> dict[str, int]:
     """How many tasks that want one of a resource each worker runs at once, by address; of those that have some."""
-    found = _workers_of(client)
     given = {address: min(w["nthreads"], int(w["resources"].get(resource, 0))) for address, w in found.items()}
     return {address: tasks for address, tasks in given.items() if tasks}
 
 
-def _optimisers(client: Any) -> list[tuple[str, int]]:
+def _optimisers(found: dict[str, dict[str, Any]]) -> list[tuple[str, int]]:
     """Workers for the largest computations with their memory: those with the resource ``optimiser``, else all."""
-    found = _workers_of(client)
     chosen = {address: w for address, w in found.items() if w["resources"].get("optimiser")} or found
     return [(address, _task_bytes(w, 1)) for address, w in chosen.items()]
 
 
-def _has_optimisers(client: Any) -> bool:
-    return any(w["resources"].get("optimiser") for w in _workers_of(client).values())
+def _has_optimisers(found: dict[str, dict[str, Any]]) -> bool:
+    return any(w["resources"].get("optimiser") for w in found.values())
 
 
 TERMINATED_SHARE = 0.95
@@ -503,14 +574,14 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
             client = stack.enter_context(_reached(address))
             with _losses_told():
                 versions.check(client)
-            tasks, memory = _there(client) or (1, left_bytes())
+            tasks, memory = _there(_workers_of(client)) or (1, left_bytes())
             yield Engine(
                 workers=tasks,
                 memory_bytes=memory,
                 threads=1,
                 connect=lambda: client,
                 local=False,
-                look=partial(_there, client),
+                admission=Admission(client),
             )
             return
         processes = min(workers or cores(), cores())

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpdist.engine import Engine
-from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
+from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.leases import Lease
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
@@ -92,15 +91,6 @@ def extracted(table: Table, release: str, home: Path, root: Secret, memory_bytes
     finally:
         shutil.rmtree(work, ignore_errors=True)
         lease.end()
-
-
-def check_seen(extract: Extract, engine: Engine) -> None:
-    """Accept workers that can read what was extracted. Raises: InvalidInput where one cannot."""
-    if engine.elsewhere and not all(engine.on_every_worker(os.access, str(extract.path), os.R_OK)):
-        raise InvalidInput(
-            f"a worker of the cluster cannot read {extract.path.parent}, where the records of the query or table lie: put DPDIST_HOME on a "
-            "volume that all workers share, or run with '--engine inline'; nothing was charged"
-        )
 
 
 @contextmanager

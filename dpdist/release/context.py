@@ -36,6 +36,7 @@ class Context:
     def __post_init__(self) -> None:
         private_folder(self.home)
         self.engine.exchange = self.store
+        self.engine.tell = partial(self.progress, "warning")
 
 
 def book(context: Context) -> AbstractContextManager[Ledger]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,8 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
 from dpdist.private import private_files
-from dpdist.records import counting, digests, extracts, rows
+from dpdist.records import counting, digests, extracts, remote, rows
+from dpdist.records.hashing import Tags
 from dpdist.records.sources import Source
 from dpdist.release.context import Context
 from dpdist.release.workspace import StoredVector, StoreWorkspace
@@ -23,7 +25,19 @@ from dpdist.store import StoredArray
 
 def source_of(context: Context, spec: ReleaseSpec) -> Source:
     """The files of a spec's records with their digests: remembered, or made by this run."""
-    return spec.source_by(digests.hashing(_memory(context), context.engine))
+    return spec.source_by(partial(_hashed, context))
+
+
+def _hashed(context: Context, paths: Sequence[str]) -> list[tuple[str, Tags]]:
+    if not remote.is_remote(paths[0]):
+        _needed(context, paths[0])
+    return digests.hashing(_memory(context), context.engine)(paths)
+
+
+def _needed(context: Context, path: str) -> None:
+    """Have workers that do not see a file get no tasks. Raises: EngineError when none is left."""
+    context.engine.needed_paths = (path,)
+    context.engine.check_workers()
 
 
 def verify_source(context: Context, spec: ReleaseSpec) -> None:
@@ -78,7 +92,7 @@ def as_read(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
         return spec
     root = keys.load(context.home)
     found = extracts.extracted(spec.table, spec.release, context.home, root, context.engine.memory_bytes)
-    extracts.check_seen(found, context.engine)
+    _needed(context, str(found.path))
     at = f", snapshot {found.snapshot}" if found.snapshot else ""
     context.progress("extract", f"read {spec.records.place}{at}")
     return spec.with_records(found.path, found.snapshot)

@@ -18,12 +18,12 @@ import pytest
 from distributed import LocalCluster
 
 from dpdist import engine
-from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, ReleaseConflict
+from dpdist.errors import DpdistError, EngineError, InvalidSpec, ReleaseConflict
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import extracts
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, extracted
-from dpdist.release.context import Context, silent
+from dpdist.release.context import Context
 from dpdist.release.count import as_read
 from dpdist.spec import load
 from dpdist.store import Store
@@ -335,9 +335,11 @@ def ledger_of(home: Path) -> object:
         return ledger.receipt("small-1"), ledger.mark()
 
 
+LACK = "cannot read .*: put it on a volume that all workers share"
 APART = """
 import asyncio, os, sys
 from distributed import Worker
+import dpdist.admission, dpdist.engine, dpdist.store
 
 async def main():
     async with Worker(sys.argv[1], nthreads=1, dashboard=False, local_directory=sys.argv[2]) as worker:
@@ -349,10 +351,16 @@ asyncio.run(main())
 """
 
 
+def address(_: int) -> str:
+    return engine.this_worker()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of another user")
 @pytest.mark.usefixtures("without_tls")
-def test_a_worker_that_cannot_read_what_was_extracted_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of two workers, which another user runs."""
+def test_a_worker_that_cannot_read_what_was_extracted_gets_no_tasks(
+    home: Path, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two workers, which another user runs: the other one does its part. Without that one the run refuses."""
     monkeypatch.setenv("SHOP", str(shop(home.parent / "shop.duckdb")))
     path = small.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
     with (
@@ -366,7 +374,8 @@ def test_a_worker_that_cannot_read_what_was_extracted_is_told(home: Path, monkey
         ) as cluster,
         engine.started(cluster.scheduler_address) as started,
     ):
-        context = Context(home, Store(home / "store"), started, silent)
+        told: list[str] = []
+        context = Context(home, Store(f"{s3}/extracts"), started, lambda stage, line: told.append(f"{stage}: {line}"))
         read = as_read(context, load(path))
         assert Path(read.records_path).is_file()
         command = [sys.executable, "-c", APART, cluster.scheduler_address, str(home.parent)]
@@ -374,7 +383,11 @@ def test_a_worker_that_cannot_read_what_was_extracted_is_told(home: Path, monkey
             assert apart.stdout is not None
             assert apart.stdout.readline() == "apart\n"
             started.client.wait_for_workers(2)
-            with pytest.raises(InvalidInput, match="a worker of the cluster cannot read") as refused:
-                as_read(context, load(path))
+            own = cluster.workers[0].address
+            as_read(context, load(path))
+            assert set(started.map(address, range(20))) == {own}
+            started.client.retire_workers([own], close_workers=True)
+            with pytest.raises(EngineError, match=rf"no worker .* can do the tasks of this run: the worker at .* {LACK}"):
+                started.map(address, [1])
             apart.terminate()
-    assert "\n" not in str(refused.value)
+    assert [line for line in told if line.startswith("warning: the worker at tcp://") and re.search(LACK, line)]
