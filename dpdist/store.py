@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from dpdist import leases
 from dpdist.documents import AGAIN, Documents, reached, reason, seal
 from dpdist.errors import StoreError
+from dpdist.frames import decoded, holds_frames
 from dpdist.leases import EARLIER_RECORD, RECORD, Lease, record_of
 from dpdist.sizes import SIZES, Sizes
 from dpdist.threads import in_order
@@ -296,7 +297,7 @@ class Store(Documents):
         """One shard, checked against its digest."""
         start, stop = stored.plan.bounds(shard)
         try:
-            block: Array = np.ascontiguousarray(_opened(self._place(stored.plan))[start:stop])
+            block = self._shard(stored.plan, shard)
         except Exception as error:  # noqa: BLE001 - codecs raise many types for a damaged block
             raise StoreError(
                 f"array {stored.name!r}: shard {shard} cannot be read ({type(error).__name__}); {_REMEDY}"
@@ -305,6 +306,22 @@ class Store(Documents):
         if not right or _sha256(block) != stored.shard_digests[shard]:
             raise StoreError(f"array {stored.name!r}: shard {shard} was truncated or altered; {_REMEDY}")
         return block
+
+    def _shard(self, plan: ArrayPlan, shard: int) -> Array:
+        """The values of a shard, not checked: of a frame without Zarr's copies of it."""
+        start, stop = plan.bounds(shard)
+        array, framed = _opened(self._place(plan))
+        chunk = (plan.shard_rows, *plan.shape[1:])
+        if not framed or (array.chunks, array.dtype.str) != (chunk, plan.dtype):
+            return np.ascontiguousarray(array[start:stop])
+        name = f"{plan.name}/{plan.attempt}/{array.metadata.encode_chunk_key((shard, *(0 for _ in chunk[1:])))}"
+        try:
+            frame = obstore.get(self._objects, name).bytes()
+        except FileNotFoundError:
+            return np.zeros(
+                (stop - start, *plan.shape[1:]), dtype=plan.dtype
+            )  # as Zarr has it: blocks of zeros are not written
+        return decoded(frame, chunk, plan.dtype)[: stop - start]
 
     def read(self, stored: StoredArray) -> Array:
         """The whole array, checked; for those that fit in memory."""
@@ -630,11 +647,15 @@ def zarr_rows(location: str) -> ZarrRows:
 
 
 @lru_cache(maxsize=64)
-def _opened(location: str) -> Any:
-    """The Zarr array of an attempt, for reading: its name is never used again, and opening takes longer than reading a small shard."""
+def _opened(location: str) -> tuple[Any, bool]:
+    """The Zarr array of an attempt, for reading, and whether its chunks are frames.
+
+    Its name is never used again, and opening takes longer than reading a small shard.
+    """
     import zarr
 
-    return zarr.open_array(_zarr_at(location), mode="r")
+    array = zarr.open_array(_zarr_at(location), mode="r")
+    return array, holds_frames(array)
 
 
 def _zarr_at(location: str) -> Any:

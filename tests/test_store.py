@@ -9,14 +9,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numcodecs
 import numpy as np
 import obstore
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist.documents import reached
 from dpdist.errors import StoreError
+from dpdist.frames import decoded
 from dpdist.store import ArrayPlan, Store, download
 
 
@@ -153,6 +156,38 @@ def test_damaged_blocks_are_found(store: Store, damage: str) -> None:
         file.unlink()
     with pytest.raises(StoreError, match="shard 0"):
         store.read(store.open("a"))
+
+
+@pytest.mark.parametrize("kind", ["<i8", "<f8", "<c16", "|i1", "|b1"])
+@pytest.mark.parametrize("shape", [(11,), (7, 3), (4, 2, 2)])
+def test_what_is_read_is_what_zarr_reads(store: Store, shape: tuple[int, ...], kind: str) -> None:
+    """Of compressed arrays the frames are read past Zarr; those of earlier codecs, of none, and with blocks of zeros, too."""
+    array = np.random.default_rng(0).integers(0, 2, shape).astype(kind)
+    array[:4] = 0
+    for compressed in (True, False):
+        plan = store.plan(f"a/{compressed}", shape, kind, shard_rows=4, compressed=compressed)
+        store.begin(plan)
+        stored = store.finish(plan, [store.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(plan.shards)])
+        np.testing.assert_array_equal(zarr.open_array(store._zarr(plan), mode="r")[:], array)
+        np.testing.assert_array_equal(store.read(stored), array)
+        assert store.read(stored).dtype.str == kind
+
+
+def test_blocks_compressed_otherwise_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.random.default_rng(0).integers(-(10**9), 10**9, 50)
+    for number, codec in enumerate((zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"), zarr.codecs.ZstdCodec(level=1))):
+        monkeypatch.setattr("dpdist.store.codec", lambda _, codec=codec: codec)
+        assert store.read(store.put(f"a{number}", array)).tolist() == array.tolist()
+
+
+def test_a_frame_that_was_cut_or_is_of_other_values_is_not_decoded() -> None:
+    """The codec reads beyond the end of a frame that was cut; what lies there may be the missing bytes."""
+    values = np.random.default_rng(0).integers(0, 2**62, 100)
+    frame = bytes(numcodecs.Blosc(cname="lz4", shuffle=2).encode(values))
+    assert decoded(frame, (100,), "<i8").tolist() == values.tolist()
+    for wrong, size in ((frame[:-1], 100), (frame[:20], 100), (b"", 100), (frame + b"x", 100), (frame, 99), (frame, 101)):
+        with pytest.raises(ValueError, match="not the frame"):
+            decoded(wrong, (size,), "<i8")
 
 
 def test_altered_records_are_found(store: Store) -> None:
