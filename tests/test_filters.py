@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
+from dpdist.operators.toeplitz import Toeplitz
 from dpdist.workloads import filtered
 from dpdist.workloads.filters import (
     Filter,
@@ -110,3 +113,17 @@ def test_filters_by_group() -> None:
 def test_refusals(build: object, match: str) -> None:
     with pytest.raises(InvalidInput, match=match):
         build()
+
+
+def test_names_that_are_listed_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call for each of a million steps took as long as the names."""
+    calls, plain = [], Toeplitz.row_names
+
+    def told(self: Toeplitz, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+        calls.append((start, stop))
+        return plain(self, start, stop, *cells)
+
+    monkeypatch.setattr(Toeplitz, "row_names", told)
+    (block,) = filtered(5, "x0", [window(2)]).blocks
+    assert calls == [(0, 5)]
+    assert block.labels == (("at 0", "at 1", "at 2", "at 3", "at 4"),)

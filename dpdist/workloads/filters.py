@@ -168,7 +168,7 @@ class RowNames(Sequence[str]):
 
 def _names(operator: Operator, cells: Sequence[str], sizes: Sizes) -> Sequence[str]:
     names = RowNames(operator, cells)
-    return names if len(names) > sizes.listed else tuple(names)
+    return names if len(names) > sizes.listed else tuple(names[:])
 
 
 def _at_least(what: str, found: int, least: int) -> None:
