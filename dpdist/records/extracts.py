@@ -116,11 +116,13 @@ class Query(Table):
     Attributes:
         connection: name of the environment variable that holds the database's URL or file; None: files only.
         folder: from which the query names files.
+        person: the column that tells persons apart.
     """
 
     sql: str
     connection: str | None
     folder: Path
+    person: str | None = None
 
     @property
     def kind(self) -> str:
@@ -136,7 +138,10 @@ class Query(Table):
         duckdb = _package("duckdb", "sql")
         place = _secret(self.connection)
         if place is not None and re.match(r"postgres(ql)?://", place):
-            with _duckdb(duckdb, None, self.folder, spill, memory_bytes) as connection, _postgres(place, self.sql) as rows:
+            with (
+                _duckdb(duckdb, None, self.folder, spill, memory_bytes) as connection,
+                _postgres(place, self.sql, self.person) as rows,
+            ):
                 connection.register("records", rows)
                 yield "", _ordered(connection, "SELECT * FROM records", len(rows.schema))
             return
@@ -206,7 +211,7 @@ def _ordered(connection: Any, sql: str, columns: int) -> ArrowStream:
 
 
 @contextmanager
-def _postgres(url: str, sql: str) -> Iterator[pa.RecordBatchReader]:
+def _postgres(url: str, sql: str, person: str | None) -> Iterator[pa.RecordBatchReader]:
     """The rows of a query, in a transaction that can change nothing."""
     import pyarrow as pa
 
@@ -216,14 +221,25 @@ def _postgres(url: str, sql: str) -> Iterator[pa.RecordBatchReader]:
         cursor.execute(_bare(sql))
         rows = cursor.fetch_record_batch()
         plain = pa.schema([pa.field(each.name, getattr(each.type, "storage_type", each.type)) for each in rows.schema])
-        yield pa.RecordBatchReader.from_batches(plain, (_plain(batch, plain) for batch in rows))
+        yield pa.RecordBatchReader.from_batches(plain, (_plain(batch, plain, person) for batch in rows))
 
 
-def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Types that only the driver knows, such as exact numbers, as the texts that they are stored as."""
+def _plain(batch: pa.RecordBatch, schema: pa.Schema, person: str | None) -> pa.RecordBatch:
+    """Types that only the driver knows, such as exact numbers, as the texts that they are stored as; a person's as the shortest one."""
     import pyarrow as pa
 
-    return pa.RecordBatch.from_arrays([getattr(column, "storage", column) for column in batch.columns], schema=schema)
+    columns = [getattr(column, "storage", column) for column in batch.columns]
+    for place, each in enumerate(batch.schema):
+        if each.name == person and getattr(each.type, "type_name", None) == "numeric":
+            columns[place] = _shortest(columns[place])
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _shortest(numbers: pa.Array) -> pa.Array:
+    """Exact numbers without zeros at the end of their fraction: 7.00 is 7."""
+    import pyarrow.compute as pc
+
+    return pc.replace_substring_regex(numbers, r"\.0*$|(\.\d*[1-9])0+$", r"\1")
 
 
 @dataclass(frozen=True)

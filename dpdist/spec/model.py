@@ -324,7 +324,9 @@ class ReleaseSpec(SpecPart):
         """The table that holds the records; None where files do."""
         given = self.records
         if given.sql is not None:
-            return Query(given.sql, given.connection and given.connection.removeprefix("$"), self._folder)
+            return Query(
+                given.sql, given.connection and given.connection.removeprefix("$"), self._folder, given.person.column
+            )
         if given.delta is not None:
             place = given.delta if "://" in given.delta else str(self._folder / given.delta)
             return DeltaTable(place, given.snapshot)

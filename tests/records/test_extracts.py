@@ -111,6 +111,11 @@ def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, mo
     found = read(Query("SELECT age::int8, sex, work, paid FROM visit", "SHOP", tmp_path), tmp_path / "home")
     np.testing.assert_array_equal(counted(tmp_path, found.path)[0], truth(TABLE))
     assert pyarrow.parquet.read_table(found.path)["paid"][0].as_py() in ("2.50", "2.5")
+    numbers = "SELECT n AS who, n AS paid FROM (VALUES (7::numeric), (7.0), (7.00), (70), (0.50), (-1.250)) AS t (n)"
+    persons = read(Query(numbers, "SHOP", tmp_path, person="who"), tmp_path / "home", "persons")
+    written = pyarrow.parquet.read_table(persons.path)
+    assert sorted(written["who"].to_pylist()) == ["-1.25", "0.5", "7", "7", "7", "70"]  # one person, however it is written
+    assert sorted(written["paid"].to_pylist()) == ["-1.250", "0.50", "7", "7.0", "7.00", "70"]
     for statement in ("DELETE FROM visit", "SELECT 1 FROM nothing", "SELECT ('x' || sex)::int FROM visit"):
         with pytest.raises(InvalidSpec, match="the query of the records cannot be read") as refused:
             read(Query(statement, "SHOP", tmp_path), tmp_path / "home", statement)
