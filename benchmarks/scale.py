@@ -520,7 +520,7 @@ def _every_stage(
 def model(options: argparse.Namespace, folder: Path) -> list[str]:
     """What larger clusters would take, and how that compares with the real orchestration on simulated storage."""
     del folder
-    command = [sys.executable, "-m", "flows.scaling", "--model", "--simulate", str(options.simulated), "--workers", "100"]
+    command = [sys.executable, "-m", "flows.scaling", "--model", "--fit", "--simulate", str(options.simulated)]
     told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     return [
         "## The model of larger releases, and its simulation",

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dpdist import engine
+from dpdist.errors import InvalidInput
 from dpdist.sizes import SIZES
-from flows.model import simulated, stages
+from dpdist.store import Store
+from flows.model import fitting, rates, simulated, stages
+from flows.model.rates import RATES, Rates
 from flows.model.simulated import Simulated, after_a_lie, simulate
 from flows.model.stages import predicted, wall
 from flows.model.tables import optima, table
-from flows.model.world import COMMON, Faults, SimulatedStore
+from flows.model.world import COMMON, SCALE, Faults, SimulatedEngine, SimulatedStore, World, registered
 
-CELLS, WORKERS, ANSWERS = 2**29, 4, 2**24
+CELLS, WORKERS, ANSWERS = 2**29, 4, 2**23
 """Small in CI, where slabs of a few lines round their number by up to a third.
 The large form is a slow test, and ``python flows/scaling.py --model --simulate 1e11``."""
 COUNTED = ("tasks", "requests", "objects", "bytes", "seconds")
@@ -110,6 +116,38 @@ def test_the_test_of_lies_is_not_blind(undisturbed: Simulated, monkeypatch: pyte
         assert after_a_lie(CELLS, WORKERS, Faults(liar=100), undisturbed, answers=ANSWERS) == simulated.WRONG
     monkeypatch.setattr(simulated, "read_back", lambda store: None)
     assert after_a_lie(CELLS, WORKERS, lies["a published part"], undisturbed, answers=ANSWERS) == simulated.WRONG
+
+
+def test_rates_are_found_again() -> None:
+    """The rates that a simulated clock goes by, by the same measurements that a real one is asked for."""
+    world = World(Rates(0.03, 3e8 * SCALE, 0.004), Faults(), random.Random(0))
+    store, run = SimulatedStore(world, SIZES), SimulatedEngine(world, 2, 2**30)
+    run.exchange = store
+
+    def clock() -> float:
+        return world.spent
+
+    with registered(store):
+        request = fitting.request_seconds(store, clock)
+        assert request == pytest.approx(0.03)
+        assert fitting.task_seconds(run, clock) == pytest.approx(0.004, rel=0.05)
+        assert fitting.worker_bytes(store, run, request, clock) == pytest.approx(3e8, rel=0.05)
+
+
+def test_stages_are_compared_with_what_they_take(tmp_path: Path) -> None:
+    """A small release in this process; rates go to a file and come back, and what is none is refused."""
+    run = engine.Engine(workers=1, memory_bytes=2**21, threads=1, connect=None, local=True)
+    run.exchange = store = Store(tmp_path / "store")
+    found = fitting.compared(store, run, RATES, cells=2**14, answers=2**10)
+    assert [each.stage for each in found] == ["count", stages.ALONE, "product", "scan", "publish"]
+    assert all(each.measured > 0 and each.fitted > 0 for each in found)
+    assert fitting.table(found).count("\n") == 7
+    rates.written(tmp_path / "rates.json", replace(RATES, task_seconds=0.5))
+    assert rates.read(tmp_path / "rates.json") == replace(RATES, task_seconds=0.5)
+    (tmp_path / "rates.json").write_text('{"task_seconds": 0.5}')
+    with pytest.raises(InvalidInput, match="holds no rates"):
+        rates.read(tmp_path / "rates.json")
+    assert rates.beside(replace(RATES, request_seconds=0.0005)).splitlines()[2] == "| ms a request | 20 | 0.5 |"
 
 
 def test_stages_stay_within_what_a_scheduler_can_do() -> None:
