@@ -57,7 +57,7 @@ from dpdist.privacy.derived import (
 )
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.migration import migrate
-from dpdist.privacy.protection import Protection
+from dpdist.privacy.protection import TOLD_APART, Protection
 from dpdist.privacy.replay import Replay
 from dpdist.private import private_file
 
@@ -822,6 +822,12 @@ def _amounts(loss: Loss) -> tuple[Fraction, Fraction, Fraction]:
 
 
 def _not_covered(charge: Charge, protection: Protection) -> str:
+    if protection.type is not None and charge.protection.type is not None and charge.protection.differs_in_type(protection):
+        return (
+            f"release {charge.release!r} tells persons apart as {TOLD_APART[charge.protection.type]}, the cap of {charge.dataset!r} as "
+            f"{TOLD_APART[protection.type]}: one person of the cap may be several here; set 'records.person.type: {protection.type}', or "
+            "declare another data set"
+        )
     return (
         f"release {charge.release!r} protects {charge.protection.unit} ({charge.protection.sentence}), the cap of {charge.dataset!r} "
         f"protects {protection.unit} ({protection.sentence}), and no number of the first changes is sure to make the second: give the "

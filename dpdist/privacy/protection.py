@@ -14,12 +14,14 @@ a unit of their own: losses for visits are not added to losses for rows of anoth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dpdist.errors import InvalidInput
 from dpdist.stability import Neighbours
 
+TOLD_APART = {"text": "text", "integer": "whole numbers"}
+"""What the values of a person column are compared as: 1 and 01 are two texts and one whole number."""
 RELATIONS: tuple[Neighbours, ...] = ("add-remove", "replace-one")
 
 
@@ -36,6 +38,7 @@ class Protection:
         participations: in how many steps of a stream one person has k records each; None: k records in all, in whatever steps.
         separation: how many steps any two of them are apart, at least.
         steps: which steps, where no column tells persons apart: those of another length, or of another column, are another promise.
+        type: how values of the person column are compared, "text" or "integer"; None where nobody said so, also in rows of older versions.
 
     >>> Protection("add-remove", 3, "email").unit
     "persons by column 'email'"
@@ -51,6 +54,7 @@ class Protection:
     participations: int | None = None
     separation: int = 1
     steps: str | None = None
+    type: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.neighbours not in RELATIONS:
@@ -68,6 +72,8 @@ class Protection:
             raise InvalidInput("participations and their separation are 1 or more")
         if self.participations is None and self.separation != 1:
             raise InvalidInput("a separation lies between participations: say how many there are, or leave it out")
+        if self.type not in (None, *TOLD_APART):
+            raise InvalidInput(f"a protection's 'type' is 'text' or 'integer', found {self.type!r}")
         if self.steps is not None and (self.participations is None or self.person is not None):
             raise InvalidInput("steps are named for participations that are a promise: leave them out")
 
@@ -156,7 +162,7 @@ class Protection:
         """What ledgers and certificates keep; ``from_facts`` reads it back."""
         known = {"neighbours": self.neighbours, "most_records": self.most_records, "person": self.person}
         more = {"counted": self.counted, "most_groups": self.most_groups, "participations": self.participations}
-        more |= {"separation": None if self.separation == 1 else self.separation, "steps": self.steps}
+        more |= {"separation": None if self.separation == 1 else self.separation, "steps": self.steps, "type": self.type}
         return {**known, **{name: value for name, value in more.items() if value is not None}}
 
     @staticmethod
@@ -182,7 +188,8 @@ class Protection:
         steps = facts.get("steps")
         if not (steps is None or isinstance(steps, str)):
             raise InvalidInput("a protection's steps are named by a text, or left out")
-        return Protection(neighbours, most_records, person, counted, groups, participations, separation, steps)
+        apart = participations, separation, steps
+        return Protection(neighbours, most_records, person, counted, groups, *apart, type=facts.get("type"))
 
     def steps_to(self, other: Protection) -> int | None:
         """How many changes of this protection make any one change of another: its guarantee is this one at that group size.
@@ -201,10 +208,14 @@ class Protection:
         if self.counted != other.counted:
             return None  # records of one kind may stand for any number of the other
         if other.person is not None:
-            if self.person != other.person:
-                return None  # a person may have any number of records, or of the other column's persons
+            if self.person != other.person or self.differs_in_type(other):
+                return None  # a person may have any number of records, or of the persons of another column, or told apart otherwise
             return 2 if (self.neighbours, other.neighbours) == ("add-remove", "replace-one") else 1
         return self._changes_of_records(other)
+
+    def differs_in_type(self, other: Protection) -> bool:
+        """Whether both say how they tell the persons of a column apart, and not alike."""
+        return self.type is not None and other.type is not None and self.type != other.type
 
     def _changes_of_records(self, other: Protection) -> int:
         """``steps_to`` where the unit of the other is records."""

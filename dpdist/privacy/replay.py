@@ -223,7 +223,8 @@ class Replay:
         if own is None or protection is None:
             return False
         apart = own.get("participations"), own.get("separation", 1), own.get("steps")
-        steps = _steps(own["neighbours"], own["most_records"], own["person"], own.get("counted"), *apart, protection)
+        known = own["neighbours"], own["most_records"], own["person"], own.get("counted"), own.get("type")
+        steps = _steps(*known, *apart, protection, protection.type)
         if steps is None:
             return False
         whole = loss_of(facts["own"]).for_group(steps)
@@ -292,11 +293,14 @@ def _steps(
     most_records: Any,
     person: Any,
     counted: Any,
+    kind: Any,
     participations: Any,
     separation: Any,
     steps: Any,
     protection: Protection,
+    of_cap: str | None,
 ) -> int | None:
+    del of_cap  # protections that differ in it alone are equal, and would share an entry of the cache
     own = Protection.from_facts(
         {
             "neighbours": neighbours,
@@ -306,6 +310,7 @@ def _steps(
             "participations": participations,
             "separation": separation,
             "steps": steps,
+            "type": kind,
         }
     )
     return own.steps_to(protection)

@@ -17,8 +17,9 @@ from dpdist.grids.base import Norm
 from dpdist.identities import canonical, digest_of
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.protection import Protection
+from dpdist.records import listing
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
-from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
+from dpdist.records.sources import Hashing, Participations, PersonType, Source, hashed_here, source_of
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes import AttributeSpec, SelectionSpec
 from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
@@ -221,7 +222,16 @@ class ReleaseSpec(SpecPart):
         of = None if counts is None else counts.of
         apart = person.participations, person.separation
         steps = None if person.column is not None else self._steps_of_persons
-        return Protection(self.neighbours, person.most_records, person.column, of, person.most_groups, *apart, steps)
+        bounds = person.most_records, person.column, of, person.most_groups
+        return Protection(self.neighbours, *bounds, *apart, steps, type=self._type_of_persons)
+
+    @property
+    def _type_of_persons(self) -> PersonType | None:
+        """How persons are told apart, as far as the spec says; CSV files hold texts."""
+        person = self.records.person
+        if person.column is None:
+            return None
+        return person.type or ("text" if listing.kind_of(self.records.path or "") == "csv" else None)
 
     @property
     def _steps_of_persons(self) -> str | None:

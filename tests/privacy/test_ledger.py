@@ -837,6 +837,20 @@ def test_a_stream_measures_no_steps_of_periods_that_have_not_paid(ledger: Ledger
     ledger.verify()
 
 
+def test_persons_of_one_cap_are_told_apart_in_one_way(ledger: Ledger) -> None:
+    """Also after a row that does not say how, as older versions wrote them; the ledger replays what it allowed."""
+    number, text, unsaid = (Protection("add-remove", 1, "who", type=kind) for kind in ("integer", "text", None))
+    ledger.reserve(charge("a", protection=number))
+    ledger.reserve(charge("b", protection=unsaid))
+    with pytest.raises(
+        LedgerError, match="persons apart as text, the cap of 'people' as whole numbers: .*'records.person.type: integer'"
+    ):
+        ledger.reserve(charge("c", protection=text))
+    assert ledger.reserve(charge("b", protection=text)).release == "b"
+    ledger.reserve(charge("d", protection=number))
+    assert ledger.verify().releases == 3
+
+
 def test_parts_follow_each_other(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="released up to step 0"):
         ledger.reserve(part_of("r", 3, 5))

@@ -6,12 +6,15 @@ import doctest
 from collections import Counter, deque
 from functools import cache
 from itertools import combinations, combinations_with_replacement, product
+from pathlib import Path
 
 import pytest
 
 import dpdist.privacy.protection
 from dpdist.errors import InvalidInput
 from dpdist.privacy.protection import Protection
+from dpdist.spec import load
+from tests import small
 
 Data = tuple[tuple[str, int], ...]
 """Records (person, cell), sorted: files up to the order of their rows."""
@@ -136,6 +139,18 @@ def test_units_that_do_not_follow_from_each_other() -> None:
     assert Protection("replace-one", 10**6, None).steps_to(other) is None
 
 
+def test_persons_told_apart_in_another_way_are_other_persons() -> None:
+    """As whole numbers 1 and 01 are one person, as texts two: a loss for either says nothing of both."""
+    number, text, unsaid = (Protection("replace-one", 1, "who", type=kind) for kind in ("integer", "text", None))
+    assert number.steps_to(text) is text.steps_to(number) is None
+    assert number.steps_to(number) == number.steps_to(unsaid) == unsaid.steps_to(text) == 1
+    assert number.steps_to(Protection("add-remove", 1, None)) == 1
+    assert number == text  # one release, whatever an older version wrote down of it
+    assert Protection.from_facts(number.facts()).type == "integer"
+    with pytest.raises(InvalidInput, match="'type' is 'text' or 'integer'"):
+        Protection.from_facts({**number.facts(), "type": "name"})
+
+
 def test_facts_are_read_back() -> None:
     for protection in [*PROTECTIONS, *IN_STEPS]:
         assert Protection.from_facts(protection.facts()) == protection
@@ -202,3 +217,16 @@ def test_one_record_is_not_several(protection: Protection) -> None:
 
 def test_examples_of_the_docstrings() -> None:
     assert doctest.testmod(dpdist.privacy.protection).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "person", "kind"),
+    [
+        ("a.csv.gz", {"column": "who"}, "text"),
+        ("a.csv", {"column": "who", "type": "integer"}, "integer"),
+        ("a.parquet", {"column": "who"}, None),
+        ("a.csv", {}, None),
+    ],
+)
+def test_specs_say_how_persons_are_told_apart(path: str, person: dict[str, str], kind: str | None, tmp_path: Path) -> None:
+    assert load(small.write(tmp_path, records={"path": path, "person": person})).protection.type == kind
