@@ -2,7 +2,8 @@
 # make containers: the image and deploy/compose.yaml in real containers (podman; docs/operations.md).
 # make mutants: small faults planted in the code, which the tests have to catch; SAMPLE of them, drawn with SEED, each given to tests of
 # up to CPU seconds (docs/mutants.md).
-# Tests run in one process a core and two more; every file's tests run in one process, in order. PROCESSES=0: all in one.
+# Tests are collected once (tests/parallel.py) and run in one process a core and two more; every file's tests run in one process, in
+# order. PROCESSES=0: all in one.
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
@@ -32,10 +33,10 @@ demo: $(VENV)/.installed
 installed: $(VENV)/.installed-test
 
 test: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(VENV)/bin/python -m tests.parallel -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 slow: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m slow $(TESTS)
+	$(VENV)/bin/python -m tests.parallel -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m slow $(TESTS)
 
 containers: $(VENV)/.installed-test
 	DPDIST_TEST_CONTAINERS=required $(VENV)/bin/python -m pytest -m slow tests/deploy/test_containers.py

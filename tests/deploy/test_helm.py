@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-helm = pytest.importorskip("helm_python", reason="needs the PyPI package helm-python-sdk")
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
 CHART = Path(__file__).parents[2] / "helm" / "dpdist"
@@ -104,8 +103,13 @@ MATRIX = {
 }
 
 
+def helm() -> Any:
+    """The engine. It starts threads, after which nobody can fork: not while the tests are collected."""
+    return pytest.importorskip("helm_python", reason="needs the PyPI package helm-python-sdk")
+
+
 def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
-    files = helm.Chart.load(CHART).render(values, name="weekly", namespace="private")
+    files = helm().Chart.load(CHART).render(values, name="weekly", namespace="private")
     texts = [text for name, text in sorted(files.items()) if name.endswith(".yaml")]
     return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
@@ -224,7 +228,7 @@ def test_noise_workers_are_there_when_they_are_asked_for(operator: bool) -> None
     ],
 )
 def test_noise_workers_without_a_login_or_tls_are_refused(values: dict[str, Any], cure: str) -> None:
-    with pytest.raises(helm.HelmError, match=cure):
+    with pytest.raises(helm().HelmError, match=cure):
         rendered(merged(BASE, {"dask": values}))
 
 
@@ -257,7 +261,7 @@ def test_two_installations_share_a_server() -> None:
     """Pool, deployments and limits carry the name of the Helm release."""
     names = []
     for release in ("north", "south"):
-        files = helm.Chart.load(CHART).render(BASE, name=release, namespace="private")
+        files = helm().Chart.load(CHART).render(BASE, name=release, namespace="private")
         documents = [
             d for text in files.values() if text.strip().startswith(("#", "api")) for d in yaml.safe_load_all(text) if d
         ]
@@ -380,7 +384,7 @@ def test_a_service_monitor_finds_the_same_port() -> None:
     ]
     ports = [port["name"] for container in worker["spec"]["containers"] for port in container.get("ports", [])]
     assert ports.count(service["spec"]["ports"][0]["targetPort"]) == 1
-    with pytest.raises(helm.HelmError, match="monitor"):
+    with pytest.raises(helm().HelmError, match="monitor"):
         rendered(merged(BASE, {"monitoring": {"monitor": {"kind": "StatsD"}}}))
 
 
@@ -470,12 +474,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals_name_the_cure(case: str) -> None:
     change, message = REFUSED[case]
-    with pytest.raises(helm.HelmError, match=message):
+    with pytest.raises(helm().HelmError, match=message):
         rendered(merged(BASE, change))
 
 
 def test_lint() -> None:
-    report = helm.lint(CHART, values=BASE, strict=True)
+    report = helm().lint(CHART, values=BASE, strict=True)
     assert not report["errors"], report
     assert not [message for message in report["messages"] if message["severity"] >= 3], report
 
