@@ -14,7 +14,7 @@ from moto.server import ThreadedMotoServer
 
 from dpdist import engine
 from dpdist.limits import cores
-from dpdist.privacy import keys
+from dpdist.privacy import database, keys
 from tests import forked
 from tests.postgres import Server
 
@@ -45,6 +45,9 @@ LONGEST = (
     "test_files.py",
 )
 """Files that take longest begin first, so that no process is left alone with one of them at the end."""
+
+
+ROOT_KEY = "5c" * 32 + "\n"
 
 
 def pytest_configure() -> None:
@@ -110,12 +113,17 @@ def places() -> Iterator[None]:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder of its own, with a root key; the current folder is beside it."""
+    """A state folder of its own, with a root key; the current folder is beside it.
+
+    The key is always the same, and so are the salts that this process makes: a release draws the same noise in every run of the tests.
+    """
     folder = tmp_path / "home"
     monkeypatch.setenv("DPDIST_HOME", str(folder))
     for name in (keys.ENVIRONMENT, keys.FILE_ENVIRONMENT, "DPDIST_LEDGER"):
         monkeypatch.delenv(name, raising=False)
     keys.initialise(folder)
+    (folder / "root.key").write_text(ROOT_KEY)
+    monkeypatch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes(range(database.SALT_BYTES)))
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -126,13 +134,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clusters of the test's own, whose connections are in the clear, may be used."""
     monkeypatch.setenv(engine.WITHOUT_TLS, "1")
-
-
-@pytest.fixture
-def fixed_noise(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same root key and salt in every run: statistical tests of whole releases draw the same noise each time."""
-    (home / "root.key").write_text("5c" * 32 + "\n")
-    monkeypatch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes(range(32)))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,11 @@ def undisturbed(path: Path, home: Path, *, sizes: Sizes = SIZES) -> dict[str, by
     files = tree(folder)
     shutil.rmtree(folder)
     return files
+
+
+def told(number: int, text: str) -> bool:
+    """Whether a text tells a number: as a number of its own, and not among the digits of an answer, a time or a digest."""
+    return any(re.search(rf"(?<![\w.]){written}(?!\w|\.\d)", text) for written in (str(number), f"{number:,}"))
 
 
 def counts_digest(home: Path) -> str:

@@ -36,7 +36,6 @@ def example(folder: str, name: str, workload: list[dict[str, Any]], home: Path, 
     return small.run(copy, home)
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("whole", [False, WHOLE])
 def test_birthplaces_add_up_over_countries_subregions_and_regions(whole: bool, home: Path) -> None:
     asked = [{"marginals": {"of": [["region"], ["subregion"], ["born"]]}}]
@@ -59,7 +58,6 @@ def test_birthplaces_add_up_over_countries_subregions_and_regions(whole: bool, h
     assert isinstance(asia.value, float)
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("whole", [False, WHOLE])
 def test_sales_count_and_add_up_what_was_paid(whole: bool, home: Path) -> None:
     asked = [{"marginals": {"of": [["town"]]}}, {"marginals": {"of": [["town"]]}, "mean": "paid"}]
@@ -74,7 +72,6 @@ def test_sales_count_and_add_up_what_was_paid(whole: bool, home: Path) -> None:
     assert abs(means["Zürich"].value - exact) < 3.0  # noise, and customers with more than three purchases
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_articles_are_named_from_the_records(home: Path) -> None:
     release = small.run(EXAMPLES / "shop" / "articles.yaml", home)
     labels = {str(row["article"]) for row in release.answers.arrow.to_pylist()}
@@ -89,7 +86,6 @@ def test_sales_are_what_their_program_makes(tmp_path: Path) -> None:
     assert made == kept
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("whole", [False, WHOLE])
 def test_flights_are_counted_and_their_delays_averaged(whole: bool, home: Path) -> None:
     asked = [{"marginals": {"of": [["origin"]]}}, {"marginals": {"of": [["origin"]]}, "mean": "delay"}]
@@ -109,7 +105,6 @@ def test_flights_are_counted_and_their_delays_averaged(whole: bool, home: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fixed_noise")
 def test_destinations_are_named_from_the_records(home: Path) -> None:
     release = small.run(EXAMPLES / "flights" / "destinations.yaml", home)
     labels = {str(row["dest"]) for row in release.answers.arrow.to_pylist()}

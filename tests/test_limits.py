@@ -147,7 +147,7 @@ def check_refused(done: subprocess.CompletedProcess[str], home: Path, *, said: s
         assert book.receipt("small-1") is None
 
 
-def test_a_run_that_would_not_fit_the_address_space_charges_nothing(home: Path, fixed_noise: None) -> None:
+def test_a_run_that_would_not_fit_the_address_space_charges_nothing(home: Path) -> None:
     """It was charged and then failed: threads and allocators reserve more than 2 GB of addresses."""
     path = small.write(home.parent / "data")
     limit = partial(resource.setrlimit, resource.RLIMIT_AS, (2 * 10**9, 2 * 10**9))
@@ -183,7 +183,7 @@ def wide(home: Path) -> Path:
     return small.write(home.parent / "wide", **ranges, mechanism="identity")
 
 
-def test_what_does_not_fit_a_control_group_is_refused(home: Path, fixed_noise: None, group: Callable[[int], Limit]) -> None:
+def test_what_does_not_fit_a_control_group_is_refused(home: Path, group: Callable[[int], Limit]) -> None:
     """The kernel killed it: the plan before anything was said, the run after its charge."""
     path = small.write(home.parent / "data")
     check_refused(
@@ -197,7 +197,7 @@ def test_what_does_not_fit_a_control_group_is_refused(home: Path, fixed_noise: N
 @pytest.mark.slow
 @pytest.mark.parametrize("megabytes", [400, 460, 560, 640, 720, 900])
 def test_a_release_under_a_control_group_is_refused_or_published(
-    home: Path, fixed_noise: None, group: Callable[[int], Limit], megabytes: int
+    home: Path, group: Callable[[int], Limit], megabytes: int
 ) -> None:
     """Whatever the limit: a small and a wide release end published, or refused before their charge."""
     for path in (small.write(home.parent / "data"), wide(home)):

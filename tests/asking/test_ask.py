@@ -33,7 +33,6 @@ def counts_of(path: Path) -> np.ndarray:
     return found
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("mechanism", ["coa", "identity", "residual", "gaussian"])
 def test_questions_are_answered_around_the_truth_with_exact_errors(home: Path, mechanism: str) -> None:
     path = small.write(home.parent / "data", workload=TABLES, mechanism=mechanism, budget={"rho": 0.2})
@@ -56,7 +55,6 @@ def test_questions_are_answered_around_the_truth_with_exact_errors(home: Path, m
     assert summed.standard_error == pytest.approx(np.sqrt(matrix[:2, :2].sum()), rel=1e-6)
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("mechanism", ["coa", "identity", "marginals"])
 def test_a_published_question_has_its_published_answer(home: Path, mechanism: str) -> None:
     done = run(small.write(home.parent / "data", workload=TABLES, mechanism=mechanism), home)
@@ -70,7 +68,6 @@ def test_a_published_question_has_its_published_answer(home: Path, mechanism: st
         assert (answer.low, answer.high) == pytest.approx((row["low_95"], row["high_95"]), abs=2 * 10**-digits)
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("mechanism", ["coa", "residual"])
 def test_what_was_not_measured_is_refused_with_what_is_missing(home: Path, mechanism: str) -> None:
     folder = run(small.write(home.parent / "data", workload=TABLES, mechanism=mechanism), home).folder
@@ -83,7 +80,6 @@ def test_what_was_not_measured_is_refused_with_what_is_missing(home: Path, mecha
     assert whole.value == pytest.approx(release.ask("work=b")[0].value)
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_a_mean_and_its_interval_lie_in_the_range_of_its_values(home: Path) -> None:
     """However little is known: of values 4 to 11, and of amounts 2 to 9."""
     table = small.records().slice(0, 40)
@@ -101,7 +97,6 @@ def test_a_mean_and_its_interval_lie_in_the_range_of_its_values(home: Path) -> N
     assert any(each.remark == "there may be no records: every mean is possible" for each in found)
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_bins_of_missing_and_dropped_records_are_in_no_answer_that_does_not_name_them(home: Path) -> None:
     """Means, quantiles and conditions are over declared values; the total counts everybody; labels of extra bins can be asked for."""
     table = small.records()
@@ -145,7 +140,6 @@ BAD = {
 }
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_questions_that_cannot_be_read_are_refused_in_one_line(home: Path) -> None:
     folder = run(small.write(home.parent / "data", workload=TABLES, mechanism="identity"), home).folder
     for text, problem in BAD.items():
@@ -237,7 +231,6 @@ def test_numpy_alone_answers_from_the_file(home: Path) -> None:
     assert answer.standard_error == pytest.approx(np.sqrt(variance), rel=1e-9)
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_the_command_prints_answers_covariances_and_notes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal.out, "_width", 240)
     path = small.write(home.parent / "data", workload=TABLES, mechanism="identity", postprocess={"integer": True})
@@ -256,7 +249,6 @@ def test_the_command_prints_answers_covariances_and_notes(home: Path, monkeypatc
     assert given["covariance"][0][1] == pytest.approx(0.0, abs=1e-6)
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_levels_are_asked_for_by_their_names(home: Path) -> None:
     """Groups of levels are sums of values, with the error of these sums; medians, tops and thresholds take levels, too."""
     domain = small.spec()["domain"]

@@ -12,7 +12,6 @@ from tests import small
 from tests.small import run
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_a_later_release_of_a_stream_answers_about_all_its_steps(home: Path) -> None:
     changes = {
         "workload": [{"filters": {"of": "age", "apply": [{"running_sum": True}]}}],

@@ -19,7 +19,6 @@ GOLDEN = json.loads(golden.FILE.read_text())
 EVERY = [(name, neighbours) for name, case in CASES.items() for neighbours in case.neighbours]
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize(("name", "neighbours"), EVERY)
 def test_measured_integers(home: Path, name: str, neighbours: str) -> None:
     store = Store(home / "store", CASES[name].sizes)
@@ -45,7 +44,6 @@ WAYS = list({(case.mechanism, case.sizes): name for name, case in CASES.items()}
 """One case for every mechanism and way of computing."""
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("name", WAYS)
 def test_the_same_integers_on_workers(home: Path, name: str, workers: Engine) -> None:
     case = CASES[name]

@@ -161,7 +161,6 @@ def test_the_effect_on_one_cell(kind: Literal["gaussian", "laplace"], tail: floa
     assert abs(total.ratio - (1 - tail + 4 * below)) < stats.norm.isf(RATE / 2) * total.error
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_a_release_says_what_its_fit_does(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,7 +201,6 @@ def test_a_release_says_what_its_fit_does(
         assert small.tree(Path(done.folder)) == before
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_answers_of_the_former_rule_keep_their_bytes_and_their_words(home: Path) -> None:
     """A release whose answers an earlier version computed: they are published as they are, with what was said of them."""
     plain = small.run(small.write(home.parent / "data", **{**SPEC, "postprocess": {}}), home)

@@ -30,8 +30,7 @@ def cells(page: Any) -> list[list[str]]:
 
 
 @pytest.fixture
-def published(home: Path, fixed_noise: None) -> Path:
-    del fixed_noise
+def published(home: Path) -> Path:
     table = small.records()
     return run(small.write(home.parent / "data", table=table, title="People & <work>"), home).folder
 

@@ -81,7 +81,6 @@ def in_standard_errors(half: np.ndarray, error: np.ndarray, case: str) -> None:
         assert ratio.max() > NORMAL + 1e-4
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("case", CASES)
 def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
     mechanism = case.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0]
@@ -133,7 +132,6 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
         np.testing.assert_allclose(narrower, NORMAL * less, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("rounded", [False, True])
 def test_half_widths_of_what_is_read_slab_by_slab(rounded: bool, home: Path) -> None:
     """Tables that are never held whole: the same intervals."""
@@ -144,7 +142,6 @@ def test_half_widths_of_what_is_read_slab_by_slab(rounded: bool, home: Path) -> 
     np.testing.assert_allclose(half, NORMAL * error + (0.5 if rounded else 0.0), rtol=1e-9)
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("rounded", [False, True])
 @pytest.mark.parametrize("kind", ["running_sum", "window", "formulas"])
 def test_half_widths_of_long_series_and_formulas(

@@ -70,7 +70,6 @@ def truth(steps: int) -> np.ndarray:
     return counts.cumsum(axis=0).ravel()
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_an_extension_keeps_what_was_released_and_charges_the_rest(home: Path) -> None:
     """Three horizons: old answers stay, errors are as told, the ledger holds no less than the whole mechanism reveals."""
     first = run(spec(home, 0, 5, 7), home)
@@ -164,7 +163,6 @@ def test_several_steps_of_one_person_are_charged_over_the_whole_horizon(tmp_path
     assert made.loss.rho == rounded_up(RHO * Fraction(made.grid.sensitivity_squared, alone.grid.sensitivity_squared)) > RHO
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("moment", [pytest.param("begin_drawing", marks=pytest.mark.slow), "commit"])
 def test_an_interrupted_extension_resumes_with_the_same_bytes_for_one_charge(home: Path, moment: str) -> None:
     run(spec(home, 0, 5, 7), home)
@@ -181,7 +179,6 @@ def test_an_interrupted_extension_resumes_with_the_same_bytes_for_one_charge(hom
         ledger.verify()
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_nothing_is_drawn_without_the_charge(home: Path) -> None:
     """A cap that leaves too little for the longer series; after it is raised the extension goes on, and an abort gives it back."""
     small_cap = {"ledger": {"dataset": "small", "cap": {"rho": 0.1}}}
@@ -204,7 +201,6 @@ def test_nothing_is_drawn_without_the_charge(home: Path) -> None:
     assert run(path, home).charged
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_what_is_no_extension_is_refused(home: Path) -> None:
     with pytest.raises(InvalidInput, match="has not begun, so nothing is extended"):
         run(spec(home, 7, 11, 11, (7,)), home)
@@ -236,7 +232,6 @@ def test_what_is_no_extension_is_refused(home: Path) -> None:
         run(spec(home, 2, 7, 7), home)  # back to the former horizon
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_rows_that_charge_too_little_are_found(home: Path) -> None:
     """An extension that cost nothing, or half; older programs do not open the ledger."""
     run(spec(home, 0, 5, 7), home)

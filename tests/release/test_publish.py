@@ -54,7 +54,6 @@ def test_a_page_is_headed_by_its_title_or_else_by_its_id(home: Path, title: str 
     assert re.search(r"<h1[^>]*>\s*(.*?)\s*</h1>", page, re.DOTALL)[1] == headed
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_long_tables_are_written_in_parts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rows in the same order as one file, CSV and Zarr; 'show' reads them. Columns that fit in a batch are read once."""
     path = small.write(home.parent / "data")
@@ -86,7 +85,6 @@ def test_long_tables_are_written_in_parts(home: Path, monkeypatch: pytest.Monkey
     assert of_group == 6
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_formats_are_a_choice(home: Path) -> None:
     path = small.write(home.parent / "data", output={"formats": ["zarr"]})
     folder = run(path, home).folder
@@ -99,7 +97,6 @@ def test_formats_are_a_choice(home: Path) -> None:
         load(small.spec(output={"formats": []}))
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_publishing_to_an_object_store(home: Path, s3: str) -> None:
     path = small.write(home.parent / "data", output={"folder": f"{s3}/published/small-1"})
     done = run(path, home)
@@ -117,7 +114,6 @@ def test_publishing_to_an_object_store(home: Path, s3: str) -> None:
         run(small.write(home.parent / "third", release="small-1", output={"folder": "nonsense://x"}), home)
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("kind", ["zarr", "sparse zarr", "npz", "mapped npy"])
 def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same noise multiplier, same standard errors; every answer within its interval's reach of the truth."""
@@ -163,7 +159,6 @@ def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, 
     assert found["query"].to_pylist()[:2] == ["row 0", "row 1"]
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_am_on_the_engine(home: Path) -> None:
     """Mechanism 'eigen': the design of ``eigen_design``; groups that a killed run solved are kept."""
     workload = [{"ranges": {"of": ["age"], "by": ["sex"]}}]
@@ -259,7 +254,6 @@ def test_a_folder_is_bound_to_its_measurement(home: Path) -> None:
     assert small.tree(Path(folder)) == before
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_folders_of_version_0_1_0_are_compared_by_their_answers(home: Path) -> None:
     """They do not say which measurement they hold."""
     path = small.write(home.parent / "data")
@@ -299,7 +293,6 @@ def test_a_release_holds_no_links(tmp_path: Path) -> None:
             report.certificate_of(folder)
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_a_page_draws_the_first_groups_only(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A release of many thousand groups would otherwise be a page of hundreds of megabytes."""
     path = small.write(home.parent / "data")

@@ -92,7 +92,6 @@ def test_refused_before_anything_is_counted(
     assert sorted(Path.cwd().rglob("*")) == before
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_what_follows_a_release_is_refused_or_accepted_before_counting(home: Path) -> None:
     """The same again is accepted; another spec or cap under its id or data set is refused; so is a lost measurement."""
     data = home.parent / "data"

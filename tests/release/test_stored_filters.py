@@ -46,7 +46,6 @@ def release(folder: Path, **changes: Any) -> Path:
 
 
 @pytest.mark.parametrize("changes", [{}, {"postprocess": {"integer": True}}, {"neighbours": "replace-one"}])
-@pytest.mark.usefixtures("fixed_noise")
 def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     """Published answers are within their error bars, predicted errors are those published, and a second run changes nothing."""
     path = release(home.parent / "data", **changes)
@@ -90,7 +89,6 @@ def test_an_interrupted_release_goes_on_with_the_same_bytes(home: Path) -> None:
     assert small.tree(Path(done.folder)) == expected
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_a_release_of_several_series(home: Path) -> None:
     """Two series side by side: every row of the table is the series, and the step, that it says."""
     state = np.random.default_rng(4)
@@ -116,7 +114,6 @@ def test_a_release_of_several_series(home: Path) -> None:
         assert 0.6 < math.sqrt(float((away**2).mean())) < 1.4
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("integer", [False, True])
 def test_a_release_of_running_sums(home: Path, integer: bool) -> None:
     """The square root wins, errors grow with the steps, and what was published before stays."""
@@ -171,7 +168,6 @@ def test_what_the_planner_says() -> None:
     assert not is_long(filtered(Domain.of_shape((3001,), LISTED), "x0", [window(3)], circular=True))
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 def test_a_release_of_formulas(home: Path, neighbours: str) -> None:
     """Answers within their error bars, beside an attribute that no formula asks for; a second run changes nothing."""

@@ -53,7 +53,6 @@ def truth(path: Path, steps: int) -> np.ndarray:
     return np.asarray(load(path).queries_of_steps(steps).unweighted.matvec(np.repeat(counts[:steps].ravel() / 3, 3)))
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
     """Old answers stay as they were, new ones follow; the whole is the square root's measurement of the whole series."""
     answers: list[np.ndarray] = []
@@ -95,7 +94,6 @@ def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
     np.testing.assert_array_equal(report.load(run(release(home, 1, 4), home).folder)[0]["answer"].to_numpy(), answers[1])
 
 
-@pytest.mark.usefixtures("fixed_noise")
 def test_an_interrupted_part_resumes_with_the_same_bytes(home: Path) -> None:
     run(release(home, 0, 3), home)
     path = release(home, 1, 8)
@@ -107,7 +105,6 @@ def test_an_interrupted_part_resumes_with_the_same_bytes(home: Path) -> None:
     assert small.tree(run(path, home).folder) == files
 
 
-@pytest.mark.usefixtures("fixed_noise")
 @pytest.mark.parametrize("earlier", [False, True])
 def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch: pytest.MonkeyPatch, earlier: bool) -> None:
     """Coefficients and noise are those of the first release, though both come out a little different now.
