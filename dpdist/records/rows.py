@@ -149,6 +149,8 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, path: str) -> tupl
 
 
 def _codes(column: pa.ChunkedArray, attribute: Attribute, path: str) -> tuple[NDArray[np.int64], int]:
+    if pa.types.is_null(column.type):  # a file in which no record has a value
+        column = column.cast(pa.string() if attribute.categories or attribute.times else pa.float64())
     if attribute.times is not None:
         return attribute.encode(_steps(column, attribute, attribute.times, path))
     if attribute.edges:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime
 import hashlib
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from dpdist.records.shuffle import RunKey, gather
 from dpdist.records.sources import Partition, source_of
 from dpdist.sizes import Sizes
 from dpdist.store import Store
+from dpdist.times import Times
 from tests import small
 
 DOMAIN = Domain(
@@ -125,6 +127,18 @@ def test_a_record_without_a_number_changes_nothing_for_others(tmp_path: Path) ->
         pyarrow.parquet.write_table(pa.table({"age": pa.array(ages, pa.int64())}), tmp_path / f"{name}.parquet")
         counts, _ = counted(tmp_path, tmp_path / f"{name}.parquet", domain)
         assert counts.tolist() == [0, 0, 0, 1, *[0] * 8], name
+
+
+def test_a_column_without_any_value_says_what_missing_values_say(tmp_path: Path) -> None:
+    """Files whose writers gave it no type: whether one record in them has a value decides no refusal."""
+    times = Times(datetime.datetime(2026, 9, 1), 2, "day")
+    given = {"age": {"edges": (0, 1, 2)}, "sex": {"categories": ("f", "m")}, "day": {"edges": (0, 1, 2), "times": times}}
+    domain = Domain(tuple(Attribute(name, missing="unknown", **each) for name, each in given.items()))
+    types = {"age": pa.int64(), "sex": pa.string(), "day": pa.timestamp("us")}
+    for name, columns in (("typed", types), ("untyped", dict.fromkeys(types, pa.null()))):
+        path = tmp_path / f"{name}.parquet"
+        pyarrow.parquet.write_table(pa.table({column: pa.nulls(3, kind) for column, kind in columns.items()}), path)
+        assert counted(tmp_path, path, domain)[0].reshape(3, 3, 3)[2, 2, 2] == 3, name
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
