@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -94,12 +95,14 @@ def test_the_noise_of_a_release_end_to_end() -> None:
 
 def test_a_section_takes_the_place_of_the_one_that_its_command_printed() -> None:
     merged = runpy.run_path(str(ROOT / "benchmarks" / "sections.py"))["merged"]
-    text = merged("# Results\n", "## one\n\n1\n\n`python a.py`, at noon\n")
-    text = merged(text, "## two\n\n2\n\n`python a.py b`, at one\n\nnotes")
-    assert text.count("## ") == 2
-    again = merged(text, "## one, again\n\n3\n\n`python a.py`, at two\n")
-    assert again == text.replace("## one\n\n1\n\n`python a.py`, at noon", "## one, again\n\n3\n\n`python a.py`, at two")
-    assert merged(again, "## one, again\n\n3\n\n`python a.py`, at two\n") == again
+    text = "# Results\n"
+    for part, size in (("one", 1), ("two", 1), ("one", 2)):
+        text = merged(text, f"## {part}\n\n{size}\n\n`python a.py {part} --size {size}`, at noon\n\nnotes")
+    assert re.findall(r"(?m)^## .*\n\n\d", text) == ["## one\n\n1", "## one\n\n2", "## two\n\n1"]
+    told = "## one, again\n\n3\n\n`python a.py one --size 1`, at two\n"
+    again = merged(text, told)
+    assert again == text.replace("## one\n\n1\n\n`python a.py one --size 1`, at noon\n\nnotes", told.strip())
+    assert merged(again, told) == again
 
 
 @pytest.mark.slow
