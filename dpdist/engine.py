@@ -173,9 +173,14 @@ class Engine:
         """The addresses of the workers that were started with a resource; none in this process and on a cluster of its own."""
         return [] if self._local else sorted(_slots(self._admitted(), resource))
 
+    def halves(self) -> tuple[list[str], list[str]]:
+        """The addresses of the workers that may get tasks, in two halves: whoever is in one did not write what another one wrote."""
+        present = sorted(self._admitted())
+        return present[::2], present[1::2]
+
     def map_where(
         self,
-        resource: str,
+        resource: str | None,
         function: Callable[[_Item], _T],
         items: Sequence[_Item],
         *,
@@ -185,6 +190,7 @@ class Engine:
         """function of every item on workers with a resource, in order; None for what was left when the last of them had gone.
 
         Args:
+            resource: None: any worker.
             among: addresses of the workers that are meant; default all with the resource, also those that join later.
         """
         slots = _slots(self._admitted(), resource)
@@ -292,7 +298,7 @@ class Engine:
                 if size > 0 and size >= min(ahead // 2, len(left)):
                     batch = [left.popleft() for _ in range(size)]
                     allowed = self._allowed() if some is None else some.addresses
-                    apart = None if some is None else {some.resource: 1}
+                    apart = None if some is None or some.resource is None else {some.resource: 1}
                     given = [items[i] for i in batch]
                     futures = self.client.map(function, given, pure=False, retries=3, workers=allowed, resources=apart)
                     running.update(zip(futures, (_Handed(i, allowed) for i in batch), strict=True))
@@ -365,7 +371,7 @@ class Engine:
 class Some:
     """Workers with a resource: how many tasks they run at once, and their addresses where not all of them are meant."""
 
-    resource: str
+    resource: str | None
     tasks: int
     addresses: list[str] | None
 
@@ -519,8 +525,10 @@ def _there(found: dict[str, dict[str, Any]]) -> tuple[int, int] | None:
     return (tasks, min(_task_bytes(w, w["nthreads"]) for w in found.values())) if tasks else None
 
 
-def _slots(found: dict[str, dict[str, Any]], resource: str) -> dict[str, int]:
-    """How many tasks that want one of a resource each worker runs at once, by address; of those that have some."""
+def _slots(found: dict[str, dict[str, Any]], resource: str | None) -> dict[str, int]:
+    """How many tasks that want one of a resource, if any, each worker runs at once, by address; of those that have some."""
+    if resource is None:
+        return {address: w["nthreads"] for address, w in found.items()}
     given = {address: min(w["nthreads"], int(w["resources"].get(resource, 0))) for address, w in found.items()}
     return {address: tasks for address, tasks in given.items() if tasks}
 

@@ -547,9 +547,29 @@ def read_at(url: str, name: str) -> bytes:
         raise _unusable(url, "read", error) from None
 
 
+def seen_at(url: str, name: str) -> tuple[str, int, str | None] | None:
+    """SHA-256, size and tag of an object, read from end to end; None if there is none. Raises: StoreError when it cannot be read."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        found = obstore.get(reached(url), name)
+        for part in found.stream():
+            digest.update(part)
+            size += len(part)
+    except FileNotFoundError:
+        return None
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _unusable(url, "read", error) from None
+    return digest.hexdigest(), size, found.meta["e_tag"]
+
+
 def check_writable_at(url: str) -> None:
-    """Write an object and remove it. Raises: StoreError when that is not possible."""
-    has_md5_tags(url)
+    """Write an object, read it back and remove it. Raises: StoreError when that is not possible."""
+    name = f"{PROBE}{uuid.uuid4().hex[:12]}"
+    put_at(url, name, b"\n")
+    try:
+        seen_at(url, name)
+    finally:
+        delete_at(url, [name])
 
 
 PROBE = ".dpdist-probe-"

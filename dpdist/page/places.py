@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, Generic, Protocol, TypeVar
 
 from dpdist import store
 from dpdist.documents import Documents
@@ -61,12 +61,70 @@ class Place(ABC):
     """Where the files of one release are written. Small: travels to workers."""
 
     @abstractmethod
+    def seen(self, name: str) -> Written | None:
+        """A file as it is there now, read from end to end; None if there is none."""
+
+    @abstractmethod
     def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
         """Write a file: ``write`` is called with one that is open. Raises: StoreError when that is not possible."""
 
     def put(self, name: str, data: bytes) -> Written:
         """Write a file of these bytes."""
         return self.fill(name, lambda file: file.write(data))
+
+
+class Nowhere(Place):
+    """Where files are made to see what they would be."""
+
+    def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
+        with tempfile.TemporaryFile(prefix="dpdist-") as file:
+            write(file)
+            return Written(name, *_digest(file))
+
+    def seen(self, name: str) -> None:
+        del name
+
+
+@dataclass(frozen=True)
+class PartWriter(Generic[_Item]):
+    """Writes the parts of a table; called with one of its items, at the place.
+
+    Attributes:
+        write: the files of one part, the same bytes wherever they are written.
+        named: the names that they may have; a chunk of zeros is no file in Zarr.
+    """
+
+    write: Callable[[Place, _Item], list[Written]]
+    place: Place
+    named: Callable[[_Item], list[str]]
+
+    def __call__(self, item: _Item) -> list[Written]:
+        return self.write(self.place, item)
+
+    def fault(self, told: Told[_Item]) -> str:
+        """What is wrong with a part that somebody else wrote, empty if nothing: it is read back, and written again elsewhere if asked."""
+        for each in told.files:
+            seen = self.place.seen(each.name)
+            if seen is None:
+                return f"{each.name} is not there"
+            if (seen.digest, seen.size) != (each.digest, each.size):
+                return f"{each.name} does not hold what its writer said"
+            if seen.tag != each.tag:
+                return f"{each.name} was written again"
+        if told.again and {(each.name, each.digest) for each in self.write(Nowhere(), told.item)} != {
+            (each.name, each.digest) for each in told.files
+        }:
+            return f"{self.named(told.item)[0]} does not hold the answers that belong there"
+        return ""
+
+
+@dataclass(frozen=True)
+class Told(Generic[_Item]):
+    """What the writer of a part says of it; again: whether it is to be written once more, elsewhere."""
+
+    item: _Item
+    files: list[Written]
+    again: bool
 
 
 @dataclass(frozen=True)
@@ -107,6 +165,15 @@ class Folder(Place):
             attempt.unlink(missing_ok=True)
         return Written(name, digest, size)
 
+    def seen(self, name: str) -> Written | None:
+        try:
+            with (self.draft / name).open("rb") as file:
+                return Written(name, *_digest(file))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise could_not_write(self.target, error, "the release is measured and charged") from None
+
     def _make_folders(self, name: str) -> None:
         for folder in reversed(PurePosixPath(name).parents[:-1]):
             with suppress(FileExistsError):
@@ -138,6 +205,10 @@ class Objects(Place):
             digest, size = _digest(file)
             with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:  # pages of the file: no memory of its own
                 return Written(name, digest, size, store.put_at(self.url, name, data, md5_tags=self.md5_tags))
+
+    def seen(self, name: str) -> Written | None:
+        found = store.seen_at(self.url, name)
+        return None if found is None else Written(name, *found)
 
     def put(self, name: str, data: bytes) -> Written:
         tag = store.put_at(self.url, name, data, md5_tags=self.md5_tags)

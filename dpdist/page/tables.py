@@ -17,7 +17,7 @@ import pyarrow.parquet
 from dpdist import store
 from dpdist.arrays.vector import batches
 from dpdist.page.content import Content, formats_of
-from dpdist.page.places import Place, Spread, Written
+from dpdist.page.places import PartWriter, Place, Spread, Written
 from dpdist.page.rows import FORMULA
 from dpdist.workloads import Block
 
@@ -47,8 +47,12 @@ def _write_arrays(content: Content, digits: int, place: Place, spread: Spread) -
     size, step = content.answer.size, content.sizes.export_rows
     head = store.exported(NUMBERS, size, {"release": content.release}, chunk_rows=step)
     out = [place.put(f"answers.zarr/{name}", data) for name, data in head.items()]
-    task = partial(_write_chunk, content, digits, place)
+    task = PartWriter(partial(_write_chunk, content, digits), place, partial(_chunk_names, step))
     return out + list(chain.from_iterable(spread(task, list(batches(size, step)))))
+
+
+def _chunk_names(step: int, bounds: tuple[int, int]) -> list[str]:
+    return [f"answers.zarr/{name}/c/{bounds[0] // step}" for name in NUMBERS]
 
 
 def _write_chunk(content: Content, digits: int, place: Place, bounds: tuple[int, int]) -> list[Written]:
@@ -62,12 +66,17 @@ def _write_parquet(content: Content, digits: int, place: Place, spread: Spread) 
     size, step = content.answer.size, content.sizes.file_rows
     if size <= step:
         return [place.fill("answers.parquet", partial(_write_table, content, digits, (0, size)))]
-    return list(spread(partial(_write_part, content, digits, place), list(batches(size, step))))
+    task = PartWriter(partial(_write_part, content, digits), place, partial(_part_names, step))
+    return list(chain.from_iterable(spread(task, list(batches(size, step)))))
 
 
-def _write_part(content: Content, digits: int, place: Place, bounds: tuple[int, int]) -> Written:
-    name = f"answers.parquet/part-{bounds[0] // content.sizes.file_rows:05d}.parquet"
-    return place.fill(name, partial(_write_table, content, digits, bounds))
+def _part_names(step: int, bounds: tuple[int, int]) -> list[str]:
+    return [f"answers.parquet/part-{bounds[0] // step:05d}.parquet"]
+
+
+def _write_part(content: Content, digits: int, place: Place, bounds: tuple[int, int]) -> list[Written]:
+    (name,) = _part_names(content.sizes.file_rows, bounds)
+    return [place.fill(name, partial(_write_table, content, digits, bounds))]
 
 
 def _write_table(content: Content, digits: int, bounds: tuple[int, int], file: BinaryIO) -> None:

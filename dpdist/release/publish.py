@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.grids.base import Answers
 from dpdist.page import report
-from dpdist.page.content import Content
+from dpdist.page.content import CSV_ROWS, Content, formats_of
 from dpdist.page.measurement import MOST_BYTES, Measurement
-from dpdist.page.places import Notes, Spread, here
+from dpdist.page.places import Notes, PartWriter, Spread, Told, Written, here
 from dpdist.page.suppression import Suppression
 from dpdist.page.tables import is_long
 from dpdist.privacy.ledger import Budget
@@ -23,6 +27,18 @@ from dpdist.release.workspace import StoredVector
 from dpdist.spec import ReleaseSpec
 from dpdist.state import published_at
 from dpdist.store import StoredArray, check_writable_at
+from dpdist.threads import in_order
+
+_T = TypeVar("_T")
+_Item = TypeVar("_Item")
+MAY_STAY_OPEN = (
+    "a file answers.csv of more than 1 GiB is sent to the object store in parts, and if this run is killed meanwhile they stay there, "
+    "unlisted: have the bucket abort incomplete multipart uploads after a day, or leave csv out of 'output.formats'"
+)
+ONE_PART_IN = 16
+"""Of the parts that workers wrote, one in so many is written again by others and compared."""
+WRITTEN_AGAIN = 4
+"""Most parts of a table that the flow itself writes again."""
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +84,8 @@ def publish(
         suppression=None if rule is None else Suppression(rule.below, rule.at),
     )
     where = published_at(spec.release, spec.output.folder)
+    if isinstance(where, str) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
+        context.progress("warning", MAY_STAY_OPEN)
     return report.write(content, where, spread=_spread(context, content, where), notes=Notes(context.store))
 
 
@@ -77,13 +95,51 @@ def _spread(context: Context, content: Content, where: Path | str) -> Spread:
     if engine.in_process or not is_long(content) or engine.task_bytes < publish_bytes(content.workload, writers=1):
         return here
     if isinstance(where, Path):
-        return here if engine.elsewhere else engine.map
+        return here if engine.elsewhere else partial(_checked, engine)
     try:
         engine.map(check_writable_at, [where])
     except StoreError as error:
         context.progress("warning", f"workers cannot write the release, so this process writes it alone: {error}")
         return here
-    return engine.map
+    return partial(_checked, engine)
+
+
+def _checked(engine: Engine, write: Callable[[_Item], _T], items: Sequence[_Item]) -> list[_T]:
+    """What workers wrote, once others have found it to be what they say.
+
+    Every part is read back by a worker of each half of them, one of which did not write it, or by this process. Some parts, chosen
+    after all were told, are written again by both, and some of these by this process. docs/security.md says what that finds.
+
+    Raises: StoreError for a part that is not what it should be: no certificate is written.
+    """
+    found = engine.map(write, items)
+    assert isinstance(write, PartWriter)
+    chance = secrets.SystemRandom()
+    again = set(chance.sample(range(len(items)), -(-len(items) // ONE_PART_IN)))
+    told = []
+    for number, (item, files) in enumerate(zip(items, cast(list[list[Written]], found), strict=True)):
+        names, known = [each.name for each in files], write.named(item)
+        if len(set(names)) < len(names) or not set(names) <= set(known):
+            raise _wrong(f"{known[0]}: its writer says it wrote something else")
+        told.append(Told(item, files, number in again or len(names) < len(known)))
+    here = chance.sample([each for each in told if each.again], min(WRITTEN_AGAIN, len(again)))
+    for half in engine.halves():
+        for each, fault in zip(told, engine.map_where(None, write.fault, told, among=half), strict=True):
+            if fault:
+                raise _wrong(fault)
+            if fault is None:
+                here.append(each)
+    for fault in in_order(write.fault, here):
+        if fault:
+            raise _wrong(fault)
+    return found
+
+
+def _wrong(fault: str) -> StoreError:
+    return StoreError(
+        f"{fault}, and a worker wrote it; nothing is published: look at the workers' memory, version and rights, and run again: "
+        "nothing is charged twice"
+    )
 
 
 def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Measurement | None, dict[str, Any]]:

@@ -193,7 +193,7 @@ class SimulatedEngine(engine.Engine):
 
     def map_where(
         self,
-        resource: str,
+        resource: str | None,
         function: Callable[[Any], Any],
         items: Sequence[Any],
         *,
@@ -201,7 +201,7 @@ class SimulatedEngine(engine.Engine):
         on_done: engine.OnDone | None = None,
     ) -> list[Any]:
         """Tasks on some workers; none of them leaves for good."""
-        there = self.with_resource(resource) if among is None else list(among)
+        there = self.with_resource(resource or "worker") if among is None else list(among)
         if not there or not items:
             return [None] * len(items)
         return self._mapped(function, items, on_done, engine.Some(resource, len(there), there))

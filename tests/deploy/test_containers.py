@@ -306,6 +306,92 @@ def test_compose_runs_as_its_header_says(installed: Compose) -> None:
     assert installed.python("worker", refused).split() == ["42501", "42501"]
 
 
+DRAWN_BY_WORKERS = """
+import json, os
+from dpdist import engine, state
+from dpdist.arrays.vector import held
+from dpdist.release import drawing, measure, story
+from dpdist.release.context import Context
+from dpdist.sizes import Sizes
+from dpdist.spec import load
+from dpdist.store import Store
+
+own, told, sizes = [], [], Sizes(shard_bytes=128)
+
+def draw(context, claim, name, noisy, facts):
+    own.append(held(noisy))
+    return drawing.drawn_by_workers(context, claim, name, noisy, facts)
+
+measure.drawn_by_workers = draw
+with engine.started(None) as where:
+    where.client.wait_for_workers(5, timeout=300)
+    store = Store(os.environ["DPDIST_STORE"], sizes)
+    context = Context(state.state_folder(), store, where, lambda stage, line: told.append(f"{stage}: {line}"))
+    story.release(context, load("/data/noise/release.yaml", sizes=sizes))
+    drawers = where.with_resource("noise")
+same = bool((store.read(store.open("measurements/noise-1")) == own[0]).all())
+print(json.dumps({"drawers": len(drawers), "told": told, "same": same}))
+"""
+WITHOUT_TLS = """
+import os
+from dpdist import engine
+from distributed import Client
+try:
+    with engine.started("tcp://scheduler:8786"):
+        print("reached")
+except engine.EngineError as error:
+    print(error)
+try:
+    Client("tcp://scheduler:8786", timeout=5)
+    print("reached")
+except OSError:
+    print("nobody answers")
+"""
+
+
+def test_noise_workers_in_containers_of_their_own(installed: Compose) -> None:
+    """They alone of the Dask workers mount the root key, read-only, and a login that charges nothing; they draw the flow's own bytes."""
+    small.write(installed.data / "noise", table=small.records(seed=77))
+    content = small.spec(release="noise-1", mechanism="identity", ledger={"dataset": "noise", "cap": {"rho": 0.25}})
+    (installed.data / "noise" / "release.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    installed.owned()
+    installed("--profile", "noise", "up", "--detach", "--no-build", "dask-noise")
+    installed("run", "--rm", "ledger", "dpdist", "ledger", "declare", "/data/noise/release.yaml")
+    said = json.loads(installed.until("worker", DRAWN_BY_WORKERS, "a release with noise by workers").splitlines()[-1])
+    assert said["drawers"] == 2
+    assert said["same"]
+    assert "measure: 5 of 5 parts drawn by workers" in said["told"]
+    assert not [line for line in said["told"] if line.startswith("warning")]
+
+    mounted = {
+        service: set(installed.inside(service, "ls", "/run/secrets").split())
+        for service in ("dask-worker", "dask-optimiser", "scheduler", "dask-noise")
+    }
+    assert mounted.pop("dask-noise") == {"root-key", "dpdist_noise-url", "dask-certificate", "dask-key"}
+    assert all(names == {"dask-certificate", "dask-key"} for names in mounted.values())
+    overwrite = "echo other > /run/secrets/root-key || echo refused"
+    assert installed.inside("dask-noise", "sh", "-c", overwrite).split() == ["refused"]
+    charge = (
+        "import sqlalchemy as sa; engine = sa.create_engine(open('/run/secrets/dpdist_noise-url').read().strip())\n"
+        "print(engine.connect().execute(sa.text('SELECT count(*) FROM dpdist_salts')).scalar())\n"
+        "for statement in ('DELETE FROM dpdist_salts', 'INSERT INTO dpdist_rows SELECT * FROM dpdist_rows', 'DELETE FROM dpdist_rows'):\n"
+        "    try:\n        engine.connect().execute(sa.text(statement)); print('done')\n"
+        "    except sa.exc.ProgrammingError as error:\n        print(error.orig.sqlstate)\n"
+    )
+    assert installed.python("dask-noise", charge).split() == ["0", "42501", "42501", "42501"]
+    refused, nobody = installed.python("worker", WITHOUT_TLS).splitlines()
+    assert "is not reached by TLS" in refused
+    assert nobody == "nobody answers"
+    key = (installed.secrets / "root.key").read_text().strip()
+    for service in ("dask-worker", "dask-noise", "scheduler", "worker"):
+        name = f"{installed.project}_{service}_1"
+        logs = subprocess.run(
+            ["podman", "logs", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+        )
+        assert key not in logs.stdout
+        assert key not in run("podman", "inspect", name)
+
+
 def test_what_the_earlier_version_published_stays(installed: Compose, earlier: str | None) -> None:
     """The ledger was migrated in place; the release is found finished: the same answers, nothing charged."""
     needed(earlier is not None, f"needs the commit {EARLIER} of version 0.1.0: a clone with its history")

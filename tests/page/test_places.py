@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import importlib
+import io
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pytest
 from distributed import Client, LocalCluster
@@ -23,7 +24,7 @@ from dpdist.drafts import draft_of, move_into_place
 from dpdist.engine import Engine
 from dpdist.errors import StoreError
 from dpdist.page import report
-from dpdist.page.places import Folder
+from dpdist.page.places import Folder, Objects, Place, Written
 from dpdist.privacy import keys
 from dpdist.release import publish
 from dpdist.release.story import Release
@@ -121,6 +122,117 @@ def test_workers_write_the_parts(
     local = Engine(workers=2, memory_bytes=2**31, threads=1, connect=lambda: workers.client, local=True)
     assert small.tree(Path(begun.publish(tmp_path / "by-workers", local).folder)) == begun.whole
     assert [path.name for path in tmp_path.iterdir()] == ["by-workers"]
+
+
+def other(data: bytes) -> bytes:
+    return bytes([data[0] ^ 1]) + data[1:]
+
+
+Put = Callable[[Place, str, bytes], Written]
+SEALED = "release.json"
+
+
+def false_digest(put: Put, place: Place, name: str, data: bytes) -> Written:
+    return replace(put(place, name, data), digest="0" * 64)
+
+
+def other_bytes(put: Put, place: Place, name: str, data: bytes) -> Written:
+    """With the right digest, and the tag of what was written."""
+    return replace(put(place, name, other(data)), digest=hashlib.sha256(data).hexdigest())
+
+
+def wrong_answers(put: Put, place: Place, name: str, data: bytes) -> Written:
+    """Nothing that is said of them is wrong."""
+    return put(place, name, other(data))
+
+
+def another_part(put: Put, place: Place, name: str, data: bytes) -> Written:
+    """Under the name of a file of the flow's own."""
+    del name
+    return put(place, "index.html", data)
+
+
+def nothing(put: Put, place: Place, name: str, data: bytes) -> Written:
+    del put, place
+    return Written(name, hashlib.sha256(data).hexdigest(), len(data), "tag")
+
+
+def twice(put: Put, place: Place, name: str, data: bytes) -> Written:
+    """The second time other bytes."""
+    told = put(place, name, data)
+    put(place, name, other(data))
+    return told
+
+
+def ahead(put: Put, place: Place, name: str, data: bytes) -> Written:
+    """The right bytes, with the tag of those that are to take their place when they have been read back."""
+    later = put(place, name, other(data))
+    return replace(put(place, name, data), tag=later.tag)
+
+
+def become(lie: Callable[..., Written] | None) -> None:
+    """On a worker: it writes parts by a lie."""
+    kind: Any
+    for kind in (Objects, Folder):
+        if not hasattr(kind, "honest"):
+            kind.honest = kind.fill
+
+        def put(place: Any, name: str, data: bytes) -> Written:
+            return cast(Written, type(place).honest(place, name, lambda file: file.write(data)))
+
+        def fill(place: Any, name: str, write: Callable[[BinaryIO], object]) -> Written:
+            assert lie is not None
+            file = io.BytesIO()
+            write(file)
+            return lie(put, place, name, file.getvalue())
+
+        kind.fill = kind.honest if lie is None else fill
+
+
+LIES: list[tuple[Callable[..., Written], str, bool]] = [
+    (false_digest, "does not hold what its writer said", True),
+    (other_bytes, "does not hold what its writer said", True),
+    (wrong_answers, "does not hold the answers that belong there", True),
+    (another_part, "its writer says it wrote something else", True),
+    (nothing, "is not there", True),
+    (twice, "does not hold what its writer said", True),
+    (ahead, "was written again", False),
+]
+
+
+@pytest.mark.parametrize(("lie", "fault"), [each[:2] for each in LIES], ids=[each[0].__name__ for each in LIES])
+def test_a_worker_s_lie_about_a_part_is_found_before_the_certificate(
+    begun: Begun, s3: str, workers: Engine, monkeypatch: pytest.MonkeyPatch, lie: Any, fault: str
+) -> None:
+    """In a bucket: what workers wrote is read back, and here every part is written again, by others."""
+    monkeypatch.setattr(publish, "ONE_PART_IN", 1)
+    prefix = f"published/{lie.__name__}"
+    workers.client.run(become, lie)
+    with pytest.raises(StoreError, match=rf"{fault}, and a worker wrote it; nothing is published") as refused:
+        begun.publish(f"{s3}/{prefix}", workers)
+    assert "\n" not in str(refused.value)
+    assert SEALED not in at(s3, prefix)
+    workers.client.run(become, None)
+    if lie is other_bytes:
+        begun.publish(f"{s3}/{prefix}", workers)
+        assert at(s3, prefix) == begun.whole
+
+
+@pytest.mark.parametrize(
+    ("lie", "fault"), [each[:2] for each in LIES if each[2]], ids=[each[0].__name__ for each in LIES if each[2]]
+)
+def test_a_lie_about_a_part_of_a_folder(
+    begun: Begun, tmp_path: Path, workers: Engine, monkeypatch: pytest.MonkeyPatch, lie: Any, fault: str
+) -> None:
+    """Nothing is left of it. One worker alone is checked by the flow."""
+    monkeypatch.setattr(publish, "ONE_PART_IN", 1)
+    local = Engine(workers=2, memory_bytes=2**31, threads=1, connect=lambda: workers.client, local=True)
+    monkeypatch.setattr(Engine, "halves", lambda _: ([], []))
+    workers.client.run(become, lie)
+    with pytest.raises(StoreError, match=rf"{fault}, and a worker wrote it; nothing is published"):
+        begun.publish(tmp_path / "lies", local)
+    workers.client.run(become, None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def forget_the_server() -> None:
@@ -265,6 +377,16 @@ def test_a_file_beyond_one_request_is_sent_in_parts(s3: str, monkeypatch: pytest
     assert tag is not None
     assert tag.endswith('-3"')
     assert at(s3, "long") == {"answers.csv": data}
+
+
+def test_a_long_csv_file_for_a_bucket_is_warned_of(begun: Begun, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of it alone a kill may leave parts that nobody lists: all other files are cut so that one request sends them."""
+    told: list[str] = []
+    for rows, formats in ((10, ["csv", "parquet"]), (10, ["parquet"]), (10**6, ["csv"])):
+        monkeypatch.setattr(publish, "CSV_ROWS", rows)
+        path = begun.spec(f"{s3}/published/long-{len(told)}-{rows}-{len(formats)}", formats=formats)
+        small.run(path, begun.home, lambda stage, text: told.append(f"{stage} {text}"), sizes=MANY)
+        assert len([line for line in told if "abort incomplete multipart uploads" in line]) == 1
 
 
 def test_a_bucket_that_locks_what_is_written(s3: str) -> None:
