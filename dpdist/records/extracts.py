@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 
 SPILL_SHARE = 4
 """A database may take one part in so many of a worker's memory before it sorts on disk."""
+_GUESSED = re.compile(r"\.(csv|tsv|txt|json|jsonl|ndjson)\b|read_(csv|json|ndjson)", re.IGNORECASE)
+_AS_TEXT = re.compile(r"all_varchar\s*=\s*true", re.IGNORECASE)
+GUESSED = (
+    "'records.sql' reads CSV or JSON, whose types and forms of dates DuckDB guesses from all records together: one record can change how "
+    "all others are read, and no noise hides that; where these are the records, write read_csv(..., all_varchar = true) and cast each "
+    "column yourself"
+)
+"""A warning: what such files hold may be public, as names of branches are."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE)
 
 
@@ -70,6 +78,11 @@ class Extract:
 
     path: Path
     snapshot: str
+
+
+def guesses_types(sql: str | None) -> bool:
+    """Whether a query seems to read files whose columns have no types, and leaves these to DuckDB."""
+    return sql is not None and bool(_GUESSED.search(sql)) and not _AS_TEXT.search(sql)
 
 
 def extracted(table: Table, release: str, home: Path, root: Secret, memory_bytes: int) -> Extract:

@@ -13,6 +13,7 @@ from unittest import mock
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from distributed import LocalCluster
@@ -22,7 +23,7 @@ from dpdist.errors import DpdistError, EngineError, InvalidSpec, ReleaseConflict
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import extracts
-from dpdist.records.extracts import DeltaTable, IcebergTable, Query, extracted
+from dpdist.records.extracts import GUESSED, DeltaTable, IcebergTable, Query, extracted, guesses_types
 from dpdist.release.context import Context
 from dpdist.release.count import as_read
 from dpdist.spec import load
@@ -97,6 +98,50 @@ def test_a_query_of_a_database_is_read_once_for_each_release(tmp_path: Path, mon
 def test_a_query_takes_a_part_of_the_memory_and_sorts_on_disk_beyond_it(tmp_path: Path) -> None:
     found = read(Query("SELECT current_setting('memory_limit') AS allowed", None, tmp_path), tmp_path / "home")
     assert pyarrow.parquet.read_table(found.path)["allowed"].to_pylist() == [f"{MEMORY // 4 / 2**20} MiB"]
+
+
+@pytest.mark.parametrize("how", ["guessed", "cast"])
+def test_a_record_changes_how_others_are_read_where_types_are_guessed(how: str, tmp_path: Path) -> None:
+    """Why such queries are warned of: which part of 01/02/2026 is the month follows from another record."""
+    days = ["01/02/2026", "03/04/2026", "05/13/2026"]
+    sql = {
+        "guessed": "SELECT * FROM 'visits.csv'",
+        "cast": "SELECT strptime(day, '%m/%d/%Y')::DATE AS day, card FROM read_csv('visits.csv', all_varchar = true)",
+    }[how]
+    found = []
+    for some in (days[:2], days):
+        (tmp_path / "visits.csv").write_text("card,day\n" + "".join(f"{n},{day}\n" for n, day in enumerate(some)))
+        rows = pyarrow.parquet.read_table(
+            read(Query(sql, None, tmp_path), tmp_path / "home", str(len(some))).path
+        ).to_pylist()
+        found.append({(str(row["card"]), row["day"]) for row in rows})
+    assert (found[0] < found[1]) == (how == "cast") != guesses_types(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "guesses"),
+    [
+        (None, False),
+        ("SELECT age FROM 'visits/*.parquet'", False),
+        ("SELECT age FROM visit", False),
+        ("SELECT age FROM 'visits.parquet' JOIN 'branches.CSV' USING (id)", True),
+        ("SELECT age FROM read_json_auto('visits.gz')", True),
+        ("SELECT age::INT FROM read_csv('visits.csv', ALL_VARCHAR=True)", False),
+    ],
+)
+def test_queries_that_leave_types_to_be_guessed(sql: str | None, guesses: bool) -> None:
+    assert guesses_types(sql) == guesses
+
+
+@pytest.mark.usefixtures("home")
+def test_guessed_types_are_warned_of_before_anything_is_read(tmp_path: Path) -> None:
+    path = small.write(tmp_path / "data", records={"sql": "SELECT * FROM 'records.csv'"}, mechanism="identity")
+    pyarrow.csv.write_csv(TABLE, tmp_path / "data" / "records.csv")
+    told: list[tuple[str, str]] = []
+    assert (
+        small.run(path, tmp_path / "home", lambda *line: told.append(line)).plan.warnings == []
+    )  # of what was read, in a file
+    assert told.index(("warning", GUESSED)) < [stage for stage, _ in told].index("count")
 
 
 def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
