@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 HEAD = 16
 """Bytes of a Blosc frame's head: those from 4 to 8 say how many the values take, those from 12 to 16 how many the frame takes."""
 
+SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+"""How numcodecs counts what Zarr names."""
+
 
 def holds_frames(array: Any) -> bool:
     """Whether every chunk of an opened Zarr array is one Blosc frame of little-endian values in the order of C."""
@@ -22,6 +25,21 @@ def holds_frames(array: Any) -> bool:
     serializer, compressor = metadata.codecs
     plain = isinstance(serializer, zarr.codecs.BytesCodec) and serializer.to_dict() == zarr.codecs.BytesCodec().to_dict()
     return plain and isinstance(compressor, zarr.codecs.BloscCodec)
+
+
+def encoded(array: Any, block: NDArray[Any]) -> bytes | None:
+    """The frame that Zarr would write for a chunk of an opened array, padded with zeros; None for zeros, which it does not write."""
+    import numcodecs
+
+    if not np.ascontiguousarray(block).reshape(-1).view(np.uint8).any():
+        return None
+    if block.shape != array.chunks:
+        block, rows = np.zeros(array.chunks, dtype=block.dtype), block
+        block[: rows.shape[0]] = rows
+    compressor = array.metadata.codecs[1]
+    shuffle = SHUFFLES.index(compressor.shuffle.value)
+    frame = numcodecs.Blosc(compressor.cname.value, compressor.clevel, shuffle, compressor.blocksize).encode(block)
+    return bytes(frame)
 
 
 def decoded(frame: Any, shape: Sequence[int], dtype: str) -> NDArray[Any]:

@@ -171,6 +171,16 @@ def test_what_is_read_is_what_zarr_reads(store: Store, shape: tuple[int, ...], k
         np.testing.assert_array_equal(zarr.open_array(store._zarr(plan), mode="r")[:], array)
         np.testing.assert_array_equal(store.read(stored), array)
         assert store.read(stored).dtype.str == kind
+        ours = {name: obstore.get(store._objects, name).bytes() for name in chunks(store, plan)}
+        for name in ours:
+            obstore.delete(store._objects, name)
+        zarr.open_array(store._zarr(plan), mode="r+")[:] = array
+        assert ours == {name: obstore.get(store._objects, name).bytes() for name in chunks(store, plan)}
+
+
+def chunks(store: Store, plan: ArrayPlan) -> list[str]:
+    """The names of the objects that hold an array's values."""
+    return [name for name in store.names(f"{plan.name}/{plan.attempt}") if not name.endswith("zarr.json")]
 
 
 def test_blocks_compressed_otherwise_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
