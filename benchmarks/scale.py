@@ -588,9 +588,9 @@ def every(options: argparse.Namespace) -> None:
 
 HEAD = f"""# Beyond memory
 
-Every section is printed by the command that it ends with: {cores()} cores, Python {platform.python_version()}, NumPy {np.__version__}. Workers are processes
-of a local Dask cluster, each with a limit of memory beyond what the program takes. CPU seconds are those of all processes together.
-Memory is proportional set size, sampled every 0.2 s. The load is the average of a minute:
+Every section is printed by the command that it ends with: {cores()} cores, Python {platform.python_version()}, NumPy {np.__version__}.
+Workers are processes of a local Dask cluster, each with a limit of memory beyond what the program takes. CPU seconds are those of all
+processes together. Memory is proportional set size, sampled every 0.2 s. The load is the average of a minute:
 beyond the number of cores, seconds are no measure of speed.
 """
 
