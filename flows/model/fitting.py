@@ -35,8 +35,8 @@ from flows.model.rates import RATES, Rates
 Clock = Callable[[], float]
 REQUESTS, TASKS, BLOCKS_EACH = 200, 400, 4
 BLOCK_VALUES = 2**21
-FITTED_CELLS, FITTED_ANSWERS = 2**23, 2**19
-COMPARED_CELLS, COMPARED_ANSWERS = 2**25, 2**22
+FITTED_CELLS, FITTED_ANSWERS = 2**23, 2**21
+COMPARED_CELLS, COMPARED_ANSWERS = 2**25, 2**23
 TASK_BYTES = 2**28
 """Memory that tasks of the compared stages may use, so that their data exceeds it."""
 
@@ -64,6 +64,9 @@ def task_seconds(run: engine.Engine, clock: Clock = time.perf_counter) -> float:
 def worker_bytes(store: Store, run: engine.Engine, request: float, clock: Clock = time.perf_counter) -> float:
     """Bytes that a worker writes or reads in a second, and twice that with what it does to them: half of the rate of its shards."""
     items, work = BLOCKS_EACH * run.workers, store.scratch()
+    run.map(
+        partial(_exchanged, store), [f"{work}/first-{number}" for number in range(2 * run.workers)]
+    )  # workers import zarr
     begun = clock()
     run.map(partial(_exchanged, store), [f"{work}/{number}" for number in range(items)])
     busy = (clock() - begun) * run.workers - (4 * items + 2 * run.workers) * request
@@ -80,7 +83,7 @@ def noisy_cells(store: Store) -> float:
 def published_rows(run: engine.Engine) -> float:
     """Answers that a core writes in a second as Parquet and as Zarr."""
     _published(run, 2**10, parts=4)  # workers import what they write with
-    return FITTED_ANSWERS / _published(run, FITTED_ANSWERS, parts=4) / run.workers
+    return FITTED_ANSWERS / _published(run, FITTED_ANSWERS, parts=run.workers) / run.workers
 
 
 def fitted(store: Store, run: engine.Engine) -> Rates:
