@@ -431,6 +431,12 @@ class Domain:
         return math.prod(a.amounts.shares for a in self.attributes if a.amounts is not None)
 
     @property
+    def whole_records(self) -> bool:
+        """Whether every record is one in one cell: not where it is divided, nor where the total of a person's amounts is bounded, so
+        that a record beyond an end of its column may be two at one end and less than nothing at the other, though it has one share."""
+        return self.shares == 1 and all(a.amounts.bound is None for a in self.attributes if a.amounts is not None)
+
+    @property
     def parts(self) -> float:
         """By what measured values are divided to become answers: the shares of a record, or those of an amount of one."""
         return math.prod(a.amounts.parts for a in self.attributes if a.amounts is not None)

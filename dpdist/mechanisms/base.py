@@ -143,7 +143,7 @@ class Mechanism(ABC):
 
     def cannot(self, workload: Workload) -> str | None:
         """Why the mechanism cannot answer a workload over this domain: one that counts whole records has no sums."""
-        if workload.domain.shares > 1 and not (self.divides or (self.adds and workload.domain.sums_alone)):
+        if not workload.domain.whole_records and not (self.divides or (self.adds and workload.domain.sums_alone)):
             return "the release has sums, and this mechanism counts whole records only"
         return self.refuses(workload)
 

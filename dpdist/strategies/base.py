@@ -154,7 +154,7 @@ class Strategy(ABC):
         """
         if most_records < 1:
             raise InvalidInput(f"a person has at least one record, found most_records={most_records}")
-        if workload.domain.shares > 1 and not (self.divides or (self.adds and workload.domain.sums_alone)):
+        if not workload.domain.whole_records and not (self.divides or (self.adds and workload.domain.sums_alone)):
             raise InvalidInput(f"strategy {self.name!r} measures whole records, and the domain divides them into shares")
         totals = Totals.of(workload.domain)
         if totals is not None and most_records != totals.records * totals.shares:

@@ -20,6 +20,7 @@ from dpdist.engine import inline
 from dpdist.errors import InvalidInput
 from dpdist.grids import totals
 from dpdist.grids.base import Counts, few_enough
+from dpdist.mechanisms.registry import mechanism_of
 from dpdist.privacy import keys
 from dpdist.records import counting, persons, sources
 from dpdist.release.context import Context, silent
@@ -141,6 +142,30 @@ def test_no_person_moves_more_than_is_declared(
     assert found <= declared
     least = (1 - 1e-9) if mechanism in EXACT else (0.6 if neighbours == "add-remove" else 0.3)
     assert found >= least * declared
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("pure", [True, False], ids=["laplace", "gaussian"])
+def test_records_of_one_share_are_no_whole_records(neighbours: str, pure: bool, tmp_path: Path) -> None:
+    """Columns whose ends are one step apart: a record with the largest amount has two shares at one end and less than none at the
+    other, and only strategies that know totals measure it."""
+    amount = {"epsilon": 1} if pure else {"rho": 0.1}
+    path = small.write(
+        tmp_path,
+        neighbours=neighbours,
+        records={"path": "records.parquet", "person": {"column": "who", "most_records": 3}},
+        domain={"b": {"categories": list(GROUPS)}},
+        sums={"a": {"from": 0, "to": WIDTH, "most_per_person": WIDTH, "missing": "drop"}},
+        workload=[{"marginals": {"of": [["b"], []]}}, {**BY_B, "sum": "a"}],
+        budget=amount,
+        ledger={"dataset": "small", "cap": amount},
+    )
+    planned = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), load(path))
+    domain = planned.spec.attributes
+    assert domain.shares == 1 < domain.reach
+    tables = unique(shares_of(person, domain, 3, 1) for person in people(3))
+    assert reached(planned, tables, replaced=neighbours == "replace-one") <= planned.grid.sensitivity_squared
+    assert mechanism_of(planned.strategy.name).divides
 
 
 def written(folder: Path, data: list[tuple[str, int | None, str]], rows: int = 100) -> sources.Source:
