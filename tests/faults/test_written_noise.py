@@ -1,0 +1,77 @@
+"""Noise that is damaged on the way to its object is found before the commit; drawn again, it is the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdist import store as stores
+from dpdist.errors import StoreError
+from dpdist.grids.base import Noisy
+from dpdist.privacy.keys import Secret
+from dpdist.privacy.noise import Noise
+from dpdist.release.exact import draw
+from dpdist.release.measure import make_safe
+from dpdist.release.workspace import StoredVector
+from dpdist.sizes import Sizes
+from dpdist.store import Store
+
+encoded = stores.encoded
+
+
+def flipped_before_the_digest(array: Any, block: np.ndarray) -> bytes | None:
+    """A bit of memory turns between the compression and the digest."""
+    frame = encoded(array, block)
+    block[3] ^= 1
+    return frame
+
+
+def flipped_before_the_write(array: Any, block: np.ndarray) -> bytes:
+    frame = bytearray(encoded(array, block) or b"")
+    frame[-9] ^= 1
+    return bytes(frame)
+
+
+def torn(array: Any, block: np.ndarray) -> bytes:
+    return (encoded(array, block) or b"")[:-7]
+
+
+def of_an_older_attempt(array: Any, block: np.ndarray) -> bytes | None:
+    """A whole frame, of another draw."""
+    return encoded(array, block + 1)
+
+
+def lost(array: Any, block: np.ndarray) -> None:
+    """The system took it for written, and what is there now is what was there before: nothing."""
+    del array, block
+
+
+@pytest.mark.parametrize("fault", [flipped_before_the_digest, flipped_before_the_write, torn, of_an_older_attempt, lost])
+def test_damage_between_draw_and_commit_is_found(
+    fault: Callable[..., bytes | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path, Sizes(shard_bytes=8 * 256))
+    counts = store.put("counts", np.arange(1000, dtype=np.int64))
+    noisy = Noisy(StoredVector(store, counts), Secret(hashlib.sha256(b"a test").digest()), Noise("gaussian", 1000))
+    expected = draw(store, "undisturbed", noisy, {})
+    make_safe(store, expected)
+    seen: list[int] = []
+
+    def once(array: Any, block: np.ndarray) -> bytes | None:
+        seen.append(1)
+        return fault(array, block) if len(seen) == 2 else encoded(array, block)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "encoded", once)
+        damaged = draw(store, "measurement", noisy, {})
+    with pytest.raises(StoreError, match="The release is not committed: delete 'measurement'.*the same noise is drawn"):
+        make_safe(store, damaged)
+    store.delete("measurement")
+    again = draw(store, "measurement", noisy, {})
+    make_safe(store, again)
+    assert again.digest == expected.digest
