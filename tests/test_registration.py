@@ -30,6 +30,7 @@ from flows.automations import zombies
 from flows.registration import Registration, register, wait_for_server
 from flows.release import release
 from tests import HANGS, forked, small
+from tests.flow_server import stored
 from tests.ports import HeldPort
 
 ROOT = Path(__file__).parents[1]
@@ -40,8 +41,7 @@ LOGIN = "operator:a-password"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The API of a Prefect server that asks for a password."""
     folder, port = tmp_path_factory.mktemp("server"), HeldPort()
-    environment = {**os.environ, **settings.SILENT, "PREFECT_HOME": str(folder), "PREFECT_SERVER_API_AUTH_STRING": LOGIN}
-    environment["PREFECT_SERVER_REGISTER_BLOCKS_ON_START"] = "false"  # a fifth of the CPU time of the start
+    environment = {**os.environ, **settings.SILENT, **stored(folder), "PREFECT_SERVER_API_AUTH_STRING": LOGIN}
     environment.pop("PREFECT_API_URL", None)
     command = [
         sys.executable,
