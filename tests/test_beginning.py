@@ -172,6 +172,17 @@ def test_a_spec_from_a_csv_file_alone_says_which_lines_to_keep(place: Path, comm
         load(place / "records.yaml")
 
 
+def test_a_hundred_texts_of_a_public_column_are_listed_and_not_one_more(tmp_path: Path) -> None:
+    """Counted over all groups of rows, each of which alone holds few."""
+    texts = [f"{number:03}" for number in range(101)]
+    pyarrow.parquet.write_table(
+        pa.table({"few": texts[:100] + texts[:1], "many": texts}), tmp_path / "names.parquet", row_group_size=40
+    )
+    few, many = columns.columns_of(tmp_path / "names.parquet", public=True)
+    assert few.values == tuple(texts[:100])
+    assert many.values is None
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_spec_of_a_public_file_needs_no_completion(form: str, place: Path, command: CommandLine) -> None:
     made = command("init", form, "--public", "--columns", "Größe (cm),branch,paid,day,member", "--spec", "public.yaml")

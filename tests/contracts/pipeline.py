@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 
 from dpdist import engine
+from dpdist.arrays.vector import Held, held
+from dpdist.arrays.workspace import InMemory
+from dpdist.grids.base import Counts, Wanted
 from dpdist.release.answers import answer
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.sizes import Sizes
 from dpdist.store import Store, StoredArray
 from tests.contracts.cases import Case
+from tests.readers import Remembering
 from tests.readers import measured as exact_values
 
 
@@ -48,10 +52,7 @@ class Pipeline:
 
     def counted(self, planned: Any, x: np.ndarray) -> StoredArray:
         """The tables that the plan wants counted, of a histogram over all cells."""
-        counts = np.zeros(planned.layout.size, dtype=np.int64)
-        for cell, records in enumerate(x):
-            counts[planned.layout.positions(np.array([cell]))] += records
-        return self.store.put(self.store.scratch(), counts)
+        return self.store.put(self.store.scratch(), _counts(planned, x))
 
     def exact(self, planned: Any, x: np.ndarray, sizes: Sizes | None = None) -> np.ndarray:
         """The integers that noise would be added to; with other sizes, the same from other pieces."""
@@ -64,12 +65,28 @@ class Pipeline:
         context = self.context
         return exact_values(context.store, context.engine, planned.grid, counts, planned.layout)
 
+    def exact_in_memory(self, planned: Any, x: np.ndarray) -> np.ndarray:
+        """The integers of ``exact`` without the store, whose files take ten times as long: for very many histograms."""
+        return held(planned.grid.exact(Counts(Held(_counts(planned, x)), planned.layout), InMemory()))
+
+    def answers_in_memory(self, planned: Any, z: np.ndarray) -> np.ndarray:
+        """The answers of ``answers`` without the store."""
+        reader = planned.grid.reader(planned.workload)
+        return held(reader.answers(Held(z), planned.noise, Wanted("answers", False), Remembering()).answer)
+
     def answers(self, planned: Any, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Answers and standard errors, read from a measurement."""
         context = self.context
         found = answer(context, planned, context.store.put(context.store.scratch(), z))
         size = found.answer.size
         return np.asarray(found.answer.read(0, size)), np.asarray(found.error.read(0, size))
+
+
+def _counts(planned: Any, x: np.ndarray) -> np.ndarray:
+    counts = np.zeros(planned.layout.size, dtype=np.int64)
+    for cell, records in enumerate(x):
+        counts[planned.layout.positions(np.array([cell]))] += records
+    return counts
 
 
 def truth(planned: Any) -> np.ndarray:
@@ -84,9 +101,9 @@ def held_by_one(cells: int, most: int) -> Iterator[np.ndarray]:
     yield empty
     for _ in range(most):
         longer = {}
-        for picked, held in level.items():
+        for picked, counts in level.items():
             for cell in range(picked[-1] if picked else 0, cells):
-                more = held.copy()
+                more = counts.copy()
                 more[cell] += 1
                 longer[(*picked, cell)] = more
         level = longer

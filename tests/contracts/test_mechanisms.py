@@ -63,7 +63,9 @@ def test_standard_errors_are_those_of_every_measured_integer(name: str, few: Cal
     step = 2.0**20
     nothing, errors = pipeline.answers(planned, np.zeros(planned.grid.rows, dtype=np.int64))
     probes = (np.eye(planned.grid.rows) * step).astype(np.int64)
-    moved = np.array([pipeline.answers(planned, probe)[0] for probe in probes]) - nothing
+    moved = np.array([pipeline.answers_in_memory(planned, probe) for probe in probes]) - nothing
+    some = np.random.default_rng(5).integers(-(2**20), 2**20, planned.grid.rows)
+    np.testing.assert_allclose(pipeline.answers(planned, some)[0] - nothing, some @ moved / step, rtol=1e-6, atol=1e-6)
     exact = np.sqrt((moved**2).sum(axis=0)) / step * planned.noise.deviation
     np.testing.assert_allclose(errors, exact, rtol=1e-6)
     compared = {row.mechanism: row for row in planned.table}[planned.strategy.name]
@@ -241,11 +243,10 @@ def test_the_noise_covers_every_pair_of_neighbours(name: str, few: Callable[[str
         held = [held[0], *(sign * one for one in held[1:] for sign in (1, -1))]
     here, rounded = pipeline.exact(planned, base), hasattr(planned.grid, "terms")
     if rounded:  # after the product: every neighbour is measured
-        moved = np.array([pipeline.exact(planned, base + one) for one in held]) - here
+        moved = np.array([pipeline.exact_in_memory(planned, base + one) for one in held]) - here
     else:
-        moved = np.array(held) @ np.array(
-            [pipeline.exact(planned, base + one) - here for one in np.eye(cells, dtype=np.int64)]
-        )
+        ones = np.eye(cells, dtype=np.int64)
+        moved = np.array(held) @ np.array([pipeline.exact_in_memory(planned, base + one) - here for one in ones])
     for (relation, most), other in plans.items():
         np.testing.assert_array_equal(pipeline.exact(other, base + held[-1]) - here, moved[-1])
         norm, within = other.strategy.norm, moved[[int(np.abs(one).sum()) <= most for one in held]]

@@ -179,6 +179,11 @@ def test_delivering_is_promised_what_was_measured() -> None:
     assert 427 * 2**20 <= many <= 600 * 2**20
 
 
+def test_publishing_is_promised_texts_and_eight_numbers_a_row() -> None:
+    """In double precision, for each of two writers."""
+    assert _promised(1000)["publish"] == 2 * 1000 * (memory.TEXT_BYTES + 8 * 8)
+
+
 def test_a_non_negative_fit_is_promised_five_grams_more() -> None:
     """Of the queries, in double precision, beside the rows over the cells and their inverse, four copies of each."""
     plain, held = (_promised(40, fitted=True, non_negative=given)["fit"] for given in (False, True))
