@@ -189,8 +189,10 @@ def _drawn(context: Context, shards: Shards) -> Iterator[WrittenShard]:
         context.progress("measure", f"{done} of {total} parts drawn by workers")
 
     told = context.engine.map_where(RESOURCE, shards.draw, range(shards.plan.shards), on_done=tell)
-    for refusal in sorted({each.refusal for each in told if each is not None and each.refusal}):
-        context.progress("warning", f"a worker with the resource 'noise' drew nothing, and this process does it: {refusal}")
+    for worker, refusal in sorted({(each.worker, each.refusal) for each in told if each is not None and each.refusal}):
+        context.progress(
+            "warning", f"the worker at {worker} with the resource 'noise' drew nothing, and this process does it: {refusal}"
+        )
     for shard, each in enumerate(told):
         if each is not None and each.digest is not None:
             tiles = shards.tiles(shard)

@@ -307,7 +307,7 @@ def test_compose_runs_as_its_header_says(installed: Compose) -> None:
 
 
 DRAWN_BY_WORKERS = """
-import json, os
+import json, os, time
 from dpdist import engine, state
 from dpdist.arrays.vector import held
 from dpdist.release import drawing, measure, story
@@ -324,7 +324,10 @@ def draw(context, claim, name, noisy, facts):
 
 measure.drawn_by_workers = draw
 with engine.started(None) as where:
-    where.client.wait_for_workers(5, timeout=300)
+    deadline = time.monotonic() + 600
+    while len(where.with_resource("noise")) < 2:
+        assert time.monotonic() < deadline, "the workers that draw noise did not come"
+        time.sleep(1)
     store = Store(os.environ["DPDIST_STORE"], sizes)
     context = Context(state.state_folder(), store, where, lambda stage, line: told.append(f"{stage}: {line}"))
     story.release(context, load("/data/noise/release.yaml", sizes=sizes))
@@ -333,7 +336,7 @@ same = bool((store.read(store.open("measurements/noise-1")) == own[0]).all())
 print(json.dumps({"drawers": len(drawers), "told": told, "same": same}))
 """
 WITHOUT_TLS = """
-import os
+import dask
 from dpdist import engine
 from distributed import Client
 try:
@@ -341,8 +344,9 @@ try:
         print("reached")
 except engine.EngineError as error:
     print(error)
+dask.config.set({"distributed.comm.require-encryption": False})
 try:
-    Client("tcp://scheduler:8786", timeout=5)
+    Client("tcp://scheduler:8786", timeout=10)
     print("reached")
 except OSError:
     print("nobody answers")
@@ -355,7 +359,7 @@ def test_noise_workers_in_containers_of_their_own(installed: Compose) -> None:
     content = small.spec(release="noise-1", mechanism="identity", ledger={"dataset": "noise", "cap": {"rho": 0.25}})
     (installed.data / "noise" / "release.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     installed.owned()
-    installed("--profile", "noise", "up", "--detach", "--no-build", "dask-noise")
+    installed("--profile", "noise", "up", "--detach", "--no-build", "--scale", "dask-noise=2", "dask-noise")
     installed("run", "--rm", "ledger", "dpdist", "ledger", "declare", "/data/noise/release.yaml")
     said = json.loads(installed.until("worker", DRAWN_BY_WORKERS, "a release with noise by workers").splitlines()[-1])
     assert said["drawers"] == 2

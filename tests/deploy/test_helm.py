@@ -213,6 +213,10 @@ def test_noise_workers_are_there_when_they_are_asked_for(operator: bool) -> None
         "dpdist-root-key",
         "dpdist-noise",
     }
+    mounts = {mount["name"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+    assert all(mounts[name]["readOnly"] is True for name in ("key", "ledger"))
+    modes = {v["name"]: v["secret"].get("defaultMode") for v in pod["volumes"] if "secret" in v}
+    assert modes["key"] == 0o400
     keyed = {each for each, one in found if any(volume["name"] == "key" for volume in one["volumes"])}
     assert keyed == {"weekly-dpdist-worker", "weekly-dpdist-test", "weekly-dpdist-migrate", name}
 
