@@ -16,6 +16,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.page import document, report
 from dpdist.page.content import Content
+from dpdist.privacy import keys
 from flows import pictures
 from tests import small
 from tests.page.browsing import browser, page
@@ -29,10 +30,16 @@ def cells(page: Any) -> list[list[str]]:
     return page.eval_on_selector_all("#answers tbody tr", "rows => rows.map(r => [...r.cells].map(c => c.textContent))")
 
 
-@pytest.fixture
-def published(home: Path) -> Path:
-    table = small.records()
-    return run(small.write(home.parent / "data", table=table, title="People & <work>"), home).folder
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release that no test changes, with the same noise in every run."""
+    folder = tmp_path_factory.mktemp("published")
+    keys.initialise(folder / "home")
+    (folder / "home" / "root.key").write_text("5c" * 32 + "\n")
+    path = small.write(folder / "data", title="People & <work>", output={"folder": str(folder / "release")})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes(range(32)))
+        return Path(run(path, folder / "home").folder)
 
 
 def test_it_renders_and_the_table_works(published: Path, page: Any, tmp_path: Path) -> None:

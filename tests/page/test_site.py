@@ -15,6 +15,7 @@ import pytest
 import dpdist as dp
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.page import comparison, report, site, trends
+from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from tests import small
 from tests.page.browsing import browser, shown, violations
@@ -23,14 +24,29 @@ from tests.small import run
 __all__ = ["browser"]  # fixtures
 
 
-@pytest.fixture
-def three(home: Path) -> Path:
+@pytest.fixture(scope="module")
+def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two weeks, the second one revised; and a release of another data set beside them."""
+    folder = tmp_path_factory.mktemp("weeks")
+    home = folder / "home"
+    keys.initialise(home)
+    (home / "root.key").write_text("5c" * 32 + "\n")
+    (folder / "work").mkdir()
     ledger = {"dataset": "weekly", "cap": {"rho": 0.4, "per": "week"}}
-    for seed, (release, day) in enumerate([("w1", "2026-11-09"), ("w2", "2026-11-16"), ("w2-revised", "2026-11-16")]):
-        data = home.parent / release
-        run(small.write(data, table=small.records(seed=seed), release=release, period=day, ledger=ledger), home)
-    run(small.write(home.parent / "other", table=small.records(seed=9), release="other"), home)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpdist.privacy.ledger._new_salt", lambda: bytes(range(32)))
+        patch.chdir(folder / "work")
+        for seed, (release, day) in enumerate([("w1", "2026-11-09"), ("w2", "2026-11-16"), ("w2-revised", "2026-11-16")]):
+            data = folder / release
+            run(small.write(data, table=small.records(seed=seed), release=release, period=day, ledger=ledger), home)
+        run(small.write(folder / "other", table=small.records(seed=9), release="other"), home)
+    return folder
+
+
+@pytest.fixture
+def three(weeks: Path, home: Path) -> Path:
+    """The releases of ``weeks`` with their state, in folders of the test's own."""
+    shutil.copytree(weeks, home.parent, dirs_exist_ok=True)
     return home
 
 

@@ -82,15 +82,16 @@ def measurements(folder: Path, case: str, samples: int, part: Fraction) -> tuple
         counts, _ = count(context, spec, planned.layout)
         exact = measured(context.store, context.engine, planned.grid, counts, planned.layout)
         noise = replace(planned.noise, scale=int(planned.noise.scale * part))
-        rows = [exact + noise.draw(key_of(spec, side, i), count=exact.size) for i in range(samples)]
+        source = spec.source.digest
+        rows = [exact + noise.draw(key_of(spec, source, side, i), count=exact.size) for i in range(samples)]
         out.append(np.array(rows))
     return out[0], out[1], planned.loss
 
 
-def key_of(spec: Any, side: int, number: int) -> bytes:
+def key_of(spec: Any, source: str, side: int, number: int) -> bytes:
     salt = hashlib.sha256(f"{side} {number}".encode()).digest()
     made = keys.release_key(
-        keys.Secret(ROOT), salt=salt, release=spec.release, spec_digest=spec.digest, histogram_digest=spec.source.digest
+        keys.Secret(ROOT), salt=salt, release=spec.release, spec_digest=spec.digest, histogram_digest=source
     )
     return made.reveal()
 
@@ -140,9 +141,9 @@ def test_outputs_of_dawa(tmp_path: Path) -> None:
     assert isinstance(planned.grid, AdaptiveGrid)
     out = []
     for side, x in enumerate((np.array([2, 1, 2, 0]), np.array([1, 1, 2, 0]))):
-        rows = []
+        rows, source = [], spec.source.digest
         for i in range(6000):
-            values = measured_by_dawa(x, spec.queries, planned.grid, spec.budget.loss, key_of(spec, side, i))
+            values = measured_by_dawa(x, spec.queries, planned.grid, spec.budget.loss, key_of(spec, source, side, i))
             buckets, rows_of_tree = int(values[0]), int(values[int(values[0]) + 1])
             rows.append([buckets, float(values[-rows_of_tree:].sum()) / 2.0**30])
         out.append(np.array(rows))
