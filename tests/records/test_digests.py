@@ -203,7 +203,7 @@ def test_workers_hash_and_the_scheduler_sees_no_digest(tmp_path: Path, monkeypat
     assert list(found.files) == expected
     assert array.tags[0].members
     assert array.files == source_of(tmp_path / "counts.zarr", columns={}, hashing=hashed_here).files
-    assert len(kept) == 4 + 2  # and what both stages do
+    assert len(kept) == 4 + 2 * 2  # and of both stages what they do, and what their worker is asked to read
     assert not any(digest.encode() in each or bytes.fromhex(digest) in each for each in kept for _, digest in expected)
 
 
