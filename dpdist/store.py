@@ -326,14 +326,18 @@ class Store(Documents):
         return decoded(frame, chunk, plan.dtype)[: stop - start]
 
     def _write_frame(self, plan: ArrayPlan, shard: int, block: Array) -> None:
-        """Write the object that Zarr would write, in one step and past Zarr's threads."""
-        frame = encoded(_opened(self._place(plan))[0], block)
-        if frame is None:
-            return
+        """Write the object that Zarr would write, in one step and past Zarr's threads; of zeros there is none, nor an earlier one."""
+        frame, name = encoded(_opened(self._place(plan))[0], block), _chunk(plan, shard)
+        path = Path(self.location, name)
         if not self.is_local:
-            obstore.put(self._objects, _chunk(plan, shard), frame)
+            if frame is None:
+                self._delete([name])
+            else:
+                obstore.put(self._objects, name, frame)
             return
-        path = Path(self.location, _chunk(plan, shard))
+        if frame is None:
+            path.unlink(missing_ok=True)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
         try:

@@ -50,7 +50,9 @@ class Forks:
 
 
 def main(arguments: list[str]) -> int:
-    """How pytest ends with the arguments."""
+    """How pytest ends with the arguments. Elsewhere than on Linux processes are started and not forked: libraries there forbid it."""
+    if sys.platform != "linux":
+        return int(pytest.main(arguments))
     with contextlib.redirect_stdout(io.StringIO()):
         pytest.main([*arguments, "--collect-only"])
     _refuse_threads()

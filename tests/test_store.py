@@ -178,6 +178,15 @@ def test_what_is_read_is_what_zarr_reads(store: Store, shape: tuple[int, ...], k
         assert ours == {name: obstore.get(store._objects, name).bytes() for name in chunks(store, plan)}
 
 
+def test_zeros_take_the_place_of_what_was_written(store: Store) -> None:
+    """A shard of zeros is no object: one that an attempt wrote before goes."""
+    plan = store.plan("a", (8,), "<i8", shard_rows=4)
+    store.begin(plan)
+    for value in (0, 7, 0):
+        digests = [store.write_shard(plan, i, np.full(4, value)) for i in range(2)]
+    assert store.read(store.finish(plan, digests)).tolist() == [0] * 8
+
+
 def chunks(store: Store, plan: ArrayPlan) -> list[str]:
     """The names of the objects that hold an array's values."""
     return [name for name in store.names(f"{plan.name}/{plan.attempt}") if not name.endswith("zarr.json")]

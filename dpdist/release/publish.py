@@ -122,14 +122,14 @@ def _checked(engine: Engine, write: Callable[[_Item], _T], items: Sequence[_Item
         if len(set(names)) < len(names) or not set(names) <= set(known):
             raise _wrong(f"{known[0]}: its writer says it wrote something else")
         told.append(Told(item, files, number in again or len(names) < len(known)))
-    here = chance.sample([each for each in told if each.again], min(WRITTEN_AGAIN, len(again)))
+    by_flow = chance.sample([each for each in told if each.again], min(WRITTEN_AGAIN, len(again)))
     for half in engine.halves():
         for each, fault in zip(told, engine.map_where(None, write.fault, told, among=half), strict=True):
             if fault:
                 raise _wrong(fault)
             if fault is None:
-                here.append(each)
-    for fault in in_order(write.fault, here):
+                by_flow.append(each)
+    for fault in in_order(write.fault, by_flow):
         if fault:
             raise _wrong(fault)
     return found
