@@ -94,7 +94,11 @@ class Engine:
             return {}
         self._admission.tell = self.tell
         self._admission.need(self.exchange, self.needed_paths)
-        return self._admission.lacking(found, again=again)
+        try:
+            with _losses_told():
+                return self._admission.lacking(found, again=again)
+        except OSError:  # what the store could not do is a StoreError: this is the scheduler that is not reached
+            raise EngineError(SCHEDULER_GONE) from None
 
     def check_workers(self) -> None:
         """Accept a cluster one of whose workers, at least, has what tasks need. Raises: EngineError."""
@@ -253,7 +257,7 @@ class Engine:
             yield partial(_by_reference, self.exchange, folder, _Kept.of(self.exchange, folder, function))
         finally:
             self.exchange.delete(folder)
-            with suppress(OSError, TimeoutError, CancelledError, AttributeError):  # whoever is gone holds nothing
+            with suppress(EngineError, OSError, AttributeError), _losses_told():  # whoever is gone holds nothing
                 self.client.run(_forget, on_error="ignore")
 
     def _placed(self, function: Callable[[None], Any], needed_bytes: int) -> Any:
@@ -363,7 +367,7 @@ class Engine:
                 f"the Dask cluster has had no worker for {WITHOUT_WORKERS_SECONDS} seconds; start some and run the same command "
                 "again: it goes on where it stopped"
             ) from None
-        except AttributeError:  # a client that gave up its scheduler has None in its place
+        except (AttributeError, OSError):  # a client that gave up its scheduler has None in its place
             raise EngineError(SCHEDULER_GONE) from None
 
 
@@ -622,6 +626,10 @@ def _losses_told() -> Iterator[None]:
             "a task killed every worker that ran it, most likely for memory; give the workers more, or ask for fewer cells"
         ) from None
     except (CancelledError, CommClosedError, ClosedClientError):
+        raise EngineError(SCHEDULER_GONE) from None
+    except RuntimeError as error:
+        if str(error) != "ConnectionPool is closed":  # what a client says that is closing, because its scheduler is gone
+            raise
         raise EngineError(SCHEDULER_GONE) from None
 
 

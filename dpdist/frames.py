@@ -31,7 +31,8 @@ def encoded(array: Any, block: NDArray[Any]) -> bytes | None:
     """The frame that Zarr would write for a chunk of an opened array, padded with zeros; None for zeros, which it does not write."""
     import numcodecs
 
-    if not np.ascontiguousarray(block).reshape(-1).view(np.uint8).any():
+    block = np.ascontiguousarray(block)  # the codec takes values in the order in which they lie
+    if not block.reshape(-1).view(np.uint8).any():
         return None
     if block.shape != array.chunks:
         block, rows = np.zeros(array.chunks, dtype=block.dtype), block

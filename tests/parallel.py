@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     if sys.platform != "linux":
         return int(pytest.main(arguments))
     with contextlib.redirect_stdout(io.StringIO()):
-        pytest.main([*arguments, "--collect-only"])
+        pytest.main([*arguments, "--collect-only", "--capture=no"])  # what is bound to a stream must outlive the collection
     _refuse_threads()
     with tempfile.TemporaryDirectory(prefix="dpdist-") as folder, forking(f"{folder}/socket"):
         return int(pytest.main(arguments, plugins=[Forks(f"{folder}/socket")]))
