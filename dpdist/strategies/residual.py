@@ -131,9 +131,9 @@ def _residual_optimum(
     if not subset:
         return (), sum(shares)
     centred = {(j, axis): grams.centred(b, axis) for j, b in enumerate(blocks) for axis in subset}
-    if any(all(np.trace(centred[j, axis]) <= 0 for j in range(len(blocks))) for axis in subset):
-        return (), 0.0
     traces = {place: float(np.trace(gram)) for place, gram in centred.items()}  # of X_i = I at first
+    if not any(share > 0 and all(traces[j, axis] > 0 for axis in subset) for j, share in enumerate(shares)):
+        return (), 0.0  # nobody asks for it: the ends of a range from -2 to 2 are 0 in the mean
     factors: dict[int, Matrix] = {}
     cost = math.inf
     for _ in range(ROUNDS if len(subset) > 1 else 1):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from dpdist.grids.terms import Term, contrasts
 from dpdist.mechanisms.planner import candidates, considered, why_not
 from dpdist.operators import Prefix
 from dpdist.privacy.noise import Noise
+from dpdist.spec import load
 from dpdist.strategies import (
     Strategy,
     coa,
@@ -51,6 +53,7 @@ from dpdist.workloads import (
 )
 from dpdist.workloads.marginals import listed_marginals
 from dpdist.workloads.ranges import cdf, ranges_of
+from tests import small
 from tests.readers import of_block
 
 DOMAIN = Domain(
@@ -429,3 +432,15 @@ def test_the_worst_query_of_two_marginals_by_two_terms() -> None:
         spreads = [np.linalg.pinv(term.factors[0]) / term.scale for term in strategy.terms]
         largest = max(float(np.einsum("ij,ij->i", spread, spread).max()) for spread in spreads)
         assert strategy.worst(workload) == pytest.approx(strategy.unit_error * math.sqrt(largest), rel=1e-9)
+
+
+def test_residual_spaces_that_amounts_cancel_are_not_measured(tmp_path: Path) -> None:
+    """The ends of -2 to 2 are 0 in the mean, so that sums by groups ask for nothing of the groups alone."""
+    path = small.write(
+        tmp_path,
+        domain={"b": {"categories": ["x", "y"]}},
+        sums={"m": {"from": -2, "to": 2, "step": 2}},
+        workload=[{"marginals": {"of": [[]]}}, {"marginals": {"of": [["b"]]}, "sum": "m"}],
+    )
+    strategy = residual_products(load(path).queries)
+    assert abs(strategy.gap) < 1e-9
