@@ -1,0 +1,218 @@
+"""Random specs and records: everything that decides how far one change of the files moves what is measured, also in odd combinations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+Content = dict[str, Any]
+"""What a spec says."""
+Record = dict[str, Any]
+"""One row: ``who``, a number ``a``, a category ``b``, a time ``t``, and the amounts ``m`` and ``c``."""
+
+UNITS = ("records", "records", "persons", "persons", "persons", "groups", "participations")
+STEPS = 5
+"""Of a stream whose persons take part several times."""
+DIVIDING = (
+    *("coa", "identity", "residual", "kronecker", "p-identity", "p-identity-products", "weighted-design", "low-rank"),
+    "eigen",
+)
+"""Mechanisms that measure sums, too."""
+WHOLE = (
+    *("marginals", "laplace", "gaussian", "symmetric", "wavelet", "hierarchical", "weighted-marginals", "oblique"),
+    *("fourier", "datacube", "smoothing"),
+)
+PURE = ("p-identity", "p-identity-products", "laplace")
+"""Mechanisms that are measured with Laplace noise alone."""
+
+PEOPLE = ("u", "v", "w", "p\u00e9", "pe\u0301")
+"""Two of them differ in their bytes alone, not in how they look."""
+FRACTIONS = (
+    *(None, math.nan, -0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, -1.0, 0.1, 0.3, 0.1 + 0.2, 2.999999999999),
+    *(1e300, -1e300, math.inf, -math.inf, 2.0**53, -(2.0**63)),
+)
+WHOLE_NUMBERS = (None, 0, 1, 2, 3, 4, 5, -1, 2**53, -(2**63), 2**63 - 1)
+CATEGORIES = ("x", "y", "x", "y", "z", "", "x ", "X", None, "y\u0301", "unknown", "drop", "x\x00")
+AMOUNTS = (
+    *(None, math.nan, -0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 1.9999999, 2.0, 2.0, 2.0000001),
+    *(99.0, -5.0, 1e300, math.inf, -math.inf),
+)
+DAYS = {"from": "2026-03-28", "to": "2026-03-30", "every": "day", "zone": "Europe/Berlin"}
+TIMES = (
+    *(datetime(2026, 3, 28, 22, 59, tzinfo=UTC), datetime(2026, 3, 28, 23, tzinfo=UTC)),
+    *(datetime(2026, 3, 29, 1, tzinfo=UTC), datetime(2026, 3, 29, 22, tzinfo=UTC)),
+    *(datetime(2026, 3, 27, 22, tzinfo=UTC), datetime(2026, 3, 30, 21, 59, 59, tzinfo=UTC)),
+    datetime(1970, 1, 1, tzinfo=UTC),
+)
+"""Around the ends of a day with 23 hours, and around the ends of the domain."""
+
+
+def spec(state: Random) -> Content:
+    """What a random spec says, but for where its records are; many are refused."""
+    unit = state.choice(UNITS)
+    person = _person(state, unit)
+    stream = unit == "participations"
+    series = stream or (unit != "groups" and state.random() < 0.15)
+    domain = _steps(state) if stream else _domain(state)
+    sums = {} if stream or unit == "groups" else _sums(state, person, totals=unit == "persons" and not series)
+    mechanism = _mechanism(state, unit, series=series, sums=bool(sums))
+    content = {
+        "records": {"person": person},
+        "neighbours": state.choice(["add-remove", "replace-one"]),
+        "domain": domain,
+        "workload": _series(state, domain, sums) if series else _workload(state, domain, sums),
+        "mechanism": mechanism,
+        **_budget(state, pure=mechanism in PURE, series=series),
+        **({"sums": sums} if sums else {}),
+        **({"stream": {"name": "s", "through": 2}} if stream else {}),
+    }
+    if unit == "groups" and state.random() < 0.4:
+        person.pop("most_records")
+        content["records"]["count"] = "persons"
+        content["workload"] = [{"marginals": {"of": [list(domain)]}}]
+    return content
+
+
+def _person(state: Random, unit: str) -> Content:
+    most = {"most_records": state.choice([1, 1, 2, 3, 4] if unit in ("records", "persons") else [1, 2])}
+    if unit == "records":
+        return most
+    if unit == "groups":
+        return {"column": "who", "most_groups": state.choice([1, 2, 3]), **most}
+    if unit == "participations":
+        column = {"column": "who"} if state.random() < 0.7 else {}
+        return {**column, "participations": state.choice([1, 2, 3]), "separation": state.choice([1, 2]), **most}
+    return {"column": "who", **most}
+
+
+def _domain(state: Random) -> Content:
+    domain: Content = {"a": _numbers(state)}
+    if state.random() < 0.8:
+        domain["b"] = _categories(state)
+    if state.random() < 0.25:
+        domain["t"] = {"dates": DAYS, **_beyond(state, clip=True)}
+    return domain
+
+
+def _steps(state: Random) -> Content:
+    steps = {"a": {"from": 0, "to": STEPS - 1, "outside": "drop", "missing": "drop"}}
+    return steps if state.random() < 0.4 else {**steps, "b": _categories(state)}
+
+
+def _numbers(state: Random) -> Content:
+    if state.random() < 0.3:
+        edges = state.choice([[0, 0.1, 0.3], [-1e9, 0.0, 5], [0, 1, 2, 3.5]])
+        return {"edges": edges, **_beyond(state, clip=True)}
+    first = state.choice([-1, 0, 2])
+    return {"from": first, "to": first + state.choice([1, 2, 3]), **_beyond(state, clip=True)}
+
+
+def _categories(state: Random) -> Content:
+    groups = state.choice([{"X": ["x"], "Y": ["y"]}, {"all": ["x", "y"]}])
+    levels = {"levels": {"big": groups}} if state.random() < 0.3 else {}
+    return {"categories": ["x", "y"], **_beyond(state, clip=False), **levels}
+
+
+def _beyond(state: Random, *, clip: bool) -> Content:
+    """What happens to values that are missing or not declared; never a refusal, which would show nothing."""
+    outside = state.choice(["clip", "drop"] if clip else ["drop"])
+    missing = state.choice([None, None, "drop", "unknown"])
+    other = state.choice([None, None, "drop", "another"])
+    if other is not None:
+        return {"other": other, "missing": missing or "drop"}
+    return {"outside": outside} if missing is None else {"outside": outside, "missing": missing}
+
+
+def _sums(state: Random, person: Content, *, totals: bool) -> Content:
+    """Up to two columns of amounts; where ``totals`` are bounded, one."""
+    if state.random() < 0.4:
+        return {}
+    most = person["most_records"]
+    if totals and most > 1 and state.random() < 0.6:
+        total = {"most_per_person": 2 * state.randint(1, most - 1)}
+        return {"m": {"from": 0, "to": 2, "step": state.choice([0.5, 1, 2]), "missing": "drop", **total}}
+    first = state.choice([0, 0, -2])
+    one = {"m": {"from": first, "to": 2, "step": state.choice([0.5, 1, 2]), "missing": "drop"}}
+    return {**one, "c": {"from": 0, "to": 1, "missing": "drop"}} if state.random() < 0.2 else one
+
+
+def _workload(state: Random, domain: Content, sums: Content) -> list[Content]:
+    asked = [_entry(state, domain) for _ in range(state.randint(1, 2))]
+    statistics = ["sum", "sum", "sum", "mean", "variance"]
+    asked += [{**_entry(state, domain), state.choice(statistics): name} for name in sums]
+    if len(sums) == 2 and state.random() < 0.5:
+        asked.append({**_entry(state, domain), state.choice(["covariance", "correlation"]): list(sums)})
+    return asked
+
+
+def _entry(state: Random, domain: Content) -> Content:
+    names = list(domain)
+    tables = [[], *([name] for name in names), *([names] if len(names) > 1 else [])]
+    if "levels" in domain.get("b", {}):
+        tables += [["big"], ["a", "big"]]
+    form = state.choice(["of", "of", "of", "ways", "cdf", "ranges"])
+    forms: dict[str, Content] = {
+        "of": {"marginals": {"of": state.sample(tables, state.randint(1, min(3, len(tables))))}},
+        "ways": {"marginals": {"ways": [state.choice([1, len(names)])]}},
+        "cdf": {"cdf": {"of": "a", "by": ["b"] if "b" in domain and state.random() < 0.5 else []}},
+        "ranges": {"ranges": {"of": ["a"]}},
+    }
+    return {**forms[form], "weight": state.choice([0.5, 3])} if state.random() < 0.3 else forms[form]
+
+
+def _series(state: Random, domain: Content, sums: Content) -> list[Content]:
+    applied = state.choice([{"running_sum": True}, {"exponential": 0.6}, {"window": 2}])
+    asked = {"filters": {"of": "a", "by": ["b"] if "b" in domain else [], "apply": [applied]}}
+    return [{**asked, "sum": "m"} if sums else asked]
+
+
+def _mechanism(state: Random, unit: str, *, series: bool, sums: bool) -> str:
+    if unit == "participations":
+        return state.choice(["auto", "square-root", "triangular", "buffered", "convolution"])
+    if series:
+        return state.choice(["auto", "convolution", "square-root", "triangular"])
+    if unit == "groups":
+        return state.choice(["auto", "identity"])
+    return state.choice(("auto",) * 8 + DIVIDING + (() if sums else WHOLE))
+
+
+def _budget(state: Random, *, pure: bool, series: bool) -> Content:
+    chance = state.random()
+    if pure or (not series and chance < 0.25):
+        return {"budget": {"epsilon": 1}, "ledger": {"dataset": "d", "cap": {"epsilon": 2}}}
+    if chance < 0.7:
+        return {"budget": {"rho": 0.1}, "ledger": {"dataset": "d", "cap": {"rho": 1}}}
+    cap = {"epsilon": 2, "delta": 1e-5}
+    noise = "gaussian" if series else state.choice(["auto", "auto", "laplace", "gaussian"])
+    return {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": {"dataset": "d", "cap": cap}, "noise": noise}
+
+
+def odd(state: Random, who: str, *, fractions: bool) -> Record:
+    """A record of any values, most of them beyond what is declared."""
+    numbers: Sequence[float | None] = FRACTIONS if fractions else WHOLE_NUMBERS
+    amounts = {"m": state.choice(AMOUNTS), "c": state.choice(AMOUNTS)}
+    return {
+        "who": who,
+        "a": state.choice(numbers),
+        "b": state.choice(CATEGORIES),
+        "t": state.choice((None, *TIMES)),
+        **amounts,
+    }
+
+
+def plain(state: Random, who: str) -> Record:
+    """A record of values that most domains have, amounts at the ends of their ranges."""
+    amounts = {"m": state.choice([0.0, 2.0, 2.0]), "c": state.choice([0.0, 1.0, 1.0])}
+    return {"who": who, "a": state.randrange(4), "b": state.choice("xy"), "t": state.choice(TIMES), **amounts}
+
+
+def records_of(state: Random, who: str, *, fractions: bool) -> list[Record]:
+    """What the records of one person may be: odd ones, plain ones, or some that are alike."""
+    size = state.randint(0, 7)
+    form = state.choice(["odd", "plain", "alike"])
+    if form == "alike":
+        return [plain(state, who)] * size
+    return [odd(state, who, fractions=fractions) if form == "odd" else plain(state, who) for _ in range(size)]

@@ -1,0 +1,247 @@
+"""Random specs and random neighbouring files: what is planned, counted and measured moves by no more than is charged for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+import pytest
+import yaml
+
+from dpdist.domain import Domain
+from dpdist.engine import inline
+from dpdist.errors import DpdistError
+from dpdist.privacy import keys
+from dpdist.privacy.accounting import laplace_scale
+from dpdist.privacy.protection import Protection
+from dpdist.records import counting
+from dpdist.release.context import Context, silent
+from dpdist.release.count import count
+from dpdist.release.means import check_means
+from dpdist.release.plan import Plan, plan
+from dpdist.spec import load
+from dpdist.stability import Distance
+from dpdist.store import Store
+from tests.readers import measured
+from tests.stability import specs
+from tests.stability.specs import PEOPLE, STEPS, Content, Record
+
+
+@dataclass(frozen=True)
+class Case:
+    """A spec that can be planned, and the generator that draws its files.
+
+    Attributes:
+        content: what the spec says, but for where its records are.
+        fractions: whether the column of numbers holds floating-point numbers, not whole ones.
+        refused: so many specs were refused before this one.
+    """
+
+    seed: int
+    folder: Path
+    content: Content
+    planned: Plan
+    context: Context
+    state: Random
+    fractions: bool
+    refused: int
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How far neighbouring files moved what is measured at most, squared in the norm of the grid."""
+
+    case: Case
+    squared: int
+
+    @property
+    def covered(self) -> bool:
+        """Whether it is no more than the grid declares, and the noise for that is no more than is charged."""
+        grid, noise, loss = self.case.planned.grid, self.case.planned.noise, self.case.planned.loss
+        if self.squared > grid.sensitivity_squared:
+            return False
+        if grid.norm == "l1":
+            return Fraction(math.isqrt(grid.sensitivity_squared - 1) + 1, noise.scale) <= loss.pure
+        return Fraction(grid.sensitivity_squared, 2 * noise.scale**2) <= loss.rho
+
+    @property
+    def reach(self) -> float:
+        """The part of the declared square that was reached."""
+        return self.squared / self.case.planned.grid.sensitivity_squared
+
+    @property
+    def kinds(self) -> set[str]:
+        """What of all that is drawn this is a case of."""
+        spec, grid = self.case.planned.spec, self.case.planned.grid
+        person, sums = spec.records.person, self.case.content.get("sums", {})
+        found = {
+            "a person's total": any("most_per_person" in amounts for amounts in sums.values()),
+            "sums": bool(sums),
+            "groups": person.most_groups is not None,
+            "counted persons": "count" in spec.records.model_fields_set,
+            "participations": person.participations is not None,
+            "filters": "filters" in self.case.content["workload"][0],
+            "dates": "t" in spec.domain,
+            "squares": any({"variance", "covariance", "correlation"} & {*entry} for entry in self.case.content["workload"]),
+        }
+        unit = "persons" if person.column is not None else "records"
+        return {unit, grid.norm, spec.neighbours, *(kind for kind, holds in found.items() if holds)}
+
+
+def drawn(seed: int, folder: Path, *, again: int = 50) -> Case:
+    """The first spec of a seed that is not refused when it is planned; ``again``: of so many."""
+    home = folder / "home"
+    if not home.exists():
+        keys.initialise(home)
+    context = Context(home, Store(home / "store"), inline(), silent)
+    state = Random(seed)
+    for refused in range(again):
+        content, fractions = specs.spec(state), state.random() < 0.6
+        place = folder / f"{seed}-{refused}"
+        try:
+            planned = plan(context, load(written(place, content, [], "one", fractions=fractions)))
+            check_means(planned.spec, planned.grid)
+        except DpdistError:
+            continue
+        return Case(seed, place, content, planned, context, state, fractions, refused)
+    raise AssertionError(f"every spec of seed {seed} was refused")
+
+
+def moved(case: Case, *, files: int) -> Moved:
+    """What so many neighbours of one random file move."""
+    base = [record for who in PEOPLE for record in specs.records_of(case.state, who, fractions=case.fractions)]
+    case.state.shuffle(base)
+    form = case.state.choice(["one", "two"])
+    before, farthest = integers(case, "base", base, form), 0
+    for number in range(files):
+        change = integers(case, str(number), neighbour(case, base), form) - before
+        length = int(np.abs(change).sum()) ** 2 if case.planned.grid.norm == "l1" else int((change**2).sum())
+        farthest = max(farthest, length)
+    return Moved(case, farthest)
+
+
+def integers(case: Case, name: str, data: list[Record], form: str) -> np.ndarray:
+    """What is measured of a file, without noise, as integers of any size."""
+    path = written(case.folder / name, case.content, data, form, fractions=case.fractions)
+    counts, _ = count(case.context, load(path), case.planned.layout)
+    z = measured(case.context.store, inline(), case.planned.grid, counts, case.planned.layout)
+    return np.array([int(value) for value in z], dtype=object)
+
+
+def written(folder: Path, content: Content, data: list[Record], form: str, *, fractions: bool) -> Path:
+    """A spec and its records, as one Parquet file or as Parquet and Arrow side by side; returns the spec's path."""
+    records = folder / "records"
+    records.mkdir(parents=True)
+    half = len(data) if form == "one" else len(data) // 2
+    pyarrow.parquet.write_table(table(data[:half], fractions=fractions), records / "1.parquet", row_group_size=2)
+    if data[half:]:
+        second = table(data[half:], fractions=fractions)
+        with pa.ipc.new_file(records / "2.arrow", second.schema) as file:
+            file.write_table(second, max_chunksize=3)
+    path = folder / "release.yaml"
+    found = {**content["records"], "path": "records", "empty": "allow"}
+    path.write_text(yaml.safe_dump({"release": "random", **content, "records": found}, sort_keys=False))
+    return path
+
+
+def table(data: list[Record], *, fractions: bool) -> pa.Table:
+    types = {"who": pa.string(), "a": pa.float64() if fractions else pa.int64(), "b": pa.string()}
+    types |= {"t": pa.timestamp("us", tz="UTC"), "m": pa.float64(), "c": pa.float64()}
+    return pa.table({name: pa.array([r[name] for r in data], kind, from_pandas=False) for name, kind in types.items()})
+
+
+def neighbour(case: Case, base: list[Record]) -> list[Record]:
+    """A file one change away: records go, come, or under replace-one both."""
+    changes = ["go", "come"] if case.planned.spec.neighbours == "add-remove" else ["go", "come", "both", "both"]
+    change = case.state.choice(changes)
+    gone, come = one_change(case, base, change)
+    left = [record for place, record in enumerate(base) if change == "come" or place not in gone]
+    for record in come if change != "go" else []:
+        left.insert(case.state.randint(0, len(left)), record)
+    return left
+
+
+def one_change(case: Case, base: list[Record], change: str) -> tuple[set[int], list[Record]]:
+    """The places of records that may go together, and records that may come together: of a person, or as many as are promised."""
+    state, protection = case.state, case.planned.spec.protection
+    most = protection.most_records
+    if protection.person is not None:
+        who = state.choice(PEOPLE)
+        gone = {place for place, record in enumerate(base) if record["who"] == who}
+        come = specs.records_of(state, who if change == "both" and state.random() < 0.7 else "new", fractions=case.fractions)
+        return gone, come
+    if protection.participations is not None:
+        places = {step: [place for place, record in enumerate(base) if record["a"] == step][:most] for step in range(STEPS)}
+        gone = {place for step in steps_apart(state, protection) for place in places[step]}
+        return gone, [{**specs.plain(state, "t"), "a": step} for step in steps_apart(state, protection) for _ in range(most)]
+    come = specs.records_of(state, "t", fractions=case.fractions)[:most]
+    return set(state.sample(range(len(base)), min(len(base), most))), come
+
+
+def steps_apart(state: Random, protection: Protection) -> list[int]:
+    """Steps in which one unit takes part: up to as many, and at least as far apart, as promised."""
+    chosen: list[int] = []
+    for step in state.sample(range(STEPS), STEPS):
+        if len(chosen) < protection.participations and all(abs(step - each) >= protection.separation for each in chosen):
+            chosen.append(step)
+    return chosen
+
+
+def checked(seeds: Sequence[int], folder: Path, *, files: int) -> list[Moved]:
+    """The cases of seeds, none of which moves farther than is charged; most specs can be planned, and many cases come near."""
+    found = [moved(drawn(seed, folder), files=files) for seed in seeds]
+    assert [each.case.seed for each in found if not each.covered] == []
+    assert sum(each.case.refused for each in found) <= 2 * len(found)  # a third of all specs can be planned
+    near = sum(each.reach >= 0.5 for each in found)
+    assert near >= len(found) / 3  # a comparison that nothing comes near would show nothing
+    return found
+
+
+FEW = (45, 171, 236, 886, 3598)
+"""Seeds that together show every kind of case, and whose first neighbours come near."""
+KINDS = {
+    *("records", "persons", "groups", "counted persons", "participations"),
+    *("sums", "a person's total", "squares", "filters", "dates"),
+    *("l1", "l2", "add-remove", "replace-one"),
+}
+
+
+def test_a_few_random_files_move_by_no_more_than_is_charged(tmp_path: Path) -> None:
+    assert set().union(*(each.kinds for each in checked(FEW, tmp_path, files=2))) == KINDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, 480, 20))
+def test_random_files_move_by_no_more_than_is_charged(start: int, tmp_path: Path) -> None:
+    checked(range(start, start + 20), tmp_path, files=10)
+
+
+TOTAL = 5238
+"""A seed whose spec bounds totals of records with one share, and leaves the mechanism to dpdist."""
+FAULTS = {"shares are whole records": TOTAL, "half of a person's records": 45, "noise for half of it": 45}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bounded total measured by a mechanism for whole records, a sensitivity of half of a person's records, and too little noise."""
+    distance_out = counting.distance_out
+
+    def half(protection: Protection) -> Distance:
+        true = distance_out(protection)
+        return true if protection.person is None else replace(true, records=max(1, true.records // 2))
+
+    if fault == "shares are whole records":
+        monkeypatch.setattr(Domain, "whole_records", property(lambda domain: domain.shares == 1))
+    elif fault == "half of a person's records":
+        monkeypatch.setattr(counting, "distance_out", half)
+    else:
+        monkeypatch.setattr("dpdist.grids.base.laplace_scale", lambda length, epsilon: laplace_scale(length // 2, epsilon))
+    assert not moved(drawn(FAULTS[fault], tmp_path), files=2).covered
