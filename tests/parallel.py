@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import io
 import multiprocessing
 import os
 import shlex
@@ -53,8 +52,9 @@ def main(arguments: list[str]) -> int:
     """How pytest ends with the arguments. Elsewhere than on Linux processes are started and not forked: libraries there forbid it."""
     if sys.platform != "linux":
         return int(pytest.main(arguments))
-    with contextlib.redirect_stdout(io.StringIO()):
-        pytest.main([*arguments, "--collect-only", "--capture=no"])  # what is bound to a stream must outlive the collection
+    nothing = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # open for good: modules bind it, as Prefect does for its log
+    with contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
+        pytest.main([*arguments, "--collect-only", "--capture=no"])
     _refuse_threads()
     with tempfile.TemporaryDirectory(prefix="dpdist-") as folder, forking(f"{folder}/socket"):
         return int(pytest.main(arguments, plugins=[Forks(f"{folder}/socket")]))
