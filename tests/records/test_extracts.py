@@ -436,6 +436,7 @@ def test_a_worker_that_cannot_read_what_was_extracted_gets_no_tasks(
             own = cluster.workers[0].address
             as_read(context, load(path))
             assert set(started.map(address, range(20))) == {own}
+            monkeypatch.setattr(engine, "WITHOUT_WORKERS_SECONDS", 1)
             started.client.retire_workers([own], close_workers=True)
             with pytest.raises(EngineError, match=rf"no worker .* can do the tasks of this run: the worker at .* {LACK}"):
                 started.map(address, [1])
