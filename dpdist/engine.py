@@ -274,7 +274,7 @@ class Engine:
                 while chosen & {address for address, _ in _optimisers(self._admitted())}:
                     try:
                         found = _result(future)
-                    except Exception:
+                    except Exception:  # whatever the task raised: what its worker lacks decides
                         if future.status != "error" or not chosen - self._admitted(again=chosen).keys():
                             raise
                         break  # a worker that lacks something: on another one
@@ -317,7 +317,7 @@ class Engine:
                 for future in [future for future in running if future.status != "pending"]:
                     try:
                         found = _result(future)
-                    except Exception:
+                    except Exception:  # whatever the task raised: what its worker lacks decides
                         if some is not None or future.status != "error" or not self._blameless(running[future]):
                             raise
                         left.appendleft(running.pop(future).item)

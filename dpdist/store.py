@@ -17,6 +17,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -500,10 +501,8 @@ def has_md5_tags(url: str) -> bool:
 
     Raises: StoreError when that is not possible.
     """
-    name, data = f"{PROBE}{uuid.uuid4().hex[:12]}", b"\n"
-    tag = put_at(url, name, data)
-    delete_at(url, [name])
-    return (tag or "").strip('"') == hashlib.md5(data, usedforsecurity=False).hexdigest()
+    with _probed(url) as (_, tag):
+        return (tag or "").strip('"') == hashlib.md5(PROBED, usedforsecurity=False).hexdigest()
 
 
 def tags_at(url: str) -> dict[str, tuple[int, str | None]]:
@@ -592,14 +591,22 @@ def seen_at(url: str, name: str) -> tuple[str, int, str | None] | None:
 
 def check_writable_at(url: str) -> None:
     """Write an object, read it back and remove it. Raises: StoreError when that is not possible."""
-    name = f"{PROBE}{uuid.uuid4().hex[:12]}"
-    put_at(url, name, b"\n")
-    try:
+    with _probed(url) as (name, _):
         seen_at(url, name)
+
+
+@contextmanager
+def _probed(url: str) -> Iterator[tuple[str, str | None]]:
+    """The name and the tag of an object that is there meanwhile. Raises: StoreError when it cannot be written or removed."""
+    name = f"{PROBE}{uuid.uuid4().hex[:12]}"
+    tag = put_at(url, name, PROBED)
+    try:
+        yield name, tag
     finally:
         delete_at(url, [name])
 
 
+PROBED = b"\n"
 PROBE = ".dpdist-probe-"
 """How the names of objects begin that only show that one can write."""
 

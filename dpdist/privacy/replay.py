@@ -222,9 +222,7 @@ class Replay:
         own = facts["protection"]
         if own is None or protection is None:
             return False
-        apart = own.get("participations"), own.get("separation", 1), own.get("steps")
-        known = own["neighbours"], own["most_records"], own["person"], own.get("counted"), own.get("type")
-        steps = _steps(*known, *apart, protection, protection.type)
+        steps = _steps(json.dumps(own, sort_keys=True), protection, protection.type)
         if steps is None:
             return False
         whole = loss_of(facts["own"]).for_group(steps)
@@ -287,33 +285,11 @@ class Replay:
                 raise _differs("dpdist_records", f"the records of {release!r}")
 
 
-@lru_cache(maxsize=64, typed=True)
-def _steps(
-    neighbours: Any,
-    most_records: Any,
-    person: Any,
-    counted: Any,
-    kind: Any,
-    participations: Any,
-    separation: Any,
-    steps: Any,
-    protection: Protection,
-    of_cap: str | None,
-) -> int | None:
+@lru_cache(maxsize=64)
+def _steps(own: str, protection: Protection, of_cap: str | None) -> int | None:
+    """``steps_to`` from the facts of a release's protection, as JSON: it tells 1 from true, which are equal in Python."""
     del of_cap  # protections that differ in it alone are equal, and would share an entry of the cache
-    own = Protection.from_facts(
-        {
-            "neighbours": neighbours,
-            "most_records": most_records,
-            "person": person,
-            "counted": counted,
-            "participations": participations,
-            "separation": separation,
-            "steps": steps,
-            "type": kind,
-        }
-    )
-    return own.steps_to(protection)
+    return Protection.from_facts(json.loads(own)).steps_to(protection)
 
 
 def _differs(table: str, what: str) -> LedgerError:
