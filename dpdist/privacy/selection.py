@@ -25,8 +25,6 @@ from dpdist.stability import Distance
 
 UNIT_BITS = 24
 """A record is 2^24 units: the integer grid then adds less than 1e-7 of rho to a Gaussian (``gaussian_slack``)."""
-MOST_COUNTS = 2**32
-"""Records that a release counts at most: their units and the noise fit into 63 bits."""
 EXACT = 1024
 """Up to so many own names each number of them is tried out."""
 MARGIN = 1e-9
@@ -55,11 +53,9 @@ class Selection:
         """The numbers of the selected names, in order: of those that reach the threshold the ``most`` largest noisy counts.
 
         Args:
-            counts: records by name.
+            counts: records by name, up to 2^32 as in a release: their units and the noise fit into 63 bits.
             draw: so many samples of the noise.
         """
-        if counts.size and int(counts.max()) >= MOST_COUNTS:
-            raise InvalidInput("a release counts up to 2^32 records of a name; split them into several releases")
         noisy = (counts.astype(np.int64) << UNIT_BITS) + draw(counts.size)
         passed = np.flatnonzero(noisy >= self.threshold)
         largest = passed[np.argsort(-noisy[passed], kind="stable")[: self.most]]

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from dpdist.errors import InvalidInput, ReleaseConflict
+from dpdist.grids.base import few_enough
 from dpdist.privacy import keys
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.keys import Secret
@@ -72,7 +73,8 @@ def check_stage(context: Context, ledger: Ledger, stage: Stage, measured: Charge
 def selected(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
     """The spec over the names that are selected for it; drawn once, however often this is called.
 
-    Raises: BudgetExceeded, ReleaseConflict, KeyUnavailable: before anything is drawn; InvalidInput when no name is frequent enough.
+    Raises: BudgetExceeded, ReleaseConflict, KeyUnavailable, InvalidInput for more records than a release counts: before the charge;
+        InvalidInput when no name is frequent enough.
     """
     stage = stage_of(spec)
     if stage is None:
@@ -87,6 +89,9 @@ def selected(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
             return with_kept(stage, context.store, committed_measurement(context.store, known))
         counted = names_of(source, spec.attributes, stage.attribute, stage.left_out, stage.candidates)
         check_not_empty(spec, counted.read)
+        few_enough(
+            counted.read * spec.attributes.shares, spec.attributes.shares, spec.attributes.reach
+        )  # or the measurement refuses
         verify_source(context, spec)
         charge = charge_of_stage(stage, root, counted)
         stored, _ = drawn_once(context, ledger, charge, root, counted.digest, partial(_write, context.store, stage, counted))
