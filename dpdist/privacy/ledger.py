@@ -798,6 +798,7 @@ OF_RECORDS = ("histogram", "set of records")
 def _same(known: Receipt, charge: Charge) -> None:
     for what, have, want in (
         ("data set", known.dataset, charge.dataset),
+        ("budget period", known.period, charge.period_key),
         ("spec", known.spec_digest, charge.spec_digest),
         ("unit of protection", known.protection or charge.protection, charge.protection),
         ("budget", _amounts(known.own or known.loss), _amounts(charge.loss)),

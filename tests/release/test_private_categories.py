@@ -27,6 +27,7 @@ from dpdist.errors import (
     ReleaseConflict,
     UnknownValue,
 )
+from dpdist.grids import base
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.privacy.selection import Selection
@@ -254,6 +255,19 @@ def test_records_that_changed_are_refused_and_a_corrected_workload_keeps_the_nam
         small.run(written(home.parent / "again", domain=shares), home)
 
 
+def test_names_are_paid_for_by_the_period_that_publishes_them(home: Path) -> None:
+    """Selected for one week and published in another, names would cost the other week's budget nothing."""
+    ledger = {"dataset": "small", "cap": {**CAP, "per": "week"}, "shared_records": True}
+    first, second = (written(home.parent / f"{day}", ledger=ledger, period=f"2026-11-{day:02d}") for day in (6, 13))
+    with mock.patch("dpdist.release.story.count", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        small.run(first, home)
+    with pytest.raises(ReleaseConflict, match="budget period"):
+        small.run(second, home)
+    small.run(first, home)
+    with opened(home) as book:
+        assert [(budget.period, budget.releases) for budget in book.budgets()] == [("2026-W45", 2)]
+
+
 def test_persons_are_bounded_and_missing_names_are_no_names(home: Path) -> None:
     """A person with 500 records of a town of its own has one that counts: the town is not selected."""
     many = pa.table({"sex": ["f"] * 500, "town": ["Person's Town"] * 500, "person": [10**6] * 500})
@@ -367,6 +381,22 @@ def test_what_is_refused_is_refused_before_the_charge(
         small.run(written(home.parent / "data", **changes), home)
     with opened(home) as ledger:
         assert ledger.entries() == []
+
+
+@pytest.mark.parametrize("sums", [False, True])
+def test_more_records_than_can_be_measured_are_refused_before_names_are_charged(
+    sums: bool, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as a release counts are measured; one more is refused while the selection has cost nothing yet. Shares take bits."""
+    table, asked = (payments(), PAID) if sums else (towns(), {})
+    path = written(home.parent / "data", table, **asked)
+    monkeypatch.setattr(base, "MOST_RECORDS", table.num_rows - 1)
+    with pytest.raises(InvalidInput, match="the grid holds up to"):
+        small.run(path, home)
+    with opened(home) as ledger:
+        assert ledger.entries() == []
+    monkeypatch.setattr(base, "MOST_RECORDS", 16 * table.num_rows if sums else table.num_rows)
+    assert small.run(path, home).charged
 
 
 PAID: dict[str, Any] = {
