@@ -121,9 +121,21 @@ class Times:
 
     def begins(self, step: int) -> datetime.datetime:
         """The time at which a step begins."""
-        number = (self._first + step) * PER_STEP.get(self.every, 1) - (MONDAY if self.every == "week" else 0)
-        found: datetime.datetime = np.datetime64(number, UNITS[self.every]).astype("datetime64[s]").item()
+        found: datetime.datetime = self._start_of(step).item()
         return found
+
+    def ends(self, step: int) -> datetime.datetime:
+        """The last second of a step. Raises: InvalidInput for steps that end after the year 9999, which no calendar here has."""
+        found = (self._start_of(step + 1) - np.timedelta64(1, "s")).item()
+        if not isinstance(found, datetime.datetime):
+            raise InvalidInput(
+                f"times end with the year 9999, and the {self.every} {step + 1} from {self.first:%Y-%m-%d} on does not"
+            )
+        return found
+
+    def _start_of(self, step: int) -> Any:
+        number = (self._first + step) * PER_STEP.get(self.every, 1) - (MONDAY if self.every == "week" else 0)
+        return np.datetime64(number, UNITS[self.every]).astype("datetime64[s]")
 
     def _of_text(self, text: str) -> float:
         if not text:

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 import dpdist.times
 from dpdist.domain import Attribute, EvenEdges, even_edges
-from dpdist.errors import InvalidSpec, LedgerError, UnknownValue
+from dpdist.errors import InvalidInput, InvalidSpec, LedgerError, UnknownValue
 from dpdist.privacy.charges import Part
+from dpdist.privacy.ledger import opened
 from dpdist.records.rows import _codes
 from dpdist.release.streams import periods_reached
 from dpdist.spec import load
@@ -229,6 +230,7 @@ def test_a_release_over_days(form: str, tmp_path: Path) -> None:
 
 
 SEPTEMBER = {"from": "2026-08-31", "steps": 30}
+END_OF_TIME = tuple(f"9999-{month:02d}" for month in range(1, 13))
 DATED: dict[str, Any] = {"dates": SEPTEMBER, "outside": "drop"}
 
 
@@ -244,6 +246,10 @@ DATED: dict[str, Any] = {"dates": SEPTEMBER, "outside": "drop"}
         ("day", {"from": 5, "to": 9, "time": {"start": "2026-08-31T22:00", "step": "hour"}}, (0, 2), ("2026-08-31",)),
         ("month", {"from": 5, "to": 9, "width": 2, "time": {"start": "2026-08-30", "step": "day"}}, (1, 2), ("2026-09",)),
         ("day", {"from": 5, "to": 9}, (0, 4), ()),
+        ("day", {"edges": [0, 24, 30, 72.5], "time": {"start": "2026-08-31", "step": "hour"}}, (1, 2), ("2026-09-01",)),
+        ("month", {"edges": [0, 0.5, 2], "time": {"start": "2026-08-31", "step": "day"}}, (0, 2), ("2026-08", "2026-09")),
+        ("day", {"dates": {"from": "9999-12-30", "to": "9999-12-31"}}, (0, 2), ("9999-12-30", "9999-12-31")),
+        ("month", {"dates": {"from": "9990-01-01", "to": "9999-12-31", "every": "year"}}, (9, 10), END_OF_TIME),
     ],
 )
 def test_budget_periods_that_steps_reach(
@@ -254,10 +260,49 @@ def test_budget_periods_that_steps_reach(
         period="2026-09-07",
         domain={"day": domain},
         workload=[{"filters": {"of": "day", "apply": [{"running_sum": True}]}}],
-        stream={"name": "s", "through": 9 if "from" in domain else "2026-08-31"},
+        stream={"name": "s", "through": domain["dates"]["from"] if "dates" in domain else domain.get("to", 0)},
         ledger={"dataset": "small", "cap": {"rho": 1, "per": per}},
     )
     assert periods_reached(load(path), Part("s", "digest", *steps)) == reached
+
+
+def test_a_stream_past_the_last_year_is_refused_in_one_line(home: Path) -> None:
+    """Numbers that stand for days after 9999: no budget of a week could pay for them."""
+    table = pa.table({"day": [1, 2]})
+    beyond = {"from": 0, "to": 60, "time": {"start": "9999-12-01", "step": "day"}, "outside": "drop"}
+    path = small.write(
+        home.parent / "data",
+        table=table,
+        period="9999-12-01",
+        domain={"day": beyond},
+        workload=[{"filters": {"of": "day", "apply": [{"running_sum": True}]}}],
+        stream={"name": "s", "through": 31},
+        ledger={"dataset": "small", "cap": {"rho": 1, "per": "week"}},
+    )
+    with pytest.raises(InvalidInput, match="times end with the year 9999"):
+        small.run(path, home)
+    with opened(home) as ledger:
+        assert ledger.entries() == []
+
+
+def test_steps_past_the_last_year_are_refused(tmp_path: Path) -> None:
+    for every, steps in {"day": 31, "week": 5, "month": 1, "year": 1}.items():
+        dates = {"from": "9999-12-01", "steps": steps, "every": every}
+        load(small.write(tmp_path, domain={"day": {"dates": dates}}, workload=[{"marginals": {"ways": [1]}}]))
+        small.write(
+            tmp_path, domain={"day": {"dates": {**dates, "steps": steps + 1}}}, workload=[{"marginals": {"ways": [1]}}]
+        )
+        small.refused_in_one_line(tmp_path / "release.yaml", "times end with the year 9999")
+
+
+def test_times_that_name_an_offset_are_those_of_their_clock(home: Path) -> None:
+    """Pages draw times without a zone. An offset in ``start`` broke the page after the charge."""
+    numbers = {"from": 0, "to": 20, "time": {"start": "2026-09-01T06:00+02:00", "step": "hour"}}
+    workload = [{"filters": {"of": "hour", "apply": [{"running_sum": True}]}}]
+    path = small.write(home.parent / "data", table=pa.table({"hour": [1, 2]}), domain={"hour": numbers}, workload=workload)
+    release = small.run(path, home)
+    assert release.certificate["method"]["attributes"]["hour"]["time"]["start"] == "2026-09-01T06:00:00"
+    assert "06:00" in (release.folder / "index.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("home")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -93,13 +94,14 @@ def periods_reached(spec: ReleaseSpec, part: Part) -> tuple[str, ...]:
     """The budget periods that the new steps of a part lie in, where the cap is per period and the spec says which times they are."""
     per, entry = spec.ledger.cap.per, spec.workload[0].filters
     assert entry is not None
-    given, times, width = spec.domain[entry.of], spec.attributes.attribute(entry.of).times, 1
-    if times is None and given.time is not None and given.edges is None:
-        times, width = Times(given.time.start.replace(tzinfo=None), part.stop, given.time.step), given.width
+    given, attribute = spec.domain[entry.of], spec.attributes.attribute(entry.of)
+    times = attribute.times
+    if times is None and given.time is not None:
+        times = Times(given.time.start, 1, given.time.step)  # of the attribute's smallest number
     if per == "total" or times is None:
         return ()
-    first, after = (times.begins(step * width) for step in (part.start, part.stop))
-    last = (after - datetime.timedelta(seconds=1)).date()
+    begin, stop = (attribute.edges[step] - attribute.edges[0] for step in (part.start, part.stop))
+    first, last = times.begins(math.floor(begin)), times.ends(math.ceil(stop) - 1).date()
     days = (first.date() + datetime.timedelta(days=number) for number in range((last - first.date()).days + 1))
     return tuple(dict.fromkeys(period_of(day, per) for day in days))
 

@@ -6,7 +6,7 @@ import datetime
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dpdist.domain import Attribute
 from dpdist.errors import InvalidInput
@@ -23,6 +23,11 @@ class TimeSpec(SpecPart):
     step: Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"] = Field(
         description="how much time one unit of the attribute is", examples=["hour"]
     )
+
+    @field_validator("start")
+    @classmethod
+    def _as_the_clock_shows(cls, start: datetime.datetime) -> datetime.datetime:
+        return start.replace(tzinfo=None)  # pages show the times of one clock, whose offset they do not need
 
 
 class DatesSpec(SpecPart):
@@ -68,6 +73,8 @@ class DatesSpec(SpecPart):
             raise ValueError("the time zone is not known; write its name in the time zone database, such as 'Europe/Berlin'")
         if self.last is not None and self._last < moment(self.first):
             raise ValueError("'from' must not come after 'to'")
+        if self.steps is not None and self.steps > steps_between(moment(self.first), datetime.datetime.max, self.every):
+            raise ValueError("times end with the year 9999, and so many 'steps' do not; give fewer")
         return self
 
     @property
