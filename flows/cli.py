@@ -207,6 +207,13 @@ def run(
         f"{tally.beyond_bound:,} beyond the bound of one person",
         style="dim",
     )
+    if (
+        tally.dropped == tally.read > 0
+    ):  # told here alone: that a release was refused for it would tell readers of the records
+        err.print(
+            "[bold yellow]private warning:[/] every record was dropped, so the answers are noise alone: compare the columns with 'domain' "
+            "(dates are read as 2026-12-31, not as 31.12.2026), and publish the correction under a new release id"
+        )
     charged = f"charged {loss_text(done.plan.loss)}" if done.charged else "nothing charged: it was charged before"
     where = f" {shown(done.folder)} in {time.monotonic() - started:.1f} s ({charged})"
     out.print(Text.assemble(("published", "bold green"), where))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dpdist.privacy import keys
@@ -95,6 +96,21 @@ def test_a_release_is_published_once(story: Story, command: CommandLine) -> None
     assert again.code == 0
     assert "nothing charged" in again.out
     assert small.tree(story.place / "releases") == story.files
+
+
+@pytest.mark.parametrize(("day", "warned"), [("31.12.2026", True), ("2026-12-31", False)])
+def test_the_operator_alone_is_told_that_every_record_was_dropped(
+    day: str, warned: bool, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dates = {"day": {"dates": {"from": "2026-12-01", "to": "2026-12-31"}, "outside": "drop"}}
+    table = pa.table({"day": [day, "1.1.27"]})
+    path = small.write(home.parent / "data", table=table, domain=dates, workload=[{"marginals": {"ways": [1]}}])
+    folder = small.run(path, home).folder
+    told = CommandLine(monkeypatch, capsys)("run", str(path))
+    assert told.code in (0, None)
+    assert ("every record was dropped" in told.err) is warned
+    assert "every record" not in told.out
+    assert not any(b"every record was dropped" in content for content in small.tree(Path(folder)).values())
 
 
 def test_a_release_is_shown(story: Story, command: CommandLine) -> None:
