@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from dpdist import engine
-from dpdist.errors import InvalidSpec
+from dpdist.errors import InvalidSpec, LedgerError
+from dpdist.privacy.ledger import opened
 from dpdist.privacy.noise import NORMAL_95
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
@@ -132,3 +133,21 @@ def changed_records(**other: Any) -> dict[str, Any]:
 def test_what_is_no_count_of_persons_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
         load(small.write(tmp_path, **{**ASKED, **changes}))
+
+
+def test_files_that_tell_persons_apart_otherwise_than_the_cap_are_refused_before_the_charge(home: Path) -> None:
+    """Numbers in Parquet, then texts in CSV, where 1 and 01 would be two persons: neither spec says so, the files do."""
+    records = {"person": {"column": "person", "most_records": 1}}
+    asked: dict[str, Any] = {"domain": {"age": {"from": 0, "to": 11}}, "workload": [{"marginals": {"ways": [1]}}]}
+    table = pa.table({"age": [1, 2, 2], "person": [1, 1, 2]})
+    small.run(small.write(home.parent / "a", table=table, records={"path": "records.parquet", **records}, **asked), home)
+    path = small.write(home.parent / "b", release="b", records={"path": "records.csv", **records}, **asked)
+    (path.parent / "records.csv").write_text("age,person\n1,1\n2,01\n")
+    with pytest.raises(LedgerError, match=r"tells persons apart as text, the cap of 'small' as whole numbers"):
+        small.run(path, home)
+    with opened(home) as ledger:
+        assert ledger.receipt("b") is None
+    records["person"]["type"] = "integer"
+    path = small.write(home.parent / "c", release="b", records={"path": "records.csv", **records}, **asked)
+    (path.parent / "records.csv").write_text("age,person\n1,1\n2,01\n")
+    assert small.run(path, home).tally.beyond_bound == 1
