@@ -76,6 +76,39 @@ def spec(state: Random) -> Content:
     return content
 
 
+def varied(state: Random, content: Content) -> Content:
+    """The same spec with something that ``spec`` never draws: numbers of records in place of records, distances from a public count,
+    predicates and products, or the least worst error; many are refused."""
+    kind = state.choice(["counts", "around", "predicates", "product", "worst"])
+    names, person = list(content["domain"]), content["records"]["person"]
+    plain = {name: part for name, part in content.items() if name != "sums"}
+    if kind == "counts":
+        counts = {"column": "n", "of": "visits"}
+        most = {"most_records": person.get("most_records", 1)}
+        return {**plain, "records": {"person": most, "counts": counts}, "workload": _workload(state, content["domain"], {})}
+    if kind == "around":
+        applied = state.choice([{"running_sum": True}, {"exponential": 0.6}, {"window": 2}, {"mean": 3}])
+        asked = {"of": "a", "by": names[1:], "apply": [applied], "around": state.choice([0, 1, 2, 5])}
+        asked["circular"] = state.random() < 0.5
+        return {**plain, "neighbours": "add-remove", "mechanism": "auto", "workload": [{"filters": asked}]}
+    if kind == "worst":
+        return {**content, "objective": "worst"}
+    if kind == "predicates":
+        some = [
+            "a >= 1",
+            "a < 2 and not a < 0",
+            "not (a >= 1)",
+            *(["b == 'x' or a < 1", "b != 'x'"] if "b" in names else []),
+        ]
+        asked = {"predicates": state.sample(some, 2)}
+    else:
+        asked = {
+            "product": {name: state.choice(["identity", "total"]) for name in names[1:]}
+            | {"a": state.choice(["prefix", "ranges"])}
+        }
+    return {**content, "workload": [asked, *content["workload"][1:]]}
+
+
 def _person(state: Random, unit: str) -> Content:
     most = {"most_records": state.choice([1, 1, 2, 3, 4] if unit in ("records", "persons") else [1, 2])}
     if unit == "records":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -11,6 +12,7 @@ from random import Random
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
@@ -23,6 +25,8 @@ from dpdist.privacy import keys
 from dpdist.privacy.accounting import laplace_scale
 from dpdist.privacy.protection import Protection
 from dpdist.records import counting
+from dpdist.records.tabulated import counted_rows
+from dpdist.release import count as counted_from
 from dpdist.release.context import Context, silent
 from dpdist.release.count import count
 from dpdist.release.means import check_means
@@ -90,6 +94,8 @@ class Moved:
             "participations": person.participations is not None,
             "filters": "filters" in self.case.content["workload"][0],
             "dates": "t" in spec.domain,
+            "counts": spec.records.counts is not None,
+            "around": spec.around is not None,
             "squares": any({"variance", "covariance", "correlation"} & {*entry} for entry in self.case.content["workload"]),
         }
         unit = "persons" if person.column is not None else "records"
@@ -97,7 +103,7 @@ class Moved:
 
 
 def drawn(seed: int, folder: Path, *, again: int = 50) -> Case:
-    """The first spec of a seed that is not refused when it is planned; ``again``: of so many."""
+    """The first spec of a seed that is not refused when it is planned; ``again``: of so many. Seeds from ``VARIED`` on vary it."""
     home = folder / "home"
     if not home.exists():
         keys.initialise(home)
@@ -105,6 +111,7 @@ def drawn(seed: int, folder: Path, *, again: int = 50) -> Case:
     state = Random(seed)
     for refused in range(again):
         content, fractions = specs.spec(state), state.random() < 0.6
+        content = specs.varied(state, content) if seed >= VARIED else content
         place = folder / f"{seed}-{refused}"
         try:
             planned = plan(context, load(written(place, content, [], "one", fractions=fractions)))
@@ -119,7 +126,7 @@ def moved(case: Case, *, files: int) -> Moved:
     """What so many neighbours of one random file move."""
     base = [record for who in PEOPLE for record in specs.records_of(case.state, who, fractions=case.fractions)]
     case.state.shuffle(base)
-    form = case.state.choice(["one", "two"])
+    form = case.state.choice(["one", "two", "csv"] if case.seed >= VARIED else ["one", "two"])
     before, farthest = integers(case, "base", base, form), 0
     for number in range(files):
         change = integers(case, str(number), neighbour(case, base), form) - before
@@ -137,13 +144,16 @@ def integers(case: Case, name: str, data: list[Record], form: str) -> np.ndarray
 
 
 def written(folder: Path, content: Content, data: list[Record], form: str, *, fractions: bool) -> Path:
-    """A spec and its records, as one Parquet file or as Parquet and Arrow side by side; returns the spec's path."""
+    """A spec and its records, as one Parquet file, or as Parquet beside Arrow or CSV; returns the spec's path."""
     records = folder / "records"
     records.mkdir(parents=True)
     half = len(data) if form == "one" else len(data) // 2
-    pyarrow.parquet.write_table(table(data[:half], fractions=fractions), records / "1.parquet", row_group_size=2)
-    if data[half:]:
-        second = table(data[half:], fractions=fractions)
+    kept = counted if "counts" in content["records"] else list
+    pyarrow.parquet.write_table(table(kept(data[:half]), fractions=fractions), records / "1.parquet", row_group_size=2)
+    second = table(kept(data[half:]), fractions=fractions)
+    if data[half:] and form == "csv":
+        pyarrow.csv.write_csv(second, records / "2.csv")
+    elif data[half:]:
         with pa.ipc.new_file(records / "2.arrow", second.schema) as file:
             file.write_table(second, max_chunksize=3)
     path = folder / "release.yaml"
@@ -152,10 +162,19 @@ def written(folder: Path, content: Content, data: list[Record], form: str, *, fr
     return path
 
 
+def counted(data: list[Record]) -> list[Record]:
+    """One row for all records that are alike but for their person, with their number, and a row of none."""
+    alike = Counter(repr({**record, "who": ""}) for record in data)
+    first = {repr({**record, "who": ""}): record for record in data}
+    return [*({**first[key], "n": number} for key, number in alike.items()), *({**record, "n": 0} for record in data[:1])]
+
+
 def table(data: list[Record], *, fractions: bool) -> pa.Table:
     types = {"who": pa.string(), "a": pa.float64() if fractions else pa.int64(), "b": pa.string()}
-    types |= {"t": pa.timestamp("us", tz="UTC"), "m": pa.float64(), "c": pa.float64()}
-    return pa.table({name: pa.array([r[name] for r in data], kind, from_pandas=False) for name, kind in types.items()})
+    types |= {"t": pa.timestamp("us", tz="UTC"), "m": pa.float64(), "c": pa.float64(), "n": pa.int64()}
+    return pa.table(
+        {name: pa.array([r.get(name, 1) for r in data], kind, from_pandas=False) for name, kind in types.items()}
+    )
 
 
 def neighbour(case: Case, base: list[Record]) -> list[Record]:
@@ -205,10 +224,13 @@ def checked(seeds: Sequence[int], folder: Path, *, files: int) -> list[Moved]:
     return found
 
 
-FEW = (45, 171, 236, 886, 3598)
+VARIED = 100_000
+"""Seeds from here on vary the spec that is drawn first (``specs.varied``); earlier ones draw what they always drew."""
+FEW = (45, 171, 236, 886, 3598, 100_009, 100_026)
 """Seeds that together show every kind of case, and whose first neighbours come near."""
 KINDS = {
     *("records", "persons", "groups", "counted persons", "participations"),
+    *("counts", "around"),
     *("sums", "a person's total", "squares", "filters", "dates"),
     *("l1", "l2", "add-remove", "replace-one"),
 }
@@ -219,19 +241,31 @@ def test_a_few_random_files_move_by_no_more_than_is_charged(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", range(0, 480, 20))
+@pytest.mark.parametrize("start", [*range(0, 480, 20), *range(VARIED, VARIED + 240, 20)])
 def test_random_files_move_by_no_more_than_is_charged(start: int, tmp_path: Path) -> None:
     checked(range(start, start + 20), tmp_path, files=10)
 
 
+def twice(table: pa.Table, column: str, path: str) -> tuple[pa.Table, np.ndarray]:
+    """Rows whose numbers of records count twice."""
+    rows, numbers = counted_rows(table, column, path)
+    return rows, 2 * numbers
+
+
 TOTAL = 5238
 """A seed whose spec bounds totals of records with one share, and leaves the mechanism to dpdist."""
-FAULTS = {"shares are whole records": TOTAL, "half of a person's records": 45, "noise for half of it": 45}
+FAULTS = {
+    "shares are whole records": TOTAL,
+    "half of a person's records": 45,
+    "distances of half of the records": 100_007,
+    "numbers of records twice": 100_026,
+    "noise for half of it": 45,
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bounded total measured by a mechanism for whole records, a sensitivity of half of a person's records, and too little noise."""
+    """Totals measured by a mechanism for whole records, half of a sensitivity, records counted twice, and too little noise."""
     distance_out = counting.distance_out
 
     def half(protection: Protection) -> Distance:
@@ -242,6 +276,10 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(Domain, "whole_records", property(lambda domain: domain.shares == 1))
     elif fault == "half of a person's records":
         monkeypatch.setattr(counting, "distance_out", half)
+    elif fault == "distances of half of the records":
+        monkeypatch.setattr(counted_from, "distance_around", lambda moved: Distance(moved.length // 2, replaced=False))
+    elif fault == "numbers of records twice":
+        monkeypatch.setattr(counting, "counted_rows", twice)
     else:
         monkeypatch.setattr("dpdist.grids.base.laplace_scale", lambda length, epsilon: laplace_scale(length // 2, epsilon))
     assert not moved(drawn(FAULTS[fault], tmp_path), files=2).covered
