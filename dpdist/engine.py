@@ -29,7 +29,7 @@ import threadpoolctl
 from dpdist import versions
 from dpdist.admission import Admission, Place, told
 from dpdist.errors import DpdistError, EngineError, OutOfMemory, TaskFailed
-from dpdist.limits import MIB, WORKER_BYTES, check_program, cores, left_bytes
+from dpdist.limits import MIB, WORKER_BYTES, blas_threads, check_program, cores, left_bytes
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -562,7 +562,7 @@ def _task_bytes(worker: dict[str, Any], tasks: int) -> int:
 def inline() -> Engine:
     """Everything in this process, one task after the other. Raises: OutOfMemory where the program itself does not fit."""
     check_program()
-    return Engine(workers=1, memory_bytes=left_bytes(), threads=cores(), connect=None, local=True)
+    return Engine(workers=1, memory_bytes=left_bytes(), threads=blas_threads(), connect=None, local=True)
 
 
 @contextmanager
@@ -572,7 +572,7 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
     Args:
         address: ``tls://host:port`` of a Dask scheduler, with certificates from Dask's configuration; None starts one process a
             core on this machine; ``inline`` starts nothing. Without one the environment variable DPDIST_ENGINE is asked first.
-        workers: most local worker processes; each gets cores / workers BLAS threads. Fewer are started where memory is short.
+        workers: most local worker processes; each gets an equal part of the BLAS threads. Fewer are started where memory is short.
     Raises: OutOfMemory where the program itself does not fit.
     """
     check_program()
@@ -606,7 +606,7 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
         yield Engine(
             workers=processes,
             memory_bytes=share,
-            threads=cores(),
+            threads=blas_threads(),
             connect=lambda: stack.enter_context(_local(processes, int((share + WORKER_BYTES) / TERMINATED_SHARE))),
             local=True,
         )

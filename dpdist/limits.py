@@ -50,6 +50,16 @@ def cores(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cg
     return found
 
 
+def blas_threads() -> int:
+    """Threads of linear algebra in this process: one a core, or fewer if OPENBLAS_NUM_THREADS or OMP_NUM_THREADS asks for fewer.
+
+    OpenBLAS reads both when it is loaded, the first before the second. Its threads wait for work by spinning for a while, which takes
+    the processor from other processes.
+    """
+    asked = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
+    return min([cores(), *[int(number) for number in asked if number.isdigit() and int(number)][:1]])
+
+
 def memory_bytes(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
     """Memory of the machine, or what the control groups and the resource limits (``ulimit -v``) of this process leave of it."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -16,7 +16,7 @@ from typing import Any
 import dask
 from distributed import Client, Nanny, Scheduler, Security, SpecCluster, Worker
 
-from dpdist.limits import cores
+from dpdist.limits import blas_threads
 
 LOOPBACK = "127.0.0.1"
 
@@ -37,8 +37,8 @@ class SilentWorker(Worker):
 
 @contextmanager
 def local_client(processes: int, memory_bytes: int) -> Iterator[Any]:
-    """The client of a new cluster of worker processes with cores / processes BLAS threads each, which ends with the block."""
-    threads = str(max(1, cores() // processes))
+    """The client of a new cluster of worker processes with an equal part of the BLAS threads each, which ends with the block."""
+    threads = str(max(1, blas_threads() // processes))
     blas = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), threads)
     with tempfile.TemporaryDirectory(prefix="dpdist-dask-") as folder:  # mode 0700
         options = {

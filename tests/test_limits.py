@@ -97,7 +97,28 @@ def test_a_small_release_fits_on_a_node_of_many_cores(home: Path, tmp_path: Path
     node = Engine(workers=1, memory_bytes=4 * GIB, threads=64, connect=None, local=True)
     planned = plan(Context(home, Store(home / "store"), node, silent), load(path))
     assert max(stage.bytes for stage in stage_memory(planned, node)) < GIB
-    assert engine.inline().threads == limits.cores()
+
+
+@pytest.mark.parametrize(
+    ("asked", "threads"),
+    [
+        ({}, 4),
+        ({"OMP_NUM_THREADS": "3"}, 3),
+        ({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "3"}, 1),
+        ({"OPENBLAS_NUM_THREADS": "9"}, 4),
+        ({"OPENBLAS_NUM_THREADS": "0", "OMP_NUM_THREADS": "2"}, 2),
+        ({"OMP_NUM_THREADS": "2,1"}, 4),
+    ],
+)
+def test_optimisers_take_the_threads_that_are_there_or_fewer(
+    asked: dict[str, str], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "cores", lambda *_: 4)
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name)
+    for name, number in asked.items():
+        monkeypatch.setenv(name, number)
+    assert engine.inline().threads == threads
 
 
 def test_a_plan_beyond_the_address_space_is_refused_in_one_line(home: Path) -> None:
