@@ -9,12 +9,15 @@ import os
 import resource
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import types
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.reduction import DupFd
@@ -22,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import pytest
 from distributed.utils import get_mp_context
 
 from dpdist import engine
@@ -30,8 +34,9 @@ from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
-from tests import HANGS
+from tests import HANGS, prefect_ahead
 
+ROOT = Path(__file__).parents[1]
 FORKED = multiprocessing.get_context("forkserver")
 LATER = (
     "dpdist.page.document",
@@ -50,23 +55,6 @@ LATER = (
     "zarr",
 )
 """What a release, or the tests, import where they use it: half of the CPU time of a small release is spent on that."""
-BELOW_PREFECT = (
-    "aiosqlite",
-    "anyio",
-    "coolname",
-    "fastapi",
-    "griffe",
-    "httpx",
-    "jsonschema",
-    "pendulum",
-    "prometheus_client",
-    "pydantic_settings",
-    "rich.console",
-    "sqlalchemy.ext.asyncio",
-    "uvicorn",
-    "websockets",
-)
-"""What Prefect imports. Prefect itself is left to the processes: it reads their environment when it is imported."""
 
 
 class Here(ForkServerProcess):
@@ -83,12 +71,89 @@ class Here(ForkServerProcess):
         super().run()
 
 
+class Server(forkserver.ForkServer):
+    """A fork server that finds what it imports wherever this process is, and that can be inherited."""
+
+    def ensure_running(self) -> None:
+        """Start one, unless this process has one or inherited its address.
+
+        A server looks for what it imports in the folder where this process is when it starts one, and is silent if it finds nothing.
+        """
+        if self._forkserver_address is not None and self._forkserver_pid is None:
+            resource_tracker.ensure_running()
+            return
+        before = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = str(ROOT)
+        try:
+            super().ensure_running()
+        finally:
+            del os.environ["PYTHONPATH"]
+            if before is not None:
+                os.environ["PYTHONPATH"] = before
+
+    @contextmanager
+    def inherited(self) -> Iterator[None]:
+        """In the block this process and those that it forks have one server. It imports when it is first asked for a process."""
+        resource_tracker.ensure_running()
+        ends, lives = os.pipe()
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(address := connection.arbitrary_address("AF_UNIX"))
+            listener.listen()
+            arguments = (listener.detach(), ends, lives, self._preload_modules)
+        process = multiprocessing.get_context("fork").Process(target=_serve, args=arguments)
+        process.start()
+        os.close(arguments[0])
+        os.close(ends)
+        self._forkserver_address, self._forkserver_alive_fd = address, lives
+        try:
+            yield
+        finally:
+            os.close(lives)
+            process.terminate()
+            process.join()
+
+
+def _serve(listener: int, ends: int, lives: int, imports: list[str]) -> None:
+    os.close(lives)
+    if listener in connection.wait([listener, ends]):
+        forkserver.main(listener, ends, imports)
+
+
+def _server(imports: str) -> Server:
+    made = Server()
+    made.set_forkserver_preload([imports])
+    return made
+
+
+PLAIN, WITH_PREFECT = _server("tests.fork_server"), _server("tests.prefect_fork_server")
+
+
+class OfPrefect(Here):
+    """A process forked from the server that has imported Prefect."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802
+        """As multiprocessing starts one, by another server."""
+        with _STARTING, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(forkserver, "connect_to_new_process", WITH_PREFECT.connect_to_new_process)
+            return ForkServerProcess._Popen(process_obj)
+
+
+_STARTING = threading.Lock()
+
+
 def prepare() -> None:
     """From now on what this process forks has its imports, and so have the workers of Dask clusters in this process."""
     FORKED.Process = Here
     dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
     get_mp_context()  # sets Dask's own list of what is imported before a fork, which is a part of this one
-    FORKED.set_forkserver_preload([__name__, *LATER, *BELOW_PREFECT])
+    forkserver.connect_to_new_process = PLAIN.connect_to_new_process
+
+
+def import_ahead() -> None:
+    """Import what programs import."""
+    for name in LATER:
+        importlib.import_module(name)
 
 
 def exit_code(target: Callable[..., None], *arguments: Any) -> int | None:
@@ -149,7 +214,7 @@ def finished(
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
         known, place = {**os.environ, **environment}, folder or Path.cwd()
         streams = DupFd(out.fileno()), DupFd(error.fileno())
-        process = Here(target=_finish, args=(program, [str(each) for each in arguments], place, known, streams))
+        process = OfPrefect(target=_finish, args=(program, [str(each) for each in arguments], place, known, streams))
         process.start()
         process.join(HANGS)
         if process.exitcode is None:
@@ -166,6 +231,7 @@ def _finish(program: str, arguments: list[str], folder: Path, environment: dict[
     os.environ.update(environment)
     os.chdir(folder)
     dask.config.refresh()
+    prefect_ahead.Ahead()
     sys.argv = [program, *arguments]
     try:
         if "\n" in program:

@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 
+from tests import forked
+
 FORK = multiprocessing.get_context("fork")
 ASKS = """
 import os, socket, sys
@@ -51,11 +53,12 @@ class Forks:
 def main(arguments: list[str]) -> int:
     """How pytest ends with the arguments."""
     nothing = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # open for good: modules bind it, as Prefect does for its log
-    with contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
-        pytest.main([*arguments, "--collect-only", "--capture=no"])
-    _refuse_threads()
-    with tempfile.TemporaryDirectory(prefix="dpdist-") as folder, forking(f"{folder}/socket"):
-        return int(pytest.main(arguments, plugins=[Forks(f"{folder}/socket")]))
+    with forked.WITH_PREFECT.inherited(), tempfile.TemporaryDirectory(prefix="dpdist-") as folder:
+        with contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
+            pytest.main([*arguments, "--collect-only", "--capture=no"])
+        _refuse_threads()
+        with forking(f"{folder}/socket"):
+            return int(pytest.main(arguments, plugins=[Forks(f"{folder}/socket")]))
 
 
 def _refuse_threads() -> None:

@@ -17,7 +17,21 @@ print("error", file=sys.stderr)
 atexit.register(print, "at the end")
 sys.exit(int(sys.argv[1]))
 """
+TELLS = """
+import os, sys
+os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{sys.argv[1]}/api"
+os.environ["PREFECT_LOGGING_LEVEL"] = "ERROR"
+print("prefect" in sys.modules)
+import logging
+from prefect import flow
+from prefect.settings import get_current_settings
+known, log = get_current_settings(), logging.getLogger("prefect.flow_runs")
+print(known.api.url, known.home, known.server.analytics_enabled, log.getEffectiveLevel(), len(logging.getLogger().handlers))
+log.error("told")
+print("last", file=sys.stderr)
+"""
 PROGRAMS = {
+    "asks Prefect": (TELLS, "4"),
     "ends well": (SAYS, "0"),
     "ends with a code": (SAYS, "3"),
     "raises": ("\nprint(1)\nraise ValueError('it broke')", ""),
@@ -40,3 +54,9 @@ def test_scripts_import_what_stands_beside_them(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("import beside, sys\nprint(beside.name, sys.argv[1], __name__)")
     assert forked.finished(str(tmp_path / "script.py"), "x").stdout == "beside x __main__\n"
     assert forked.finished("platform", "--terse").returncode == 0
+
+
+def test_a_setting_that_prefect_has_read_before_is_refused() -> None:
+    done = forked.finished("\nimport prefect", PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS="5")
+    assert done.returncode == 1
+    assert "was imported before PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS was set" in done.stderr
