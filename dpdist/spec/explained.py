@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import difflib
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -161,7 +162,7 @@ SHOWN_CHARACTERS = 60
 
 def _allowed_keys(place: Place) -> list[str]:
     """Keys of the model at a place of the spec, found in its JSON schema."""
-    schema = json_schema()
+    schema = _schema()
     node: dict[str, Any] = schema
     for part in place:
         node = _resolve(node, schema)
@@ -173,6 +174,12 @@ def _allowed_keys(place: Place) -> list[str]:
             extra = node.get("additionalProperties", {})
             node = extra if isinstance(extra, dict) else {}
     return sorted(_resolve(node, schema).get("properties", {}))
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    """The schema, made once: making it takes longer than everything else about a spec that is refused."""
+    return json_schema()
 
 
 def _resolve(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
