@@ -83,28 +83,28 @@ def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType 
     ]
 
 
-@pytest.fixture(params=MODELS)
-def later(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The package of specs as a later version might have it: one more optional field in one of the models."""
-    name = f"spec_of_a_later_version_{request.param}"
+@pytest.fixture(scope="module")
+def later(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    """The package of specs as a later version might have it: more optional fields in every model."""
+    name, folder = "spec_of_a_later_version", tmp_path_factory.mktemp("later")
     added = '    added: int | None = Field(None, alias="extra")\n    also: tuple[str, ...] = ()\n'
-    (tmp_path / name).mkdir()
+    (folder / name).mkdir()
     for path in Path(spec.__file__).parent.glob("*.py"):
         source = path.read_text().replace("dpdist.spec", name)
-        if path.stem == MODELS[request.param].__name__.rpartition(".")[2]:
-            source, found = re.subn(
-                rf"(class {request.param}\((?:.|\n)*?\"\"\"(?:.|\n)*?\"\"\"\n)", rf"\1{added}", source, count=1
-            )
+        for model in (model for model, module in MODELS.items() if module.__name__.rpartition(".")[2] == path.stem):
+            source, found = re.subn(rf"(class {model}\((?:.|\n)*?\"\"\"(?:.|\n)*?\"\"\"\n)", rf"\1{added}", source, count=1)
             assert found == 1
-            source = source.replace("from pydantic import", "from pydantic import Field\nfrom pydantic import", 1)
-        (tmp_path / name / path.name).write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    package = importlib.import_module(name)
-    room = sys.modules[f"{name}.{MODELS[request.param].__name__.rpartition('.')[2]}"]
-    assert "added" in getattr(room, request.param).model_fields
-    yield package
-    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
-        del sys.modules[module]
+        source = source.replace("from pydantic import", "from pydantic import Field\nfrom pydantic import", 1)
+        (folder / name / path.name).write_text(source)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        package = importlib.import_module(name)
+        for model, module in MODELS.items():
+            grown = sys.modules[f"{name}.{module.__name__.rpartition('.')[2]}"]
+            assert {"added", "also"} <= set(getattr(grown, model).model_fields)
+        yield package
+        for each in [each for each in sys.modules if each.partition(".")[0] == name]:
+            del sys.modules[each]
 
 
 def test_an_optional_field_of_a_spec_changes_no_digest(later: ModuleType) -> None:
