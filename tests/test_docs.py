@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from pydantic import BaseModel, TypeAdapter
 from docs import figures, generate
 from dpdist.spec import ReleaseSpec
 from flows import cli
-from tests import HANGS
+from tests import HANGS, forked
 from tests.page.browsing import browser, shown, violations
 
 __all__ = ["browser"]  # a fixture
@@ -37,6 +38,8 @@ BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOT
 
 ALWAYS = ("tutorial",)
 """The page whose blocks run in every test run; those of the others are for ``make slow``: each publishes several releases."""
+FORKED = [["dpdist", command] for command in ("plan", "run", "show", "ledger")]
+"""Commands that run without an interpreter of their own where a block has no others."""
 
 
 @pytest.fixture
@@ -59,6 +62,19 @@ def run_block() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
     for group in groups:
         with suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
+
+
+def outcome(
+    kind: str, text: str, work: Path, environment: dict[str, str], run: Callable[..., subprocess.CompletedProcess[str]]
+) -> subprocess.CompletedProcess[str]:
+    """How a block ended: Python and the commands above in forked processes, all others in the shell, as a reader runs them."""
+    if kind == "python":
+        return forked.finished(text, folder=work, **environment)
+    lines = [shlex.split(line, comments=True) for line in text.splitlines()]
+    if not all(line[:2] in FORKED for line in lines):
+        return run(["bash", "-euc", text], work, environment)
+    ended = [forked.finished("flows.cli", *line[1:], folder=work, **environment) for line in lines]
+    return next((each for each in ended if each.returncode), ended[-1])
 
 
 @pytest.mark.parametrize(
@@ -89,8 +105,7 @@ def test_blocks_run(page: Path, tmp_path: Path, run_block: Callable[..., subproc
             assert title is not None, options
             (work / title.group(1)).write_text(text)
         elif kind in ("sh", "python"):
-            command = ["bash", "-euc", text] if kind == "sh" else [sys.executable, "-c", text]
-            done = run_block(command, work, environment)
+            done = outcome(kind, text, work, environment, run_block)
             refused = options == 'title="refused"'
             assert (done.returncode != 0) == refused, f"{text}\n{done.stdout}\n{done.stderr}"
             assert done.stderr.count("error: ") == refused

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests import HANGS
+from tests import forked
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
@@ -36,9 +34,7 @@ def kinds(notebook: Path) -> list[list[list[str]]]:
 def test_every_notebook_runs(tmp_path: Path) -> None:
     """In one process, one after the other, each in a folder of its own; cells show what they show in the file, numbers aside."""
     assert len(NOTEBOOKS) >= 4
-    command = [sys.executable, "-c", RUN, *map(str, NOTEBOOKS)]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=HANGS)
+    done = forked.finished(RUN, *NOTEBOOKS, folder=tmp_path, HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert [json.loads(line) for line in done.stdout.splitlines()] == [kinds(notebook) for notebook in NOTEBOOKS]
 
@@ -55,15 +51,6 @@ def test_a_cell_that_fails_is_heard(tmp_path: Path) -> None:
     broken = {"cells": [{"cell_type": "code", "source": ["fine = 1"], "outputs": []}]}
     broken["cells"].append({"cell_type": "code", "source": ["assert 1 == 2, 'the last cell'"], "outputs": []})
     (tmp_path / "broken.ipynb").write_text(json.dumps(broken), encoding="utf-8")
-    command = [sys.executable, "-c", RUN, str(tmp_path / "broken.ipynb")]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=HANGS,
-    )
+    done = forked.finished(RUN, tmp_path / "broken.ipynb", folder=tmp_path, HOME=str(tmp_path))
     assert done.returncode == 1
     assert "the last cell" in done.stderr
