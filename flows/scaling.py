@@ -184,8 +184,8 @@ def _simulated(cells: int, workers: int) -> None:
     print(f"## {cells:,} cells and {workers} workers, simulated\n")
     print(tables.comparison(predicted(cells, workers), found.stages, disturbed.stages))
     print(f"the same bytes with faults: {found.digests == disturbed.digests}")
-    for of, faults in simulated.liars(cells).items():
-        print(f"a worker tells a wrong digest of {of}: {simulated.after_a_lie(cells, workers, faults, found)}")
+    for of, lie in simulated.liars(cells).items():
+        print(f"a worker tells a wrong digest of {of}: {simulated.after_a_lie(cells, workers, lie, found)}", flush=True)
 
 
 if __name__ == "__main__":

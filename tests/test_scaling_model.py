@@ -12,11 +12,12 @@ import pytest
 
 from dpdist import engine
 from dpdist.errors import InvalidInput
+from dpdist.page.places import PartWriter
 from dpdist.sizes import SIZES
 from dpdist.store import Store
 from flows.model import fitting, rates, simulated, stages
 from flows.model.rates import RATES, Rates
-from flows.model.simulated import Simulated, after_a_lie, simulate
+from flows.model.simulated import Lie, Simulated, after_a_lie, simulate
 from flows.model.stages import predicted, wall
 from flows.model.tables import optima, table
 from flows.model.world import COMMON, SCALE, Faults, SimulatedEngine, SimulatedStore, World, registered
@@ -70,8 +71,8 @@ def test_hundreds_of_billions_of_cells_on_a_hundred_workers() -> None:
             limit = 0.3 if (stage.name, name) == ("publish", "bytes") else 0.07
             assert abs(measured - expected) <= limit * expected, (model.name, name, expected, measured)
     assert simulate(cells, workers, faults=COMMON).digests == found.digests
-    for faults in simulated.liars(cells).values():
-        assert after_a_lie(cells, workers, faults, found) != simulated.WRONG
+    for lie in simulated.liars(cells).values():
+        assert after_a_lie(cells, workers, lie, found) != simulated.WRONG
 
 
 @pytest.mark.parametrize(("seed", "tiles"), [(1, SIZES.tiles), (2, 64)])
@@ -91,18 +92,22 @@ def test_faults_change_no_byte(undisturbed: Simulated, seed: int, tiles: int, mo
 
 
 def test_workers_draw_what_the_flow_draws(undisturbed: Simulated) -> None:
-    assert undisturbed.digests[1] == undisturbed.digests[2] != undisturbed.digests[0]
+    assert undisturbed.digests[stages.ALONE] == undisturbed.digests["noise"] != undisturbed.digests["count"]
 
 
-@pytest.mark.parametrize("of", [*simulated.liars(CELLS), "a shard of the product"])
+PRODUCT = Lie(Faults(liar=300), ("count", stages.ALONE, "product", "scan"))
+LIES = {**simulated.liars(CELLS), "a shard of the product": PRODUCT}
+
+
+@pytest.mark.parametrize("of", LIES)
 def test_a_wrong_digest_of_a_worker_is_found(undisturbed: Simulated, of: str) -> None:
     """Of the histogram, of noise by the flow and by workers, of a product, and of a published part."""
-    faults = simulated.liars(CELLS).get(of, Faults(liar=450))
-    assert after_a_lie(CELLS, WORKERS, faults, undisturbed, answers=ANSWERS) != simulated.WRONG
+    told = after_a_lie(CELLS, WORKERS, LIES[of], undisturbed, answers=ANSWERS)
+    assert told.startswith("found"), told
 
 
 def test_the_test_of_lies_is_not_blind(undisturbed: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that does not compare digests would let one pass, and so would readers that do not."""
+    """A store that does not compare digests would let each of them pass, and so would checks of parts, and readers, that do not."""
 
     def unchecked(
         self: SimulatedStore, name: str, shape: tuple[int, ...], dtype: str, digest: str, *, start: int = 0
@@ -110,12 +115,16 @@ def test_the_test_of_lies_is_not_blind(undisturbed: Simulated, monkeypatch: pyte
         length = np.dtype(dtype).itemsize * math.prod(shape)
         return np.frombuffer(self.get_values(name, start, length), dtype).reshape(shape)
 
-    lies = simulated.liars(CELLS)
+    def found(of: str) -> str:
+        return after_a_lie(CELLS, WORKERS, LIES[of], undisturbed, answers=ANSWERS)
+
     with monkeypatch.context() as planted:
         planted.setattr(SimulatedStore, "get_block", unchecked)
-        assert after_a_lie(CELLS, WORKERS, Faults(liar=100), undisturbed, answers=ANSWERS) == simulated.WRONG
+        assert {found(of) for of in LIES if of != "a published part"} == {simulated.WRONG}
+    monkeypatch.setattr(PartWriter, "fault", lambda self, told: "")
+    assert found("a published part").endswith("a reader accepts")
     monkeypatch.setattr(simulated, "read_back", lambda store: None)
-    assert after_a_lie(CELLS, WORKERS, lies["a published part"], undisturbed, answers=ANSWERS) == simulated.WRONG
+    assert found("a published part") == simulated.WRONG
 
 
 def test_rates_are_found_again() -> None:

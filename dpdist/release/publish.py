@@ -95,16 +95,16 @@ def _spread(context: Context, content: Content, where: Path | str) -> Spread:
     if engine.in_process or not is_long(content) or engine.task_bytes < publish_bytes(content.workload, writers=1):
         return here
     if isinstance(where, Path):
-        return here if engine.elsewhere else partial(_checked, engine)
+        return here if engine.elsewhere else partial(checked, engine)
     try:
         engine.map(check_writable_at, [where])
     except StoreError as error:
         context.progress("warning", f"workers cannot write the release, so this process writes it alone: {error}")
         return here
-    return partial(_checked, engine)
+    return partial(checked, engine)
 
 
-def _checked(engine: Engine, write: Callable[[_Item], _T], items: Sequence[_Item]) -> list[_T]:
+def checked(engine: Engine, write: Callable[[_Item], _T], items: Sequence[_Item]) -> list[_T]:
     """What workers wrote, once others have found it to be what they say.
 
     Every part is read back by a worker of each half of them, one of which did not write it, or by this process. Some parts, chosen

@@ -20,11 +20,12 @@ from dpdist.arrays.vector import Constant, Held
 from dpdist.grids.base import Noisy
 from dpdist.limits import cores
 from dpdist.page.content import Content
-from dpdist.page.places import Folder
+from dpdist.page.places import Folder, Spread
 from dpdist.page.tables import write_tables
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release.exact import draw
+from dpdist.release.publish import checked
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.sizes import Sizes
 from dpdist.store import Store
@@ -82,8 +83,8 @@ def noisy_cells(store: Store) -> float:
 
 def published_rows(run: engine.Engine) -> float:
     """Answers that a core writes in a second as Parquet and as Zarr."""
-    _published(run, 2**10, parts=4)  # workers import what they write with
-    return FITTED_ANSWERS / _published(run, FITTED_ANSWERS, parts=run.workers) / run.workers
+    _published(run.map, 2**10, parts=4)  # workers import what they write with
+    return FITTED_ANSWERS / _published(run.map, FITTED_ANSWERS, parts=run.workers) / run.workers
 
 
 def fitted(store: Store, run: engine.Engine) -> Rates:
@@ -129,7 +130,7 @@ def compared(
     begun = time.perf_counter()
     simulated.scan_of(work, made)
     seconds["scan"] = time.perf_counter() - begun
-    seconds["publish"] = _published(run, answers)
+    seconds["publish"] = _published(run.map if run.in_process else partial(checked, run), answers)
 
     def told(rates: Rates) -> dict[str, float]:
         cluster = stages.Cluster(run.workers, run.memory_bytes, rates)
@@ -190,8 +191,8 @@ def _drawn(store: Store, cells: int) -> float:
     return seconds
 
 
-def _published(run: engine.Engine, answers: int, *, parts: int = 0) -> float:
-    """Seconds of writing so many answers by workers into a folder; in so many parts, or in those of a release."""
+def _published(spread: Spread, answers: int, *, parts: int = 0) -> float:
+    """Seconds of writing so many answers into a folder; in so many parts, or in those of a release."""
     sizes = Sizes(file_rows=answers // parts, export_rows=answers // parts) if parts else Sizes()
     values = Held(np.random.default_rng(0).normal(1000, 100, answers).round())
     errors = (Constant(100.0, answers), Constant(196.0, answers))
@@ -200,5 +201,5 @@ def _published(run: engine.Engine, answers: int, *, parts: int = 0) -> float:
         draft = Path(folder) / "draft"
         draft.mkdir()
         begun = time.perf_counter()
-        write_tables(content, 0, Folder.of(draft, Path(folder) / "release"), run.map)
+        write_tables(content, 0, Folder.of(draft, Path(folder) / "release"), spread)
         return time.perf_counter() - begun

@@ -6,7 +6,8 @@ import hashlib
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,6 +19,7 @@ from dpdist.page import report
 from dpdist.page.content import Content
 from dpdist.page.places import Objects, Written
 from dpdist.page.tables import write_tables
+from dpdist.release.publish import checked
 from dpdist.workloads import prefix
 from flows.model.stages import LISTED_AT_ONCE
 from flows.model.world import SCALE, SimulatedEngine, SimulatedStore
@@ -39,13 +41,16 @@ class SimulatedObjects(Objects):
 
     def put(self, name: str, data: bytes) -> Written:
         world = self.store.world
-        world.requested(
-            len(data) + (SCALE - 1) * max(0, len(data) - BESIDE_ROWS), written=self._at(name) not in world.objects
-        )
+        world.requested(_scaled(data), written=self._at(name) not in world.objects)
         world.objects[self._at(name)] = data
         world.parts += 1
-        digest = "0" * 64 if world.parts == world.faults.part_liar else hashlib.sha256(data).hexdigest()
-        return Written(name, digest, len(data), hashlib.md5(data, usedforsecurity=False).hexdigest())
+        truth = _seen(name, data)
+        return replace(truth, digest="0" * 64) if world.parts == world.faults.part_liar else truth
+
+    def seen(self, name: str) -> Written | None:
+        found = self.store.world.objects.get(self._at(name))
+        self.store.world.requested(0 if found is None else _scaled(found))
+        return None if found is None else _seen(name, found)
 
     def tags(self) -> dict[str, tuple[int, str | None]]:
         """What a listing says, some objects a request."""
@@ -72,6 +77,15 @@ class SimulatedObjects(Objects):
         return f"{self.url}/{name}"
 
 
+def _scaled(data: bytes) -> int:
+    """Bytes that a published file stands for."""
+    return len(data) + (SCALE - 1) * max(0, len(data) - BESIDE_ROWS)
+
+
+def _seen(name: str, data: bytes) -> Written:
+    return Written(name, hashlib.sha256(data).hexdigest(), len(data), hashlib.md5(data, usedforsecurity=False).hexdigest())
+
+
 @dataclass(frozen=True)
 class Answers:
     """Made-up answers, which take as long to write as real ones."""
@@ -91,7 +105,7 @@ class Answers:
 
 
 def publish(store: SimulatedStore, engine: SimulatedEngine, answers: int) -> str:
-    """Write and seal a release of so many answers. Returns: the digest of its certificate."""
+    """Write a release of so many answers, check its parts and seal it. Returns: the digest of its certificate."""
     place = SimulatedObjects("published", True, store)
     size = answers // SCALE
     content = Content(
@@ -105,7 +119,7 @@ def publish(store: SimulatedStore, engine: SimulatedEngine, answers: int) -> str
         formats=("parquet", "zarr"),
         sizes=store.sizes,
     )
-    written = write_tables(content, 0, place, engine.map)
+    written = write_tables(content, 0, place, partial(checked, engine))
     certificate = {"release": content.release, "files": {each.name: each.digest for each in written}}
     report.seal_at(place, written, json.dumps(certificate).encode())
     return hashlib.sha256(place.read(report.CERTIFICATE)).hexdigest()

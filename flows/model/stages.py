@@ -17,6 +17,7 @@ from dpdist.records import counting
 from dpdist.reduction import FAN_IN
 from dpdist.release.drawing import DRAWN_AGAIN, ONE_TILE_IN
 from dpdist.release.gram import RANGES_A_WORKER, block_columns
+from dpdist.release.publish import ONE_PART_IN, WRITTEN_AGAIN
 from dpdist.sizes import SIZES
 from flows.model.rates import RATES, Rates
 
@@ -61,6 +62,11 @@ class Cluster:
     workers: int
     memory_bytes: int = 16 * 2**30
     rates: Rates = RATES
+
+    @property
+    def halves(self) -> list[int]:
+        """Workers of each half of them; an empty one is left out."""
+        return [some for some in (self.workers // 2, self.workers - self.workers // 2) if some]
 
     def grouped(self, items: int, workers: int | None = None) -> int:
         """Tasks of a stage of so many items."""
@@ -111,8 +117,7 @@ def drawn_alone(cluster: Cluster, cells: int) -> Stage:
 def drawn(cluster: Cluster, cells: int) -> Stage:
     """Noise that workers draw; each half of them reads back what the other one wrote, half after half, and the flow some shards."""
     shards = math.ceil(8 * cells / SIZES.shard_bytes)
-    halves = [some for some in (cluster.workers // 2, cluster.workers - cluster.workers // 2) if some]
-    tasks = cluster.grouped(shards) + sum(cluster.grouped(math.ceil(shards / 2), some) for some in halves)
+    tasks = cluster.grouped(shards) + sum(cluster.grouped(math.ceil(shards / 2), some) for some in cluster.halves)
     again, rate = min(DRAWN_AGAIN, shards), cluster.rates.noisy_cells
     requests, moved = 4 * shards + 2 * tasks + 2 * again + 9, 32.0 * cells + 2.0 * again * SIZES.shard_bytes
     drawing = cluster.spent(requests / 2, moved / 2, cells / rate)
@@ -191,14 +196,28 @@ def summed(cluster: Cluster) -> Stage:
 
 
 def published(cluster: Cluster, answers: int) -> Stage:
-    """Parts of tables that workers write to where the release is published; the flow lists them, and writes the certificate last."""
-    parts, chunks = math.ceil(answers / SIZES.file_rows), math.ceil(answers / SIZES.export_rows)
-    heads = ZARR_COLUMNS + 1
-    objects, tasks = parts + ZARR_COLUMNS * chunks + heads + 1, cluster.grouped(parts) + cluster.grouped(chunks)
-    part_seconds = cluster.spent(2, ANSWER_BYTES / 2 * SIZES.file_rows, SIZES.file_rows / 2 / cluster.rates.published_rows)
-    seconds = sum(math.ceil(items / cluster.workers) * part_seconds for items in (parts, chunks))
-    requests = objects + math.ceil(objects / LISTED_AT_ONCE) + 2 * tasks + 4
-    return Stage("publish", tasks, requests, objects + tasks + 2, ANSWER_BYTES * answers, seconds)
+    """Parts of tables that workers write to where the release is published; the flow lists them, and writes the certificate last.
+
+    Before that each half of the workers reads all parts back, half after half, and writes some of them again, and so does the flow.
+    """
+    size, core = ANSWER_BYTES / 2 * SIZES.file_rows, SIZES.file_rows / 2 / cluster.rates.published_rows
+    halves, there = cluster.halves, ZARR_COLUMNS + 1
+    rounds = 1 + len(halves)  # the function of each is written and fetched
+    tasks, read, moved, seconds = 0, 0, ANSWER_BYTES * answers * rounds, 0.0
+    for rows, files in ((SIZES.file_rows, 1), (SIZES.export_rows, ZARR_COLUMNS)):
+        parts = math.ceil(answers / rows)
+        again = math.ceil(parts / ONE_PART_IN)
+        by_flow = min(WRITTEN_AGAIN, again) + (parts if len(halves) < 2 else 0)
+        tasks += cluster.grouped(parts) + sum(cluster.grouped(parts, some) for some in halves)
+        there += files * parts
+        read += files * (parts * len(halves) + by_flow)
+        moved += by_flow * size
+        seconds += math.ceil(parts / cluster.workers) * cluster.spent(files + 1, size, core)
+        for some in halves:
+            seconds += math.ceil(parts / some) * cluster.spent(files + 1, size) + math.ceil(again / some) * core
+        seconds += by_flow * cluster.spent(files, size) + min(WRITTEN_AGAIN, again) * core
+    requests = there + 1 + math.ceil(there / LISTED_AT_ONCE) + read + 2 * tasks + 4 * rounds
+    return Stage("publish", tasks, requests, there + 1 + tasks + 2 * rounds, moved, seconds)
 
 
 def width_of(cells: int, memory_bytes: int) -> int:

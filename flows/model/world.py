@@ -70,6 +70,11 @@ class World:
     shards: int = 0
     parts: int = 0
 
+    def begin(self) -> None:
+        """Count from now on."""
+        self.tasks = self.requests = self.written = 0
+        self.bytes = self.spent = 0.0
+
     def requested(self, moved: int, *, written: bool = False) -> None:
         """One request. Raises: StoreError when it is refused."""
         if self.until_death is not None:
@@ -190,6 +195,11 @@ class SimulatedEngine(engine.Engine):
     def with_resource(self, resource: str) -> list[str]:
         """All workers may draw."""
         return [f"{resource}-{number}" for number in range(self.workers)]
+
+    def halves(self) -> tuple[list[str], list[str]]:
+        """All workers, in two halves."""
+        present = self.with_resource("worker")
+        return present[::2], present[1::2]
 
     def map_where(
         self,
