@@ -3,13 +3,15 @@
     python benchmarks/scale.py all [--large] [--only cells gram] [--out benchmarks/results/scale.md]
 
 runs every part, each in a process of its own, at a small size or at the large one, and puts its section into the file: in place of the one
-that the same command printed before. The parts, with their large sizes as defaults:
+that the same command printed before. The shortest part runs first. A part that takes longer than --minutes is ended with all its processes,
+and its scratch is removed. The parts, with their large sizes as defaults:
 
 {parts}
 
 with [--worker-gib 1] [--folder scratch] [--out table.md]. Workers are processes of a local Dask cluster, each with a memory limit beyond
 what the program itself takes; peak memory (proportional, so that shared pages count once) is sampled over them and this process. Every
-section ends with its command, the version, the load of the machine and the CPU seconds of all processes.
+section tells the peak beside what was promised, and ends with its command, the version, the machine, its load and the CPU seconds of all
+processes.
 """
 
 from __future__ import annotations
@@ -19,13 +21,16 @@ import datetime
 import math
 import os
 import platform
+import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,7 +41,7 @@ import scipy.fft
 import threadpoolctl
 import zarr
 from meters import GIB, Use, measured, spent, used, worker_limit, workers
-from sections import merged
+from sections import headed, merged, others
 
 from dpdist import state
 from dpdist.domain import Attribute, Domain
@@ -136,6 +141,7 @@ def gram(options: argparse.Namespace, folder: Path) -> list[str]:
         *lines,
         "",
         _allowed(options),
+        "",
         f"SYRK in memory, float32, {cores()} threads: {syrk:.0f} GFLOP/s, counted as a full product.",
     ]
 
@@ -181,11 +187,10 @@ def cells(options: argparse.Namespace, folder: Path) -> list[str]:
         f"## Noise on {total:,} cells ({8 * total / GIB:.1f} GiB), 2 workers of {options.worker_gib:g} GiB",
         "",
         *lines,
-        "",
-        f"plain Zarr write of the noisy values in the same chunks: {plain:.1f} s with Zarr's codec, {same:.1f} s with dpdist's",
-        f"exact noise, reading the counts, digests, writing and reading back against them: {took:.1f} s, {plain / took:.2f} of the "
+        f"- plain Zarr write of the noisy values in the same chunks: {plain:.1f} s with Zarr's codec, {same:.1f} s with dpdist's",
+        f"- exact noise, reading the counts, digests, writing and reading back against them: {took:.1f} s, {plain / took:.2f} of the "
         f"plain rate ({same / took:.2f} with dpdist's codec)",
-        f"root mean square of the first {some.size:,} answers' errors over the standard error: {np.sqrt(np.mean(some**2)) / errors:.3f}",
+        f"- root mean square of the first {some.size:,} answers' errors over the standard error: {np.sqrt(np.mean(some**2)) / errors:.3f}",
     ]
 
 
@@ -235,6 +240,8 @@ def count(options: argparse.Namespace, folder: Path) -> list[str]:
             f"| {name} | {took['seconds']:.1f} | {took['cpu']:.1f} | {took['seconds'] / own:.2f} | {took['peak'] / GIB:.2f} | {same} |"
             for name, took, same in rows
         ),
+        "",
+        _peaks(rows[0][1], options),
     ]
 
 
@@ -416,15 +423,20 @@ def released(spec: ReleaseSpec, folder: Path, options: argparse.Namespace) -> tu
         done = story.release(context, spec, step=step)
     lines = ["| stage | seconds | CPU s |", "|---|---|---|"]
     lines += [*(f"| {name} | {seconds:.1f} | {cpu:.1f} |" for name, (seconds, cpu) in took.items()), ""]
-    lines.append(
-        f"peak memory: {whole['children'] / GIB:.2f} GiB of the workers, {whole['peak'] / GIB:.2f} GiB with this process; "
-        + _allowed(options)
+    return [*lines, _peaks(whole, options), ""], done
+
+
+def _peaks(took: dict[str, float], options: argparse.Namespace, count: int = 2) -> str:
+    """The peak of memory, beside what was promised."""
+    return (
+        f"peak memory: {took['children'] / GIB:.2f} GiB of the workers, {took['peak'] / GIB:.2f} GiB with this process; "
+        + (_allowed(options, count))
     )
-    return lines, done
 
 
-def _allowed(options: argparse.Namespace) -> str:
-    return f"two workers may take {2 * worker_limit(options.worker_gib) / GIB:.2f} GiB with their programs"
+def _allowed(options: argparse.Namespace, count: int = 2) -> str:
+    named = "two workers" if count == 2 else "one worker"
+    return f"{named} may take {count * worker_limit(options.worker_gib) / GIB:.2f} GiB with their programs"
 
 
 STAGES = 25
@@ -443,7 +455,9 @@ def stages(options: argparse.Namespace, folder: Path) -> list[str]:
     ]
     small = _kinds(folder / "small", 14, STAGES, 10_000, 200, STAGES)
     large = _kinds(folder / "large", options.cells, options.side, options.rows, options.records, options.columns)
-    alone, both = (_every_stage(small, large, folder / f"home-{count}", options.worker_gib, count) for count in (1, 2))
+    (alone, first), (both, second) = (
+        _every_stage(small, large, folder / f"home-{count}", options.worker_gib, count) for count in (1, 2)
+    )
     for (kind, stage), one in alone.items():
         two = both[kind, stage]
         faster = f"{one.seconds / two.seconds:.2f}" if one.seconds >= 1 else "-"
@@ -459,6 +473,10 @@ def stages(options: argparse.Namespace, folder: Path) -> list[str]:
         "two workers: what client, scheduler and workers sent one another, what processes read from and wrote to files (the records, the "
         "store and the release), and files that were written to the store, scratch included, or to the release. A stage of less than a "
         "second has no speed-up.",
+        "",
+        f"With one worker: {_peaks(first, options, 1)}.",
+        "",
+        f"With two workers: {_peaks(second, options)}.",
     ]
 
 
@@ -493,12 +511,12 @@ def _kinds(folder: Path, exponent: int, side: int, rows: int, records: int, colu
 
 def _every_stage(
     small: dict[str, Any], large: dict[str, Any], home: Path, gib: float, count: int
-) -> dict[tuple[str, str], Use]:
-    """What each stage of the large releases uses, by release and stage, once the workers have made the small ones."""
+) -> tuple[dict[tuple[str, str], Use], dict[str, float]]:
+    """What each stage of the large releases uses, by release and stage, once the workers have made the small ones; and the peaks."""
     keys.initialise(home)
     os.environ["DPDIST_HOME"] = str(home)
     out: dict[tuple[str, str], Use] = {}
-    with workers(gib, count, drawing=True) as started:
+    with workers(gib, count, drawing=True) as started, measured() as took:
         context = Context(home, state.store_of(home), started, silent)
         for size, kinds in (("small", small), ("large", large)):
             for number, (kind, content) in enumerate(kinds.items()):
@@ -514,25 +532,32 @@ def _every_stage(
                 output = {"formats": ["parquet"], "folder": str(home / f"published-{name}")}
                 story.release(context, load({**content, "release": name, "ledger": ledger, "output": output}), step=step)
     shutil.rmtree(home)
-    return out
+    return out, took
 
 
 def model(options: argparse.Namespace, folder: Path) -> list[str]:
     """What larger clusters would take, and how that compares with the real orchestration on simulated storage."""
     del folder
-    command = [sys.executable, "-m", "flows.scaling", "--model", "--fit", "--simulate", str(options.simulated)]
-    told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    command = [sys.executable, "-m", "flows.scaling", "--model", "--fit", "--simulate", f"{options.simulated:g}"]
+    with measured() as took:
+        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
     return [
         "## The model of larger releases, and its simulation",
         "",
-        "With faults: " + FAULTS,
+        MODELLED,
         "",
-        told.strip().replace("\n## ", "\n### "),
+        re.sub("(?m)^## ", "### ", told.strip()),
+        "",
+        f"peak memory: {took['children'] / GIB:.2f} GiB of all its processes; the simulated store is held in memory, so none is promised",
     ]
 
 
 ROOT = Path(__file__).resolve().parent.parent
-FAULTS = "1 % of tasks die, 0.1 % of requests are lost, 0.1 % are done twice, one in a million fails for good."
+MODELLED = (
+    "W'W is for 4,000,000 rows of 8,192 columns and without its arithmetic, publish for 10^9 answers, whatever the number of cells. With "
+    "faults, 1 % of tasks die, 0.1 % of requests are lost, 0.1 % are done twice, one in a million fails for good. A simulated slab of the "
+    "product holds few lines, so that their number is rounded, and a simulated part 1,024 rows, so that its footer counts among the bytes."
+)
 Part = Callable[[argparse.Namespace, Path], list[str]]
 PARTS: dict[str, tuple[Part, dict[str, Any]]] = {
     "stages": (stages, {"cells": 23, "side": 256, "rows": 400_000, "columns": 1024, "records": 20_000_000}),
@@ -547,51 +572,103 @@ PARTS: dict[str, tuple[Part, dict[str, Any]]] = {
 }
 """Every part with its options, and their defaults: the large size."""
 RUNS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
-    ("stages", {"cells": 20, "side": 100, "rows": 50_000, "columns": 512, "records": 2_000_000}, {}),
-    ("cells", {"cells": 24, "records": 500_000}, {}),
-    ("gram", {"rows": 200_000, "columns": 512}, {}),
-    ("products", {"side": 300, "ranges": 60, "records": 500_000}, {"worker_gib": 1.5}),
-    ("products", {"side": 60, "ranges": 120, "records": 500_000}, {"side": 330, "ranges": 464}),
     ("count", {"records": 5_000_000}, {}),
     ("explicit", {"rows": 50_000, "columns": 512, "records": 500_000}, {}),
-    ("series", {"cells": 20, "records": 1_000_000}, {}),
+    ("products", {"side": 300, "ranges": 60, "records": 500_000}, {"worker_gib": 1.5}),
+    ("gram", {"rows": 200_000, "columns": 512}, {}),
+    ("stages", {"cells": 20, "side": 100, "rows": 50_000, "columns": 512, "records": 2_000_000}, {}),
     ("series", {"cells": 20, "records": 1_000_000, "running": True}, {"cells": 26, "running": True}),
     ("formulas", {"cells": 20, "records": 200_000}, {}),
+    ("products", {"side": 60, "ranges": 120, "records": 500_000}, {"side": 330, "ranges": 464}),
     ("model", {"simulated": 1e9}, {}),
+    ("cells", {"cells": 24, "records": 500_000}, {}),
+    ("series", {"cells": 20, "records": 1_000_000}, {}),
 )
-"""What ``all`` runs: parts with the options of the small size and of the large one, as far as they are no defaults."""
+"""What ``all`` runs, the shortest first: parts with the options of the small size and of the large one, as far as they are no defaults."""
 
 
 def every(options: argparse.Namespace) -> None:
     """Put the sections of all parts into a file of results, each by a process of its own, as they end. What fails changes nothing there."""
-    text = options.out.read_text() if options.out and options.out.exists() else HEAD
-    end, failed = time.monotonic() + 60 * options.minutes, 0
+    text = headed(options.out.read_text(encoding="utf-8") if options.out and options.out.exists() else "", HEAD)
+    printed, failed = [], 0
     for part, small, large in RUNS:
         if part not in (options.only or PARTS):
             continue
         chosen = {"worker_gib": options.worker_gib, **(large if options.large else small)}
-        with tempfile.TemporaryDirectory(dir=options.folder, ignore_cleanup_errors=True) as scratch:
-            command = [sys.executable, __file__, part, *_given(chosen), "--folder", scratch]
-            try:
-                left = max(0.1, end - time.monotonic())
-                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=left, check=True)
-            except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
-                failed += 1
-                print(f"{_command(part, chosen)}: {error}", file=sys.stderr)
-                continue
-        print(done.stdout, flush=True)
-        text = merged(text, done.stdout)
+        print(f"{datetime.datetime.now(datetime.UTC):%H:%M:%S} {_command(part, chosen)}", file=sys.stderr, flush=True)
+        try:
+            section = _section([part, *_given(chosen)], options.folder, 60 * options.minutes)
+        except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+            failed += 1
+            print(f"{_command(part, chosen)}: {error}", file=sys.stderr, flush=True)
+            continue
+        print(section, flush=True)
+        printed.append(_command(part, chosen))
+        text = merged(text, section)
         if options.out:
-            options.out.write_text(text)
+            options.out.write_text(text, encoding="utf-8")
+    for heading in others(text, printed):
+        print(f"not printed by this run, and left as it was: {heading}", file=sys.stderr)
     sys.exit(f"{failed} parts did not end" if failed else 0)
 
 
-HEAD = f"""# Beyond memory
+def _section(given: list[str], folder: Path | None, seconds: float) -> str:
+    """What a part prints, by processes that are gone afterwards, as is all that they wrote.
 
-Every section is printed by the command that it ends with: {cores()} cores, Python {platform.python_version()}, NumPy {np.__version__}.
-Workers are processes of a local Dask cluster, each with a limit of memory beyond what the program takes. CPU seconds are those of all
-processes together. Memory is proportional set size, sampled every 0.2 s. The load is the average of a minute:
-beyond the number of cores, seconds are no measure of speed.
+    Raises: CalledProcessError, TimeoutExpired.
+    """
+    with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as scratch:
+        command = [sys.executable, __file__, *given, "--folder", scratch]
+        place = {**os.environ, "TMPDIR": scratch}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=place) as process:
+            try:
+                section, _ = process.communicate(timeout=seconds)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # workers, too
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return section
+
+
+HEAD = """# Beyond memory
+
+`python benchmarks/scale.py all --large --out benchmarks/results/scale.md` prints every section, part by part, and puts
+each in place of the one that its command printed before. A section ends with the command that prints it alone, the
+version of dpdist, the machine and its load. The load is the average number of processes that want a core, over a minute:
+where it is beyond the number of cores, other work was running, and seconds are no measure of speed.
+
+A release is made in stages. *Plan* reads the spec, makes digests of the records and finds the strategy. *Count* makes a
+histogram of the records: one number for each cell, which is one combination of values. *Measure* computes what the
+strategy asks of the histogram, adds the noise and writes the result. *Answer* turns the noisy numbers into answers to all
+queries. *Publish* writes the files that readers get.
+
+- **seconds** are those of the clock. **CPU s** are the seconds that all processes together kept a core busy.
+- **Workers** are processes of a local Dask cluster of one thread each. "2 workers of 1 GiB" may each take so much memory
+  beyond what the program itself takes.
+- **Peak memory** is the largest sum, sampled every 0.2 s, over the workers, and over them and the process that runs the
+  release. A page that several processes share counts once. Beside it stands what the workers may take: that is the
+  promise which the peak has to keep.
+- **speed-up** is the time with one worker over the time with two.
+- **KiB by Dask** is what client, scheduler and workers sent one another. Counts, noise and answers are not in it: they go
+  through the store.
+- **objects** are files of the store, or of the release.
+- **W'W** is the matrix of all products of columns of the queries' matrix W, the *gram*. **SYRK** is the routine of the
+  linear algebra library that computes it in memory. **GFLOP/s** are 10^9 multiplications and additions a second, counted
+  as if the whole square were computed.
+- **of SYRK in memory** and **of the plain rate** are dpdist's rate over that of the plain way. **dpdist's rate over this
+  one** is the same for the way in its row: above 1, dpdist is faster.
+- **exact** and **same counts** say whether the result equals one that was computed another way.
+- **certified gap** is by how much, at most, the strategy's squared error is above that of the best strategy of its kind,
+  as a fraction.
+- The **root mean square of (answer - truth) / standard error** is near 1 if the published standard errors are right. Few
+  independent numbers, as in a running sum, leave it further from 1.
+
+The model of larger releases says what clusters would take that were not at hand: for each stage its **tasks**, its
+**requests** to the object store, the **objects** that it writes, the **bytes** that it writes and reads, and its seconds
+by the rates of a store and of cores, which are assumed or measured ("fitted"). *The next wall* is the limit that a stage
+is beyond, else the stage that takes longest. *Simulated* rows are counted by running the real code on a store in memory,
+with a clock that goes by the same rates. docs/scale.md says what the model leaves out.
 """
 
 
@@ -622,10 +699,12 @@ def one(options: argparse.Namespace) -> None:
         lines = function(options, folder)
         os.chdir("/")
     cpu = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    machine = f"{cores()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
+    command = _command(options.part, {option: getattr(options, option) for option in ("worker_gib", *defaults)})
     told = (
-        f"{_command(options.part, {option: getattr(options, option) for option in ('worker_gib', *defaults)})}, dpdist {version()}, "
-        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC; load {load:.1f} at the beginning and {os.getloadavg()[0]:.1f} at the "
-        f"end; {time.perf_counter() - begun:.0f} s and {cpu:.0f} CPU seconds with the making of the data and the checks"
+        f"{command}, dpdist {version()}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC; {machine}; load {load:.1f} at the "
+        f"beginning and {os.getloadavg()[0]:.1f} at the end; {time.perf_counter() - begun:.0f} s and {cpu:.0f} CPU seconds with the "
+        "making of the data and the checks"
     )
     table = "\n".join([*lines, "", told]) + "\n"
     print(table)
@@ -655,9 +734,7 @@ def main() -> None:
         "--large", action="store_true", help="2^31 cells, 10^8 answers and so on; hours, and 40 GB of scratch"
     )
     together.add_argument("--only", nargs="+", choices=[*PARTS], help="these parts")
-    together.add_argument(
-        "--minutes", type=float, default=600, help="most of all parts together; those that did not end are told"
-    )
+    together.add_argument("--minutes", type=float, default=120, help="most of each part; those that did not end are told")
     for command in commands.choices.values():
         command.add_argument("--worker-gib", type=float, default=1.0)
         command.add_argument("--folder", type=Path, help="where scratch data goes; default: the system's")

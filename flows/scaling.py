@@ -183,9 +183,9 @@ def _simulated(cells: int, workers: int) -> None:
     found, disturbed = (simulated.simulate(cells, workers, faults=faults) for faults in (NO_FAULTS, COMMON))
     print(f"## {cells:,} cells and {workers} workers, simulated\n")
     print(tables.comparison(predicted(cells, workers), found.stages, disturbed.stages))
-    print(f"the same bytes with faults: {found.digests == disturbed.digests}")
+    print(f"- the same bytes with faults: {found.digests == disturbed.digests}")
     for of, lie in simulated.liars(cells).items():
-        print(f"a worker tells a wrong digest of {of}: {simulated.after_a_lie(cells, workers, lie, found)}", flush=True)
+        print(f"- a worker tells a wrong digest of {of}: {simulated.after_a_lie(cells, workers, lie, found)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dpdist.release.memory import DELIVERED_BYTES
@@ -98,15 +99,51 @@ def test_the_noise_of_a_release_end_to_end() -> None:
 
 
 def test_a_section_takes_the_place_of_the_one_that_its_command_printed() -> None:
-    merged = runpy.run_path(str(ROOT / "benchmarks" / "sections.py"))["merged"]
-    text = "# Results\n"
+    """All others stay, also under a new head, and those that no command of a run printed are told."""
+    sections = runpy.run_path(str(ROOT / "benchmarks" / "sections.py"))
+    merged, text = sections["merged"], "# Results\n\n## By hand\n\nremarks\n"
     for part, size in (("one", 1), ("two", 1), ("one", 2)):
         text = merged(text, f"## {part}\n\n{size}\n\n`python a.py {part} --size {size}`, at noon\n\nnotes")
-    assert re.findall(r"(?m)^## .*\n\n\d", text) == ["## one\n\n1", "## one\n\n2", "## two\n\n1"]
+    assert re.findall(r"(?m)^## .*\n\n\w+", text) == ["## By hand\n\nremarks", "## one\n\n1", "## one\n\n2", "## two\n\n1"]
     told = "## one, again\n\n3\n\n`python a.py one --size 1`, at two\n"
     again = merged(text, told)
     assert again == text.replace("## one\n\n1\n\n`python a.py one --size 1`, at noon\n\nnotes", told.strip())
     assert merged(again, told) == again
+    assert sections["headed"](again, "# Other\n\nwords") == again.replace("# Results", "# Other\n\nwords", 1)
+    assert sections["others"](again, ["`python a.py one --size 1`", "`python a.py two --size 1`"]) == [
+        "## By hand",
+        "## one",
+    ]
+    assert sections["headed"]("", "# Head") == "# Head\n"
+
+
+@pytest.mark.slow
+def test_parts_of_scale_end_and_leave_nothing(tmp_path: Path) -> None:
+    """One takes the place of its former section; another takes too long, and changes nothing."""
+    out, scratch = tmp_path / "scale.md", tmp_path / "scratch"
+    scratch.mkdir()
+    former = "## old\n\n`python benchmarks/scale.py count --worker-gib 1 --records 5000000`, at noon\n"
+    out.write_text(f"# Head\n\n{former}\n## By hand\n\nremarks\n")
+
+    def all_parts(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, ROOT / "benchmarks" / "scale.py", "all", "--folder", scratch, "--out", out, *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
+        running = [each.info for each in psutil.process_iter(["cmdline", "environ"])]
+        assert not [each for each in running if str(scratch) in str(each)]
+        assert list(scratch.iterdir()) == []
+        return done
+
+    done = all_parts("--only", "count")
+    assert done.returncode == 0, done.stderr
+    text = out.read_text()
+    assert re.findall("(?m)^## (.{7})", text) == ["5,000,0", "By hand"]
+    assert "# Head\n" not in text
+    assert "peak memory: " in text
+    assert "left as it was: ## By hand" in done.stderr
+    done = all_parts("--only", "model", "--minutes", "0.2")
+    assert (done.returncode, out.read_text()) == (1, text)
+    assert "1 parts did not end" in done.stderr
+    assert "Traceback" not in done.stderr  # of a process that is left, and finds its scratch gone
 
 
 @pytest.mark.slow
@@ -208,8 +245,10 @@ def test_scale(tmp_path: Path, part: str, options: str, told: str) -> None:
     table = table_of(tmp_path, "scale", part, *options.split())
     assert told in table
     assert "False" not in table
+    assert table.count("\n## ") == 0  # one section
+    assert "may take" in table or part == "model"  # beside the peak of memory
     if part == "cells":
-        error = float(table.rstrip().rsplit(" ", 1)[1])
+        error = float(table.split("over the standard error: ")[1].split()[0])
         assert 0.98 < error < 1.02  # of 262,144 answers: 7 standard errors of it
 
 
