@@ -128,3 +128,14 @@ def test_sensitivities_that_structure_gives_take_no_rows() -> None:
     assert tables.l2_sensitivity == pytest.approx(np.sqrt(91))
     assert Dense(STATE.standard_normal((64, 2048))).sensitivity_bytes >= 8 * 64 * 2048  # its rows are looked at
     assert Stack([Prefix(64), Identity(64)]).sensitivity_bytes > Prefix(64).sensitivity_bytes
+
+
+def test_row_norms_of_a_formula_over_a_table_need_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are as many as the cells: at 2^20 of them, planning computed 2^40 entries."""
+    formula = Dyadic(np.array([0.0, 1.0, -2.0, 0.5, 0.0, 0.0, 3.0, 1.0]))
+    for operator in (Product(formula, Marginal((2, 3, 2, 2), (0, 2, 3))), Product(formula, Marginal((2, 2, 2), (0, 1, 2)))):
+        expected = (operator.dense() ** 2).sum(axis=1)
+        with monkeypatch.context() as planted:
+            planted.setattr(Dyadic, "rows", None)
+            np.testing.assert_allclose(operator.row_norms_squared(), expected, rtol=1e-14)
+            assert operator.longest_row_squared == pytest.approx(expected.max())

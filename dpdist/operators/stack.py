@@ -229,6 +229,11 @@ class Product(Operator):
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
         return self.left.row_names(start, stop)
 
+    def row_norms_squared(self) -> Matrix:
+        if not isinstance(self.right, Marginal):
+            return super().row_norms_squared()
+        return self.left.row_norms_squared() * (self.right.shape[1] // self.right.shape[0])  # cells that each entry is for
+
     def column_norms_squared(self) -> Matrix:
         if not isinstance(self.right, Marginal):
             return super().column_norms_squared()
