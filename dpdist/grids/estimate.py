@@ -115,7 +115,7 @@ class LeastSquares:
         """The same with its inverse written down."""
         if self.basis is not None:
             return self
-        return replace(self, basis=Basis(self.workload, None, ()), inverse=np.eye(self.workload.shape[1]) * self.spacing)
+        return replace(self, basis=Basis(self.workload, None), inverse=np.eye(self.workload.shape[1]) * self.spacing)
 
     def rows_a_task(self) -> int:
         """Queries that a task answers: about a second of multiplications, the same on every machine."""

@@ -97,12 +97,20 @@ class Basis:
     Attributes:
         operator: B, (r, n); ``None`` means the identity (r = n).
         workload: the workload it belongs to.
-        blocks: for each block its factors in local coordinates and the rows of B that they refer to.
     """
 
     workload: Workload
     operator: SubsetBasis | None
-    blocks: tuple[tuple[tuple[Operator, ...], Matrix], ...]
+
+    @cached_property
+    def blocks(self) -> tuple[tuple[tuple[Operator, ...], Matrix], ...]:
+        """For each block its factors in local coordinates and the rows of B that they refer to; none where B is the identity.
+
+        Planning asks for the sizes of a basis many times before anything is computed in its coordinates.
+        """
+        if self.operator is None:
+            return ()
+        return tuple(_local(block, self.operator, self.workload.domain.sizes) for block in self.workload.blocks)
 
     @property
     def rank(self) -> int:
@@ -197,7 +205,7 @@ def integer_basis(workload: Workload) -> Basis:
     Rows that are read when they are needed are not looked through for equal cells.
     """
     if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):
-        return Basis(workload, None, ())
+        return Basis(workload, None)
     sizes = workload.domain.shape
     codes = tuple(_merged_codes(workload, axis) for axis in range(len(sizes)))
     merged = tuple(int(code.max()) + 1 for code in codes)
@@ -205,9 +213,7 @@ def integer_basis(workload: Workload) -> Basis:
     closed = {subset for top in tops for k in range(len(top) + 1) for subset in combinations(top, k)}
     family = tuple(sorted(closed, key=lambda subset: (len(subset), subset)))
     operator = SubsetBasis(sizes, codes, family)
-    if operator.shape[0] == workload.domain.cells:
-        return Basis(workload, None, ())
-    return Basis(workload, operator, tuple(_local(block, operator, workload.domain.sizes) for block in workload.blocks))
+    return Basis(workload, None if operator.shape[0] == workload.domain.cells else operator)
 
 
 def _merged_codes(workload: Workload, axis: int) -> Matrix:
