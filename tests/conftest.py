@@ -144,6 +144,13 @@ def postgres() -> Iterator[Server]:
     server.remove()
 
 
+@pytest.fixture
+def shaky(postgres: Server) -> Iterator[Server]:
+    """The same server, to be stopped and killed; it runs again for the tests that follow."""
+    yield postgres
+    postgres.start()
+
+
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
     """An S3-compatible server on loopback, and a bucket in it that no other server has: opened buckets are remembered by their names."""

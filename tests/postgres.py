@@ -36,7 +36,7 @@ class Server:
             if os.environ.get(REQUIRED) == "required":
                 pytest.fail("PostgreSQL is required here and not installed: apt-get install postgresql")
             pytest.skip("needs PostgreSQL: apt-get install postgresql")
-        self.bin = bin_folder
+        self.bin, self.runs = bin_folder, False
         self.folder = Path(tempfile.mkdtemp(prefix="dpdist-postgres-"))
         self.user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
         if os.geteuid() == 0:
@@ -53,9 +53,13 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", str(HANGS), "-l", str(self.folder / "log"), "start")
+        """Let it run, if it does not."""
+        if not self.runs:
+            self._run("pg_ctl", "-D", str(self.data), "-w", "-t", str(HANGS), "-l", str(self.folder / "log"), "start")
+        self.runs = True
 
     def stop(self, mode: str = "immediate") -> None:
+        self.runs = False
         self._run("pg_ctl", "-D", str(self.data), "-w", "-t", str(HANGS), "-m", mode, "stop")
 
     def remove(self) -> None:

@@ -125,8 +125,8 @@ def test_a_worker_that_loses_the_store_costs_its_own_tasks(s3: str, workers: Wor
     workers.client.run(mark, workers.lame)
     with engine.started(workers.cluster.scheduler_address) as started:
         workers.use(started, Store(f"{s3}/loses"))
-        assert set(started.map(loses_the_store, range(30))) <= {workers.lame, workers.sound}
-        assert set(started.map(address, range(30))) == {workers.sound}
+        assert set(started.map(loses_the_store, range(12))) <= {workers.lame, workers.sound}
+        assert set(started.map(address, range(12))) == {workers.sound}
         (told,) = workers.told
         assert told.startswith(f"the worker at {workers.lame} does not find in the store")
         with pytest.raises(StoreError, match="is not in the store"):

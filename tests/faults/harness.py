@@ -31,12 +31,12 @@ def shim(folder: Path) -> Path:
     return library
 
 
-def trials(folder: Path, spec: Path, *, power: bool, first: int, count: int) -> list[dict[str, Any]]:
-    """Trials with consecutive seeds."""
+def trials(folder: Path, spec: Path, *, kinds: str, first: int, count: int) -> list[dict[str, Any]]:
+    """Trials with consecutive seeds, of each kind: "kill", "power", or both."""
     environment = {**os.environ, "LD_PRELOAD": str(shim(folder)), "OMP_NUM_THREADS": "1"}
     for name in ("DPDIST_LEDGER", "DPDIST_HOME", "DPDIST_STORE"):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "tests.faults.trials", str(spec), str(folder), "power" if power else "kill"]
+    command = [sys.executable, "-m", "tests.faults.trials", str(spec), str(folder), kinds]
     done = subprocess.run(
         [*command, str(first), str(count)],
         env=environment,

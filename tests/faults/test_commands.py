@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
@@ -23,45 +25,57 @@ from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import HANGS, small
+from tests.forked import finished
+
+RUN = ("flows.entry", "run", "data/release.yaml")
 
 
-def command(place: Path, *arguments: str) -> subprocess.Popen[str]:
-    """A command line with the state folder ``home`` of a place."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "flows.entry", *arguments],
+def forked_command(place: Path) -> subprocess.CompletedProcess[str]:
+    """The release, run by the command line with the state folder ``home`` of a place."""
+    return finished(*RUN, folder=place, DPDIST_HOME=str(place / "home"))
+
+
+def real_command(place: Path) -> subprocess.CompletedProcess[str]:
+    """The same in an interpreter of its own."""
+    environment = {**os.environ, "DPDIST_HOME": str(place / "home")}
+    command = [sys.executable, "-m", *RUN]
+    return subprocess.run(
+        command,
         cwd=place,
-        env={**os.environ, "DPDIST_HOME": str(place / "home")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        env=environment,
+        capture_output=True,
         text=True,
+        timeout=HANGS,
         start_new_session=True,
+        check=False,
     )
 
 
-def at_once(place: Path, runs: int) -> None:
+def at_once(place: Path, runs: int, command: Callable[[Path], subprocess.CompletedProcess[str]]) -> None:
     keys.initialise(place / "home")
     small.write(place / "data")
-    started = [command(place, "run", "data/release.yaml") for _ in range(runs)]
-    told = [run.communicate(timeout=HANGS) for run in started]
-    assert [run.returncode for run in started] == [0] * runs, told
-    said = [output for output, _ in told]
-    assert sum("charged rho" in output for output in said) == 1, told
+    with ThreadPoolExecutor(runs) as pool:
+        ended = list(pool.map(command, [place] * runs))
+    assert [run.returncode for run in ended] == [0] * runs, ended
+    assert sum("charged rho" in run.stdout for run in ended) == 1, ended
     with opened(place / "home") as ledger:
         audit, (budget,) = ledger.verify(), ledger.budgets()
     assert (audit.running, budget.releases) == (0, 1)
     published = small.tree(place / "releases")
-    assert command(place, "run", "data/release.yaml").wait(HANGS) == 0
+    assert not small.run(place / "data" / "release.yaml", place / "home").charged
     assert small.tree(place / "releases") == published
     assert not [name for name in os.listdir(place / "releases") if name.startswith(".")]
 
 
-def test_runs_of_one_release_at_once_charge_once(tmp_path: Path) -> None:
-    at_once(tmp_path, 2)
+def test_runs_of_one_release_at_once_charge_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    at_once(tmp_path, 2, forked_command)
 
 
 @pytest.mark.slow
-def test_sixteen_runs_of_one_release_at_once_charge_once(tmp_path: Path) -> None:
-    at_once(tmp_path, 16)
+def test_sixteen_runs_of_one_release_at_once_charge_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    at_once(tmp_path, 16, real_command)
 
 
 SALT = bytes(range(32))

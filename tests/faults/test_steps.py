@@ -363,13 +363,6 @@ def test_a_block_altered_after_the_commit_is_never_published(home: Path) -> None
         assert ledger.budgets()[0].releases == 1
 
 
-@pytest.fixture
-def shaky() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.remove()
-
-
 def test_postgresql_stopped_amid_a_release(home: Path, shaky: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server dies after the draw and before the commit; later the release is finished with the same bytes."""
     monkeypatch.setenv("DPDIST_LEDGER", shaky.database())

@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from unittest import mock
 
@@ -130,7 +131,7 @@ def finished(folder: Path, spec: Path) -> str:
 
 
 def trial(top: Path, spec: Path, seed: int, events: int, *, power: bool, expected: str) -> dict[str, object]:
-    """One kill at a random event, and the run after it."""
+    """One kill, or loss of power, at a random event, and the run after it."""
     chance = random.Random(seed)
     at = chance.randrange(1, events + 1)
     folder = top / f"trial-{seed}"
@@ -169,16 +170,16 @@ def modules_after(folder: Path, spec: Path) -> str:
     return json.dumps(sorted(sys.modules))
 
 
-def main(spec: str, top: str, power: str, first: str, trials: str) -> None:
+def main(spec: str, top: str, kinds: str, first: str, trials: str) -> None:
     folder = Path(top)
     import_what_releases_import(folder / "first", Path(spec))
     begin(folder / "whole")
     _, events = in_child(armed, folder / "whole", Path(spec), -1)
     _, expected = in_child(run, folder / "whole", Path(spec))
     print(json.dumps({"events": int(events)}), flush=True)
-    for seed in range(int(first), int(first) + int(trials)):
-        done = trial(folder, Path(spec), seed, int(events), power=power == "power", expected=expected)
-        print(json.dumps(done), flush=True)
+    for kind, seed in product(kinds.split(), range(int(first), int(first) + int(trials))):
+        done = trial(folder, Path(spec), seed, int(events), power=kind == "power", expected=expected)
+        print(json.dumps({"kind": kind, **done}), flush=True)
 
 
 if __name__ == "__main__":

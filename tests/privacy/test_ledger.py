@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
@@ -637,7 +636,7 @@ def test_two_migrations_at_once(postgres: Server, monkeypatch: pytest.MonkeyPatc
     engine.dispose()
 
 
-RACERS = 16
+RACERS = 8
 
 
 def _race(url: str, name: str, start: object, results: object) -> None:
@@ -667,14 +666,6 @@ def test_processes_racing_for_the_last_charges(url: str) -> None:
     assert book.budgets()[0].spent.rho == Fraction(3, 10)
     assert book.budgets()[0].left == 0
     book.close()
-
-
-@pytest.fixture
-def shaky(tmp_path: Path) -> Iterator[Server]:
-    """A PostgreSQL server of the test's own, to be stopped and killed."""
-    server = Server()
-    yield server
-    server.remove()
 
 
 def test_a_connection_lost_in_mid_transaction(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:

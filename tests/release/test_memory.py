@@ -23,7 +23,7 @@ from dpdist.release import memory
 from tests import HANGS, small
 
 MEASURE = """
-import json, sys, threading
+import json, os, sys, threading
 from pathlib import Path
 import flows.release, flows.server  # as the command line loads them
 from dpdist import engine
@@ -37,9 +37,11 @@ home, out = Path(sys.argv[1]), {}
 where = engine.Engine(workers=1, memory_bytes=2**30, threads=1, connect=None, local=True)
 context = Context(home, Store(home / "store"), where, silent)
 peak, lock, stop = [0], threading.Lock(), threading.Event()
+sizes = os.open("/proc/self/statm", os.O_RDONLY)
 def note(first=False):
     with lock:
-        now = status_bytes("RssAnon")
+        _, resident, shared, *_ = os.pread(sizes, 100, 0).split()
+        now = (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
         peak[0] = now if first else max(peak[0], now)
         return peak[0]
 def watch():
