@@ -636,7 +636,7 @@ def test_two_migrations_at_once(postgres: Server, monkeypatch: pytest.MonkeyPatc
     engine.dispose()
 
 
-RACERS = 8
+RACERS = 16
 
 
 def _race(url: str, name: str, start: object, results: object) -> None:
