@@ -207,9 +207,7 @@ def run(
         f"{tally.beyond_bound:,} beyond the bound of one person",
         style="dim",
     )
-    if (
-        tally.dropped == tally.read > 0
-    ):  # told here alone: that a release was refused for it would tell readers of the records
+    if tally.dropped == tally.read > 0:  # told here alone: to refuse the release would tell its readers of the records
         err.print(
             "[bold yellow]private warning:[/] every record was dropped, so the answers are noise alone: compare the columns with 'domain' "
             "(dates are read as 2026-12-31, not as 31.12.2026), and publish the correction under a new release id"

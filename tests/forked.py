@@ -74,27 +74,29 @@ class Here(ForkServerProcess):
 class Server(forkserver.ForkServer):
     """A fork server that finds what it imports wherever this process is, and that can be inherited."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._beginning = threading.Lock()  # Dask starts its workers in several threads
+
     def ensure_running(self) -> None:
         """Start one, unless this process has one or inherited its address.
 
         A server looks for what it imports in the folder where this process is when it starts one, and is silent if it finds nothing.
         """
-        if self._forkserver_address is not None and self._forkserver_pid is None:
-            resource_tracker.ensure_running()
-            return
-        before = os.environ.get("PYTHONPATH")
-        os.environ["PYTHONPATH"] = str(ROOT)
-        try:
+        with self._beginning, pytest.MonkeyPatch.context() as patch:
+            if self._forkserver_address is None:
+                patch.setenv("PYTHONPATH", str(ROOT))
+            elif self._forkserver_pid is None:
+                resource_tracker.ensure_running()
+                return
             super().ensure_running()
-        finally:
-            del os.environ["PYTHONPATH"]
-            if before is not None:
-                os.environ["PYTHONPATH"] = before
 
     @contextmanager
     def inherited(self) -> Iterator[None]:
         """In the block this process and those that it forks have one server. It imports when it is first asked for a process."""
-        resource_tracker.ensure_running()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONWARNINGS", "ignore:resource_tracker")  # that tests kill processes which hold semaphores
+            resource_tracker.ensure_running()
         ends, lives = os.pipe()
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address := connection.arbitrary_address("AF_UNIX"))

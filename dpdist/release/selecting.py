@@ -89,9 +89,10 @@ def selected(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
             return with_kept(stage, context.store, committed_measurement(context.store, known))
         counted = names_of(source, spec.attributes, stage.attribute, stage.left_out, stage.candidates)
         check_not_empty(spec, counted.read)
+        shares = spec.attributes.shares
         few_enough(
-            counted.read * spec.attributes.shares, spec.attributes.shares, spec.attributes.reach
-        )  # or the measurement refuses
+            counted.read * shares, shares, spec.attributes.reach
+        )  # the measurement would refuse them after the charge
         verify_source(context, spec)
         charge = charge_of_stage(stage, root, counted)
         stored, _ = drawn_once(context, ledger, charge, root, counted.digest, partial(_write, context.store, stage, counted))
