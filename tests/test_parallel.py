@@ -52,25 +52,17 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_files_are_imported_once_and_run_in_processes_of_their_own(tmp_path: Path) -> None:
-    for name in ("test_one.py", "test_two.py"):
-        (tmp_path / name).write_text(ONE)
-    done = run(tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
-    imported, ran = ((tmp_path / name).read_text().split() for name in ("imported", "ran"))
-    assert len(imported) == 2
-    assert len({*imported}) == 1
-    assert len({*ran} - {*imported}) == 2
-
-
-def test_failures_are_told_and_processes_that_end_are_replaced(tmp_path: Path) -> None:
+    """Failures are told, and a process that ends is replaced."""
     (tmp_path / "test_one.py").write_text(FAILS)
     (tmp_path / "test_two.py").write_text(ONE)
     done = run(tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "worker 'gw" in done.stdout
     assert "2 failed, 3 passed" in done.stdout  # the replacement repeats the test that ended its process
-    assert len({*(tmp_path / "ran").read_text().split()}) == 2
+    imported, ran = ((tmp_path / name).read_text().split() for name in ("imported", "ran"))
+    assert len(imported) == 2
+    assert len({*imported}) == 1
+    assert len({*ran} - {*imported}) == 2
 
 
 def test_threads_of_modules_are_refused(tmp_path: Path) -> None:

@@ -89,9 +89,9 @@ CASES: dict[str, dict[str, Any]] = {
         "output": {"formats": ["zarr"]},
     },
     "the queries themselves": {**_ages(300), "mechanism": "gaussian"},
-    "non-negative": {**_ages(800, "cdf"), "mechanism": "identity", "postprocess": {"non_negative": True}},
 }
 SLOW: dict[str, dict[str, Any]] = {
+    "non-negative": {**_ages(800, "cdf"), "mechanism": "identity", "postprocess": {"non_negative": True}},
     "tables": {
         "domain": CELLS,
         "workload": [{"marginals": {"ways": [2]}}],
