@@ -10,6 +10,7 @@ import contextlib
 import multiprocessing
 import os
 import shlex
+import shutil
 import signal
 import socket
 import sys
@@ -24,6 +25,7 @@ import pytest
 
 from tests import forked
 
+MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
 FORK = multiprocessing.get_context("fork")
 ASKS = """
 import os, socket, sys
@@ -53,12 +55,33 @@ class Forks:
 def main(arguments: list[str]) -> int:
     """How pytest ends with the arguments."""
     nothing = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # open for good: modules bind it, as Prefect does for its log
-    with forked.WITH_PREFECT.inherited(), tempfile.TemporaryDirectory(prefix="dpdist-") as folder:
+    with _in_memory(), forked.WITH_PREFECT.inherited(), tempfile.TemporaryDirectory(prefix="dpdist-") as folder:
         with contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
             pytest.main([*arguments, "--collect-only", "--capture=no"])
         _refuse_threads()
         with forking(f"{folder}/socket"):
             return int(pytest.main(arguments, plugins=[Forks(f"{folder}/socket")]))
+
+
+@contextlib.contextmanager
+def _in_memory() -> Iterator[None]:
+    """Temporary files are kept in memory where a file system there has room for them, and are gone afterwards.
+
+    A small release waits for a disk some 400 times. Without, the same tests take a quarter more CPU time and half as long again.
+    """
+    found = os.statvfs(MEMORY) if MEMORY.is_dir() else None
+    if "TMPDIR" in os.environ or found is None or found.f_bavail * found.f_frsize < ROOM or found.f_flag & os.ST_NOEXEC:
+        yield
+        return
+    folder = tempfile.mkdtemp(prefix="dpdist-", dir=MEMORY)  # a TemporaryDirectory ends with the first forked process, too
+    os.chmod(folder, 0o711)  # PostgreSQL runs as another user
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TMPDIR", folder)
+            patch.setattr(tempfile, "tempdir", folder)
+            yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _refuse_threads() -> None:
