@@ -87,24 +87,29 @@ class Words:
 
     _units: ClassVar = {"count": "", "sum": "{}", "deviations": "{}", "squares": "{} squared", "products": "{}"}
 
-    def axis(self, domain: Domain, place: int) -> Axis:
-        """The values of an attribute of the domain."""
+    def axis(self, domain: Domain, place: int, picked: Matrix | None = None) -> Axis:
+        """The values of an attribute of the domain, or some: of an ordered attribute they need not be neighbours.
+
+        Of many values only the names and the edges of those that are picked are made.
+        """
         attribute = domain.attributes[place]
         facts = self.attributes.get(attribute.name, {})
         unit, title = facts.get("unit"), self.title(attribute.name)
         shown = title if not unit or unit in title else f"{title} ({unit})"
         if attribute.categories:
-            return Axis(shown, attribute.labels)
-        edges = np.asarray(attribute.edges, dtype=np.float64)
+            return Axis(shown, attribute.labels).some(picked)
+        edges: Any = attribute.edges if picked is not None else np.asarray(attribute.edges, dtype=np.float64)
         open_ends = attribute.outside == "clip"
         named = bool(attribute.named)
         time = facts.get("time")
         clock = (
             None if time is None else Clock(float(edges[0]), datetime.datetime.fromisoformat(time["start"]), time["step"])
         )
-        own = named or attribute.values > MOST_LABELS
-        labels = attribute.labels[: attribute.values] if own else bin_names(edges, open_ends=open_ends)
-        return Axis(shown, labels, edges, open_ends, open_ends, named, clock)
+        if named or attribute.values > MOST_LABELS:
+            labels = attribute.labels[: attribute.values] if picked is None else attribute.labels
+        else:
+            labels = bin_names(np.asarray(edges, dtype=np.float64), open_ends=open_ends)
+        return Axis(shown, labels, edges, open_ends, open_ends, named, clock).some(picked)
 
     def per(self, name: str) -> str:
         """What a density is per: one unit of an attribute."""
@@ -362,7 +367,7 @@ def long_figure(block: Block, domain: Domain, words: Words, parts: Callable[[], 
         values.append(answer[picked])
         half.append(spread[picked])
     where = np.concatenate(rows)
-    axis = words.axis(domain, block.axes[0]).some(where)
+    axis = words.axis(domain, block.axes[0], where)
     note = f"Drawn are the highest and the lowest of every {plain(every)} steps; the files have all."
     counted = _capital(words.counted)
     columns = (np.concatenate(values)[:, None], np.concatenate(half)[:, None])

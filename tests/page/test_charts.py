@@ -10,13 +10,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dpdist.domain import Attribute, Domain
+from dpdist.domain import Attribute, BinLabels, Domain, EvenEdges, even_edges
 from dpdist.page import charts
 from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Drawn, Figure
 from dpdist.page.charts.budget import Spending, timeline
 from dpdist.page.charts.scales import breaks, round_times, scale
 from dpdist.page.charts.text import lines, width
-from dpdist.page.figures import MOST_POINTS, Words, extremes, figures_of
+from dpdist.page.figures import MOST_POINTS, Words, extremes, figures_of, long_figure
 from dpdist.page.trends import periods
 from dpdist.workloads import Block, filtered
 from dpdist.workloads.filters import running_sum
@@ -129,6 +129,27 @@ def test_a_long_series_keeps_its_peaks() -> None:
     assert figure.values.size <= MOST_POINTS + 2
     assert (figure.values.max(), figure.values.min()) == (50.0, -50.0)
     assert figure.axis.clock.text(float(figure.axis.edges[int(figure.values.argmax())])) == "2 Feb 2011, 09:00"
+
+
+@pytest.mark.parametrize("clock", [True, False])
+def test_of_a_long_series_only_what_is_drawn_gets_names(clock: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 2^26 steps the names of all took minutes and 4 GiB, and their edges half a GiB."""
+    steps, named, read = 2**40, [], []
+    made, item = BinLabels.made, EvenEdges.__getitem__
+    monkeypatch.setattr(BinLabels, "made", lambda self, place: named.append(place) or made(self, place))
+    monkeypatch.setattr(EvenEdges, "__getitem__", lambda self, place: read.append(place) or item(self, place))
+    domain = Domain((Attribute("hour", edges=even_edges(0, 2, steps)),))
+    words = Words("rentals", {"hour": {"time": {"start": "2011-01-01T00:00:00", "step": "second"}}} if clock else {})
+    (block,) = filtered(domain, "hour", [running_sum(steps)]).blocks
+    values = np.zeros(3000)
+    values[1234] = 50.0
+    figure = long_figure(block, domain, words, lambda: iter([(0, values, values), (3000, -values, values)]))
+    assert figure is not None
+    assert figure.axis.edges[int(figure.values.argmax())] == 2468.0
+    assert figure.axis.labels[int(figure.values.argmin())] == "8468 to <8470"
+    assert (figure.axis.clock is not None) == clock
+    assert len(named) == figure.values.size < 20
+    assert len(read) < 50
 
 
 def test_maps_have_a_legend_values_and_grey_cells_where_noise_may_be_all() -> None:

@@ -80,11 +80,13 @@ class Axis:
         widths = np.diff(self.edges)
         return bool(np.allclose(widths, widths[0], rtol=1e-9))
 
-    def some(self, picked: Matrix) -> Axis:
-        """Only the picked values; of an ordered attribute they need not be neighbours."""
-        labels = [self.labels[int(i)] for i in picked]
-        edges = None if self.edges is None else np.append(self.edges[picked], self.edges[int(picked[-1]) + 1])
-        return replace(self, labels=labels, edges=edges)
+    def some(self, picked: Matrix | None) -> Axis:
+        """Only the picked values, if any are named; of an ordered attribute they need not be neighbours."""
+        if picked is None:
+            return self
+        places = [int(place) for place in picked]
+        edges = None if self.edges is None else np.array([self.edges[place] for place in (*places, places[-1] + 1)])
+        return replace(self, labels=[self.labels[place] for place in places], edges=edges)
 
 
 @dataclass(frozen=True)
