@@ -17,7 +17,7 @@ import sys
 import tempfile
 import types
 from collections.abc import Iterator
-from multiprocessing import connection
+from multiprocessing import connection, util
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,7 @@ def _in_memory() -> Iterator[None]:
     if "TMPDIR" in os.environ or found is None or found.f_bavail * found.f_frsize < ROOM or found.f_flag & os.ST_NOEXEC:
         yield
         return
+    util.get_temp_dir()  # multiprocessing takes its own away later
     folder = tempfile.mkdtemp(prefix="dpdist-", dir=MEMORY)  # a TemporaryDirectory ends with the first forked process, too
     os.chmod(folder, 0o711)  # PostgreSQL runs as another user
     try:
