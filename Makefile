@@ -3,7 +3,7 @@
 # make mutants: small faults planted in the code, which the tests have to catch; SAMPLE of them, drawn with SEED, each given to tests of
 # up to CPU seconds (docs/mutants.md).
 # Tests are collected once (tests/parallel.py) and run in one process a core and two more; every file's tests run in one process, in
-# order. PROCESSES=0: all in one. Temporary files are in /dev/shm if 4 GiB are free there (a run takes 1 GiB), unless TMPDIR is set.
+# order. PROCESSES=0: all in one. Temporary files are in /dev/shm if 4 GiB are free there (a run takes less than 2), unless TMPDIR is set.
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
