@@ -430,7 +430,7 @@ def _peaks(took: dict[str, float], options: argparse.Namespace, count: int = 2) 
     """The peak of memory, beside what was promised."""
     return (
         f"peak memory: {took['children'] / GIB:.2f} GiB of the workers, {took['peak'] / GIB:.2f} GiB with this process; "
-        + (_allowed(options, count))
+        + _allowed(options, count)
     )
 
 

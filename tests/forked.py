@@ -134,7 +134,7 @@ class OfPrefect(Here):
     """A process forked from the server that has imported Prefect."""
 
     @staticmethod
-    def _Popen(process_obj: Any) -> Any:  # noqa: N802
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802 - the name under which multiprocessing looks for it
         """As multiprocessing starts one, by another server."""
         with _STARTING, pytest.MonkeyPatch.context() as patch:
             patch.setattr(forkserver, "connect_to_new_process", WITH_PREFECT.connect_to_new_process)

@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 def _in_memory() -> Iterator[None]:
     """Temporary files are kept in memory where a file system there has room for them, and are gone afterwards.
 
-    A small release waits for a disk some 400 times. Without, the same tests take a quarter more CPU time and half as long again.
+    A small release waits for a disk some sixty times: for the files that it makes durable, and for the commits of its ledger.
     """
     found = os.statvfs(MEMORY) if MEMORY.is_dir() else None
     if "TMPDIR" in os.environ or found is None or found.f_bavail * found.f_frsize < ROOM or found.f_flag & os.ST_NOEXEC:

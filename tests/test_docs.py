@@ -73,8 +73,11 @@ def outcome(
     lines = [shlex.split(line, comments=True) for line in text.splitlines()]
     if not all(line[:2] in FORKED for line in lines):
         return run(["bash", "-euc", text], work, environment)
-    ended = [forked.finished("flows.cli", *line[1:], folder=work, **environment) for line in lines]
-    return next((each for each in ended if each.returncode), ended[-1])
+    for line in lines:
+        done = forked.finished("flows.cli", *line[1:], folder=work, **environment)
+        if done.returncode:
+            break  # as the shell does
+    return done
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ class Rates:
         request_seconds: until the store answers.
         worker_bytes: that a worker exchanges with the store, and computes, compresses and hashes, each.
         task_seconds: of the scheduler and the client for a task (benchmarks/scheduler.py).
-        noisy_cells: that one core draws, compresses, hashes, writes and reads back; the least that ``benchmarks/drawing.py`` printed for
-            Gaussian noise on the idle machine of two cores (11.4 to 15.4 million cells a CPU-second).
+        noisy_cells: that one core draws, compresses, hashes, writes and reads back (benchmarks/results/drawing.md: 14.4 million for
+            Gaussian noise, 11.6 for Laplace noise on an idle machine).
         published_rows: answers that one core writes as Parquet and as Zarr.
         flow_cores: that the process of the flow has.
     """
