@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 
@@ -64,9 +65,9 @@ class Coefficients:
         made = whole_numbers(self.values)
         return made if made is self.values or self.form is Form.STORED else Held(held(made))
 
-    @property
+    @cached_property
     def length(self) -> float:
-        """Their length, about one."""
+        """Their length, about one. It is worked out once: where they are in the store, all of them are read."""
         if self.form is Form.HELD:
             return float(np.linalg.norm(self.real))
         return math.sqrt(sum(self.work.fold(_square, self.whole))) * UNIT

@@ -17,7 +17,6 @@ from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.page.places import Notes, PartWriter, Spread, Told, Written, here
 from dpdist.page.suppression import Suppression
 from dpdist.page.tables import is_long
-from dpdist.privacy.ledger import Budget
 from dpdist.release.context import Context
 from dpdist.release.means import means, variances
 from dpdist.release.memory import publish_bytes
@@ -49,13 +48,14 @@ def publish(
     planned: Plan,
     measured: StoredArray,
     answers: Answers,
-    budget: Budget,
+    certificate: dict[str, Any],
     measurements: dict[str, str],
 ) -> Path | str:
     """The files a reader gets; a finished folder is left as it is.
 
     Args:
         measured: the committed noisy integers of this release.
+        certificate: the plan's.
         measurements: digest of the noisy integers of this release and of those that join its estimate, by release.
     """
     spec = planned.spec
@@ -70,7 +70,7 @@ def publish(
         error=answers.error,
         half_width=answers.half_width,
         certificate={
-            **planned.certificate(budget, answers.effect),
+            **certificate,
             "measurements": measurements,
             "measurement": about,
             **_told(ratios, spreads),

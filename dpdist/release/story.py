@@ -66,6 +66,7 @@ class Release:
         charged: whether this run charged the budget (False: it had been charged before).
         tally: how reading the records went: for the operator's eyes only.
         budget: the data set's, with the charges up to this release.
+        certificate: what is guaranteed, to whom, and at what cost.
     """
 
     spec: ReleaseSpec
@@ -75,11 +76,7 @@ class Release:
     charged: bool
     tally: CountSummary
     budget: Budget
-
-    @property
-    def certificate(self) -> dict[str, Any]:
-        """What is guaranteed, to whom, and at what cost."""
-        return self.plan.certificate(self.budget, self.columns.effect)
+    certificate: dict[str, Any]
 
     @cached_property
     def answers(self) -> notebook.Table:
@@ -145,13 +142,14 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
         answers = step("answer", lambda: answer(context, planned, measured, others))
         with book(context) as ledger:
             budget = ledger.budget_after(spec.release)  # with the charges up to this one: the same whenever it is asked for
+    certificate = planned.certificate(budget, answers.effect)
     measurements = {spec.release: measured.digest, **{other.spec.release: stored.digest for other, stored in others}}
-    folder = step("publish", lambda: publish(context, planned, measured, answers, budget, measurements))
+    folder = step("publish", lambda: publish(context, planned, measured, answers, certificate, measurements))
     if spec.output.to:
         step("deliver", lambda: deliver(folder, [target.named for target in spec.output.to]))
     if written.table is not None:
         Path(read.records_path).unlink(missing_ok=True)
-    return Release(spec, planned, answers, folder, charged, tally, budget)
+    return Release(spec, planned, answers, folder, charged, tally, budget, certificate)
 
 
 @contextmanager

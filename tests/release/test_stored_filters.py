@@ -12,12 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpdist import engine
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.grids.coefficients import Form
 from dpdist.mechanisms.planner import considered, why_not
 from dpdist.page import report
+from dpdist.release import story
+from dpdist.release.context import Context, silent
+from dpdist.release.plan import plan
 from dpdist.sizes import SIZES, Sizes
+from dpdist.spec import load
+from dpdist.store import Store
 from dpdist.workloads import dnf, filtered
 from dpdist.workloads.filters import window
 from dpdist.workloads.kinds import is_long
@@ -69,6 +75,17 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     again = small.run(path, home, sizes=SMALL)
     assert not again.charged
     assert small.tree(Path(again.folder)) == first
+
+
+def test_it_is_described_after_its_workers_have_gone(home: Path) -> None:
+    """As in a notebook: nothing of the description of a release, or of a plan, is worked out on the cluster that made it."""
+    path = release(home.parent / "data")
+    with engine.started(workers=1) as started:
+        context = Context(home, Store(home / "store", SMALL), started, silent)
+        planned = plan(context, load(path, sizes=SMALL))
+        done = story.release(context, load(path, sizes=SMALL))
+    assert done.certificate["mechanism"] == planned.certificate()["mechanism"]
+    assert "by convolution" in repr(done)
 
 
 STAGES = ("dpdist.arrays.convolution.inverse_fourier", "dpdist.release.measure.draw", "dpdist.grids.filters.table_of")
