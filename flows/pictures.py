@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dpdist.errors import InvalidInput
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 WIDTH, HEIGHT = 1000, 1400
 SECONDS = 120
 

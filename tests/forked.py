@@ -167,10 +167,14 @@ def exit_code(target: Callable[..., None], *arguments: Any) -> int | None:
 
 
 class Program:
-    """A Python module run as a program in a forked process, with what tests use of ``subprocess.Popen``. It prints nowhere."""
+    """A Python module run as a program in a forked process, with what tests use of ``subprocess.Popen``. It prints nowhere.
 
-    def __init__(self, module: str, *arguments: str, folder: Path) -> None:
-        self._process = Here(target=_run_module, args=(module, arguments, folder), daemon=True)
+    It leads a group of its own, and has its variables beside those of this process.
+    """
+
+    def __init__(self, module: str, *arguments: str, folder: Path, **environment: str) -> None:
+        kind = OfPrefect if module.startswith("prefect.") else Here
+        self._process = kind(target=_run_module, args=(module, arguments, folder, environment), daemon=True)
         self._process.start()
 
     @property
@@ -193,13 +197,17 @@ class Program:
             self._process.kill()
 
 
-def _run_module(module: str, arguments: tuple[str, ...], folder: Path) -> None:
+def _run_module(module: str, arguments: tuple[str, ...], folder: Path, environment: dict[str, str]) -> None:
+    os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
+    os.environ.update(environment)
     os.chdir(folder)
-    sys.argv = [module, *arguments]
     dask.config.refresh()  # reads the variables of this process
+    if "prefect" in sys.modules:
+        prefect_ahead.Ahead()
+    sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__")
 
 

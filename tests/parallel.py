@@ -55,7 +55,12 @@ class Forks:
 def main(arguments: list[str]) -> int:
     """How pytest ends with the arguments."""
     nothing = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # open for good: modules bind it, as Prefect does for its log
-    with _in_memory(), forked.WITH_PREFECT.inherited(), tempfile.TemporaryDirectory(prefix="dpdist-") as folder:
+    with (
+        _in_memory(),
+        forked.PLAIN.inherited(),
+        forked.WITH_PREFECT.inherited(),
+        tempfile.TemporaryDirectory(prefix="dpdist-") as folder,
+    ):
         with contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
             pytest.main([*arguments, "--collect-only", "--capture=no"])
         _refuse_threads()

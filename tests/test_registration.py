@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,8 +26,7 @@ from flows.automations import zombies
 from flows.registration import Registration, register, wait_for_server
 from flows.release import release
 from tests import HANGS, forked, small
-from tests.flow_server import stored
-from tests.ports import HeldPort
+from tests.flow_server import flow_server
 
 ROOT = Path(__file__).parents[1]
 LOGIN = "operator:a-password"
@@ -40,29 +35,8 @@ LOGIN = "operator:a-password"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The API of a Prefect server that asks for a password."""
-    folder, port = tmp_path_factory.mktemp("server"), HeldPort()
-    environment = {**os.environ, **settings.SILENT, **stored(folder), "PREFECT_SERVER_API_AUTH_STRING": LOGIN}
-    environment.pop("PREFECT_API_URL", None)
-    command = [
-        sys.executable,
-        "-m",
-        "prefect",
-        "server",
-        "start",
-        "--no-ui",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port.number),
-    ]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        yield f"http://127.0.0.1:{port.number}/api"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        port.release()
+    with flow_server(tmp_path_factory.mktemp("server"), PREFECT_SERVER_API_AUTH_STRING=LOGIN) as (api, _):
+        yield api
 
 
 @pytest.fixture

@@ -37,10 +37,12 @@ def hook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 @pytest.fixture
 def installation(
-    tmp_path: Path, postgres: Server, s3: str, hook: tuple[str, list[dict[str, Any]]]
+    request: pytest.FixtureRequest, tmp_path: Path, postgres: Server, s3: str, hook: tuple[str, list[dict[str, Any]]]
 ) -> Iterator[Installation]:
+    """The server's tables are made by its own revisions in slow tests."""
+    slow = request.node.get_closest_marker("slow") is not None
     ledger_url, server_url = postgres.database(), postgres.database()
-    found = Installation(tmp_path, server_url.replace("+psycopg", "+asyncpg"), ledger_url, f"{s3}/{tmp_path.name}", hook[0])
+    found = Installation(tmp_path, server_url, ledger_url, f"{s3}/{tmp_path.name}", hook[0], migrated=slow)
     found.ledger_url = ledger_url
     yield found
     found.stop()

@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 
 from flows import settings
-from tests import HANGS
+from tests import HANGS, forked, prefect_ahead
+from tests.flow_server import with_tables
 from tests.ports import HeldPort
 from tests.test_engine import Processes
 
@@ -24,10 +25,15 @@ ROOT = Path(__file__).parents[2]
 
 
 class Installation:
-    """Everything that runs, as processes of its own."""
+    """Everything that runs, as processes of its own.
 
-    def __init__(self, folder: Path, server_url: str, ledger_url: str, s3: str, hook: str) -> None:
+    Args:
+        migrated: whether the server makes its tables itself, by all revisions that they had, as every installation's does.
+    """
+
+    def __init__(self, folder: Path, server_url: str, ledger_url: str, s3: str, hook: str, *, migrated: bool) -> None:
         self.folder, self.s3 = folder, s3
+        tables = {} if migrated else with_tables(server_url)
         self.port = HeldPort()
         self.api = f"http://127.0.0.1:{self.port.number}/api"
         self.dask = Processes(folder)
@@ -43,7 +49,8 @@ class Installation:
             **settings.SILENT,
             "PREFECT_HOME": str(folder / "prefect"),
             "PREFECT_API_URL": self.api,
-            "PREFECT_API_DATABASE_CONNECTION_URL": server_url,
+            "PREFECT_API_DATABASE_CONNECTION_URL": server_url.replace("+psycopg", "+asyncpg"),
+            **tables,
             "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",  # as in compose
             "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "5",
             "PREFECT_WORKER_QUERY_SECONDS": "2",
@@ -81,15 +88,9 @@ class Installation:
         self.server = self.start_server()
 
     def register(self, file: Path, *options: str) -> None:
-        done = subprocess.run(
-            [sys.executable, "deploy/register.py", "--file", str(file), "--dataset", "small", "--wait", "60", *options],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=HANGS,
-        )
+        arguments = ("--file", file, "--dataset", "small", "--wait", "60", *options)
+        known = {name: value for name, value in self.environment.items() if not prefect_ahead.READ_ON_IMPORT.fullmatch(name)}
+        done = forked.finished(str(ROOT / "deploy" / "register.py"), *arguments, folder=ROOT, **known)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def ask(self, what: str, content: dict[str, Any] | None = None) -> Any:

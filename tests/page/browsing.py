@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from flows.pictures import BROWSERS
+
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the PyPI package playwright")
 REQUIRED = "DPDIST_TEST_BROWSER"
 """Set to 'required' where a missing Chromium must fail the tests instead of skipping them (.ci/run does)."""
@@ -18,11 +20,11 @@ SCREENS = {"phone": (390, 844), "desk": (1400, 900)}
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         if os.environ.get(REQUIRED) == "required":
-            pytest.fail("Chromium is required here and not installed: apt-get install chromium")
-        pytest.skip("needs Chromium: apt-get install chromium")
+            pytest.fail("Chromium is required here and not installed: apt-get install chromium-headless-shell")
+        pytest.skip("needs Chromium: apt-get install chromium-headless-shell")
     with sync_api.sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield found
