@@ -100,7 +100,16 @@ class MadeLabels(Sequence[str], ABC):
 
     def __getitem__(self, place: int | slice) -> str | Sequence[str]:
         picked = range(len(self))[place]
-        return [self._name(each) for each in picked] if isinstance(picked, range) else self._name(picked)
+        if isinstance(picked, int):
+            return self._name(picked)
+        if picked.step != 1:
+            return [self._name(each) for each in picked]
+        after = slice(max(0, picked.start - self.values), max(0, picked.stop - self.values))
+        return [*self.made_between(picked.start, min(picked.stop, self.values)), *self.extra[after]]
+
+    def made_between(self, start: int, stop: int) -> list[str]:
+        """The names of neighbouring values."""
+        return [self.made(place) for place in range(start, stop)]
 
     def _name(self, place: int) -> str:
         return self.made(place) if place < self.values else self.extra[place - self.values]
@@ -120,6 +129,18 @@ class BinLabels(MadeLabels):
         low, high = (self.edges.first + (place + k) * self.edges.width for k in (0, 1))
         first, last = place == 0, place == self.values - 1
         return _bin_label(str(low), str(high), self.edges.width == 1, self.open_ends and first, self.open_ends and last)
+
+    def made_between(self, start: int, stop: int) -> list[str]:
+        """All at once: a long table has millions."""
+        if start >= stop:
+            return []
+        first, width = self.edges.first, self.edges.width
+        names = list(map(str, range(first + start * width, first + stop * width, width)))
+        if width > 1:
+            names = [_bin_label(low, str(int(low) + width), False, False, False) for low in names]
+        if self.open_ends:  # only the first and the last of all are named otherwise
+            names[0], names[-1] = self.made(start), self.made(stop - 1)
+        return names
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 
@@ -31,7 +33,7 @@ class Padded(Operator):
         return np.ascontiguousarray(self._widened(self.operator.rows(start, stop).T).T)
 
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
-        return self.operator.row_names(start, stop, *(names[: self.counted] for names in cells))
+        return self.operator.row_names(start, stop, *(_First(names, self.counted) for names in cells))
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         places = [np.arange(self.shape[1])[picked] for picked in (rows, columns)]
@@ -86,3 +88,26 @@ class Padded(Operator):
 
     def _widened(self, columns: Matrix) -> Matrix:
         return np.concatenate([columns, np.zeros((self.extra, *columns.shape[1:]), dtype=columns.dtype)])
+
+
+@dataclass(frozen=True)
+class _First(Sequence[str]):
+    """The first of some names, which may be made when they are asked for."""
+
+    names: Sequence[str]
+    most: int
+
+    def __len__(self) -> int:
+        return min(self.most, len(self.names))
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
+        picked = range(len(self))[place]
+        if isinstance(picked, int):
+            return self.names[picked]
+        return self.names[picked.start : picked.stop] if picked.step == 1 else [self.names[each] for each in picked]

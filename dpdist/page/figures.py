@@ -105,8 +105,10 @@ class Words:
         clock = (
             None if time is None else Clock(float(edges[0]), datetime.datetime.fromisoformat(time["start"]), time["step"])
         )
-        if named or attribute.values > MOST_LABELS:
-            labels = attribute.labels[: attribute.values] if picked is None else attribute.labels
+        if attribute.values > MOST_LABELS:
+            labels = attribute.labels  # all: those that are drawn are picked, and only they are made
+        elif named:
+            labels = attribute.labels[: attribute.values]
         else:
             labels = bin_names(np.asarray(edges, dtype=np.float64), open_ends=open_ends)
         return Axis(shown, labels, edges, open_ends, open_ends, named, clock).some(picked)
@@ -163,22 +165,22 @@ def figures_of(block: Block, domain: Domain, words: Words, values: Matrix, half:
     if len(block.axes) > 2:
         return _maps(block, domain, words, values, half)
     beside = _beside(block, domain, values, half)
-    ordered = tuple(slice(len(part)) for part in _on_axes(block, domain))
+    ordered = tuple(map(slice, _on_axes(block, domain)))
     found = _plain(block, domain, words, values[ordered], half[ordered])
     return [] if found is None else [("", replace(found, note=f"{found.note} {beside}".strip()))]
 
 
-def _on_axes(block: Block, domain: Domain) -> list[Sequence[str]]:
-    """The labels that stand on the axes of a chart: an ordered axis has no place for other and missing values."""
+def _on_axes(block: Block, domain: Domain) -> list[int]:
+    """How many values stand on the axes of a chart: an ordered axis has no place for other and missing values."""
     attributes = [domain.attributes[place] for place in block.axes]
     levels = [head != a.name for a, head in zip(attributes, block.heads(domain.names), strict=True)]
     parts = zip(attributes, levels, block.labels, strict=True)
-    return [part[: a.values] if a.edges and not grouped else part for a, grouped, part in parts]
+    return [min(len(part), a.values) if a.edges and not grouped else len(part) for a, grouped, part in parts]
 
 
 def _beside(block: Block, domain: Domain, values: Matrix, half: Matrix) -> str:
     """What is said of the counts of other and missing values that an ordered axis has no place for."""
-    left = [part[len(kept) :] for part, kept in zip(block.labels, _on_axes(block, domain), strict=True)]
+    left = [part[drawn:] for part, drawn in zip(block.labels, _on_axes(block, domain), strict=True)]
     if not any(left):
         return ""
     if len(left) > 1:
