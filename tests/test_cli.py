@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import time
 import urllib.request
 from dataclasses import dataclass
@@ -257,12 +256,11 @@ def test_a_place_that_cannot_be_written_is_named_in_one_line(
 
 def test_no_telemetry() -> None:
     script = (
-        "from pathlib import Path; import tempfile; from flows import settings; settings.configure(Path(tempfile.mkdtemp()));"
+        "\nfrom pathlib import Path; import tempfile; from flows import settings; settings.configure(Path(tempfile.mkdtemp()));"
         "from prefect.settings import get_current_settings as s;"
         "print(s().server.analytics_enabled, s().cloud.enable_orchestration_telemetry, s().telemetry.enable_resource_metrics)"
     )
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert out.split() == ["False", "False", "False"]
+    assert forked.finished(script).stdout.split() == ["False", "False", "False"]
 
 
 def test_a_prefect_server_keeps_the_run_and_its_progress(place: Path) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 from dpdist import leases
 from dpdist.errors import StoreError
 from dpdist.store import Store
+from tests import forked
 
 KILLED = """
 import os, signal, sys
@@ -42,8 +41,7 @@ def names(store: Store) -> set[str]:
 
 
 def test_what_a_killed_run_left_is_swept_at_once(store: Store) -> None:
-    killed = subprocess.run([sys.executable, "-c", KILLED, store.location], check=False)
-    assert killed.returncode == -9
+    assert forked.finished(KILLED, store.location).returncode == -9
     kept = {name for name in names(store) if name.startswith("measurements/b/")}
     assert store.sweep() == 1
     assert {name for name in names(store) if not name.startswith("leases/")} == kept

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from dpdist.privacy.ledger import Ledger
 from dpdist.private import private_file, private_folder
 from dpdist.records import persons
 from dpdist.store import Store
-from tests import small
+from tests import forked, small
 
 
 @pytest.fixture
@@ -131,11 +129,7 @@ def test_scratch_of_a_killed_run_goes_with_the_next(home: Path) -> None:
     """Killed between dealing and counting: what it left is private, and the next run removes it, age or not."""
     person = {"path": "records.parquet", "person": {"column": "person"}}
     path = small.write(home.parent / "data", records=person)
-    root = str(Path(__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path), str(home)], check=False, env={**os.environ, "PYTHONPATH": root}
-    )
-    assert done.returncode == -9
+    assert forked.finished(KILLED, path, home).returncode == -9
     left = home / "store" / "scratch"
     assert [file for file in left.rglob("*") if file.is_file()]
     assert open_to_others(left) == []

@@ -14,7 +14,7 @@ import pytest
 from dpdist.release import extent
 from dpdist.spec import load
 from flows import ahead
-from tests import HANGS, small
+from tests import HANGS, forked, small
 
 SLOW = (
     "numba",
@@ -34,28 +34,30 @@ LIGHT = (*SLOW, "numpy", "pyarrow", "dpdist.release.story", "dpdist.workloads")
 
 PROGRAM = """
 import sys
-code = 0
-try:
-    {what}
-except SystemExit as ended:
-    code = ended.code or 0
-print("\\n" + repr([code, sorted(sys.modules)]), file=sys.stderr)
+codes = []
+for what in {statements!r}:
+    try:
+        exec(what)
+        codes.append(0)
+    except SystemExit as ended:
+        codes.append(ended.code or 0)
+print("\\n" + repr([codes, sorted(sys.modules)]), file=sys.stderr)
 """
 COMMAND = "sys.argv = ['dpdist', *{arguments!r}]; from flows.entry import main; main()"
 
 
-def imported(what: str, home: Path, **environment: str) -> tuple[int, set[str]]:
-    """Exit code and modules of a process that runs a statement."""
+def imported(home: Path, *statements: str, **environment: str) -> tuple[list[int], set[str]]:
+    """Exit codes of statements that a process runs one after the other, and its modules."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(what=what)],
+        [sys.executable, "-c", PROGRAM.format(statements=statements)],
         capture_output=True,
         text=True,
         check=True,
         timeout=HANGS,
         env={**os.environ, "DPDIST_HOME": str(home), **environment},
     )
-    code, modules = eval(done.stderr.splitlines()[-1])
-    return code, set(modules)
+    codes, modules = eval(done.stderr.splitlines()[-1])
+    return codes, set(modules)
 
 
 def loaded(modules: set[str], unwanted: tuple[str, ...]) -> set[str]:
@@ -82,8 +84,8 @@ def test_nothing_slow_is_imported_before_it_is_used(
     published: tuple[Path, Path], what: str, unwanted: tuple[str, ...]
 ) -> None:
     home, _ = published
-    code, modules = imported(f"import os; os.chdir({str(home.parent)!r}); {what}", home)
-    assert code == 0
+    codes, modules = imported(home, f"import os; os.chdir({str(home.parent)!r}); {what}")
+    assert codes == [0]
     assert loaded(modules, unwanted) == set()
 
 
@@ -109,26 +111,22 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return place / "home", spec
 
 
-def test_a_finished_release_and_a_refusal_start_neither_prefect_nor_dask(published: tuple[Path, Path]) -> None:
+def test_a_finished_release_and_refusals_start_neither_prefect_nor_dask(published: tuple[Path, Path]) -> None:
     """They are told by ledger, store and files, without a draw."""
     home, spec = published
     before = small.tree(home.parent / "releases")
-    never = ("prefect", "uvicorn", "distributed", "numba", "pandas")
-    run = f"import os; os.chdir({str(home.parent)!r}); "
-    code, modules = imported(run + COMMAND.format(arguments=["run", str(spec)]), home, DPDIST_ENGINE="")
-    assert code == 0
-    assert loaded(modules, never) == set()
+    asked = (
+        spec,
+        small.write(home.parent / "greedy", **{**IN_EPSILON, "release": "small-2"}),
+        small.write(home.parent / "other", budget={"rho": 0.05}),
+        home / "missing.yaml",
+        small.write(home.parent / "column", table=small.records(9).drop_columns(["sex"]), release="small-3"),
+    )
+    runs = [COMMAND.format(arguments=["run", str(path)]) for path in asked]
+    codes, modules = imported(home, f"import os; os.chdir({str(home.parent)!r})", *runs, DPDIST_ENGINE="")
+    assert codes == [0, 0, 1, 1, 1, 1]
+    assert loaded(modules, ("prefect", "uvicorn", "distributed", "numba", "pandas")) == set()
     assert small.tree(home.parent / "releases") == before
-    greedy = small.write(home.parent / "greedy", **{**IN_EPSILON, "release": "small-2"})
-    for refused in (
-        ["run", str(greedy)],
-        ["run", str(small.write(home.parent / "other", budget={"rho": 0.05}))],
-        ["run", str(home / "missing.yaml")],
-        ["run", str(small.write(home.parent / "column", table=small.records(9).drop_columns(["sex"]), release="small-3"))],
-    ):
-        code, modules = imported(run + COMMAND.format(arguments=refused), home, DPDIST_ENGINE="")
-        assert code == 1
-        assert loaded(modules, never) == set()
 
 
 def test_a_small_release_leaves_out_what_it_does_not_need(tmp_path: Path) -> None:
@@ -139,8 +137,8 @@ def test_a_small_release_leaves_out_what_it_does_not_need(tmp_path: Path) -> Non
     spec = small.write(tmp_path / "data")
     keys.initialise(home)
     run = f"import os; os.chdir({str(tmp_path)!r}); " + COMMAND.format(arguments=["run", str(spec)])
-    code, modules = imported(run, home, DPDIST_ENGINE="")
-    assert code == 0
+    codes, modules = imported(home, run, DPDIST_ENGINE="")
+    assert codes == [0]
     assert "prefect.server.api.flow_runs" in modules
     never = ("numba", "llvmlite", "distributed", "scipy.optimize", "scipy.stats", "matplotlib")
     assert loaded(modules, never) == set()
@@ -183,14 +181,6 @@ def test_small_releases_run_in_one_process(home: Path, monkeypatch: pytest.Monke
 def test_quiet_prints_what_was_asked_for_and_nothing_else(published: tuple[Path, Path]) -> None:
     home, spec = published
     for arguments in (["plan", "--quiet"], ["run", "--quiet"], ["run", "--quiet", "--json"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "flows.entry", *arguments, str(spec)],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=home.parent,
-            env={**os.environ, "DPDIST_HOME": str(home)},
-            timeout=HANGS,
-        )
-        assert done.stderr == ""
+        done = forked.finished("flows.entry", *arguments, spec, folder=home.parent, DPDIST_HOME=str(home))
+        assert (done.returncode, done.stderr) == (0, "")
         assert (json.loads(done.stdout)["charged"] is False) if "--json" in arguments else done.stdout == ""

@@ -19,7 +19,7 @@ import yaml
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.spec import load
 from flows.periods import last_complete, periods
-from tests import HANGS
+from tests import HANGS, forked
 
 ROOT = Path(__file__).parents[2]
 FLOWS = """
@@ -47,8 +47,7 @@ def deployments() -> list[dict[str, Any]]:
 def test_entry_points_and_parameters(tmp_path: Path) -> None:
     """Every deployment's flow is importable, takes its parameters, and describes all of them: they are a form in the UI."""
     entries = [deployment["entrypoint"] for deployment in deployments()]
-    command = [sys.executable, "-c", FLOWS, str(tmp_path), *entries]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANGS)
+    done = forked.finished(FLOWS, tmp_path, *entries, folder=ROOT)
     assert done.returncode == 0, done.stderr
     found = yaml.safe_load(done.stdout.splitlines()[-1])
     assert {"release", "backfill", "ingest", "plan", "convolve", "scaling"} == {e.split(":")[1] for e in entries}
@@ -161,15 +160,7 @@ def test_the_image_s_steps_run(tmp_path: Path) -> None:
 
 def test_the_check_of_an_installation(home: Path) -> None:
     """What 'helm test' runs, here: one release, charged once."""
-    environment = {**os.environ, "DPDIST_HOME": str(home), "DPDIST_ENGINE": "inline"}
-    done = subprocess.run(
-        [sys.executable, ROOT / "deploy" / "check.py"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=HANGS,
-    )
+    done = forked.finished(str(ROOT / "deploy" / "check.py"), DPDIST_HOME=str(home), DPDIST_ENGINE="inline")
     assert done.returncode == 0, done.stderr
     assert "key, ledger, store and cluster work" in done.stdout
 

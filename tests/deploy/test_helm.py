@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import os
 from pathlib import Path
@@ -109,9 +110,14 @@ def helm() -> Any:
 
 
 def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
-    files = helm().Chart.load(CHART).render(values, name="weekly", namespace="private")
+    return copy.deepcopy(_rendered(json.dumps(values)))
+
+
+@functools.cache
+def _rendered(values: str) -> list[dict[str, Any]]:
+    files = helm().Chart.load(CHART).render(json.loads(values), name="weekly", namespace="private")
     texts = [text for name, text in sorted(files.items()) if name.endswith(".yaml")]
-    return [document for text in texts for document in yaml.safe_load_all(text) if document]
+    return [document for text in texts for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 
 def pods(documents: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
@@ -133,7 +139,7 @@ def pods(documents: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("case", MATRIX)
 def test_golden(case: str) -> None:
     """What is rendered is what was looked at. DPDIST_GOLDEN=write writes it anew."""
-    text = yaml.safe_dump_all(rendered(MATRIX[case]), sort_keys=True)
+    text = yaml.dump_all(rendered(MATRIX[case]), Dumper=yaml.CSafeDumper, sort_keys=True)
     file = GOLDEN / f"{case}.yaml"
     if os.environ.get("DPDIST_GOLDEN") == "write":
         file.write_text(text)

@@ -28,7 +28,7 @@ from dpdist.spec import load
 from dpdist.store import Store
 from flows.observed import metrics, recorder, watch
 from flows.observed.run import Run
-from tests import HANGS, small
+from tests import HANGS, forked, small
 
 ROWS = 3217
 """Of the records: a number that turns up nowhere else."""
@@ -207,10 +207,9 @@ def test_a_ledger_that_cannot_be_read_is_told(home: Path, monkeypatch: pytest.Mo
 def test_prometheus_reads_the_metrics(home: Path, tmp_path: Path) -> None:
     """As it reads them: through the command, by promtool where it is installed."""
     observed(tmp_path, home, period="2026-11-09")
-    command = [sys.executable, "-m", "flows.entry", "metrics"]
-    printed = subprocess.run(command, capture_output=True, check=True, timeout=HANGS).stdout
-    assert b"dpdist_budget_left" in printed
-    done = promtool("check", "metrics", input=printed)
+    printed = forked.finished("flows.entry", "metrics").stdout
+    assert "dpdist_budget_left" in printed
+    done = promtool("check", "metrics", input=printed.encode())
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -227,8 +226,7 @@ def test_they_are_served(home: Path) -> None:
 
 
 def test_an_address_that_is_none(home: Path) -> None:
-    command = [sys.executable, "-m", "flows.entry", "metrics", "--listen", "everywhere"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
+    done = forked.finished("flows.entry", "metrics", "--listen", "everywhere")
     assert done.returncode == 1
     assert "--listen is HOST:PORT" in done.stderr
 

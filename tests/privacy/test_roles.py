@@ -50,6 +50,13 @@ def database(postgres: Server) -> Iterator[Database]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def untouched(postgres: Server) -> Iterator[Database]:
+    """One for all that changes nothing."""
+    with granted(postgres) as found:
+        yield found
+
+
 @contextmanager
 def granted(postgres: Server) -> Iterator[Database]:
     """An empty ledger of schema 4 with its roles granted twice: the second time changes nothing."""
@@ -114,9 +121,9 @@ FORBIDDEN = (
 
 
 @pytest.mark.parametrize("statement", FORBIDDEN)
-def test_what_the_application_cannot_do(database: Database, statement: str) -> None:
+def test_what_the_application_cannot_do(untouched: Database, statement: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        database.execute("application", statement)
+        untouched.execute("application", statement)
 
 
 def test_a_committed_release_is_out_of_the_application_s_reach(
@@ -202,10 +209,10 @@ def test_sums_move_once_for_each_row(database: Database) -> None:
 
 
 @pytest.mark.parametrize("epsilon", ["1/1000", "1/10", "1", "3", "369/100", "5", "12", "60"])
-def test_pure_losses_are_followed_as_they_are_counted(database: Database, epsilon: str) -> None:
+def test_pure_losses_are_followed_as_they_are_counted(untouched: Database, epsilon: str) -> None:
     """The database's approximation of the dominating Gaussian agrees with the ledger's; charged, given back, charged again."""
     statement = f"SELECT dpdist_as_gaussian({float(Fraction(epsilon))})"
-    (found,) = database.execute("owner", statement)
+    (found,) = untouched.execute("owner", statement)
     assert found[0] == pytest.approx(float(gaussian_equivalent(Fraction(epsilon))), rel=1e-7, abs=2e-12)
 
 
@@ -220,14 +227,14 @@ def test_a_pure_charge_is_taken_and_given_back(database: Database) -> None:
 
 
 @pytest.mark.parametrize("table", ["dpdist_rows", "dpdist_caps", "dpdist_accounts", "dpdist_records"])
-def test_noise_workers_read_salts_and_states_only(database: Database, table: str) -> None:
-    assert database.execute("noise", "SELECT * FROM dpdist_salts") == []
+def test_noise_workers_read_salts_and_states_only(untouched: Database, table: str) -> None:
+    assert untouched.execute("noise", "SELECT * FROM dpdist_salts") == []
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        database.execute("noise", f"SELECT * FROM {table}")
+        untouched.execute("noise", f"SELECT * FROM {table}")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        database.execute("noise", "DELETE FROM dpdist_salts")
+        untouched.execute("noise", "DELETE FROM dpdist_salts")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        database.execute("stranger", "SELECT * FROM dpdist_salts")
+        untouched.execute("stranger", "SELECT * FROM dpdist_salts")
 
 
 def test_an_embedded_ledger_knows_no_roles(tmp_path: Path) -> None:
