@@ -165,10 +165,10 @@ from websockets.exceptions import ConnectionClosed
 from flows.server import embedded
 
 def said(url, token):
-    with websockets.sync.client.connect(url.replace("http", "ws") + "/events/in", subprotocols=["prefect"]) as socket:
+    with websockets.sync.client.connect(url.replace("http", "ws") + "/events/in", subprotocols=["prefect"], open_timeout=None) as socket:
         socket.send(json.dumps({"type": "auth", "token": token}))
         try:
-            return json.loads(socket.recv(timeout=60))["type"]
+            return json.loads(socket.recv())["type"]
         except ConnectionClosed as error:
             return error.rcvd.code
 
@@ -178,7 +178,7 @@ with embedded():
     password = password if isinstance(password, str) else password.get_secret_value()  # Prefect's settings give either
     known = tuple(password.split(":", 1))
     codes = [
-        httpx.get(f"{url}/{path}", auth=auth).status_code
+        httpx.get(f"{url}/{path}", auth=auth, timeout=None).status_code
         for path in ("admin/version", f"flows/{uuid.uuid4()}", "deployments/x")
         for auth in (None, ("dpdist", "guessed"), known)
     ]
