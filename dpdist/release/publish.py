@@ -90,12 +90,17 @@ def publish(
 
 
 def _spread(context: Context, content: Content, where: Path | str) -> Spread:
-    """How the parts of long tables are written: by workers, if they can reach the place and have the memory."""
+    """How the parts of long tables are written: by workers, if they can reach the place and have the memory.
+
+    What workers elsewhere wrote is checked. The run itself started those of this machine, with its own program, and trusts them.
+    """
     engine = context.engine
     if engine.in_process or not is_long(content) or engine.task_bytes < publish_bytes(content.workload, writers=1):
         return here
+    if not engine.elsewhere:
+        return engine.map
     if isinstance(where, Path):
-        return here if engine.elsewhere else partial(checked, engine)
+        return here
     try:
         engine.map(check_writable_at, [where])
     except StoreError as error:

@@ -11,6 +11,7 @@ orthonormal Fourier basis; the Gaussian optimum goes beyond it. Square roots: Fi
 from __future__ import annotations
 
 import math
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy
@@ -96,7 +97,21 @@ def has_square_root(workload: Workload) -> bool:
         filters = line_of(workload)[2] if is_filters(workload) else []
         return len(filters) == 1 and not filters[0].circular and is_running_sum(filters[0])
     try:
-        root_of(MEMORY, _of_the_past(workload))
+        each = _of_the_past(workload)
+        if each not in _WITH_ROOT:
+            _WITH_ROOT[each] = _has_root(each)
+        return _WITH_ROOT[each]
+    except InvalidInput:
+        return False
+
+
+_WITH_ROOT: WeakKeyDictionary[Toeplitz, bool] = WeakKeyDictionary()
+"""Filters that were asked for their root: it takes seconds for millions of steps, and checks, plans and mechanisms all ask."""
+
+
+def _has_root(each: Toeplitz) -> bool:
+    try:
+        root_of(MEMORY, each)
     except InvalidInput:
         return False
     return True

@@ -18,6 +18,7 @@ from dpdist.operators import Circulant, Fourier, Kronecker
 from dpdist.privacy.accounting import zcdp_epsilon
 from dpdist.privacy.noise import Noise, discrete_laplace
 from dpdist.strategies import coa, convolution, laplace_spectrum, singular_value_bound, spectral_lower_bound, square_root
+from dpdist.strategies import filters as filters_module
 from dpdist.strategies.filters import has_square_root
 from dpdist.strategies.spectrum import fitted_decay
 from dpdist.workloads import Workload, filtered, marginals, prefix, relative, union
@@ -298,6 +299,17 @@ def test_the_spectral_bound_and_the_decay() -> None:
     assert fitted_decay(h) == pytest.approx(0.0, abs=1e-9)
     spectrum = 1.0 / np.arange(1, 66) ** 2
     assert fitted_decay(np.fft.irfft(spectrum, n)) == pytest.approx(2.0, abs=0.4)
+
+
+def test_a_root_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is asked whether there is one: of millions of steps each time would take seconds."""
+    asked: list[object] = []
+    original = filters_module.root_of
+    monkeypatch.setattr(filters_module, "root_of", lambda work, each: asked.append(each) or original(work, each))
+    rooted = filtered(40, "x0", [coefficients(np.array([1.0, 0.5]))])
+    unrooted = filtered(40, "x0", [coefficients(np.array([1.0, -2.0, 0.0, 0.5]))])
+    assert [has_square_root(workload) for workload in (rooted, rooted, unrooted, unrooted)] == [True, True, False, False]
+    assert len(asked) == 2
 
 
 def test_what_is_a_filter() -> None:
