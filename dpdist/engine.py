@@ -580,7 +580,6 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
     if address == "inline":
         yield inline()
         return
-    _quiet()
     with ExitStack() as stack:
         if address is not None:
             client = stack.enter_context(_reached(address))
@@ -636,6 +635,7 @@ def _losses_told() -> Iterator[None]:
 def _local(processes: int, memory_bytes: int) -> AbstractContextManager[Any]:
     from dpdist.local_cluster import local_client  # imports distributed, which takes a second
 
+    _quiet()
     return local_client(processes, memory_bytes)
 
 
@@ -648,6 +648,7 @@ def _reached(address: str) -> Any:
     """A client of a running scheduler. Raises: EngineError when none answers, or its connections are not encrypted."""
     from distributed import Client
 
+    _quiet()
     if "://" not in address and os.environ.get(WITHOUT_TLS) != "1":
         raise EngineError(f"an engine is 'inline' (this process) or tls://host:port of a Dask scheduler, found {address!r}")
     if address.startswith("tls://"):
@@ -684,7 +685,7 @@ def _certificates() -> Any:
 
 
 def _quiet() -> None:
-    """Dask tells its own losses in tracebacks; dpdist tells them in one line."""
+    """Dask tells its own losses in tracebacks; dpdist tells them in one line. Called once distributed is imported: that sets levels."""
     names = ["distributed", *(name for name in logging.root.manager.loggerDict if name.startswith("distributed."))]
     for name in names:
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -223,3 +223,21 @@ def test_plain_connections_are_refused_unless_accepted(address: str, monkeypatch
 def started_at(address: str | None) -> None:
     with engine.started(address):
         raise AssertionError(f"{address} was accepted")
+
+
+HEARD = """
+import logging
+from dpdist import engine
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    with engine.started(workers=1) as run:
+        assert run.map(abs, [-1]) == [1]
+"""
+
+
+def test_dask_tells_the_terminal_nothing(tmp_path: Path) -> None:
+    """However its importing sets levels, which it does when the first cluster starts: somebody else's handler hears nothing."""
+    (tmp_path / "heard.py").write_text(HEARD)
+    done = subprocess.run([sys.executable, tmp_path / "heard.py"], capture_output=True, text=True, timeout=HANGS, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
