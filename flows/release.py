@@ -282,20 +282,19 @@ def watched(
     done: list[Release] = []
 
     @flow(name="release", validate_parameters=False, persist_result=False)
-    def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> Release:
+    def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> None:
         done.append(published(spec.load(spec_path, period=period), engine_address, home, progress))
-        return done[0]
 
     try:
         with embedded():
-            return one(spec_path, period, engine_address, str(home))
+            one(spec_path, period, engine_address, str(home))  # what a flow returns Prefect looks through, name by name
     except DpdistError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever Prefect and its client raise
         if not done:
             _raise_without_server(error)
         progress("publish", f"published; the flow server went away before it noted that ({type(error).__name__})")
-        return done[0]
+    return done[0]
 
 
 def _raise_without_server(error: Exception) -> NoReturn:

@@ -48,7 +48,7 @@ from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
 from dpdist.grids.row_space import RowSpace, Subsets
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.totals import Totals, absolute, squared
-from dpdist.operators import Dense, Identity, Matrix, Operator, Product
+from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Product, Stack, Total
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
 from dpdist.sizes import SIZES, Sizes
@@ -346,6 +346,9 @@ def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours, 
         return sum(value**2 for value in _largest(mixing, neighbours))
     cells = base.shape[1]
     pairs = neighbours == "replace-one" and cells <= sizes.pair_cells
+    tables = None if pairs else _of_tables(mixing, base)
+    if tables is not None:
+        return sum(value**2 for value in tables) * (1 if neighbours == "add-remove" else 4)
     products = np.zeros((cells, cells)) if pairs else None
     norms = np.zeros(cells, dtype=object)
     for block in row_blocks(mixing, base):
@@ -374,6 +377,9 @@ def l1_sensitivity(mixing: Matrix, base: Operator, neighbours: Neighbours, sizes
         return sum(_largest(mixing, neighbours))
     cells = base.shape[1]
     pairs = neighbours == "replace-one" and cells**2 * mixing.shape[0] <= sizes.pair_work
+    tables = None if pairs else _of_tables(mixing, base)
+    if tables is not None:
+        return sum(tables) * (1 if neighbours == "add-remove" else 2)
     columns = np.zeros(cells, dtype=np.int64)
     distances = np.zeros((cells, cells), dtype=np.int64) if pairs else None
     for block in row_blocks(mixing, base):
@@ -389,6 +395,29 @@ def l1_sensitivity(mixing: Matrix, base: Operator, neighbours: Neighbours, sizes
     if neighbours == "add-remove":
         return largest
     return 2 * largest if distances is None else max(largest, int(distances.max()))
+
+
+def _of_tables(mixing: Matrix, base: Operator) -> list[int] | None:
+    """The entry of every cell in each table, without sign, where B holds whole tables whose rows M weighs alike; None elsewhere.
+
+    Every cell is in one row of each table, so that all columns of M B are alike.
+    """
+    parts = base.parts if isinstance(base, Stack) else (base,)
+    if mixing.ndim != 1 or not all(_is_table(part) for part in parts):
+        return None
+    found, start = [], 0
+    for part in parts:
+        rows = mixing[start : start + part.shape[0]]
+        if rows.min() != rows.max():
+            return None
+        found.append(abs(int(rows[0])))
+        start += part.shape[0]
+    return found
+
+
+def _is_table(operator: Operator) -> bool:
+    factors = operator.factors if isinstance(operator, Kronecker) else (operator,)
+    return all(isinstance(factor, Identity | Total) for factor in factors)
 
 
 def _largest(diagonal: Matrix, neighbours: Neighbours) -> list[int]:

@@ -29,12 +29,12 @@ from dpdist.grids.dense import completed, row_blocks
 from dpdist.grids.estimate import OverCells, left_inverse, stored_answers
 from dpdist.grids.norms import exact_norms
 from dpdist.grids.terms import row_squares
-from dpdist.operators import Kronecker, Matrix, Operator
+from dpdist.operators import Identity, Kronecker, Matrix, Operator
 from dpdist.operators.orbits import SUMMED
 from dpdist.privacy.noise import Noise
 from dpdist.stability import Neighbours
 from dpdist.workloads import Block, Workload
-from dpdist.workloads.symmetry import Component, Symmetry
+from dpdist.workloads.symmetry import LOOKED_THROUGH, Component, Symmetry
 
 PAIRED_ORBITS = 8192
 """Orbits up to which all pairs are compared for the sensitivity under replace-one; beyond, the triangle inequality bounds it."""
@@ -145,7 +145,7 @@ class _Said:
 
     local: Operator
     place: Matrix
-    apart: tuple[Matrix, ...]
+    apart: tuple[_Apart, ...]
     shape: tuple[int, ...]
     order: tuple[int, ...]
 
@@ -163,24 +163,61 @@ class _Said:
         apart = []
         for k in told:
             values = np.flatnonzero(part.orbits.codes[block.axes[k]] == part.chosen[block.axes[k]])
-            rows = block.factors[k].dense()[:, values]
-            apart.append((rows - rows.mean(axis=1, keepdims=True)) / values.size)
+            apart.append(_Apart.of(block.factors[k], values))
         sizes = tuple(block.factors[k].shape[0] for k in summed)
         return _Said(local, place, tuple(apart), sizes, tuple(int(k) for k in np.argsort([*summed, *told])))
 
     def answers(self, known: Matrix) -> Matrix:
         """Answers from the estimate of the basis, one axis a factor."""
-        tensor = self.local.matvec(known[self.place]).reshape(*self.shape, *(rows.shape[1] for rows in self.apart))
-        for axis, rows in enumerate(self.apart, start=len(self.shape)):
-            tensor = np.moveaxis(np.tensordot(rows, tensor, axes=(1, axis)), 0, axis)
+        tensor = self.local.matvec(known[self.place]).reshape(*self.shape, *(each.values.size for each in self.apart))
+        for axis, each in enumerate(self.apart, start=len(self.shape)):
+            tensor = each.answers(tensor, axis)
         return np.transpose(tensor, self.order)
 
     def variances(self, inverse: Matrix) -> Matrix:
         """Variances at noise of deviation 1, one axis a factor."""
         out = row_squares(self.local, inverse[self.place]).reshape(self.shape)
-        for rows in self.apart:
-            out = np.multiply.outer(out, np.einsum("ij,ij->i", rows, rows))
+        for each in self.apart:
+            out = np.multiply.outer(out, each.squares())
         return np.transpose(out, self.order)
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """Queries of an attribute less their mean over an orbit, divided by its size.
+
+    Attributes:
+        values: of the orbit.
+        queries: how many there are.
+        rows: over the orbit, (queries, values); None where the queries are very many values themselves, whose rows are not written down.
+    """
+
+    values: Matrix
+    queries: int
+    rows: Matrix | None
+
+    @staticmethod
+    def of(factor: Operator, values: Matrix) -> _Apart:
+        if isinstance(factor, Identity) and factor.shape[0] > LOOKED_THROUGH:
+            return _Apart(values, factor.shape[0], None)
+        rows = factor.dense()[:, values]
+        return _Apart(values, factor.shape[0], (rows - rows.mean(axis=1, keepdims=True)) / values.size)
+
+    def answers(self, tensor: Matrix, axis: int) -> Matrix:
+        """The queries' answers from those of the orbit's values along an axis."""
+        if self.rows is not None:
+            return np.moveaxis(np.tensordot(self.rows, tensor, axes=(1, axis)), 0, axis)
+        out = np.zeros((*tensor.shape[:axis], self.queries, *tensor.shape[axis + 1 :]))
+        out[(slice(None),) * axis + (self.values,)] = (tensor - tensor.mean(axis=axis, keepdims=True)) / self.values.size
+        return out
+
+    def squares(self) -> Matrix:
+        """The squared length of every row, (queries,) float64."""
+        if self.rows is not None:
+            return np.asarray(np.einsum("ij,ij->i", self.rows, self.rows))
+        out = np.zeros(self.queries)
+        out[self.values] = (1.0 - 1.0 / self.values.size) / self.values.size**2
+        return out
 
 
 def symmetric_grid(

@@ -23,6 +23,8 @@ DENSE_CELLS = 4096
 GAUSSIAN: frozenset[Norm] = frozenset({"l2"})
 LAPLACE: frozenset[Norm] = frozenset({"l1"})
 BOTH = GAUSSIAN | LAPLACE
+REACH = Limits(8 * 2**30, 1800.0)
+"""What ``auto`` spends on an optimum that nobody limited: 8 GiB, and half an hour of the nominal processor."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,12 @@ def beaten(mechanism: Mechanism, question: Question) -> str | None:
 def takes_long(cells: int = DENSE_CELLS) -> str:
     """Why a mechanism is not compared for many cells."""
     return f"takes long beyond {cells} cells; ask for it by name"
+
+
+def takes_much(needed_bytes: int) -> str | None:
+    """Why a baseline that writes down its rows is not compared; None where they are within reach."""
+    much = REACH.memory_bytes is not None and needed_bytes > REACH.memory_bytes
+    return f"needs {needed_bytes / 2**30:.2f} GiB to write down its rows; ask for it by name" if much else None
 
 
 def beyond_long(workload: Workload) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpdist.grids.terms import subsets
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, takes_much
 from dpdist.mechanisms.marginals import ONLY
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.cuboids import bmax, datacube
@@ -23,10 +23,11 @@ class DataCube(Mechanism):
         return None if is_marginals(workload) else ONLY
 
     def passed_over(self, question: Question) -> str | None:
-        return None
+        return takes_much(self.planning_bytes(question.workload))
 
     def planning_bytes(self, workload: Workload) -> int:
         return residual_bytes(workload, {space for measured in bmax(workload) for space in subsets(measured)})
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        work.check_memory("writing down the rows of 'datacube'", self.planning_bytes(request.workload), request.workload)
         return datacube(request.workload)

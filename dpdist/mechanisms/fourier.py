@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request
+from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, takes_much
 from dpdist.mechanisms.marginals import ONLY
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.marginals import fourier, marginal_weights
@@ -22,10 +22,11 @@ class Fourier(Mechanism):
         return None if is_marginals(workload) else ONLY
 
     def passed_over(self, question: Question) -> str | None:
-        return None
+        return takes_much(self.planning_bytes(question.workload))
 
     def planning_bytes(self, workload: Workload) -> int:
         return residual_bytes(workload, marginal_weights(workload))
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        work.check_memory("writing down the rows of 'fourier'", self.planning_bytes(request.workload), request.workload)
         return fourier(request.workload)

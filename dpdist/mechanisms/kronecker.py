@@ -6,6 +6,7 @@ from functools import partial
 
 from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
 from dpdist.mechanisms.kept import WORST_TOLERANCE, kept_terms, name_of
+from dpdist.mechanisms.symmetric import takes_over
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.needs import Effort, effort, kept_bytes, worst_factor_bytes
 from dpdist.strategies.products import kronecker, kronecker_worst
@@ -29,6 +30,8 @@ class Kronecker(Mechanism):
         workload = question.workload
         if is_dyadic(workload) or len(workload.blocks[0].axes) < 2:
             return False
+        if takes_over(workload, self.planning_bytes(workload)):
+            return False
         return not is_filters(workload) or filters_of(workload)[0].n <= DENSE_CELLS
 
     def passed_over(self, question: Question) -> str | None:
@@ -38,7 +41,7 @@ class Kronecker(Mechanism):
         return effort(workload, "kronecker")
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
-        needed = self.effort(workload).memory_bytes
+        needed = self.planning_bytes(workload)
         if len(workload.blocks[0].axes) < 2 or needed > memory_bytes:
             return None
         return f"'kronecker' (the same optimum in {needed / 2**30:.2f} GiB)"
@@ -48,7 +51,7 @@ class Kronecker(Mechanism):
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
-        work.check_memory("optimising strategy 'kronecker'", self.effort(workload).memory_bytes, workload)
+        work.check_memory("optimising strategy 'kronecker'", self.planning_bytes(workload), workload)
         work.tell("optimising kronecker")
         if request.worst:
             tolerance = max(request.tolerance, WORST_TOLERANCE)

@@ -19,10 +19,11 @@ class Oblique(Residual):
     summary = "like residual, with contrasts of ordered attributes that are optimised, too: within 1 % of the optimum where it is known"
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
-        several = len(workload.domain.shape) > 1
-        return "'oblique' (seconds to minutes; certified by 'dpdist plan')" if several else None
+        fits = len(workload.domain.shape) > 1 and self.planning_bytes(workload) <= memory_bytes
+        return "'oblique' (seconds to minutes; certified by 'dpdist plan')" if fits else None
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        work.check_memory("optimising strategy 'oblique'", self.planning_bytes(request.workload), request.workload)
         work.tell("optimising oblique")
         name = name_of(request.workload, f"oblique-{request.tolerance:g}")
         return kept_terms(work, name, request.workload, partial(oblique_products, tolerance=request.tolerance))

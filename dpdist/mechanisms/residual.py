@@ -32,13 +32,14 @@ class Residual(Mechanism):
         return "seconds"
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
-        several = len(workload.domain.shape) > 1
-        return "'residual' (seconds; certified by 'dpdist plan')" if several else None
+        fits = len(workload.domain.shape) > 1 and self.planning_bytes(workload) <= memory_bytes
+        return "'residual' (seconds; certified by 'dpdist plan')" if fits else None
 
     def planning_bytes(self, workload: Workload) -> int:
         return product_bytes(workload)
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:
+        work.check_memory("optimising strategy 'residual'", self.planning_bytes(request.workload), request.workload)
         work.tell("optimising residual")
         name = name_of(request.workload, f"residual-{request.tolerance:g}")
         return kept_terms(work, name, request.workload, partial(residual_products, tolerance=request.tolerance))

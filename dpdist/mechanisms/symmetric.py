@@ -5,16 +5,26 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
+from dpdist.grids.base import HELD_COPIES
+from dpdist.mechanisms.base import REACH, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_symmetric, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.exchangeable import SymmetricStrategy, symmetric
-from dpdist.strategies.needs import Effort, Limits, effort
+from dpdist.strategies.needs import Effort, effort
 from dpdist.workloads import Workload
 from dpdist.workloads.symmetry import MOST_COMPONENTS, most_components, orbits_of
 
-REACH = Limits(8 * 2**30, 1800.0)
-"""What ``auto`` spends on an optimum that nobody limited: 8 GiB, and half an hour of the nominal processor."""
+
+def takes_over(workload: Workload, needed_bytes: int) -> bool:
+    """Whether ``auto`` leaves a workload to ``symmetric``, which finds the same optimum within reach, counts included.
+
+    Args:
+        needed_bytes: what the other mechanism takes to write down an attribute's rows.
+    """
+    assert REACH.memory_bytes is not None
+    if needed_bytes <= REACH.memory_bytes or HELD_COPIES * 8 * workload.domain.cells > REACH.memory_bytes:
+        return False
+    return Symmetric().cannot(workload) is None and REACH.exceeded_by(effort(workload, "symmetric")) is None
 
 
 class Symmetric(Mechanism):

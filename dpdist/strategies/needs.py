@@ -23,6 +23,7 @@ from dpdist.strategies.marginals import marginal_weights
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
 from dpdist.strategies.residual import optima_kept
 from dpdist.workloads import Workload, integer_basis
+from dpdist.workloads.symmetry import LOOKED_THROUGH, is_tabled
 
 Optimiser = Literal[
     "coa",
@@ -61,6 +62,8 @@ DESIGN_SQUARES, DESIGN_ROWS = 8, 8
 """Arrays over pairs of cells, and over rows and cells, that weighting design queries holds at once."""
 DESIGN_PRODUCTS = 600.0
 """Five designs, a tree among them whose left inverse is found anew a dozen times."""
+VARIANCE_COPIES = 8
+"""Arrays over all queries that predicting the worst error over orbits holds."""
 HESSIAN_PRODUCTS = 20
 """Products with the Hessian in each of them."""
 
@@ -158,7 +161,7 @@ def _of_symmetric(workload: Workload | Matrix) -> Effort:
     hessian = 4 * weights**2 if weights <= max(HESSIAN_CELLS, 4 * rank) else 0
     held += SINGULAR_SQUARES * max(rank * cells for rank, cells in sizes) if weights <= SINGULAR_CELLS else 0
     pairs = 4 * PAIRS_AT_ONCE if weights <= PAIRED_ORBITS else 0
-    memory = 8 * (held + max(largest + hessian, pairs)) + worst_factor_bytes(workload) + 2**20
+    memory = 8 * (held + max(largest + hessian, pairs)) + worst_orbit_bytes(workload) + 2**20
     step = sum(2.0 * rank**2 * cells * (2 + 2 * HESSIAN_PRODUCTS) + 20.0 * rank**3 for rank, cells in sizes)
     return Effort(weights, rank, memory, TYPICAL_STEPS * step / (2.0 * rank**2 * weights))
 
@@ -257,13 +260,27 @@ def worst_row_bytes(workload: Workload, measured: int | None = None) -> int:
     return 8 * (min(queries, WORST_ROWS) * (3 * cells + rows) + 4 * cells * max(rows, cells)) + 2**20
 
 
-def worst_factor_bytes(workload: Workload, terms: int = 1) -> int:
-    """What predicting the worst error takes of a strategy over so many tables: inverses, rows of a factor, and variances."""
-    asked = [f.shape for block in workload.blocks for f in block.factors]
+def worst_factor_bytes(workload: Workload, terms: int = 1, without: frozenset[int] = frozenset()) -> int:
+    """What predicting the worst error takes of a strategy over so many tables: inverses, rows of a factor, and variances.
+
+    Args:
+        without: attributes whose factors are not written down.
+    """
+    asked = [f.shape for b in workload.blocks for axis, f in zip(b.axes, b.factors, strict=True) if axis not in without]
+    asked = asked or [(1, 1)]
     rows = max(3 * min(8 * queries * values, ROW_BLOCK_BYTES + 8 * values) for queries, values in asked)
     answers = 0 if terms == 1 or workload.shape[0] * terms > WORST_ANSWERS else workload.shape[0]
     inverses = 4 * max(values**2 for _, values in asked)
     return rows + 8 * (inverses + 4 * answers + 4 * max(queries for queries, _ in asked))
+
+
+def worst_orbit_bytes(workload: Workload) -> int:
+    """What predicting the worst error takes of a strategy over orbits: of attributes with very many values only vectors are held."""
+    large = frozenset(
+        axis for axis, size in enumerate(workload.domain.shape) if size > LOOKED_THROUGH and is_tabled(workload, axis)
+    )
+    few = worst_factor_bytes(workload, without=large)
+    return few + 8 * VARIANCE_COPIES * workload.shape[0] if large else few
 
 
 _EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {

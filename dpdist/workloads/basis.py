@@ -244,7 +244,7 @@ def column_codes(operator: Operator, block_bytes: int = ROW_BLOCK_BYTES) -> Matr
     columns = operator.shape[1]
     if isinstance(operator, Identity | Prefix | AllRanges) or (isinstance(operator, Toeplitz) and operator.first_lag == 0):
         return np.arange(columns)
-    if isinstance(operator, Total):
+    if columns == 1 or isinstance(operator, Total):
         return np.zeros(columns, dtype=np.int64)
     if isinstance(operator, Permuted):
         return column_codes(operator.operator)[np.argsort(operator.order)]

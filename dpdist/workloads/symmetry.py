@@ -9,6 +9,7 @@ there are dimensions (docs/mathematics.md, section 6).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -103,6 +104,19 @@ def orbits_of(workload: Workload) -> tuple[Matrix, ...] | None:
     return tuple(_exchangeable(workload, axis) for axis in range(len(workload.domain.shape)))
 
 
+def is_tabled(workload: Workload, axis: int) -> bool:
+    """Whether only the values of an attribute and their total are asked for, so that all of them are exchangeable."""
+    return all(isinstance(factor, Identity | Total) for factor in _factors(workload, axis))
+
+
+def _factors(workload: Workload, axis: int) -> Iterator[Operator]:
+    """An attribute's factors in all blocks, with their rows scaled."""
+    for block in workload.blocks:
+        for place, factor in zip(block.axes, block.scaled(block.factors), strict=True):
+            if place == axis:
+                yield factor
+
+
 def symmetry_of(workload: Workload, codes: tuple[Matrix, ...]) -> Symmetry:
     """The components of a workload that has an answer in them."""
     strengths = [_strengths(workload, block, codes) for block in workload.blocks]
@@ -168,6 +182,10 @@ def _means(factor: Operator, codes: Matrix) -> Operator:
     if isinstance(factor, Total):
         return Total(orbits)
     counts = np.bincount(codes)
+    if isinstance(factor, Identity):
+        means = np.zeros((orbits, codes.size))
+        means[codes, np.arange(codes.size)] = 1.0 / counts[codes]
+        return Dense(means.T)
     sums = np.zeros((orbits, factor.shape[0]))
     np.add.at(sums, codes, factor.dense().T)
     return Dense((sums / counts[:, None]).T)
@@ -195,13 +213,12 @@ def _strengths(workload: Workload, block: Block, codes: tuple[Matrix, ...]) -> d
 def _exchangeable(workload: Workload, axis: int) -> Matrix:
     """The orbit of every value of an attribute, numbered by first appearance."""
     size = workload.domain.shape[axis]
-    factors: dict[str, Operator] = {}
-    for block in workload.blocks:
-        for place, factor in zip(block.axes, block.scaled(block.factors), strict=True):
-            if place == axis and not isinstance(factor, Identity | Total):
-                factors.setdefault(factor.fingerprint, factor)
-    if not factors:
+    if is_tabled(workload, axis):
         return np.zeros(size, dtype=np.int64)
+    factors: dict[str, Operator] = {}
+    for factor in _factors(workload, axis):
+        if not isinstance(factor, Identity | Total):
+            factors.setdefault(factor.fingerprint, factor)
     if size > LOOKED_THROUGH or any(isinstance(factor, Prefix) for factor in factors.values()):
         return np.arange(size)
     grams = [gram / float(np.diag(gram).max()) for gram in (factor.gram() for factor in factors.values())]

@@ -114,6 +114,11 @@ SLOW: dict[str, dict[str, Any]] = {
         "workload": [{"filters": {"of": "age", "apply": [{"running_sum": True}]}}],
         "mechanism": "square-root",
     },
+    "many values": {
+        "domain": {**CELLS, "x": {"from": 0, "to": 199_999}, "y": {"from": 0, "to": 4}},
+        "workload": [{"marginals": {"ways": [1]}}],
+        "output": {"formats": ["zarr"]},
+    },
     "non-negative optimum": {**_ages(1000, "cdf"), "mechanism": "coa", "postprocess": {"non_negative": True}},
 }
 

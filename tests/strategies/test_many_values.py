@@ -1,0 +1,178 @@
+"""Tables of attributes with very many values: the certified optimum without a row over all of them, or one clear refusal."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdist import engine, state
+from dpdist.arrays.vector import Held, held
+from dpdist.arrays.workspace import MEMORY
+from dpdist.domain import Domain
+from dpdist.errors import OutOfMemory
+from dpdist.grids import dense
+from dpdist.grids import symmetric as over_orbits
+from dpdist.grids.base import Wanted
+from dpdist.mechanisms import marginals as mechanism
+from dpdist.mechanisms.base import Request
+from dpdist.mechanisms.planner import considered, why_not
+from dpdist.mechanisms.registry import mechanism_of
+from dpdist.operators import Identity
+from dpdist.privacy.noise import Noise
+from dpdist.release.context import Context, silent
+from dpdist.release.planning import Planning
+from dpdist.sizes import Sizes
+from dpdist.stability import Neighbours
+from dpdist.strategies import effort, symmetric
+from dpdist.strategies.direct import gaussian, laplace
+from dpdist.strategies.marginals import marginal_weights
+from dpdist.strategies.needs import NO_LIMITS, Limits
+from dpdist.workloads import Workload, marginals, products, union
+
+NAMES = Domain.of_shape((2**17, 10))
+BESIDE = {
+    "tables": marginals(NAMES, (1,)),
+    "all tables": marginals(NAMES, (0, 1, 2)),
+    "a product": products(NAMES, {"x0": "identity", "x1": "prefix"}),
+    "products": union(products(NAMES, {"x0": "identity"}), products(NAMES, {"x1": "prefix"})),
+}
+
+
+def planning(home: Path) -> Planning:
+    here = engine.Engine(workers=1, memory_bytes=2**40, threads=1, connect=None, local=True)
+    return Planning(Context(home, state.store_of(home), here, silent))
+
+
+@pytest.mark.parametrize("shape", [(20_000,), (150, 150)])
+def test_a_whole_table_is_measured_cell_by_cell(shape: tuple[int, ...], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise on the cells has the least total and the least largest error, with the same cost as residual rows."""
+    monkeypatch.setattr(mechanism, "REACH", Limits(2**20, 1800.0))
+    workload = union(marginals(Domain.of_shape(shape), (len(shape),)), weights=(2.0,))
+    found = mechanism_of("marginals").plan(Request(workload), planning(home))
+    assert isinstance(found.operator, Identity)
+    assert (found.name, found.workload_cost) == ("marginals", 4.0 * math.prod(shape))
+    assert 0 <= found.gap <= 2e-12
+    grid = found.grid(workload, neighbours="add-remove", most_records=1)
+    assert grid.sensitivity_squared == grid.mixing[0] ** 2
+    least = mechanism_of("marginals").plan(Request(workload, worst=True), planning(home))
+    assert least.solve is not None
+    assert (least.solve.history[-1].objective, least.worst(workload)) == (4.0, 1.0)
+    assert isinstance(least.operator, Identity)
+
+
+def test_smaller_tables_keep_their_residual_rows(home: Path) -> None:
+    found = mechanism_of("marginals").plan(Request(marginals((30, 4), (2,))), planning(home))
+    assert not isinstance(found.operator, Identity)
+    assert found.workload_cost == pytest.approx(120.0)
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_beside_other_attributes_they_are_exchanged(name: str) -> None:
+    """``auto`` takes the certified optimum over orbits, and nothing that would write down rows over all values."""
+    workload = BESIDE[name]
+    compared = considered("auto", "l2", workload)
+    assert compared[0] == "symmetric"
+    assert set(compared) == {"symmetric", "identity", "gaussian"}
+    assert effort(workload, "symmetric").memory_bytes < 2**29
+    reasons = why_not("l2", workload)
+    for each in {"fourier", "datacube"} if "tables" in name else ():
+        assert reasons[each].endswith("GiB to write down its rows; ask for it by name")
+
+
+def test_their_optimum_is_that_of_the_closed_form_within_its_memory() -> None:
+    workload = BESIDE["all tables"]
+    promised = effort(workload, "symmetric").memory_bytes
+    tracemalloc.start()
+    found = symmetric(workload)
+    worst = found.worst(workload)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    shape = workload.domain.shape
+    ranks = {subset: math.prod(shape[axis] - 1 for axis in subset) for subset in marginal_weights(workload)}
+    sums = sum(ranks[subset] * math.sqrt(weight) for subset, weight in marginal_weights(workload).items())
+    assert found.workload_cost == pytest.approx(sums**2 / workload.domain.cells, rel=1e-6)
+    assert 0 <= found.gap <= 1e-6
+    assert worst is not None
+    assert promised / 12 <= taken <= promised
+
+
+LISTED = Domain.of_shape((1500, 4))
+MIXED = union(products(LISTED, {"x0": "identity"}), products(LISTED, {"x1": "prefix"}), products(LISTED, {}))
+
+
+@pytest.mark.parametrize("workload", [marginals((6, 5, 3), (0, 1, 2)), MIXED], ids=["tables", "products"])
+def test_answers_and_errors_do_not_need_the_rows(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written down or not, the rows that tell values apart give the same answers, which are the truth where there is no noise."""
+    noise = Noise("gaussian", 4)
+    found = []
+    for through in (0, 10**6):
+        monkeypatch.setattr(over_orbits, "LOOKED_THROUGH", through)
+        strategy = symmetric(workload)
+        grid: Any = strategy.grid(workload, neighbours="add-remove", most_records=1)
+        counts = np.random.default_rng(0).integers(0, 50, workload.domain.cells)
+        reader = grid.reader(workload)
+        told = reader.answers(Held(grid.measure(counts)), noise, Wanted("answers", False), MEMORY)
+        np.testing.assert_allclose(held(told.answer), workload.unweighted.matvec(counts), rtol=1e-9, atol=1e-6)
+        found.append((held(told.answer), held(told.error), strategy.worst(workload)))
+    (answer, error, worst), (rows_answer, rows_error, rows_worst) = found
+    np.testing.assert_allclose(answer, rows_answer, rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(error, rows_error, rtol=1e-9)
+    assert worst == pytest.approx(rows_worst, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["marginals", "fourier", "datacube", "residual", "oblique", "kronecker"])
+def test_rows_that_cannot_be_held_are_refused_in_one_line(name: str, home: Path) -> None:
+    workload = BESIDE["a product" if name == "kronecker" else "tables"]
+    with pytest.raises(OutOfMemory, match=f"'{name}' needs .* GiB, .* allowed: .*set 'mechanism' to 'symmetric'") as refused:
+        mechanism_of(name).plan(Request(workload), planning(home))
+    told = str(refused.value)
+    assert "\n" not in told
+    assert not any(
+        f"'{each}'" in told.split("set 'mechanism'")[1] for each in ("marginals", "residual", "oblique", "kronecker")
+    )
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("ways", [(1,), (0, 2), (1, 3)])
+def test_the_sensitivity_of_whole_tables_is_added_up_table_by_table(
+    neighbours: Neighbours, ways: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The integers that a look at every column gives, where no pairs are compared."""
+    workload = marginals((4, 5, 3), ways)
+    weighted = union(workload, marginals((4, 5, 3), (1,)), weights=(1.0, 0.3))
+    few = Sizes(pair_cells=1, pair_work=1)
+    for each in (workload, weighted):
+        grids = [
+            (gaussian(each).grid(each, neighbours=neighbours, most_records=1), dense.sensitivity_squared),
+            (laplace(each).grid(each, neighbours=neighbours, most_records=1), dense.l1_sensitivity),
+        ]
+        for grid, sensitivity in grids:
+            assert isinstance(grid, dense.DenseGrid)
+            quick = sensitivity(grid.mixing, grid.base, neighbours, few)
+            with monkeypatch.context() as patch:
+                patch.setattr(dense, "_of_tables", lambda *_: None)
+                assert sensitivity(grid.mixing, grid.base, neighbours, few) == quick
+            with monkeypatch.context() as patch:
+                patch.setattr(dense, "row_blocks", None)  # rows over all cells are not looked at
+                assert sensitivity(grid.mixing, grid.base, neighbours, few) == quick
+
+
+def test_tables_whose_rows_weigh_differently_are_looked_at_column_by_column() -> None:
+    workload = marginals((4, 5), (1,))
+    mixing = np.arange(1, 10, dtype=np.int64)
+    columns = mixing[:, None] * workload.unweighted.dense().astype(np.int64)
+    exact = int((columns**2).sum(axis=0).max())
+    assert dense.sensitivity_squared(mixing, workload.unweighted, "add-remove") == exact
+    assert dense.l1_sensitivity(mixing, workload.unweighted, "add-remove") == int(columns.sum(axis=0).max())
+
+
+def test_limits_that_rule_the_optimum_out_leave_the_cells() -> None:
+    compared = considered("auto", "l2", BESIDE["tables"], Limits(memory_bytes=2**20))
+    assert "identity" in compared
+    assert "marginals" not in compared
+    assert considered("auto", "l2", marginals((2**20,), (1,)), NO_LIMITS)[0] == "marginals"
