@@ -22,9 +22,25 @@ def takes_over(workload: Workload, needed_bytes: int) -> bool:
         needed_bytes: what the other mechanism takes to write down an attribute's rows.
     """
     assert REACH.memory_bytes is not None
-    if needed_bytes <= REACH.memory_bytes or HELD_COPIES * 8 * workload.domain.cells > REACH.memory_bytes:
+    if needed_bytes <= REACH.memory_bytes or _counts_beyond_reach(workload) is not None:
         return False
     return Symmetric().cannot(workload) is None and REACH.exceeded_by(effort(workload, "symmetric")) is None
+
+
+def _counts_bytes(workload: Workload) -> int:
+    """What measuring takes: all cells are held, whatever the symmetry."""
+    return HELD_COPIES * 8 * workload.domain.cells
+
+
+def _counts_beyond_reach(workload: Workload) -> str | None:
+    """Why ``auto`` does not take it: others measure tables, and never hold all cells."""
+    assert REACH.memory_bytes is not None
+    needed = _counts_bytes(workload)
+    return (
+        f"holds all cells, which takes {needed / 2**30:,.0f} GiB; ask for it by name"
+        if needed > REACH.memory_bytes
+        else None
+    )
 
 
 class Symmetric(Mechanism):
@@ -62,13 +78,13 @@ class Symmetric(Mechanism):
         needs = self.effort(question.workload)
         if question.limits.exceeded_by(needs) is not None:
             return question.limits.exceeded_by(needs)
-        return None if REACH.exceeded_by(needs) is None else takes_long()
+        return takes_long() if REACH.exceeded_by(needs) is not None else _counts_beyond_reach(question.workload)
 
     def effort(self, workload: Workload) -> Effort:
         return effort(workload, "symmetric")
 
     def instead(self, workload: Workload, memory_bytes: int) -> str | None:
-        needed = self.effort(workload).memory_bytes
+        needed = max(self.effort(workload).memory_bytes, _counts_bytes(workload))
         return f"'symmetric' (the same optimum in {needed / 2**30:.2f} GiB)" if needed <= memory_bytes else None
 
     def plan(self, request: Request, work: PlanWorkspace) -> Strategy:

@@ -176,3 +176,14 @@ def test_limits_that_rule_the_optimum_out_leave_the_cells() -> None:
     assert "identity" in compared
     assert "marginals" not in compared
     assert considered("auto", "l2", marginals((2**20,), (1,)), NO_LIMITS)[0] == "marginals"
+
+
+def test_where_cells_cannot_be_held_tables_are_named(home: Path) -> None:
+    """``symmetric`` holds all cells, however few parts its symmetry has: for 10^13 of them what measures tables is named."""
+    domain = Domain.of_shape((100,) * 6 + (10,))
+    workload = union(marginals(domain, (2,)), products(domain, {"x6": ["x6 < 3"]}))
+    (first, *others) = considered("auto", "l2", workload)
+    assert "symmetric" not in (first, *others)
+    with pytest.raises(OutOfMemory, match="set 'mechanism' to .*'residual'") as refused:
+        mechanism_of(first).plan(Request(workload), planning(home))
+    assert "'symmetric'" not in str(refused.value)
