@@ -97,16 +97,14 @@ def _spread(context: Context, content: Content, where: Path | str) -> Spread:
     engine = context.engine
     if engine.in_process or not is_long(content) or engine.task_bytes < publish_bytes(content.workload, writers=1):
         return here
-    if not engine.elsewhere:
-        return engine.map
     if isinstance(where, Path):
-        return here
+        return here if engine.elsewhere else engine.map
     try:
         engine.map(check_writable_at, [where])
     except StoreError as error:
         context.progress("warning", f"workers cannot write the release, so this process writes it alone: {error}")
         return here
-    return partial(checked, engine)
+    return partial(checked, engine) if engine.elsewhere else engine.map
 
 
 def checked(engine: Engine, write: Callable[[_Item], _T], items: Sequence[_Item]) -> list[_T]:
