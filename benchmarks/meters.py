@@ -73,8 +73,8 @@ def _ready() -> None:
 
 
 def worker_limit(gib: float) -> int:
-    """The bytes that a worker may take with its program."""
-    return int(gib * GIB) + WORKER_BYTES
+    """The bytes that a worker may take with its program, as the engine gives them to workers of its own: Dask ends one that nears them."""
+    return int((gib * GIB + WORKER_BYTES) / engine.TERMINATED_SHARE)
 
 
 def spent() -> float:
