@@ -250,6 +250,10 @@ def installed(checkout: Path, image: str, earlier: str | None) -> Iterator[Compo
         yield compose
     finally:
         if os.environ.get("DPDIST_TEST_KEEP") is None:
+            # 'down' leaves the second of two noise workers, and it starts again and again
+            drawers = run("podman", "ps", "--all", "--quiet", "--filter", f"name={compose.project}_dask-noise").split()
+            if drawers:
+                run("podman", "rm", "--force", "--time", "0", *drawers)
             compose("down", "--volumes")
         for port in compose.ports:
             port.release()
