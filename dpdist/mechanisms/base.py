@@ -23,7 +23,8 @@ DENSE_CELLS = 4096
 GAUSSIAN: frozenset[Norm] = frozenset({"l2"})
 LAPLACE: frozenset[Norm] = frozenset({"l1"})
 BOTH = GAUSSIAN | LAPLACE
-REACH = Limits(8 * 2**30, 1800.0)
+REACH_BYTES = 8 * 2**30
+REACH = Limits(REACH_BYTES, 1800.0)
 """What ``auto`` spends on an optimum that nobody limited: 8 GiB, and half an hour of the nominal processor."""
 
 
@@ -217,8 +218,9 @@ def takes_long(cells: int = DENSE_CELLS) -> str:
 
 def takes_much(needed_bytes: int) -> str | None:
     """Why a baseline that writes down its rows is not compared; None where they are within reach."""
-    much = REACH.memory_bytes is not None and needed_bytes > REACH.memory_bytes
-    return f"needs {needed_bytes / 2**30:.2f} GiB to write down its rows; ask for it by name" if much else None
+    if needed_bytes <= REACH_BYTES:
+        return None
+    return f"needs {needed_bytes / 2**30:.2f} GiB to write down its rows; ask for it by name"
 
 
 def beyond_long(workload: Workload) -> str:

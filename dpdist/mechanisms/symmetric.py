@@ -6,7 +6,7 @@ import math
 from functools import partial
 
 from dpdist.grids.base import HELD_COPIES
-from dpdist.mechanisms.base import REACH, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
+from dpdist.mechanisms.base import REACH, REACH_BYTES, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_symmetric, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.exchangeable import SymmetricStrategy, symmetric
@@ -21,8 +21,7 @@ def takes_over(workload: Workload, needed_bytes: int) -> bool:
     Args:
         needed_bytes: what the other mechanism takes to write down an attribute's rows.
     """
-    assert REACH.memory_bytes is not None
-    if needed_bytes <= REACH.memory_bytes or _counts_beyond_reach(workload) is not None:
+    if needed_bytes <= REACH_BYTES or _counts_beyond_reach(workload) is not None:
         return False
     return Symmetric().cannot(workload) is None and REACH.exceeded_by(effort(workload, "symmetric")) is None
 
@@ -34,13 +33,10 @@ def _counts_bytes(workload: Workload) -> int:
 
 def _counts_beyond_reach(workload: Workload) -> str | None:
     """Why ``auto`` does not take it: others measure tables, and never hold all cells."""
-    assert REACH.memory_bytes is not None
     needed = _counts_bytes(workload)
-    return (
-        f"holds all cells, which takes {needed / 2**30:,.0f} GiB; ask for it by name"
-        if needed > REACH.memory_bytes
-        else None
-    )
+    if needed <= REACH_BYTES:
+        return None
+    return f"holds all cells, which takes {needed / 2**30:,.0f} GiB; ask for it by name"
 
 
 class Symmetric(Mechanism):
