@@ -30,8 +30,6 @@ from dpdist.private import private_folder
 
 SEAL = "digest"
 """The key of a document's own digest."""
-UNSEALED = ("periods/",)
-"""Folders whose documents version 0.1.0 wrote without a digest, and which are still asked."""
 DELETED_AT_ONCE = 1000
 """Objects that one request deletes, as many as S3 takes."""
 FLEETING = ("scratch/", "leases/", "digests/")
@@ -89,13 +87,6 @@ class Documents:
 
     def read_document(self, name: str) -> dict[str, Any]:
         """A JSON document. Raises: StoreError when it is missing, cannot be read or is not what was written."""
-        content, digest = self.read_with_digest(name)
-        if digest != seal(content) and not (digest is None and name.startswith(UNSEALED)):
-            raise self.altered(name)
-        return content
-
-    def read_with_digest(self, name: str) -> tuple[dict[str, Any], Any]:
-        """A JSON document and the digest that it holds, not compared. Raises: StoreError when it cannot be read."""
         try:
             loaded = json.loads(bytes(obstore.get(self._objects, name).bytes()))
         except FileNotFoundError:
@@ -104,17 +95,11 @@ class Documents:
             raise StoreError(f"{name!r} in the store {self.location} is not readable JSON: it was altered") from None
         except (OSError, obstore.exceptions.BaseError) as error:
             raise StoreError(f"{name!r} in the store {self.location} could not be read: {reason(error)}; {AGAIN}") from None
-        if not isinstance(loaded, dict):
-            raise self.altered(name)
-        digest = loaded.pop(SEAL, None)
-        return loaded, digest
-
-    def altered(self, name: str) -> StoreError:
-        """The error for a document that does not hold what was written."""
-        return StoreError(
-            f"{name!r} in the store {self.location} was altered, or written by dpdist 0.1.0, which did not seal it; "
-            "restore it from a backup, or delete what it describes and run again"
-        )
+        if not isinstance(loaded, dict) or loaded.pop(SEAL, None) != seal(loaded):
+            raise StoreError(
+                f"{name!r} in the store {self.location} was altered; restore it from a backup, or delete what it describes and run again"
+            )
+        return loaded
 
     def has_document(self, name: str) -> bool:
         """Whether the document is there. Raises: StoreError when the store cannot be asked."""

@@ -25,8 +25,8 @@ from dpdist.private import published_mode
 
 _EXCHANGE = 2
 _AT_FDCWD = -100
-_EARLIER = re.compile(r"[0-9a-f]{12}")
-"""How version 0.1.0 ended the names of its drafts, which have no lock."""
+_LOCK = re.compile(r"[0-9a-f]{12}\.lock")
+"""How the name of a draft's lock ends."""
 
 
 @contextmanager
@@ -127,18 +127,12 @@ def _locked(target: Path) -> Iterator[Path]:
 
 
 def _sweep(target: Path) -> None:
-    """Remove the drafts for a target whose locks nobody holds, and those of version 0.1.0."""
+    """Remove the drafts for a target whose locks nobody holds."""
     own = f".{target.name}."
     names = [entry.name for entry in os.scandir(target.parent) if entry.name.startswith(own)]
     for name in names:
-        mark, _, end = name[len(own) :].partition(".")
-        path = target.with_name(name)
-        if not _EARLIER.fullmatch(mark):
-            continue
-        if not end and path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        elif end == "lock":
-            _sweep_unheld(path)
+        if _LOCK.fullmatch(name[len(own) :]):
+            _sweep_unheld(target.with_name(name))
 
 
 def _sweep_unheld(lock: Path) -> None:

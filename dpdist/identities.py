@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 FORM = "dpdist identity 2"
-"""The version of the form, part of every digest. Version 1 is that of dpdist 0.1.0 (``dpdist.release.earlier_identities``)."""
+"""The version of the form, part of every digest."""
 
 
 def digest_of(kind: str, content: Any) -> str:

@@ -24,9 +24,9 @@ BEAT_SECONDS = 30.0
 STRETCH_SECONDS = 900.0
 """A run that does not count for so long, while it is watched, is dead."""
 UNHELD_SECONDS = 7 * 86_400.0
-"""What no lease was taken for (shared sums that a killed run goes on with, scratch of version 0.1.0) goes when it stood still so long."""
-RECORD, EARLIER_RECORD = "manifest.json", "whole.json"
-"""The record that makes an array whole, and what version 0.1.0 called it."""
+"""What no lease was taken for (shared sums that a killed run goes on with) goes when it stood still so long."""
+RECORD = "manifest.json"
+"""The record that makes an array whole."""
 
 
 def _system(path: str) -> str:
@@ -148,24 +148,8 @@ def clear(documents: Documents, lease: str) -> None:
 
 def _attempt_of(documents: Documents, name: str) -> str | None:
     """The attempt that became the array; None if none did."""
-    record = record_of(documents, name)
+    record = f"{name}/{RECORD}"
     return str(documents.read_document(record)["attempt"]) if documents.has_document(record) else None
-
-
-def record_of(documents: Documents, name: str) -> str:
-    """Where the record of an array is, or would be.
-
-    Raises: StoreError when there are two: version 0.1.0 ran beside a later one, and nothing says whose blocks were used.
-    """
-    earlier = f"{name}/{EARLIER_RECORD}"
-    if not documents.has_document(earlier):
-        return f"{name}/{RECORD}"
-    if documents.has_document(f"{name}/{RECORD}"):
-        raise StoreError(
-            f"array {name!r} has a record of version 0.1.0 and one of a later version; run one version only on the store "
-            f"{documents.location}, and delete the array unless it is the measurement of a committed release: then restore it from a backup"
-        )
-    return earlier
 
 
 def _dead(documents: Documents, lease: str) -> bool:

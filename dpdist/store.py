@@ -31,10 +31,10 @@ import scipy
 from numpy.typing import NDArray
 
 from dpdist import leases
-from dpdist.documents import AGAIN, Documents, reached, reason, seal
+from dpdist.documents import AGAIN, Documents, reached, reason
 from dpdist.errors import StoreError
 from dpdist.frames import decoded, encoded, holds_frames
-from dpdist.leases import EARLIER_RECORD, RECORD, Lease, record_of
+from dpdist.leases import RECORD, Lease
 from dpdist.sizes import SIZES, Sizes
 from dpdist.threads import in_order
 
@@ -86,16 +86,11 @@ class ArrayPlan:
 
 @dataclass(frozen=True)
 class StoredArray:
-    """A whole array: where it is, what it holds and its digest. Small: travels instead of the data.
-
-    Attributes:
-        earlier: version 0.1.0 wrote it, and ledgers know it by the digest that it had there.
-    """
+    """A whole array: where it is, what it holds and its digest. Small: travels instead of the data."""
 
     plan: ArrayPlan
     shard_digests: tuple[str, ...]
     facts: dict[str, Any] = field(default_factory=dict)
-    earlier: bool = False
 
     @property
     def name(self) -> str:
@@ -110,9 +105,7 @@ class StoredArray:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the values and the facts: all that is used of the array. In version 0.1.0 over the values."""
-        if self.earlier:
-            return self.content_digest
+        """SHA-256 over the values and the facts: all that is used of the array."""
         return hashlib.sha256((self.content_digest + json.dumps(self.facts, sort_keys=True)).encode()).hexdigest()
 
 
@@ -223,8 +216,7 @@ class Store(Documents):
             raise StoreError(f"array {plan.name!r} has {plan.shards} shards, digests of {len(shard_digests)} were given")
         stored = StoredArray(plan, tuple(shard_digests), json.loads(json.dumps(facts or {})))
         record = {**asdict(plan), "shard_digests": stored.shard_digests, "facts": stored.facts}
-        place = record_of(self, plan.name)
-        if place.endswith(EARLIER_RECORD) or not self.create_document(place, record):
+        if not self.create_document(f"{plan.name}/{RECORD}", record):
             winner = self.open(plan.name)
             if winner.plan.attempt != plan.attempt:
                 self.delete(f"{plan.name}/{plan.attempt}")
@@ -278,13 +270,11 @@ class Store(Documents):
 
     def exists(self, name: str) -> bool:
         """Whether the array is whole."""
-        return self.has_document(f"{name}/{RECORD}") or self.has_document(f"{name}/{EARLIER_RECORD}")
+        return self.has_document(f"{name}/{RECORD}")
 
     def open(self, name: str) -> StoredArray:
         """The reference to a whole array. Raises: StoreError when it is missing, half-written or its record altered."""
-        place = record_of(self, name)
-        record, digest = self.read_with_digest(place)
-        sealed = digest == seal(record)
+        record = self.read_document(f"{name}/{RECORD}")
         try:
             facts, digests = record.pop("facts"), tuple(record.pop("shard_digests"))
             plan = ArrayPlan(**{**record, "shape": tuple(record["shape"])})
@@ -292,10 +282,7 @@ class Store(Documents):
             plan = None
         if plan is None or plan.name != name or len(digests) != plan.shards:
             raise StoreError(f"array {name!r}: its record was altered; {_REMEDY}")
-        stored = StoredArray(plan, digests, facts, earlier=not sealed)
-        if stored.earlier and digest != stored.content_digest:
-            raise self.altered(place)
-        return stored
+        return StoredArray(plan, digests, facts)
 
     def read_shard(self, stored: StoredArray, shard: int) -> Array:
         """One shard, checked against its digest."""
@@ -412,7 +399,7 @@ class Store(Documents):
         for shard in range(stored.plan.shards):
             yield stored.plan.bounds(shard)[0], self.read_shard(stored, shard)
 
-    def delete(self, name: str, *, first: Sequence[str] = (RECORD, EARLIER_RECORD)) -> None:
+    def delete(self, name: str, *, first: Sequence[str] = (RECORD,)) -> None:
         """Remove a document, or everything below a folder: the records of arrays first."""
         super().delete(name, first=first)
 

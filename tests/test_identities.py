@@ -21,7 +21,7 @@ from dpdist import engine, spec
 from dpdist.identities import canonical, digest_of, text
 from dpdist.privacy.ledger import Part, Receipt
 from dpdist.privacy.noise import Noise
-from dpdist.release import charge, earlier_identities, streams
+from dpdist.release import charge, streams
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec.attributes import AttributeSpec
@@ -77,8 +77,8 @@ def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType 
     return [
         one.digest,
         grows.digest,
-        streams.stream_digest(plans[1], []),
-        *(charge.binding_of(plan, part, None) for plan in plans),
+        streams.stream_digest(plans[1]),
+        *(charge.binding_of(plan, part) for plan in plans),
         digest_of("post-processing", one.postprocess),
     ]
 
@@ -212,31 +212,3 @@ def receipt(digest: str, part: Part | None = None) -> Receipt:
 def planned(tmp_path: Path, content: dict[str, Any]) -> Plan:
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
     return plan(context, spec.load(content))
-
-
-FIRST_STREAM = "f2b16de98b7f9f7bbcdb9f0b19d7eb54fe5987b54da1280da0f243b7f319dacc"
-FIRST_BINDING = "4ded71a953891cf660cd8870d1093a898a1c3dc5f3c2f46ea7939e52da7aa005"
-
-
-def test_what_version_0_1_0_charged_keeps_its_digests(tmp_path: Path) -> None:
-    """The digests were written down by version 0.1.0 (commit 54afbb9)."""
-    series = planned(tmp_path, SERIES)
-    series = dataclasses.replace(series, noise=Noise("gaussian", 17303621013))
-    assert (
-        earlier_identities._spec(spec.load(small.spec()))
-        == "87e0b8625f3ffd4cd727d032e5c5942b9960d8731f8830b2d54128f15350f056"
-    )
-    begun = [receipt("b", Part("ages", FIRST_STREAM, 0, 4))]
-    assert streams.stream_digest(series, begun) == FIRST_STREAM
-    assert streams.stream_digest(series, []) != FIRST_STREAM
-    part = Part("ages", FIRST_STREAM, 0, 4)
-    assert charge.binding_of(series, part, receipt(FIRST_BINDING)) == FIRST_BINDING
-    for known in (None, receipt("b")):
-        assert charge.binding_of(series, part, known) == charge.binding_of(series, part, None) != FIRST_BINDING
-
-
-@pytest.mark.parametrize("which", ["binding", "stream"])
-def test_digests_of_0_1_0_do_not_grow_either(later: ModuleType, tmp_path: Path, which: str) -> None:
-    arguments: tuple[Any, ...] = (NOISE,) if which == "stream" else (NOISE, PART)
-    work = getattr(earlier_identities, which)
-    assert work(later.load(SERIES), "e" * 64, *arguments) == work(spec.load(SERIES), "e" * 64, *arguments)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import pickle
 import shutil
 import subprocess
@@ -276,82 +275,6 @@ def test_any_altered_bit_of_a_record_is_found(store: Store) -> None:
         path.write_bytes(content)
         with pytest.raises(StoreError):
             store.open("a")
-
-
-def as_version_0_1_0_wrote(store: Store, name: str) -> Path:
-    """Give an array the record that version 0.1.0 would have written; returns its path."""
-    written, path = Path(store.location, name, "manifest.json"), Path(store.location, name, "whole.json")
-    record = {k: v for k, v in json.loads(written.read_text()).items() if k != "compressed"}
-    path.write_text(json.dumps({**record, "digest": store.open(name).content_digest}, sort_keys=True, indent=1))
-    written.unlink()
-    return path
-
-
-def test_a_record_under_its_earlier_name_is_the_record(store: Store) -> None:
-    """What 0.1.0 stored is found, wins against what is stored later, and goes when it is deleted."""
-    folder_only(store)
-    store.put("a", np.arange(5))
-    earlier = as_version_0_1_0_wrote(store, "a")
-    assert store.exists("a")
-    assert store.put("a", np.arange(5)).earlier
-    assert store.put_if_absent("a", np.arange(6)).plan.shape == (5,)
-    with pytest.raises(StoreError, match="already stored with other content"):
-        store.put("a", np.arange(6))
-    late = store.plan("a", (5,), np.int64)
-    store.begin(late)
-    assert store.finish(late, [store.write_shard(late, 0, np.arange(5))]).earlier
-    assert not earlier.with_name("manifest.json").exists()
-    store.delete("a")
-    assert not store.exists("a")
-
-
-def test_two_records_of_one_array_are_refused(store: Store) -> None:
-    """Version 0.1.0 knows no later name: running beside a later version it writes a second record, of other blocks perhaps."""
-    folder_only(store)
-    store.put("a", np.arange(5))
-    sealed = Path(store.location, "a", "manifest.json").read_bytes()
-    earlier = as_version_0_1_0_wrote(store, "a")
-    earlier.with_name("manifest.json").write_bytes(sealed)
-    for use in (
-        store.open,
-        lambda name: store.put(name, np.arange(5)),
-        lambda name: store.put_if_absent(name, np.arange(5)),
-    ):
-        with pytest.raises(StoreError, match=r"a record of version 0.1.0 and one of a later version; run one version only"):
-            use("a")
-    store.delete("a")
-    assert not store.exists("a")
-
-
-def test_records_of_the_version_without_seals_are_refused_in_one_line(store: Store) -> None:
-    folder_only(store)
-    path = Path(store.location, "a", "whole.json")
-    path.parent.mkdir()
-    path.write_text(
-        '{"attempt": "5f", "digest": "00", "dtype": "<i8", "facts": {}, "name": "a", "shape": [1], "shard_digests": ["00"], '
-        '"shard_rows": 1}'
-    )
-    with pytest.raises(StoreError, match=r"written by dpdist 0.1.0.*restore it from a backup, or delete"):
-        store.open("a")
-
-
-def test_an_array_of_version_0_1_0_keeps_its_digest(store: Store) -> None:
-    """Releases that it charged are bound to that digest: they are finished, and their measurements read."""
-    folder_only(store)
-    stored = store.put("a", np.arange(5), {"scale": 3})
-    path = as_version_0_1_0_wrote(store, "a")
-    record = {k: v for k, v in json.loads(path.read_text()).items() if k != "digest"}
-    earlier = store.open("a")
-    assert earlier.digest == stored.content_digest
-    np.testing.assert_array_equal(store.read(earlier), np.arange(5))
-    for name, value in {"shape": [4], "shard_rows": 4, "dtype": "<u8", "shard_digests": ["0" * 64], "name": "b"}.items():
-        path.write_text(json.dumps({**record, name: value, "digest": stored.content_digest}))
-        with pytest.raises(StoreError, match="altered"):
-            store.open("a")
-    place = Path(store.location, "periods", "weekly")
-    place.mkdir(parents=True)
-    (place / "0f.json").write_text('{"period": "2026-W47", "release": "r"}')
-    assert store.read_document("periods/weekly/0f.json")["release"] == "r"
 
 
 @pytest.fixture

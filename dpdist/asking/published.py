@@ -396,11 +396,10 @@ def published(folder: Path | str) -> Published:
     """
     with report.local_copy(folder) as local:
         certificate = report.certificate_of(local)
-        about = certificate.get("measurement")
-        if not about or not about.get("file"):
-            why = (about or {}).get("why", "it was published by an earlier version of dpdist")
+        about = certificate["measurement"]
+        if about["file"] is None:
             raise InvalidInput(
-                f"release {certificate['release']!r} has no published measurement: {why}; only its published answers can be read"
+                f"release {certificate['release']!r} has no published measurement: {about['why']}; only its published answers can be read"
             )
         found = measurement.read(local / report.MEASUREMENT)
     return Published(certificate, found)

@@ -21,8 +21,8 @@ from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Basis, Workload
 
-FORMER_RULE, RULE = 1, 2
-"""How cells are fitted: a release keeps the rule that its answers were made by. Rule 1 took the cells closest to the measurement."""
+RULE = 2
+"""How cells are fitted: a release keeps the rule that its answers were made by."""
 DRAWS, FEWEST_DRAWS, SIMULATED_WORK = 100, 20, 2e11
 """How many releases are simulated: fewer where each fit takes long, by the cube of the cells."""
 MOST_GROUPS = 20
@@ -50,7 +50,7 @@ class Effect:
     """What a fit did to squared errors, as simulated.
 
     Attributes:
-        draws: simulated releases; none under the former rule.
+        draws: simulated releases.
         total: of all queries, weighted as in the workload.
         groups: the groups of queries that gain least, the one with the largest ratio first.
     """
@@ -63,9 +63,6 @@ class Effect:
     def facts(self) -> dict[str, Any]:
         """As plain values."""
         return {**asdict(self), "groups": [asdict(group) for group in self.groups]}
-
-
-FORMER = Effect(FORMER_RULE)
 
 
 def effect_of(facts: Mapping[str, Any]) -> Effect:

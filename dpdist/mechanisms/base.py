@@ -164,11 +164,6 @@ class Mechanism(ABC):
         """Why ``auto`` does not compare a mechanism that could answer; None if it does."""
         return beaten(self, question)
 
-    def compared_before(self, workload: Workload, norm: Norm) -> str | None:
-        """Where the strategy is kept that an earlier version compared and ``auto`` no longer does; None if there is none such."""
-        del workload, norm
-        return None
-
     def effort(self, workload: Workload) -> Effort | None:
         """What optimising takes; None for closed forms."""
         del workload

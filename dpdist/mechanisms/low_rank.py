@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 
-from dpdist.grids.base import Norm
 from dpdist.mechanisms.base import BOTH, Mechanism, PlanWorkspace, Question, Request, beaten, takes_long
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.strategies.base import Strategy
@@ -33,9 +32,6 @@ class LowRank(Mechanism):
         if question.norm == "l2" or question.cells > AUTO_CELLS:
             return beaten(self, question) or takes_long(AUTO_CELLS)
         return beaten(self, question) or (None if _of_low_rank(question.workload) else BEATEN)
-
-    def compared_before(self, workload: Workload, norm: Norm) -> str | None:
-        return name_of(workload, f"{self.name}-{norm}") if norm == "l1" else None
 
     def effort(self, workload: Workload) -> Effort:
         return effort(workload, "low_rank")

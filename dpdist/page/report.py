@@ -38,7 +38,7 @@ OWN = re.compile(
 )
 """Objects that a publisher writes before the certificate."""
 FORMAT = 2
-"""Of the certificate; that of earlier versions has none. docs/certificate.schema.json describes it."""
+"""Of the certificate. docs/certificate.schema.json describes it."""
 RELEASE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}"
 """What a spec allows as a release's id: a name that leads nowhere else as a path or a link."""
 MOST_NAMED = 12
@@ -126,11 +126,6 @@ def _check_same(folder: Path, content: Content, where: Path | str) -> None:
             f"{where} exists and does not hold a complete copy of this release; move it away and run again"
         ) from None
     check_same_release(certificate, content.certificate, where)
-    if "measurements" not in certificate and not _same_tables(folder, content):
-        raise StoreError(
-            f"{where} was published by an earlier version and its answers are not those of this release's measurement; move it "
-            "away and run again: nothing is charged twice"
-        )
 
 
 def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: Path | str) -> None:
@@ -146,8 +141,8 @@ def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: P
             f"{where} exists and does not hold a complete copy of this release: it holds "
             f"{found.get('release')!r}; move it away and run again"
         )
-    measured = found.get("measurements")
-    if measured is not None and any(measured.get(name) != digest for name, digest in expected["measurements"].items()):
+    measured = found.get("measurements", {})
+    if any(measured.get(name) != digest for name, digest in expected["measurements"].items()):
         raise StoreError(
             f"{where} holds {found['release']!r} of another measurement (from other records, or of another ledger); move it away, "
             "or choose a new release id, and run again"
@@ -155,16 +150,6 @@ def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: P
     same = ("strategy_digest", "post_processing")
     if any(found.get(key) != expected[key] for key in same if key in expected):
         raise StoreError(f"{where} exists and does not hold a complete copy of this release; move it away and run again")
-
-
-def _same_tables(folder: Path, content: Content) -> bool:
-    """Whether the folder's answers are the content's: for releases of version 0.1.0, which do not say what was measured."""
-    with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
-        copy = Path(scratch) / "release"
-        copy.mkdir()
-        _write_whole(content, copy, folder, None)
-        found, expected = (_digests(place) for place in (folder, copy))
-    return all(found.get(name) == digest for name, digest in expected.items() if name.split("/")[0] in TABLES)
 
 
 @contextmanager
@@ -302,7 +287,7 @@ def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dic
 
     Raises: InvalidInput for an unknown group.
     """
-    rows = short_rows(folder) if _undoes_apostrophes(folder) else None
+    rows = short_rows(folder)
     if rows is None:
         return _first_of_parquet(folder, group, limit)
     every = list(rows)
@@ -310,11 +295,6 @@ def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dic
     if group is not None and not kept:
         raise _no_group(folder, group, {row["group"] for row in every})
     return kept[: limit or len(kept)], len(kept)
-
-
-def _undoes_apostrophes(folder: Path) -> bool:
-    """Whether the CSV file marks texts that spreadsheets would run: that of version 0.1.0 does not."""
-    return "format" in read_certificate(published_certificate(folder) or "", folder)
 
 
 def _first_of_parquet(folder: Path, group: str | None, limit: int) -> tuple[list[dict[str, Any]], int]:

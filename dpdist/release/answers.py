@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dpdist.arrays.vector import Vector, scaled
 from dpdist.grids.base import Answers, Measured, Wanted
-from dpdist.grids.non_negative import FORMER, RULE, effect_of
+from dpdist.grids.non_negative import RULE, effect_of
 from dpdist.identities import digest_of
 from dpdist.privacy.noise import Noise, NoiseOfShares
 from dpdist.release.companions import Companion
@@ -26,16 +25,12 @@ def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple
     Args:
         others: releases whose measurements join the estimate.
     """
-    asked = {"asked": planned.spec.postprocess, "others": [stored.digest for _, stored in others]}
     options = planned.spec.postprocess
+    asked = {"asked": options, "others": [stored.digest for _, stored in others]}
+    if options.non_negative:
+        asked["rule"] = RULE
     wanted = _wanted(planned, measured, asked)
     found = _kept(context, wanted)
-    if options.non_negative:
-        if found is not None:  # published, or about to be, by the former rule: it keeps its bytes
-            return replace(found, effect=FORMER)
-        asked["rule"] = RULE
-        wanted = _wanted(planned, measured, asked)
-        found = _kept(context, wanted)
     if found is not None:
         return found
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from dpdist.grids.base import Grid
-from dpdist.grids.non_negative import FORMER_RULE, Effect, Group
+from dpdist.grids.non_negative import Effect, Group
 from dpdist.mechanisms.planner import Candidate
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.meaning import meaning
@@ -178,8 +178,6 @@ def post_processing(spec: ReleaseSpec, effect: Effect | None = None) -> list[str
 
 def _fitted(effect: Effect | None) -> str:
     """How non-negative cells were fitted, and what that does to the errors."""
-    if effect is not None and effect.rule == FORMER_RULE:
-        return "the closest non-negative cells were fitted"
     fitted = (
         "the non-negative cells whose answers (weighted as in the spec) are closest to the unbiased ones were fitted, which never "
         "raises the answers' total squared error"

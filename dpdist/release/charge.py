@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 from dpdist.identities import digest_of
 from dpdist.mechanisms.registry import AUTO
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, Records
+from dpdist.privacy.ledger import Charge, Ledger, Part, Records
 from dpdist.privacy.protection import Protection
 from dpdist.records.persons import first_person_type
-from dpdist.release import earlier_identities
 from dpdist.release.context import Context, book
-from dpdist.release.plan import Plan, alternatives_of, formerly
+from dpdist.release.plan import Plan, alternatives_of
 from dpdist.release.streams import next_part, periods_reached
 from dpdist.spec import ReleaseSpec
 from dpdist.store import StoredArray
@@ -32,7 +30,7 @@ def charge_of(ledger: Ledger, planned: Plan, root: Secret | None, counts: Stored
         loss=planned.loss,
         cap=spec.ledger.cap.cap,
         protection=spec.protection if counts is None else protection_as_read(spec),
-        spec_digest=binding_of(planned, part, ledger.receipt(spec.release)),
+        spec_digest=binding_of(planned, part),
         histogram=partial(committed_counts, root, spec.release, counts.content_digest) if root and counts else None,
         records=records_of(root, spec, counts.content_digest, spec.release) if root and counts else None,
         period=spec.period.isoformat() if spec.period else None,
@@ -58,13 +56,9 @@ def as_charged(context: Context, planned: Plan) -> Plan:
         return planned
     with book(context) as ledger:
         known = ledger.receipt(spec.release)
-    if known is None or binding_of(planned, None, known) == known.spec_digest:
+    if known is None or binding_of(planned, None) == known.spec_digest:
         return planned
-    others = (
-        other
-        for other in chain(alternatives_of(planned), formerly(context, planned))
-        if binding_of(other, None, known) == known.spec_digest
-    )
+    others = (other for other in alternatives_of(planned) if binding_of(other, None) == known.spec_digest)
     return next(others, planned)  # without one the ledger refuses, and says why
 
 
@@ -85,10 +79,7 @@ def records_of(root: Secret, spec: ReleaseSpec, counts_digest: str, release: str
     )
 
 
-def binding_of(planned: Plan, part: Part | None, known: Receipt | None) -> str:
-    """What the charge and the noise key are bound to; a release that version 0.1.0 charged keeps the binding that it has."""
-    first = earlier_identities.binding(planned.spec, planned.grid.digest, planned.noise, part)
-    if known is not None and known.spec_digest == first:
-        return first
+def binding_of(planned: Plan, part: Part | None) -> str:
+    """What the charge and the noise key are bound to."""
     facts = {"spec": planned.spec.digest, "grid": planned.grid.digest, "noise": planned.noise, "part": part}
     return digest_of("binding", facts)

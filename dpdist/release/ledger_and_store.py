@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import PurePosixPath
 from typing import Any
 
 from dpdist.errors import LedgerError, StoreError
-from dpdist.privacy import keys
-from dpdist.privacy.charges import Charge, Receipt
-from dpdist.privacy.keys import Secret
+from dpdist.privacy.charges import Receipt
 from dpdist.privacy.ledger import Ledger
 from dpdist.store import Store, StoredArray
 
@@ -142,25 +139,3 @@ def differences(store: Store, ledger: Ledger) -> list[str]:
         except (LedgerError, StoreError) as error:
             out.append(str(error))
     return out
-
-
-def check_older_guard(store: Store, ledger: Ledger, root: Secret, charge: Charge, period: str) -> None:
-    """Files that version 0.1.0 counted in another period: it kept them in the store, by their plain digests.
-
-    The names become commitments where they are found. Raises: LedgerError when a file was counted in another period.
-    """
-    for name in store.names("periods"):
-        _, dataset, digest = PurePosixPath(name).with_suffix("").parts
-        store.create_document(f"guard/{dataset}/{keys.commitment(root, 'file', digest)}.json", store.read_document(name))
-        store.delete(name)
-    known = {PurePosixPath(name).stem: name for name in store.names(f"guard/{charge.dataset}")}
-    for commitment in () if charge.records is None else charge.records.files:
-        if commitment not in known:
-            continue
-        other = store.read_document(known[commitment])
-        receipt = ledger.receipt(other["release"])
-        if other["period"] != period and receipt is not None and receipt.state != "aborted":
-            raise LedgerError(
-                f"a file of this release's records was counted in period {other['period']} by {other['release']!r}: a budget per "
-                f"{charge.cap.per} is for records of one {charge.cap.per} only; give the records of {period}"
-            )

@@ -23,7 +23,6 @@ from dpdist.release.exact import draw, exact_measurement
 from dpdist.release.ledger_and_store import (
     check_drawn_for,
     check_measured,
-    check_older_guard,
     committed_measurement,
     drawn_for,
     mark,
@@ -50,8 +49,6 @@ def checked_integers(
     if fresh:
         verify_source(context, planned.spec)
     check_measured(context.store, known, charge.release)
-    if fresh and charge.cap.per != "total" and part is None and not charge.shared:
-        check_older_guard(context.store, ledger, root, charge, charge.period_key)
     if not fresh and context.store.exists(measurement_name(charge.release)):
         return None
     if part is not None and part.start > 0:

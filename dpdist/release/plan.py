@@ -291,26 +291,11 @@ def alternatives_of(planned: Plan) -> Iterator[Plan]:
         for strategy in option.compared:
             if strategy is planned.strategy:
                 continue
-            yield _with_strategy(planned, strategy, option.table)
-
-
-def _with_strategy(planned: Plan, strategy: Strategy, table: list[Candidate]) -> Plan:
-    """The plan with another strategy of a table."""
-    grid = _grid(planned.spec, strategy)
-    bought = planned.spec.budget.loss_with(grid.norm)
-    noise = grid.noise(bought)
-    changed = replace(planned, strategy=strategy, table=table, grid=grid)
-    return replace(changed, noise=noise, loss=grid.loss(bought, noise))
-
-
-def formerly(context: Context, planned: Plan) -> Iterator[Plan]:
-    """The plans with strategies that an earlier version compared and kept, and that 'auto' no longer compares."""
-    workload, norm = planned.spec.queries, planned.grid.norm
-    for each in REGISTRY.values():
-        kept = each.compared_before(workload, norm)
-        if kept is not None and Planning(context).kept(kept) is not None:
-            strategy = strategy_of(context, planned.spec, each.name, norm)
-            yield _with_strategy(planned, strategy, [*planned.table, *candidates([strategy], workload)])
+            grid = _grid(planned.spec, strategy)
+            bought = planned.spec.budget.loss_with(grid.norm)
+            noise = grid.noise(bought)
+            loss = grid.loss(bought, noise)
+            yield replace(planned, strategy=strategy, table=option.table, grid=grid, noise=noise, loss=loss)
 
 
 BOUND_COPIES = 6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +14,7 @@ from dpdist.grids.base import Grid, Stream
 from dpdist.identities import digest_of
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.charges import period_of
-from dpdist.privacy.ledger import Ledger, Part, Receipt
-from dpdist.release import earlier_identities
+from dpdist.privacy.ledger import Ledger, Part
 from dpdist.release.context import Context, book
 from dpdist.release.ledger_and_store import (
     committed_measurement,
@@ -42,7 +40,7 @@ def as_begun(context: Context, planned: Plan) -> Plan:
     if abs(scale / planned.noise.scale - 1.0) > DRIFT:
         return planned  # another budget: the ledger refuses it, and says why
     begun = _with(planned, scale, receipts[0].own or receipts[0].loss)
-    digest = stream_digest(begun, receipts)
+    digest = stream_digest(begun)
     known = (receipt.own for receipt in receipts if receipt.part is not None and receipt.part.digest == digest)
     return replace(begun, loss=next((loss for loss in known if loss is not None), begun.loss))
 
@@ -81,11 +79,11 @@ def next_part(ledger: Ledger, planned: Plan) -> Part:
             f"the first {start} steps of stream {spec.stream.name!r} were already released, last by {last.release!r}; set 'through' to "
             "a later step"
         )
-    digest = stream_digest(planned, known)
+    digest = stream_digest(planned)
     before = next((receipt.part for receipt in known if receipt.part is not None and receipt.part.stop == start), None)
     extends = None
     if planned.former is not None and before is not None and before.digest != digest:
-        former = stream_digest(planned.former, known)
+        former = stream_digest(planned.former)
         extends = former if former == before.digest else None  # else the ledger refuses: it was measured in another way
     return Part(spec.stream.name, digest, start, spec.steps, extends)
 
@@ -106,13 +104,10 @@ def periods_reached(spec: ReleaseSpec, part: Part) -> tuple[str, ...]:
     return tuple(dict.fromkeys(period_of(day, per) for day in days))
 
 
-def stream_digest(planned: Plan, known: Sequence[Receipt]) -> str:
-    """What all releases of a stream have in common; a stream that version 0.1.0 began goes on under the digest that it has."""
+def stream_digest(planned: Plan) -> str:
+    """What all releases of a stream have in common."""
     spec = planned.spec
     assert spec.stream is not None
-    first = earlier_identities.stream(spec, planned.grid.digest, planned.noise)
-    if any(receipt.part is not None and receipt.part.digest == first for receipt in known):
-        return first
     facts = {
         "stream": spec.stream.name,
         "domain": [(name, part.measured) for name, part in spec.domain.items()],

@@ -145,10 +145,11 @@ class SimulatedStore(Store):
         self.write_document(name, content)
         return True
 
-    def read_with_digest(self, name: str) -> tuple[dict[str, Any], Any]:
+    def read_document(self, name: str) -> dict[str, Any]:
         self.world.requested(0)
-        content = json.loads(self.world.objects[name])
-        return content, content.pop("digest")
+        content: dict[str, Any] = json.loads(self.world.objects[name])
+        del content["digest"]
+        return content
 
     def has_document(self, name: str) -> bool:
         return name in self.world.objects

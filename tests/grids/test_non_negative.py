@@ -21,7 +21,6 @@ from dpdist.page import report
 from dpdist.privacy.noise import Noise
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
-from dpdist.release.workspace import StoreWorkspace
 from dpdist.spec import load
 from dpdist.store import Store
 from dpdist.strategies import coa
@@ -66,10 +65,6 @@ def test_cells_are_the_closest_ones(name: str) -> None:
         answers = dense[:, fit.cells] @ found
         np.testing.assert_allclose(answers, dense @ expected, atol=1e-6 * np.abs(dense @ x).max())
         assert np.linalg.norm(answers - dense @ x) <= distance * (1 + 1e-9) + 1e-6
-
-
-def test_of_the_former_rule_nothing_was_simulated() -> None:
-    assert non_negative.FORMER.facts() == {"rule": 1, "draws": 0, "total": None, "groups": []}
 
 
 def test_closed_forms() -> None:
@@ -199,29 +194,6 @@ def test_a_release_says_what_its_fit_does(
         shutil.rmtree(done.folder)
         assert not small.run(path, home).charged
         assert small.tree(Path(done.folder)) == before
-
-
-def test_answers_of_the_former_rule_keep_their_bytes_and_their_words(home: Path) -> None:
-    """A release whose answers an earlier version computed: they are published as they are, with what was said of them."""
-    plain = small.run(small.write(home.parent / "data", **{**SPEC, "postprocess": {}}), home)
-    path = small.write(home.parent / "data", **SPEC)
-    spec, store = load(path), Store(home / "store")
-    measured = report.load(plain.folder)[1]["measurements"]["small-1"]
-    name = digest_of("post-processing", {"asked": spec.postprocess, "others": []})
-    folder = f"answers/small-1-{measured[:16]}-{name[:16]}"
-    columns = (plain.columns.answer, plain.columns.error, plain.columns.half_width)
-    work = StoreWorkspace(store, engine.inline())
-    for each, column in zip(("answer", "error", "half-width"), columns, strict=True):
-        work.write(column, f"{folder}/{each}")
-    shutil.rmtree(plain.folder)
-    done = small.run(path, home)
-    table, certificate = report.load(done.folder)
-    np.testing.assert_allclose(table["answer"].to_numpy(), columns[0].read(0, columns[0].size), atol=0.01)
-    assert certificate["post_processing"] == [
-        "the closest non-negative cells were fitted: small counts are biased upwards; standard errors are those of the "
-        "unbiased estimate, intervals are widened by the change and cover at least what they say"
-    ]
-    assert "non_negative" not in certificate
 
 
 def test_an_effect_survives_being_kept() -> None:

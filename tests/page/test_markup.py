@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -64,17 +62,6 @@ def test_short_tables_are_read_from_csv_as_they_are_in_parquet(tmp_path: Path) -
     found = rows.short_rows(tmp_path)
     assert found is not None
     assert list(found) == table.to_pylist()
-
-
-def test_the_csv_file_of_version_0_1_0_is_not_read_as_marked(home: Path, tmp_path: Path) -> None:
-    done = small.run(strange(home), home)
-    certificate = json.loads((Path(done.folder) / report.CERTIFICATE).read_text())
-    shutil.copytree(done.folder, tmp_path / "earlier")
-    del certificate["format"]
-    (tmp_path / "earlier" / report.CERTIFICATE).write_text(json.dumps(certificate))
-    (tmp_path / "earlier" / "answers.csv").write_text("group,query\nsex,'=1\n")
-    labels = [row["query"] for row in report.first_rows(tmp_path / "earlier", group=None, limit=0)[0]]
-    assert labels == report.load(Path(done.folder))[0].column("query").to_pylist()
 
 
 def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:

@@ -25,7 +25,7 @@ WEEKLY = {"dataset": "weekly", "cap": {"rho": 0.1, "per": "week"}}
 
 
 def test_an_emptied_ledger_is_refused(home: Path) -> None:
-    """Also when the store's mark is gone, as in stores of version 0.1.0."""
+    """Also when the store's mark is gone."""
     path = small.write(home.parent / "data")
     small.run(path, home)
     (home / "ledger.db").unlink()
@@ -110,39 +110,6 @@ def test_the_guard_outlives_the_store_and_recompression(home: Path) -> None:
     pyarrow.parquet.write_table(table, data / "records.parquet", compression="zstd", row_group_size=100)
     with pytest.raises(LedgerError, match="the same counts as this release's were measured in period 2026-W47 by 'w1'"):
         run_in_a_new_store()
-
-
-def test_the_guard_of_version_0_1_0_holds_and_loses_its_plain_digests(home: Path) -> None:
-    data = home.parent / "data"
-    small.run(small.write(data, release="w1", period="2026-11-16", ledger=WEEKLY), home)
-    later = small.write(data, release="w2", period="2026-11-23", ledger=WEEKLY)
-    ((_, digest),) = load(later).source.files
-    store = Store(home / "store")
-    store.write_document(f"periods/weekly/{digest}.json", {"period": "2026-W47", "release": "w1"})
-    with mock.patch.object(Ledger, "_not_seen"), pytest.raises(LedgerError, match="2026-W47"):
-        small.run(later, home)
-    with (
-        mock.patch.object(Ledger, "_not_seen"),
-        mock.patch("dpdist.release.measure.check_older_guard"),
-        mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt),
-        pytest.raises(KeyboardInterrupt),
-    ):
-        small.run(later, home)
-    with opened(home) as ledger:
-        ledger.abort("w2")
-    with mock.patch.object(Ledger, "_not_seen"), pytest.raises(LedgerError, match="2026-W47"):
-        small.run(later, home)  # one that was given up is measured anew, and guarded anew
-    assert not any(digest in name for name in store.names(""))
-
-
-def test_that_guard_is_for_budgets_of_periods_alone(home: Path) -> None:
-    """Under one cap for all releases the same file may be measured again: it was charged each time."""
-    data = home.parent / "data"
-    small.run(small.write(data, release="first"), home)
-    again = small.write(data, release="second")
-    ((_, digest),) = load(again).source.files
-    Store(home / "store").write_document(f"periods/small/{digest}.json", {"period": "2026-W47", "release": "first"})
-    assert small.run(again, home).charged
 
 
 def test_nothing_that_outlives_a_release_is_a_plain_digest_of_its_records(home: Path) -> None:
