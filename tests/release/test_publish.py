@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -252,22 +251,6 @@ def test_a_folder_is_bound_to_its_measurement(home: Path) -> None:
     with pytest.raises(StoreError, match="holds 'small-1' of another measurement"):
         run(path, other)
     assert small.tree(Path(folder)) == before
-
-
-def test_folders_of_version_0_1_0_are_compared_by_their_answers(home: Path) -> None:
-    """They do not say which measurement they hold."""
-    path = small.write(home.parent / "data")
-    folder = Path(run(path, home).folder)
-    certificate = report.certificate_of(folder)
-    del certificate["measurements"]
-    (folder / "release.json").write_text(json.dumps(certificate))
-    assert run(path, home).charged is False
-    table = folder / "answers.csv"
-    table.write_text(table.read_text().replace("0", "1"))
-    certificate["files"]["answers.csv"] = hashlib.sha256(table.read_bytes()).hexdigest()
-    (folder / "release.json").write_text(json.dumps(certificate))
-    with pytest.raises(StoreError, match="its answers are not those of this release's measurement"):
-        run(path, home)
 
 
 @pytest.mark.parametrize(

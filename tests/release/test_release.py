@@ -383,7 +383,7 @@ def test_non_negative_whole_answers(home: Path, mechanism: str) -> None:
     assert (answers >= 0).all()
     assert (answers == np.rint(answers)).all()
     truth = truth_of(path)
-    assert (answers - truth).mean() > 0  # the bias that the page tells of
+    assert answers[truth == 0].mean() > 0  # the bias that the page tells of, whatever the noise
     half = (table["high_95"].to_numpy() - table["low_95"].to_numpy()) / 2
     assert (half >= 1.959 * table["standard_error"].to_numpy() + 0.499).all()
     assert len(certificate["post_processing"]) == 2
