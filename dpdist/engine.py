@@ -6,7 +6,6 @@ sees no count and no digest of one. They may run twice.
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import threading

@@ -206,15 +206,19 @@ def test_a_cluster_that_cannot_start_charges_nothing(home: Path, monkeypatch: py
     """It starts before the charge, however late its first task comes, and the reason is one line."""
     path = small.write(tmp_path / "data")
     monkeypatch.setattr("multiprocessing.spawn.get_executable", lambda: "/bin/false")
-    with pytest.raises(EngineError, match=r"^a worker process of this machine ended before it could work .exit code 1.;"):
-        with engine.started(workers=1) as started:
-            small.run(path, home, where=started)
+    with (
+        pytest.raises(EngineError, match=r"^a worker process of this machine ended before it could work .exit code 1.;"),
+        engine.started(workers=1) as started,
+    ):
+        small.run(path, home, where=started)
     with opened(home) as ledger:
         assert ledger.receipt("small-1") is None
     monkeypatch.setattr("multiprocessing.spawn.get_executable", lambda: str(tmp_path / "nothing"))
-    with pytest.raises(EngineError, match="worker processes of this machine cannot start .FileNotFoundError"):
-        with engine.started(workers=1) as started:
-            small.run(path, home, where=started)
+    with (
+        pytest.raises(EngineError, match="worker processes of this machine cannot start .FileNotFoundError"),
+        engine.started(workers=1) as started,
+    ):
+        small.run(path, home, where=started)
 
 
 def test_the_intruder_would_read_through_a_cluster_in_the_clear(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from dpdist.errors import InvalidInput
 from dpdist.records.sources import PersonType
 from dpdist.spec.values import SpecPart, Text
 
-
 ONE_PLACE = "give exactly one of 'path', 'sql', 'delta' and 'iceberg'"
 
 
