@@ -52,19 +52,20 @@ def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None 
     """Return the plan of a release: its strategy, noise and predicted errors. Touches no records and no budget.
 
     Args:
-        spec: a path to YAML, a dictionary, or a ReleaseSpec.
-        engine: ``tls://host:port``, ``"inline"``, or None for processes on this machine.
+        spec: a path to YAML, a dictionary, or a ReleaseSpec. Its records need not be there, nor does it have to say where they are.
+        engine: ``tls://host:port``, ``"inline"``, or None: this process, or processes of this machine where planning takes long.
     Raises: InvalidSpec, OutOfMemory.
     """
     from dpdist import engine as engines
     from dpdist import state
+    from dpdist.release import ahead
     from dpdist.release import plan as planning
     from dpdist.release.context import Context, silent
     from dpdist.spec import load
 
-    checked = load(spec)
+    checked = load(spec, records=False)
     home = state.state_folder()
-    with engines.started(engine) as started:
+    with engines.started(ahead.engine_to_plan(checked, engine)) as started:
         return planning.plan(Context(home, state.store_of(home), started, silent), checked)
 
 
@@ -74,23 +75,27 @@ def run(
     """Publish a release and return it, by the same stages as ``dpdist run`` but without Prefect.
 
     Args:
-        records: an Arrow table, or any other object that exports an Arrow stream of record batches, in place of the spec's files.
-        engine: as for ``plan``.
+        records: an Arrow table, or any other object that exports an Arrow stream of record batches, in place of the spec's files,
+            which it then need not name.
+        engine: as for ``plan``; None takes processes of this machine where there are many records, too.
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
     from dpdist import engine as engines
     from dpdist import state
     from dpdist.privacy import keys
     from dpdist.records import sources
-    from dpdist.release import story
+    from dpdist.release import ahead, story
     from dpdist.release.context import Context, silent
     from dpdist.spec import load
 
-    checked = load(spec)
+    checked = load(spec, records=records is None)
     home = state.state_folder()
     if records is not None:
         checked = checked.with_records(sources.write_records(records, home / "records", keys.load(home)))
-    with engines.started(engine) as started:
+    done = ahead.finished(checked, home, silent)
+    if done is not None:
+        return done
+    with engines.started(ahead.engine_for(checked, engine)) as started:
         return story.release(Context(home, state.store_of(home), started, silent), checked)
 
 

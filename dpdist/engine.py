@@ -1,4 +1,4 @@
-"""Where tasks run: in this process, on a local Dask cluster, or on an existing one. This and ``local_cluster`` import distributed.
+"""Where tasks run: in this process, on a local Dask cluster, or on an existing one. It imports distributed where it needs it.
 
 Tasks take references and write their results to the store; what they return is small, and goes through the store, too: the scheduler
 sees no count and no digest of one. They may run twice.
@@ -6,7 +6,6 @@ sees no count and no digest of one. They may run twice.
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import threading
@@ -29,7 +28,7 @@ import threadpoolctl
 from dpdist import versions
 from dpdist.admission import Admission, Place, told
 from dpdist.errors import DpdistError, EngineError, OutOfMemory, TaskFailed
-from dpdist.limits import MIB, WORKER_BYTES, blas_threads, check_program, cores, left_bytes
+from dpdist.limits import MIB, TERMINATED_SHARE, WORKER_BYTES, blas_threads, check_program, cores, left_bytes
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -106,6 +105,12 @@ class Engine:
             return
         with _losses_told():
             self._allowed()
+
+    def check_started(self) -> None:
+        """Start what tasks run on, and accept it when it can work. Raises: EngineError."""
+        if self.client is not None and not _workers_of(self.client):
+            self._await_workers()
+        self.check_workers()
 
     def _allowed(self) -> list[str] | None:
         """The addresses of the workers that may get tasks; None where all may. Waits for one if there is none.
@@ -547,8 +552,6 @@ def _has_optimisers(found: dict[str, dict[str, Any]]) -> bool:
     return any(w["resources"].get("optimiser") for w in found.values())
 
 
-TERMINATED_SHARE = 0.95
-"""Dask ends a worker that takes more of its limit."""
 LEAST_SHARE = 256 * MIB
 """With less for each task, fewer worker processes are started: stages that need more would be refused."""
 
@@ -634,8 +637,9 @@ def _losses_told() -> Iterator[None]:
 
 def _local(processes: int, memory_bytes: int) -> AbstractContextManager[Any]:
     from dpdist.local_cluster import local_client  # imports distributed, which takes a second
+    from dpdist.local_worker import quiet
 
-    _quiet()
+    quiet()
     return local_client(processes, memory_bytes)
 
 
@@ -648,7 +652,9 @@ def _reached(address: str) -> Any:
     """A client of a running scheduler. Raises: EngineError when none answers, or its connections are not encrypted."""
     from distributed import Client
 
-    _quiet()
+    from dpdist.local_worker import quiet
+
+    quiet()
     if "://" not in address and os.environ.get(WITHOUT_TLS) != "1":
         raise EngineError(f"an engine is 'inline' (this process) or tls://host:port of a Dask scheduler, found {address!r}")
     if address.startswith("tls://"):
@@ -682,10 +688,3 @@ def _certificates() -> Any:
     if context is None:
         raise EngineError(f"a tls:// scheduler asks for certificates; name their files in {CERTIFICATES}")
     return found
-
-
-def _quiet() -> None:
-    """Dask tells its own losses in tracebacks; dpdist tells them in one line. Called once distributed is imported: that sets levels."""
-    names = ["distributed", *(name for name in logging.root.manager.loggerDict if name.startswith("distributed."))]
-    for name in names:
-        logging.getLogger(name).setLevel(logging.CRITICAL)

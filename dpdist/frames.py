@@ -37,9 +37,10 @@ def encoded(array: Any, block: NDArray[Any]) -> bytes | None:
     if block.shape != array.chunks:
         block, rows = np.zeros(array.chunks, dtype=block.dtype), block
         block[: rows.shape[0]] = rows
-    compressor = array.metadata.codecs[1]
-    shuffle = SHUFFLES.index(compressor.shuffle.value)
-    frame = numcodecs.Blosc(compressor.cname.value, compressor.clevel, shuffle, compressor.blocksize).encode(block)
+    # Plain values in every version of zarr: the attributes are enumerations in some.
+    options = array.metadata.codecs[1].to_dict()["configuration"]
+    shuffle = SHUFFLES.index(options["shuffle"])
+    frame = numcodecs.Blosc(options["cname"], options["clevel"], shuffle, options["blocksize"]).encode(block)
     return bytes(frame)
 
 

@@ -24,6 +24,8 @@ libraries that it maps (``tests/release/test_memory.py`` measures it).
 """
 WORKER_BYTES = 208 * MIB
 """The same of a worker process: 160 MiB and mapped libraries."""
+TERMINATED_SHARE = 0.95
+"""A worker process that takes more of its limit is ended: by Dask's nanny, or here by ``local_cluster``."""
 LATER_BYTES = 112 * MIB
 """What a process that has planned a release still takes for itself: threads of Arrow, compiled noise, imports of later stages."""
 SERVER_BYTES = 112 * MIB

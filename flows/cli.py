@@ -124,6 +124,7 @@ def plan(
     check_program()
     from dpdist import engine
     from dpdist.mechanisms.planner import considered_with, planned_effort, why_not
+    from dpdist.release.ahead import engine_to_plan
     from dpdist.release.context import Context
     from dpdist.release.plan import plan, stage_memory
     from dpdist.release.refusals import refused_by
@@ -144,7 +145,7 @@ def plan(
                 f"optimising needs {needs.memory_bytes / 2**30:.2f} GiB and about {needs.seconds():.0f} s "
                 f"(rank {needs.rank:,}); a strategy solved before is read back"
             )
-    with progress(quiet=quiet) as tell, engine.started(engine_address or _inline_if_small(checked)) as started:
+    with progress(quiet=quiet) as tell, engine.started(engine_to_plan(checked, engine_address)) as started:
         context = Context(home, store_of(home), started, tell)
         planned = plan(context, checked)
         takes = stage_memory(planned, started)
@@ -231,11 +232,15 @@ def _settled_or_run(
 ) -> Release:
     """The release: read again if it is finished, else as a flow. Raises: what refuses it, before a server or a cluster starts."""
     with without_collecting():
-        from flows.ahead import engine_for, settled
+        from dpdist.release.ahead import check_refusals, engine_for, finished
 
-    done = settled(checked, home, tell)
+    done = finished(checked, home, tell)
     if done is not None:
         return done
+    if (
+        "PREFECT_API_URL" not in os.environ
+    ):  # a server that is there anyway keeps the whole course of a run, also of a refused one
+        check_refusals(checked, home, tell)
     where = engine_for(checked, engine_address)  # looks for the records: what is not there is told at once
     tell("start", "starting the embedded flow server")
     children.end_with_this_process()
@@ -531,13 +536,6 @@ def _state_of(release: str) -> str:
     with opened(state_folder()) as book:
         receipt = book.receipt(release)
     return UNCHARGED if receipt is None or receipt.state == "aborted" else CHARGED
-
-
-def _inline_if_small(checked: ReleaseSpec) -> str | None:
-    """This process alone, unless another engine was asked for or planning takes long."""
-    from dpdist.release.extent import plans_in_one_process
-
-    return "inline" if "DPDIST_ENGINE" not in os.environ and plans_in_one_process(checked) else None
 
 
 def _exit_if_refused(refused: list[str]) -> None:

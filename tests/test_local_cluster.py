@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import dask
 import pytest
-from distributed import LocalCluster
+from distributed import KilledWorker, LocalCluster
 
-from dpdist import engine
+from dpdist import engine, local_cluster
 from dpdist.errors import EngineError
-from tests import HANGS, certificates
+from dpdist.limits import MIB, blas_threads
+from dpdist.privacy.ledger import opened
+from tests import HANGS, certificates, small
 from tests.test_engine import Processes, processes
 
 __all__ = ["processes"]
@@ -155,12 +159,66 @@ def test_another_user_cannot_run_code(tmp_path: Path) -> None:
     before = set(ports_of(own_processes()))
     with engine.started(workers=2) as started:
         assert started.map(abs, [-1, -2]) == [1, 2]
-        workers = started.client.run(os.getpid).values()  # which a fork server may have started that is not of this process
-        ports = set(ports_of(own_processes().union(workers))) - before
-        assert len(ports) == 5  # scheduler, two nannies, two workers
+        ports = set(ports_of(own_processes())) - before
+        assert len(ports) == 3  # scheduler, two workers
         assert all(speaks_tls(port) for port in ports)
         found = intrusion(started.client.scheduler.address, tmp_path)
     assert found == {"in the clear": REFUSED, "its own certificate": REFUSED}
+
+
+def end_first(marker: str) -> int:
+    """Ends its process with SIGKILL the first time."""
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def fill(size: int) -> int:
+    """Holds so many bytes until somebody ends it."""
+    held = b"x" * size  # zeros would take no memory
+    time.sleep(HANGS)
+    return len(held)
+
+
+def test_workers_that_are_killed_or_take_too_much_are_started_again(tmp_path: Path) -> None:
+    """Each has its part of the BLAS threads; this process keeps its own variables."""
+    before = dict(os.environ)
+    with engine.started(workers=1) as started:
+        (first,) = started.map(abs_pid, [0])
+        assert first != os.getpid()
+        (second,) = started.map(end_first, [str(tmp_path / "marker")])
+        assert second not in (first, os.getpid())
+    first_end = dask.config.set({"distributed.scheduler.allowed-failures": 0})
+    with first_end, local_cluster.local_client(1, 512 * MIB) as client:
+        ended = client.submit(fill, 1024 * MIB, retries=0)
+        with pytest.raises(KilledWorker):
+            ended.result()
+        assert client.submit(os.environ.get, "OPENBLAS_NUM_THREADS").result() == str(blas_threads())
+    assert dict(os.environ) == before
+
+
+def abs_pid(item: int) -> int:
+    return os.getpid() + item
+
+
+def test_a_cluster_that_cannot_start_charges_nothing(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It starts before the charge, however late its first task comes, and the reason is one line."""
+    path = small.write(tmp_path / "data")
+    monkeypatch.setattr("multiprocessing.spawn.get_executable", lambda: "/bin/false")
+    with (
+        pytest.raises(EngineError, match=r"^a worker process of this machine ended before it could work .exit code 1.;"),
+        engine.started(workers=1) as started,
+    ):
+        small.run(path, home, where=started)
+    with opened(home) as ledger:
+        assert ledger.receipt("small-1") is None
+    monkeypatch.setattr("multiprocessing.spawn.get_executable", lambda: str(tmp_path / "nothing"))
+    with (
+        pytest.raises(EngineError, match="worker processes of this machine cannot start .FileNotFoundError"),
+        engine.started(workers=1) as started,
+    ):
+        small.run(path, home, where=started)
 
 
 def test_the_intruder_would_read_through_a_cluster_in_the_clear(tmp_path: Path) -> None:
@@ -229,10 +287,9 @@ HEARD = """
 import logging
 from dpdist import engine
 
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO)
-    with engine.started(workers=1) as run:
-        assert run.map(abs, [-1]) == [1]
+logging.basicConfig(level=logging.INFO)
+with engine.started(workers=1) as run:
+    assert run.map(abs, [-1]) == [1]
 """
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from dpdist.release import extent
+from dpdist.release import ahead, extent
 from dpdist.spec import load
-from flows import ahead
 from tests import HANGS, forked, small
 
 SLOW = (
@@ -150,11 +149,11 @@ def test_a_release_whose_files_are_gone_is_not_taken_for_finished(
     home, path = published
     monkeypatch.setenv("DPDIST_HOME", str(home))
     monkeypatch.chdir(home.parent)
-    done = ahead.settled(load(path), home, lambda stage, line: None)
+    done = ahead.finished(load(path), home, lambda stage, line: None)
     assert done is not None
     assert done.charged is False
     monkeypatch.chdir(tmp_path)  # here it was never published
-    assert ahead.settled(load(path), home, lambda stage, line: None) is None
+    assert ahead.finished(load(path), home, lambda stage, line: None) is None
 
 
 def test_small_releases_run_in_one_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

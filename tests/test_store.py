@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numcodecs
 import numpy as np
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from dpdist.documents import reached
 from dpdist.errors import StoreError
-from dpdist.frames import decoded
+from dpdist.frames import decoded, encoded
 from dpdist.store import ArrayPlan, Store, download
 
 
@@ -207,6 +208,17 @@ def test_blocks_compressed_otherwise_are_read(store: Store, monkeypatch: pytest.
     for number, codec in enumerate((zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"), zarr.codecs.ZstdCodec(level=1))):
         monkeypatch.setattr("dpdist.store.codec", lambda _, codec=codec: codec)
         assert store.read(store.put(f"a{number}", array)).tolist() == array.tolist()
+
+
+def test_frames_are_the_same_whether_zarr_keeps_options_as_texts_or_as_enumerations() -> None:
+    """zarr 3.4, which Python 3.12 and later get, has plain texts where 3.1 has enumerations; both tell them as texts."""
+    codec = zarr.codecs.BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle", typesize=8)
+    told = codec.to_dict()
+    for options in (told["configuration"], {name: getattr(codec, name) for name in told["configuration"]}):
+        kept = SimpleNamespace(**options, to_dict=lambda: told)
+        array = SimpleNamespace(chunks=(4,), metadata=SimpleNamespace(codecs=(None, kept)))
+        frame = encoded(array, np.arange(4))
+        assert frame == bytes(numcodecs.Blosc("zstd", 3, 2).encode(np.arange(4)))
 
 
 def test_a_frame_that_was_cut_or_is_of_other_values_is_not_decoded() -> None:

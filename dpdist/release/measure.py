@@ -77,7 +77,9 @@ def drawn_once(
         also: what later releases need as it is now.
     Raises: BudgetExceeded, ReleaseConflict: before anything is drawn. StoreError: nothing is committed then.
     """
-    store = context.store
+    store, known = context.store, ledger.receipt(charge.release)
+    if known is None or known.state != "committed":
+        context.engine.check_started()  # what does not start refuses before the charge
     reserved = ledger.reserve(charge)
     receipt = ledger.begin_drawing(charge.release, reserved.attempt, reserved.binding)
     heads.note(ledger)

@@ -58,7 +58,10 @@ class ReleaseSpec(SpecPart):
         "A spec for many periods writes '{period}'",
         examples=["2026-11-16"],
     )
-    records: Records = Field(description="where the records are, and which person stands behind each")
+    records: Records = Field(
+        default_factory=lambda: Records.model_validate({}),
+        description="where the records are, and which person stands behind each. Only records that dp.run is given need no place",
+    )
     domain: dict[str, AttributeSpec] = Field(
         min_length=1,
         description="the attributes by name, each with all values that it can have. You declare them from public knowledge: "

@@ -23,6 +23,7 @@ def load(
     *,
     period: datetime.date | None = None,
     follow: bool = True,
+    records: bool = True,
     sizes: Sizes = SIZES,
 ) -> ReleaseSpec:
     """A checked spec from a YAML file, a dictionary, or a spec.
@@ -31,18 +32,22 @@ def load(
         period: the day that the release stands for: it takes the place of ``{period}`` wherever the spec says so, and is part of
             the release's id in any case.
         follow: check the specs under ``consistent_with``, too.
+        records: whether the spec must say where its records are.
         sizes: from which other paths are taken.
     Raises: InvalidSpec naming file, line, what was found and what to do.
     """
     if isinstance(source, ReleaseSpec):
+        if records:
+            source.records.check_place()
         return source
     if isinstance(source, dict):
-        return _checked(_dated(source, period, "spec"), {}, "spec", Path.cwd(), follow=follow, sizes=sizes)
+        return _checked(_dated(source, period, "spec"), {}, "spec", Path.cwd(), follow=follow, records=records, sizes=sizes)
     if not isinstance(source, str | Path):
         raise InvalidSpec(f"a spec is a path, a dictionary or a ReleaseSpec, found {type(source).__name__}")
     path = Path(source)
     content, lines = _mapping(path)
-    return _checked(_dated(content, period, str(path)), lines, str(path), path.resolve().parent, follow=follow, sizes=sizes)
+    dated, folder = _dated(content, period, str(path)), path.resolve().parent
+    return _checked(dated, lines, str(path), folder, follow=follow, records=records, sizes=sizes)
 
 
 def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
@@ -96,7 +101,9 @@ def _filled(item: Any, day: str) -> Any:
     return item.replace(PERIOD, day) if isinstance(item, str) else item
 
 
-def _checked(content: dict[str, Any], lines: Lines, name: str, folder: Path, *, follow: bool, sizes: Sizes) -> ReleaseSpec:
+def _checked(
+    content: dict[str, Any], lines: Lines, name: str, folder: Path, *, follow: bool, records: bool, sizes: Sizes
+) -> ReleaseSpec:
     try:
         spec = ReleaseSpec.model_validate(content)
     except ValidationError as error:
@@ -107,6 +114,8 @@ def _checked(content: dict[str, Any], lines: Lines, name: str, folder: Path, *, 
         named = spec.postprocess.consistent_with if follow else ()
         spec._companions = tuple(load(folder / path, follow=False, sizes=sizes) for path in named)
 
+    if records:
+        located(spec.records.check_place, ("records",), lines, name)
     located(read_companions, ("postprocess", "consistent_with"), lines, name)
     check(spec, folder, lines, name)
     return spec

@@ -7,8 +7,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from dpdist.errors import InvalidInput
 from dpdist.records.sources import PersonType
 from dpdist.spec.values import SpecPart, Text
+
+ONE_PLACE = "give exactly one of 'path', 'sql', 'delta' and 'iceberg'"
 
 
 class Person(SpecPart):
@@ -158,8 +161,8 @@ class Records(SpecPart):
 
     @model_validator(mode="after")
     def _one_place(self) -> Records:
-        if sum(each is not None for each in (self.path, self.sql, self.delta, self.iceberg)) != 1:
-            raise ValueError("give exactly one of 'path', 'sql', 'delta' and 'iceberg'")
+        if len(self._places) > 1:
+            raise ValueError(ONE_PLACE)
         if self.connection is not None and self.sql is None:
             raise ValueError("'connection' belongs to 'sql'; leave it out")
         if self.connection is not None and not re.fullmatch(r"\$[A-Za-z_][A-Za-z0-9_]*", self.connection):
@@ -171,6 +174,15 @@ class Records(SpecPart):
         if self.header and self.path is None:
             raise ValueError("'header' belongs to CSV files; leave it out")
         return self
+
+    @property
+    def _places(self) -> list[str]:
+        return [each for each in (self.path, self.sql, self.delta, self.iceberg) if each is not None]
+
+    def check_place(self) -> None:
+        """Accept records that are somewhere. Raises: InvalidInput."""
+        if not self._places:
+            raise InvalidInput(f"'records' names no place: {ONE_PLACE}; only dp.run(records=...) needs none")
 
     @property
     def place(self) -> str:

@@ -1,4 +1,4 @@
-"""What is settled before a flow server or a cluster starts: refusals, finished releases, and whether one process is enough."""
+"""What is settled before a cluster or a flow server starts: refusals, finished releases, and whether one process is enough."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ from dpdist.spec import ReleaseSpec
 from dpdist.state import published_at, store_of
 
 
-def settled(spec: ReleaseSpec, home: Path, progress: Progress) -> Release | None:
-    """A release that is finished, read again in this process; None when there is something to do.
-
-    Raises: what would refuse the release, unless that is known only once a strategy is optimised that takes long.
-    """
-    if not plans_in_one_process(spec):
-        return None
+def finished(spec: ReleaseSpec, home: Path, progress: Progress) -> Release | None:
+    """A release that was published, read again in this process; None when there is something to do, or it may take long to plan."""
     context = Context(home, store_of(home), engine.inline(), progress)
-    if _is_finished(context, spec):
-        return release(context, spec)
-    if "PREFECT_API_URL" in os.environ:
-        return None  # a server that is there anyway keeps the whole course of a run, also of one that is refused
+    return release(context, spec) if plans_in_one_process(spec) and _is_finished(context, spec) else None
+
+
+def check_refusals(spec: ReleaseSpec, home: Path, progress: Progress) -> None:
+    """Raises: what would refuse the release, unless that is known only once a strategy is optimised that takes long."""
+    if not plans_in_one_process(spec):
+        return
+    context = Context(home, store_of(home), engine.inline(), progress)
     for refusal in refused_by(context, plan(context, spec)):
         raise refusal
-    return None
 
 
 def _is_finished(context: Context, spec: ReleaseSpec) -> bool:
@@ -60,6 +58,13 @@ def engine_for(spec: ReleaseSpec, address: str | None) -> str | None:
     size = digests.bytes_at(listing.listed(spec.records_path))
     if size <= RECORD_BYTES:
         check_columns(spec.source, spec.attributes)
-    if address or os.environ.get("DPDIST_ENGINE"):
-        return address
-    return "inline" if fits_one_process(spec, size) else None
+    return address if _is_asked_for(address) or not fits_one_process(spec, size) else "inline"
+
+
+def engine_to_plan(spec: ReleaseSpec, address: str | None) -> str | None:
+    """Where a release is planned, of which no record is looked at: as ``engine_for``."""
+    return address if _is_asked_for(address) or not plans_in_one_process(spec) else "inline"
+
+
+def _is_asked_for(address: str | None) -> bool:
+    return bool(address or os.environ.get("DPDIST_ENGINE"))
