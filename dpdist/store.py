@@ -566,6 +566,17 @@ def first_at(url: str) -> str | None:
     return str(found[0]["path"]) if found else None
 
 
+def folders_at(url: str) -> list[str]:
+    """The names of the folders directly below a URL; none where it may not be listed. Raises: StoreError when it cannot be."""
+    try:
+        found = obstore.list_with_delimiter(reached(url))["common_prefixes"]
+    except (PermissionError, obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError):
+        return []
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _unusable(url, "listed", error) from None
+    return [str(path).rstrip("/").rpartition("/")[2] for path in found]
+
+
 def read_at(url: str, name: str) -> bytes:
     """The content of an object. Raises: StoreError when it cannot be read."""
     try:
