@@ -78,7 +78,7 @@ def test_releases_of_other_ledgers_and_whatever_else_lies_there_are_none_of_its_
 ) -> None:
     """A second ledger publishes into the same place; there is a damaged certificate, and one of another program."""
     run(home, "r1")
-    with mock.patch("dpdist.privacy.ledger._new_salt", lambda: bytes(range(1, 33))):
+    with mock.patch("dpdist.privacy.ledger._new_salt", return_value=bytes(range(1, 33))):
         other = tmp_path / "other"
         shutil.copytree(home, other, ignore=shutil.ignore_patterns("ledger.db", "store"))
         run(other, "of-another")
