@@ -417,13 +417,8 @@ class Store(Documents):
         super().delete(name, first=first)
 
     def names(self, folder: str) -> list[str]:
-        """The names of all objects below a folder."""
-        return sorted(entry["path"] for page in obstore.list(self._objects, prefix=folder) for entry in page)
-
-    def folders(self, folder: str) -> list[str]:
-        """The names of the folders directly in a folder."""
-        found = obstore.list_with_delimiter(self._objects, prefix=folder)["common_prefixes"]
-        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+        """The names of all objects below a folder. Raises: StoreError when they cannot be listed."""
+        return sorted(path for path, _, _ in self.listed(folder))
 
     def scratch(self) -> str:
         """A folder name of this caller's own, for arrays that it deletes when it is done."""
@@ -627,11 +622,13 @@ def _unusable(url: str, what: str, error: Exception) -> StoreError:
 
 
 def exists_at(url: str, name: str) -> bool:
-    """Whether an object is there."""
+    """Whether an object is there. Raises: StoreError when the place cannot be asked."""
     try:
         obstore.head(reached(url), name)
     except FileNotFoundError:
         return False
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _unusable(url, "read", error) from None
     return True
 
 
