@@ -127,22 +127,36 @@ class Documents:
 
     def _delete(self, paths: list[str]) -> None:
         """Delete objects in one request; those that are gone already are no fault."""
-        try:
-            obstore.delete(self._objects, paths)
-        except FileNotFoundError:
-            for path in paths:
-                with suppress(FileNotFoundError):
-                    obstore.delete(self._objects, path)
+        with self._reached("deleted", paths[0]):
+            try:
+                obstore.delete(self._objects, paths)
+            except FileNotFoundError:
+                for path in paths:
+                    with suppress(FileNotFoundError):
+                        obstore.delete(self._objects, path)
 
     def folders(self, name: str) -> list[str]:
-        """Names of the folders directly below a folder."""
-        found = obstore.list_with_delimiter(self._objects, prefix=name)["common_prefixes"]
+        """Names of the folders directly below a folder. Raises: StoreError when they cannot be listed."""
+        with self._reached("listed", name):
+            found = obstore.list_with_delimiter(self._objects, prefix=name)["common_prefixes"]
         return sorted(str(prefix).rstrip("/").rpartition("/")[2] for prefix in found)
 
     def listed(self, name: str) -> list[tuple[str, int, str]]:
-        """Path, size and time of every object below a folder."""
-        pages: Iterable[Any] = obstore.list(self._objects, prefix=name)
-        return [(entry["path"], entry["size"], str(entry["last_modified"])) for page in pages for entry in page]
+        """Path, size and time of every object below a folder. Raises: StoreError when they cannot be listed."""
+        with self._reached("listed", name):
+            pages: Iterable[Any] = obstore.list(self._objects, prefix=name)
+            return [(entry["path"], entry["size"], str(entry["last_modified"])) for page in pages for entry in page]
+
+    @contextmanager
+    def _reached(self, done: str, name: str) -> Iterator[None]:
+        """What the operating system or the object store refuses is a StoreError: obstore has errors of its own."""
+        try:
+            yield
+        except (OSError, obstore.exceptions.BaseError) as error:
+            what = repr(name) if name else "everything"
+            raise StoreError(
+                f"{what} in the store {self.location} could not be {done}: {reason(error)}; {AGAIN}"
+            ) from None
 
     def sync(self, name: str) -> None:
         """Put everything below a folder on the disk, and every folder on the way to it: it is there after a power loss.

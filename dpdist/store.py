@@ -404,13 +404,8 @@ class Store(Documents):
         super().delete(name, first=first)
 
     def names(self, folder: str) -> list[str]:
-        """The names of all objects below a folder."""
-        return sorted(entry["path"] for page in obstore.list(self._objects, prefix=folder) for entry in page)
-
-    def folders(self, folder: str) -> list[str]:
-        """The names of the folders directly in a folder."""
-        found = obstore.list_with_delimiter(self._objects, prefix=folder)["common_prefixes"]
-        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+        """The names of all objects below a folder. Raises: StoreError when they cannot be listed."""
+        return sorted(path for path, _, _ in self.listed(folder))
 
     def scratch(self) -> str:
         """A folder name of this caller's own, for arrays that it deletes when it is done."""
@@ -553,6 +548,17 @@ def first_at(url: str) -> str | None:
     return str(found[0]["path"]) if found else None
 
 
+def folders_at(url: str) -> list[str]:
+    """The names of the folders directly below a URL; none where it may not be listed. Raises: StoreError when it cannot be."""
+    try:
+        found = obstore.list_with_delimiter(reached(url))["common_prefixes"]
+    except (PermissionError, obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError):
+        return []
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _unusable(url, "listed", error) from None
+    return [str(path).rstrip("/").rpartition("/")[2] for path in found]
+
+
 def read_at(url: str, name: str) -> bytes:
     """The content of an object. Raises: StoreError when it cannot be read."""
     try:
@@ -603,11 +609,13 @@ def _unusable(url: str, what: str, error: Exception) -> StoreError:
 
 
 def exists_at(url: str, name: str) -> bool:
-    """Whether an object is there."""
+    """Whether an object is there. Raises: StoreError when the place cannot be asked."""
     try:
         obstore.head(reached(url), name)
     except FileNotFoundError:
         return False
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise _unusable(url, "read", error) from None
     return True
 
 

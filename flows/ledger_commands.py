@@ -68,12 +68,12 @@ def verify(
     Keep the head that it prints somewhere else, and pass it to the next check with --head. With DPDIST_LEDGER_HEADS it also
     checks every head that releases have noted there.
     """
-    from dpdist.release import heads
+    from dpdist.privacy import heads
 
     home = state_folder()
     with _book() as book:
         audit = book.verify(head, root=_root_key_if_there(home))
-        noted = heads.compare(book)
+        noted = heads.compare(book.marks)
         found = _differences(book) if with_store else []
     out.print(
         f"verified: {audit.rows} rows, {audit.releases} releases, {audit.running} of them not finished; hash chain, order of "
@@ -111,6 +111,20 @@ def abort(release: Annotated[str, typer.Argument(help="the id of the release")])
     with _book() as book:
         ledger_and_store.give_back(store_of(state_folder()), book, release)
     out.print(f"{release}: aborted, its charge is given back")
+
+
+@app.command("new-store")
+def new_store() -> None:
+    """Let releases go on with a new, empty store (DPDIST_STORE), after the old one was lost or left behind.
+
+    Make sure first that the ledger is the newest: the old store can no longer tell.
+    """
+    from dpdist.release import ledger_and_store
+
+    store = store_of(state_folder())
+    with _book() as book:
+        ledger_and_store.begin(store, book)
+    out.print(f"the store {store.location} belongs to this ledger now", soft_wrap=True, markup=False)
 
 
 @app.command("declare")

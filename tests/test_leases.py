@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import obstore
+import obstore.exceptions
 import pytest
 
 from dpdist import leases
@@ -150,3 +156,53 @@ def test_the_number_of_a_process_that_was_given_away_again_is_not_the_process() 
     assert replace(here, started="1").lives is False
     assert replace(here, started="1", boot="another").lives is None
     assert replace(here, started="1", space="pid:[1]").lives is None
+
+
+@pytest.mark.parametrize("call", ["list", "list_with_delimiter", "delete", "head"])
+def test_an_object_store_that_fails_for_a_while_is_told_in_its_own_words_and_ends_no_lease(
+    tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """A thread that dies of a listing would leave its live run's scratch to be swept by another machine."""
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.01)
+    died: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    store = Store(f"{s3}/{tmp_path.name}-{call}")
+    store.put(f"{store.scratch()}/in-use", np.arange(10))
+    store.write_document("leases/of-another/begun/x.json", {"name": "arrays/x"})
+    failed = threading.Event()
+
+    def away(*_: Any, **__: Any) -> Any:
+        failed.set()
+        raise obstore.exceptions.GenericError("<html>503 SlowDown</html>")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(obstore, call, away)
+        for step in (
+            lambda: store.sweep(),
+            lambda: store.names(""),
+            lambda: store.folders("leases"),
+            lambda: store.delete("leases/of-another"),
+        ):
+            with suppress(StoreError):
+                step()
+        assert failed.wait(10)
+    beat = f"leases/{store.lease}/beat.json"
+    until = time.monotonic() + 10
+    counts: set[int] = set()
+    while len(counts) < 2 and time.monotonic() < until:
+        counts |= {store.read_document(beat)["beat"]} if store.has_document(beat) else set()
+    assert len(counts) == 2
+    assert died == []
+
+
+def test_a_listing_that_fails_is_one_line(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(f"{s3}/{tmp_path.name}")
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise obstore.exceptions.GenericError("<html>503 SlowDown</html>")
+
+    for call in ("list", "list_with_delimiter"):
+        monkeypatch.setattr(obstore, call, away)
+    for listing in (store.names, store.listed, store.folders):
+        with pytest.raises(StoreError, match="'measurements' in the store s3://.* could not be listed: GenericError; mend that"):
+            listing("measurements")

@@ -15,7 +15,7 @@ from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.numbers import plain, with_interval
 from dpdist.page.plots import plot
-from dpdist.page.trends import Answers, Published, share_noise
+from dpdist.page.trends import Answers, Published, alike, share_noise
 
 MOST_SHOWN = 20
 """Differences in the page itself; its script shows the others."""
@@ -70,19 +70,26 @@ def differences(first: Answers, second: Answers, *, shared: bool) -> list[Differ
     ]
 
 
-def page(dataset: str, found: Sequence[Published], answers: Mapping[str, Answers]) -> str:
-    """The page that compares the newest release with the one before it, and with its script any two."""
-    first, second = found[-2:]
+def newest_pair(found: Sequence[Published]) -> tuple[Published, Published] | None:
+    """The newest two releases that count the same, None where no two do."""
+    pairs = [(kind[-2], kind[-1]) for kind in alike(found) if len(kind) > 1]
+    return pairs[0] if pairs else None
+
+
+def page(dataset: str, found: Sequence[Published], answers: Mapping[str, Answers], pair: tuple[Published, Published]) -> str:
+    """The page that compares two releases of one quantity, and with its script any two that count the same."""
+    first, second = pair
     both = [answers[one.release] for one in (first, second)]
     shared = share_noise(first, second)
     listed = differences(*both, shared=shared)
-    held: list[Published] = []
-    numbers = 0
-    for one in reversed(found):
+    held = [second, first]
+    numbers = sum(sum(map(len, answers[one.release].values())) for one in held)
+    for one in reversed([one for one in found if one not in held]):
         numbers += sum(map(len, answers[one.release].values()))
-        if numbers > MOST_NUMBERS and len(held) >= 2:
+        if numbers > MOST_NUMBERS:
             break
         held.append(one)
+    held.sort(key=found.index, reverse=True)
     rows = [
         (f"{one.query}", plain(one.before, 1), plain(one.after, 1), _signed(one), "yes" if one.sure else "no")
         for one in listed[:MOST_SHOWN]
@@ -120,7 +127,7 @@ def _signed(one: Difference) -> str:
 
 
 def _data(held: Sequence[Published], answers: Mapping[str, Answers]) -> dict[str, Any]:
-    """Answers of the releases by common keys, and which pairs may share noise."""
+    """Answers of the releases by common keys, which pairs may share noise, and which releases count the same."""
     keys = list(
         dict.fromkeys((group, query) for one in held for group, part in answers[one.release].items() for query in part)
     )
@@ -133,4 +140,6 @@ def _data(held: Sequence[Published], answers: Mapping[str, Answers]) -> dict[str
             [None if pair is None or pair[1] != pair[1] else round(pair[1], 6) for pair in pairs],
         ]
     shared = [[a.release, b.release] for a in held for b in held if a is not b and share_noise(a, b)]
-    return {"keys": keys, "releases": columns, "shared": shared}
+    kinds = list(dict.fromkeys(one.quantity for one in held))
+    counts = {one.release: kinds.index(one.quantity) for one in held}
+    return {"keys": keys, "releases": columns, "shared": shared, "kinds": counts}

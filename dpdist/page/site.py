@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from dpdist.errors import InvalidInput, StoreError
 from dpdist.page import comparison, document, feed, report
 from dpdist.page.assets import assets, template
 from dpdist.page.charts.budget import Spending
+from dpdist.page.comparable import Quantity
 from dpdist.page.figures import Words
 from dpdist.page.plots import plot
-from dpdist.page.trends import Answers, Published, answers_of, trends
+from dpdist.page.trends import Answers, Published, alike, answers_of, trends
 from dpdist.privacy.ledger import Budget
 
 MARK = ".dpdist-site"
@@ -65,8 +67,8 @@ def write(
                 _copy(one, draft / one.release)
             (draft / "index.html").write_text(index(dataset, found, answers, budgets), encoding="utf-8")
             (draft / "methodology.html").write_text(methodology(dataset, found, budgets), encoding="utf-8")
-            if len(found) > 1:
-                (draft / "compare.html").write_text(comparison.page(dataset, found, answers), encoding="utf-8")
+            if (pair := comparison.newest_pair(found)) is not None:
+                (draft / "compare.html").write_text(comparison.page(dataset, found, answers, pair), encoding="utf-8")
             feed.write(draft, dataset, found, address)
             drafts.replace(target, draft)
     except OSError as error:
@@ -93,21 +95,13 @@ def _copy(one: Published, place: Path) -> None:
 
 def index(dataset: str, found: Sequence[Published], answers: Mapping[str, Answers], budgets: Sequence[Budget]) -> str:
     """The index page: what changed over the periods, the releases, the budget. It loads nothing from anywhere."""
-    seen: dict[str, int] = {}
+    seen: Counter[tuple[str, Quantity]] = Counter()
     rows: list[dict[str, Any]] = []
     for one in found:
-        seen[one.period] = seen.get(one.period, 0) + 1
-        rows.append({"facts": one.certificate, "period": one.period, "revision": seen[one.period]})
+        seen[one.period, one.quantity] += 1
+        rows.append({"facts": one.certificate, "period": one.period, "revision": seen[one.period, one.quantity]})
     newest = found[-1]
-    words = Words.of(newest.certificate)
-    charts = [
-        {
-            "title": words.heading(figure.title, words.attributes),
-            "finding": text,
-            "figure": plot(figure, "", newest.release, dataset, words.counted),
-        }
-        for figure, text in trends(found, answers)
-    ]
+    charts = [chart for kind in alike(found) for chart in _charts(dataset, kind, answers, whole=kind == found)]
     revised = [row for row in rows if row["revision"] > 1]
     return template("site.html").render(
         dataset=dataset,
@@ -116,9 +110,25 @@ def index(dataset: str, found: Sequence[Published], answers: Mapping[str, Answer
         newest=newest,
         revised=revised,
         trends=charts,
+        compared=comparison.newest_pair(found) is not None,
         findings=[(part["finding"], k + 1) for k, part in enumerate(charts) if part["finding"]][: document.MOST_FINDINGS],
         budget=_budget([budget for budget in budgets if budget.dataset == dataset]),
     )
+
+
+def _charts(dataset: str, kind: Sequence[Published], answers: Mapping[str, Answers], *, whole: bool) -> list[dict[str, Any]]:
+    """The series of releases that count the same; titles say of which they are unless all do."""
+    newest = kind[-1]
+    words = Words.of(newest.certificate)
+    which = "" if whole else f" ({words.counted}, as in {newest.release})"
+    return [
+        {
+            "title": words.heading(figure.title, words.attributes) + which,
+            "finding": text,
+            "figure": plot(figure, "", newest.release, dataset, words.counted),
+        }
+        for figure, text in trends(kind, answers)
+    ]
 
 
 def methodology(dataset: str, found: Sequence[Published], budgets: Sequence[Budget]) -> str:

@@ -14,6 +14,7 @@ from dpdist.operators import Matrix
 from dpdist.page import report
 from dpdist.page.assets import capitalised, day
 from dpdist.page.charts import Axis, Clock, Figure
+from dpdist.page.comparable import Quantity
 from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.numbers import plain, with_interval
@@ -46,6 +47,11 @@ class Published:
         """Its period, or its id where it has none."""
         return str(self.certificate["period"] or self.certificate["release"])
 
+    @property
+    def quantity(self) -> Quantity:
+        """What its numbers are: only those of equal ones are compared."""
+        return Quantity.of(self.certificate)
+
 
 def share_noise(first: Published, second: Published) -> bool:
     """Whether two releases may hold the same draws: parts of one stream, or estimates from common measurements."""
@@ -56,9 +62,17 @@ def share_noise(first: Published, second: Published) -> bool:
     return bool(drawn[0] & drawn[1])
 
 
+def alike(found: Sequence[Published]) -> list[list[Published]]:
+    """The releases by what they count, in their order; what the newest one counts comes first."""
+    kinds: dict[Quantity, list[Published]] = {}
+    for one in reversed(found):
+        kinds.setdefault(one.quantity, []).insert(0, one)
+    return list(kinds.values())
+
+
 def latest(found: Sequence[Published]) -> list[Published]:
-    """Every period's last release: it replaces the earlier ones of that period."""
-    return list({one.period: one for one in found}.values())
+    """Every period's last release of what the newest one counts: it replaces the earlier ones of that period."""
+    return list({one.period: one for one in alike(found)[0]}.values())
 
 
 def answers_of(one: Published) -> Answers:
@@ -73,7 +87,7 @@ def answers_of(one: Published) -> Answers:
 
 
 def trends(found: Sequence[Published], answers: Mapping[str, Answers]) -> list[tuple[Figure, str]]:
-    """Charts over the periods with a sentence each, for groups that every period's last release answers.
+    """Charts over the periods with a sentence each, for groups that every period's last release answers; of what the newest one counts.
 
     Args:
         answers: by release.

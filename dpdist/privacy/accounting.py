@@ -421,23 +421,41 @@ def analytic_gaussian(epsilon: float, delta: float) -> float:
 
 
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
-    """The least epsilon of a continuous Gaussian at a delta, rounded up by 1e-12: a report, no amount is charged by it.
+    """An epsilon of a continuous Gaussian at a delta, above the least one by rounding alone: a report, no amount is charged by it.
 
     Source: Balle & Wang 2018, Theorem 8.
     """
     _probability(delta)
-    if _gaussian_delta(noise_multiplier, 0.0, log_cdf) <= delta:
+    if math.erf(math.sqrt(0.125) / noise_multiplier) * (1 + LOG_ERROR) <= delta:  # the delta of epsilon = 0
         return 0.0
+
+    def above(epsilon: float) -> float:
+        return math.log(max(_delta_at_most(noise_multiplier, epsilon), 1e-300)) - math.log(delta)
+
     rho = 0.5 / noise_multiplier**2
-    high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta)) + 1e-9
-    root = brentq(
-        lambda e: math.log(max(_gaussian_delta(noise_multiplier, e, log_cdf), 1e-300)) - math.log(delta),
-        0.0,
-        high,
-        xtol=1e-13,
-        rtol=1e-13,
-    )
-    return float(root) * (1 + 1e-12)
+    high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
+    while above(high) > 0.0:
+        high *= 2.0
+    found = float(brentq(above, 0.0, high, xtol=1e-13, rtol=1e-13))
+    step = 1e-13
+    while _delta_at_most(noise_multiplier, found) > delta:
+        found, step = found * (1.0 + step), 2.0 * step
+    return found
+
+
+LOG_ERROR = 1e-14
+"""Of logarithms of the normal distribution, relative to them."""
+
+
+def _delta_at_most(noise_multiplier: float, epsilon: float) -> float:
+    """The delta of a continuous Gaussian, and what its rounding may have taken off it: two large terms may nearly cancel."""
+    a, b = 0.5 / noise_multiplier, epsilon * noise_multiplier
+    found = _gaussian_delta(noise_multiplier, epsilon, log_cdf)
+    for shift, point in ((0.0, a - b), (epsilon, -a - b)):
+        logarithm = shift + log_cdf(point)
+        steepest = 1.0 + max(0.0, -point)  # the derivative of the logarithm is no larger
+        found += math.exp(logarithm) * (LOG_ERROR * (1.0 + 2.0 * shift - logarithm) + 2.0**-50 * (a + b) * steepest)
+    return found
 
 
 def classic_noise_multiplier(epsilon: float, delta: float) -> float:

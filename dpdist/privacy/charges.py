@@ -207,11 +207,11 @@ class Audit:
 
 @dataclass(frozen=True)
 class Mark:
-    """Which ledger, and how far: digest of its first row, number and digest of its newest."""
+    """Which ledger, and how far: digest of its first row, number and digest of its newest. By default one without rows."""
 
-    first: str
-    sequence: int
-    head: str
+    first: str = ""
+    sequence: int = 0
+    head: str = ""
 
 
 def price_of_extension(whole: Loss, paid: Loss) -> Loss | None:

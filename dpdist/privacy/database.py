@@ -7,8 +7,8 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -130,18 +130,21 @@ class Database:
 
         self._tried_again(attempt)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the ledger's one lock for changes of its tables; SQLite's transactions exclude each other anyway."""
+    def locked(self, work: Callable[[], _T]) -> _T:
+        """work() under the ledger's one lock for changes of its tables, again after an outage; SQLite's transactions exclude each other."""
         if self.sqlite:
-            yield
-            return
-        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(sa.select(sa.func.pg_advisory_lock(MIGRATION_LOCK)))
-            try:
-                yield
-            finally:
-                connection.execute(sa.select(sa.func.pg_advisory_unlock(MIGRATION_LOCK)))
+            return work()
+
+        def attempt() -> _T:
+            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.execute(sa.select(sa.func.pg_advisory_lock(MIGRATION_LOCK)))
+                try:
+                    return work()
+                finally:
+                    with suppress(sa.exc.DBAPIError):  # a session that has ended holds no lock
+                        connection.execute(sa.select(sa.func.pg_advisory_unlock(MIGRATION_LOCK)))
+
+        return self._tried_again(attempt)
 
     def close(self) -> None:
         """Close all connections; with SQLite's none is open between transactions."""

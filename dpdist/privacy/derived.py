@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from dpdist.privacy import database as db
 from dpdist.privacy.accounting import Loss, Rule
-from dpdist.privacy.charges import SELECTION, loss_of
+from dpdist.privacy.charges import loss_of
 
 PART_ROWS = 500
 """Commitments that are looked up or written at once."""
@@ -70,19 +70,19 @@ def sums(loss: Loss) -> dict[str, str]:
 
 
 def spent_of(row: Any) -> Loss:
-    """The loss that an account holds: all but the failures of selections, which ``failures_of`` adds up."""
+    """The loss that an account holds: all but failures, which ``failures_of`` adds up."""
     return Loss(*(Fraction(getattr(row, name)) for name in _SUMS))
 
 
 def failures_of(connection: Connection, dataset: str, period: str) -> Fraction:
-    """The probability that the selections of an account fail: they are few, and their names tell them apart."""
+    """The probability that something fails that was charged to an account: releases that can are few."""
     if connection.execute(sa.select(db.version.c.version)).scalar_one() < db.SELECTIONS_VERSION:
         return Fraction(0)  # no cap ever set something aside for them
     mine = sa.and_(
         db.releases.c.dataset == dataset,
         db.releases.c.period == period,
         db.releases.c.state != "aborted",
-        db.releases.c.release.like(f"%{SELECTION}"),
+        db.releases.c.facts.like('%"failure"%'),
     )
     found = connection.execute(sa.select(db.releases.c.facts).where(mine)).scalars()
     return sum((loss_of(json.loads(facts)["loss"]).failure for facts in found), Fraction(0))

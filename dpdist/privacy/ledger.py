@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -55,6 +55,7 @@ from dpdist.privacy.derived import (
     set_release,
     spent_of,
 )
+from dpdist.privacy.heads import Heads
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.migration import migrate
 from dpdist.privacy.protection import TOLD_APART, Protection
@@ -64,10 +65,15 @@ from dpdist.private import private_file
 __all__ = ["Audit", "Budget", "Charge", "Ledger", "Mark", "Part", "Receipt", "Records", "opened"]
 
 
+_T = TypeVar("_T")
+
+
 class _Rehearsed(Exception):
     """Ends a transaction that must change nothing."""
 
 
+NAME_BYTES = 16
+"""Of a ledger's name, which certificates tell: as many random bits say nothing of what the ledger holds."""
 NEWEST_CHARGES = 1000
 """Charges that a budget's course shows at most."""
 
@@ -104,6 +110,7 @@ class Ledger:
             with suppress(OSError):  # SQLite tells why it cannot be opened; it gives its journal the same mode
                 private_file(Path(parsed.database))
         self._database = db.Database(parsed, tell or _on_stderr, patience)
+        self._heads = Heads(self.mark, self.marks)
         migrate(self._database, root, blank=blank)
 
     @staticmethod
@@ -128,7 +135,7 @@ class Ledger:
             raise LedgerError(
                 f"release {charge.release!r} has not counted its records yet, so its charge can be checked but not made"
             )
-        return self._database.transaction(lambda connection: self._reserve(connection, charge, run))
+        return self._step(lambda connection: self._reserve(connection, charge, run))
 
     def rehearse(self, charge: Charge) -> None:
         """Reserve and take it back in one transaction: raises what ``reserve`` would raise, and changes nothing."""
@@ -137,6 +144,7 @@ class Ledger:
             self._reserve(connection, charge, "")
             raise _Rehearsed
 
+        self._heads.check()
         with suppress(_Rehearsed):
             self._database.transaction(work)
 
@@ -155,7 +163,7 @@ class Ledger:
                 self._move(connection, receipt, "drawing", {})
             return self._need(connection, release, attempt, binding, ("drawing", "committed"))
 
-        return self._database.transaction(work)
+        return self._step(work)
 
     def drawing(self, release: str, attempt: int, binding: str) -> Receipt:
         """The receipt, with its salt, of an attempt whose noise may be drawn now; changes nothing.
@@ -176,9 +184,7 @@ class Ledger:
             self._move(connection, receipt, "committed", {"measurement_digest": measurement_digest})
             return self._need(connection, release, attempt, binding, ("committed",))
 
-        receipt = self._database.transaction(work)
-        self._forget_deleted_rows()
-        return receipt
+        return self._step(work, erasing=True)
 
     def abort(self, release: str) -> Receipt:
         """Give a charge back. Possible only while no draw can have begun; afterwards the charge stays."""
@@ -199,9 +205,7 @@ class Ledger:
             assert aborted is not None
             return aborted
 
-        receipt = self._database.transaction(work)
-        self._forget_deleted_rows()
-        return receipt
+        return self._step(work, erasing=True)
 
     def set_cap(self, dataset: str, *, cap: Cap | None = None, protection: Protection | None = None, why: str) -> Budget:
         """Change a data set's cap, or say what the cap of an older ledger protects: an event in the chain, with who and why.
@@ -249,7 +253,7 @@ class Ledger:
 
         if not why.strip():
             raise LedgerError("a cap is a promise to the people in the data: say why it changes, with --why")
-        return self._database.transaction(work)
+        return self._step(work)
 
     def declare(self, dataset: str, cap: Cap, protection: Protection) -> bool:
         """Declare a data set's cap ahead of its first release; whether that was new. Where roles are apart, its owner must.
@@ -269,7 +273,7 @@ class Ledger:
                 )
             return known is None
 
-        return self._database.transaction(work)
+        return self._step(work)
 
     def set_approvers(self, dataset: str, approvers: Approvers, why: str) -> None:
         """From now on releases of a data set need approvals, or other ones, or none: an event in the chain, with who and why.
@@ -291,7 +295,7 @@ class Ledger:
 
         if not why.strip():
             raise LedgerError("approvals are a promise to the people in the data: say why they change, with --why")
-        self._database.transaction(work)
+        self._step(work)
 
     def approve(self, dataset: str, release: str, spec: str, *, key: str, signature: str) -> tuple[int, int]:
         """Keep an approver's signature of a spec (its digest); how many approvals it has then, and how many it needs. Idempotent.
@@ -320,7 +324,7 @@ class Ledger:
                 db.append(connection, "approved", dataset, release, len(known) + 1, facts)
             return approvers.count((*signed, key)), approvers.needed
 
-        return self._database.transaction(work)
+        return self._step(work)
 
     def approvers(self, dataset: str) -> Approvers | None:
         """Whose approvals a data set's releases need, None where nobody ever asked for some."""
@@ -358,6 +362,11 @@ class Ledger:
     def receipt(self, release: str) -> Receipt | None:
         """The receipt of a release, None if it was never charged."""
         return self._database.transaction(lambda connection: self._receipt(connection, release))
+
+    def committed(self) -> list[str]:
+        """The ids of all committed releases, in the order of their charges."""
+        query = sa.select(db.releases.c.release).where(db.releases.c.state == "committed").order_by(db.releases.c.sequence)
+        return self._database.transaction(lambda connection: list(connection.execute(query).scalars()))
 
     def stream(self, dataset: str, name: str) -> list[Receipt]:
         """The releases of a stream, first steps first; aborted ones left out."""
@@ -450,15 +459,30 @@ class Ledger:
         return self._database.transaction(work)
 
     def mark(self) -> Mark:
-        """Which ledger this is and how far it has come, to be kept elsewhere. Raises: LedgerError when it is empty."""
+        """Which ledger this is and how far it has come, to be kept elsewhere."""
 
         def work(connection: Connection) -> Mark:
-            first, last = self._digest_of(connection, 1), db.newest(connection)
-            if first is None or last is None:
-                raise LedgerError("the ledger is empty, so it has no last row")
-            return Mark(first, last.sequence, last.digest)
+            last = db.newest(connection)
+            return Mark() if last is None else Mark(self._digest_of(connection, 1) or "", last.sequence, last.digest)
 
         return self._database.transaction(work)
+
+    def marks(self, start: int) -> list[Mark]:
+        """What ``mark`` was after each row from a number on; after row 0 the ledger was empty."""
+
+        def work(connection: Connection) -> list[Mark]:
+            first = self._digest_of(connection, 1) or ""
+            query = sa.select(db.entries.c.sequence, db.entries.c.digest).where(db.entries.c.sequence >= start)
+            rows = connection.execute(query.order_by(db.entries.c.sequence))
+            return [*([] if start else [Mark()]), *(Mark(first, row.sequence, row.digest) for row in rows)]
+
+        return self._database.transaction(work)
+
+    def name(self) -> str | None:
+        """What its first row calls this ledger, at random: all copies of it have the same name, and no other ledger has."""
+        query = sa.select(db.entries.c.facts).where(db.entries.c.sequence == 1)
+        facts = self._database.transaction(lambda connection: connection.execute(query).scalar())
+        return None if facts is None else json.loads(facts).get("ledger")
 
     def digest_of(self, sequence: int) -> str | None:
         """The digest of a row, None when there is no such row."""
@@ -467,6 +491,15 @@ class Ledger:
     def close(self) -> None:
         """Close all connections."""
         self._database.close()
+
+    def _step(self, work: Callable[[Connection], _T], *, erasing: bool = False) -> _T:
+        """Write rows: once those that are noted elsewhere were compared, and before anything is done that rests on the new ones."""
+        self._heads.check()
+        done = self._database.transaction(work)
+        if erasing:
+            self._forget_deleted_rows()
+        self._heads.note()
+        return done
 
     def _reserve(self, connection: Connection, charge: Charge, run: str) -> Receipt:
         period = charge.period_key
@@ -615,6 +648,8 @@ class Ledger:
         if protection.participations is not None:
             _raise_version(connection, db.STREAMS_VERSION)
         facts = {"cap": cap_facts(cap), "protection": protection.facts()}
+        if db.newest(connection) is None:
+            facts["ledger"] = _new_salt()[:NAME_BYTES].hex()
         row = db.append(connection, "declared", dataset, f"budget of {dataset}", 1, facts)
         set_cap(connection, row, facts)
 

@@ -51,8 +51,8 @@ def migrate(database: db.Database, root: Callable[[], Secret] | None, *, blank: 
 
     if database.transaction(_is_current):
         return
-    with database.locked():  # of several programs that start together one migrates, the others wait
-        migrated = database.transaction(work)
+    # of several programs that start together one migrates, the others wait
+    migrated = database.locked(lambda: database.transaction(work))
     if migrated and database.sqlite:
         database.alone("VACUUM")  # no free page keeps what was there; PostgreSQL removed the table's file
 

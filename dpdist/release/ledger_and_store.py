@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dpdist.errors import LedgerError, StoreError
-from dpdist.privacy.charges import Receipt
+from dpdist.privacy.charges import Mark, Receipt
 from dpdist.privacy.ledger import Ledger
 from dpdist.store import Store, StoredArray
 
@@ -24,15 +24,34 @@ def mark(store: Store, ledger: Ledger) -> None:
     store.write_document(_MARK, asdict(ledger.mark()))
 
 
-def check_pair(store: Store, ledger: Ledger) -> None:
-    """Whether this ledger has charged what the store holds. A new ledger belongs to a new store.
+def begin(store: Store, ledger: Ledger) -> None:
+    """Let a new store go on with a ledger that has published from another one. Raises: LedgerError for a store that is not new."""
+    if ledger.mark() == Mark():
+        raise LedgerError("the ledger is empty: its first release needs no preparation of the store")
+    if store.has_document(_MARK) or store.folders(MEASUREMENTS):
+        raise LedgerError(
+            f"the store {store.location} is not new: it has measurements, or belongs to a ledger; name an empty place (DPDIST_STORE)"
+        )
+    mark(store, ledger)
 
-    Raises: LedgerError for a ledger that was emptied, lost, or restored from before the newest charge that the store knows.
+
+def check_pair(store: Store, ledger: Ledger) -> None:
+    """Whether this ledger has charged what the store holds, and the store is the ledger's. A new ledger belongs to a new store.
+
+    Raises: LedgerError for a ledger that was emptied, lost, or restored from before the newest charge that the store knows, and for
+        a store that was emptied or exchanged, which could not tell.
     """
     if not store.has_document(_MARK):
         for release in store.folders(MEASUREMENTS):
             if store.exists(measurement_name(release)) and ledger.receipt(release) is None:
                 raise LedgerError(_unknown(store, release))
+        committed = ledger.committed()
+        if committed and not store.exists(measurement_name(committed[-1])):
+            raise LedgerError(
+                f"the store {store.location} knows nothing of this ledger, which has finished {committed[-1]!r}: the store was emptied "
+                "or exchanged, so it cannot tell whether the ledger is an older backup. Restore the store or correct DPDIST_STORE; or, "
+                "if it is meant to be new and the ledger is the newest, run 'dpdist ledger new-store'"
+            )
         return
     known = store.read_document(_MARK)
     if ledger.digest_of(1) != known["first"]:
@@ -49,7 +68,8 @@ def check_pair(store: Store, ledger: Ledger) -> None:
 
 _RESTORE = (
     "Restore the newest backup of the ledger ('dpdist ledger verify --store' says what it lacks). If there is none, what was spent is "
-    "known from the published certificates only: begin a new store (DPDIST_STORE), and lower the cap by that ('dpdist ledger cap')"
+    "known from the published certificates only: begin a new store (DPDIST_STORE, 'dpdist ledger new-store'), and lower the cap by "
+    "that ('dpdist ledger cap')"
 )
 
 

@@ -15,7 +15,6 @@ from dpdist.privacy import keys
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Ledger
-from dpdist.release import heads
 from dpdist.release.context import Context
 from dpdist.release.count import verify_source
 from dpdist.release.drawing import Claim, drawn_by_workers
@@ -82,7 +81,6 @@ def drawn_once(
         context.engine.check_started()  # what does not start refuses before the charge
     reserved = ledger.reserve(charge)
     receipt = ledger.begin_drawing(charge.release, reserved.attempt, reserved.binding)
-    heads.note(ledger)
     if receipt.state == "committed":
         return committed_measurement(store, receipt), reserved.charged
     mark(store, ledger)
@@ -102,7 +100,6 @@ def drawn_once(
     make_safe(store, stored, *also, read_back=read_back)
     ledger.commit(charge.release, receipt.attempt, receipt.binding, stored.digest)
     mark(store, ledger)
-    heads.note(ledger)
     return stored, reserved.charged
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpdist.domain import Attribute
+from dpdist.identities import digest_of
 from dpdist.spec import ReleaseSpec
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.queries import FILTER_KINDS, FilterSpec, MarginalsSpec, QuerySpec
@@ -21,6 +22,7 @@ def method(spec: ReleaseSpec) -> dict[str, Any]:
     """Names for readers, attributes, and the questions in words."""
     return {
         "counted": spec.records.named,
+        "meaning": meaning(spec),
         "attributes": {
             name: {**_attribute(part), **_levels(spec.attributes.attribute(name))} for name, part in spec.domain.items()
         },
@@ -29,6 +31,43 @@ def method(spec: ReleaseSpec) -> dict[str, Any]:
         "calibration": spec.budget.calibration,
         "cap": str(spec.ledger.cap.cap),
     }
+
+
+def meaning(spec: ReleaseSpec) -> str:
+    """SHA-256 of everything that decides what a number says, beside its query: equal numbers of two releases differ by time alone.
+
+    Budget, mechanism, noise, questions that name themselves, titles and places do not enter. Of dates in a release for a period it is
+    their number and length, not their begin; of a stream whose horizon was extended it is the first one.
+    """
+    if spec.formerly is not None:
+        return meaning(spec.formerly)
+    facts = {
+        "counted": (spec.records.named, spec.records.count, spec.records.counts),
+        "person": spec.records.person,
+        "columns": spec.records.columns,
+        "domain": [(name, part.unit, _counted_in(part, spec)) for name, part in spec.domain.items()],
+        "sums": [(name, part.unit, part.measured) for name, part in spec.sums.items()],
+        "own": [
+            entry.model_copy(update={"weight": 1.0, "relative": False, "target": None})
+            for entry in spec.workload
+            if entry.rows is not None or entry.dnf is not None or entry.filters is not None
+        ],
+        "coefficients": spec.queries.fingerprint if any(map(_reads_file, spec.workload)) else None,
+    }
+    return digest_of("meaning", facts)
+
+
+def _reads_file(entry: QuerySpec) -> bool:
+    """Whether queries are in a file, whose name says nothing of what it holds."""
+    return entry.rows is not None or any(each.file is not None for each in (entry.filters.apply if entry.filters else ()))
+
+
+def _counted_in(part: AttributeSpec, spec: ReleaseSpec) -> Any:
+    """What decides which cell of an attribute a record counts in."""
+    if part.dates is None or spec.period is None:
+        return part.measured
+    times = part.dates.times
+    return part.measured.model_copy(update={"dates": None, "labels": ()}), times.steps, times.every, times.zone
 
 
 def _amounts(part: SumSpec) -> dict[str, Any]:

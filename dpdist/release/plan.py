@@ -111,11 +111,14 @@ class Plan:
     options: tuple[NoiseOption, ...] = ()
     former: Plan | None = None
 
-    def certificate(self, budget: Budget | None = None, effect: Effect | None = None) -> dict[str, Any]:
+    def certificate(
+        self, budget: Budget | None = None, effect: Effect | None = None, *, ledger: str | None = None
+    ) -> dict[str, Any]:
         """What is guaranteed, to whom, and at what cost: public facts only.
 
         Args:
             budget: what the data set had been charged when the release was, unless it is only planned.
+            ledger: the name of the ledger that charged it, by which a copy that was rolled back can be told.
             effect: what a fit of non-negative cells did to the errors, once it was made.
         """
         spec, stream = self.spec, self.spec.stream
@@ -132,7 +135,9 @@ class Plan:
             **({} if compared is None else {"noises": compared}),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
-            "budget": None if budget is None else {"cap": str(budget.cap), "period": budget.period, "course": budget.course},
+            "budget": None
+            if budget is None
+            else {"cap": str(budget.cap), "period": budget.period, "course": budget.course, "ledger": ledger},
             "method": method(spec),
             "queries": self.workload.shape[0],
             "cells": self.workload.shape[1],

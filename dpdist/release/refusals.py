@@ -14,9 +14,9 @@ from dpdist.page import report
 from dpdist.page.content import PARQUET_ROWS, Format
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Receipt
-from dpdist.release import heads
 from dpdist.release.charge import as_charged, charge_of
 from dpdist.release.context import Context, book
+from dpdist.release.evidence import check_published
 from dpdist.release.ledger_and_store import check_measured, check_pair
 from dpdist.release.means import check_means
 from dpdist.release.plan import Plan
@@ -41,7 +41,7 @@ def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
             lambda: keys.load(context.home),
             lambda: check_store(context.store),
             lambda: _check_charge(context, planned),
-            lambda: _note_head(context),
+            lambda: _check_published(context, planned),
             lambda: check_means(spec, planned.grid),
             lambda: check_formats(spec.output.formats, planned.workload.shape[0]),
             lambda: check_output(published_at(spec.release, spec.output.folder), spec.release, receipt),
@@ -59,9 +59,9 @@ def check_target(kind: str, name: str, answers: int) -> None:
     warehouse(kind, name).check()
 
 
-def _note_head(context: Context) -> None:
+def _check_published(context: Context, planned: Plan) -> None:
     with book(context) as ledger:
-        heads.note(ledger)
+        check_published(ledger, published_at(planned.spec.release, planned.spec.output.folder))
 
 
 def _check_charge(context: Context, planned: Plan) -> None:

@@ -141,8 +141,11 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
             measured, charged = step("measure", lambda: measure(context, planned, counts))
         answers = step("answer", lambda: answer(context, planned, measured, others))
         with book(context) as ledger:
-            budget = ledger.budget_after(spec.release)  # with the charges up to this one: the same whenever it is asked for
-    certificate = planned.certificate(budget, answers.effect)
+            name, budget = (
+                ledger.name(),
+                ledger.budget_after(spec.release),
+            )  # with the charges up to this one: the same whenever it is asked for
+    certificate = planned.certificate(budget, answers.effect, ledger=name)
     measurements = {spec.release: measured.digest, **{other.spec.release: stored.digest for other, stored in others}}
     folder = step("publish", lambda: publish(context, planned, measured, answers, certificate, measurements))
     if spec.output.to:

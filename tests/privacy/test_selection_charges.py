@@ -39,6 +39,17 @@ def test_deltas_of_selections_add_up_to_their_part_of_the_cap(ledger: Ledger) ->
     assert ledger.verify().releases == 5
 
 
+def test_a_failure_is_counted_whatever_the_charge_is_called(ledger: Ledger) -> None:
+    """A fourth third of the part that was set aside was charged, and the ledger was then refused by ``verify``."""
+    for name in ("a", "b~categories"):
+        ledger.reserve(charge(name, loss=SELECTION, cap=CAP))
+    assert ledger.budgets()[0].spent.failure == 2 * DELTA
+    for name in ("c", "d~categories"):
+        with pytest.raises(LedgerError, match="sets aside for them 2e-07 is spent"):
+            ledger.reserve(charge(name, loss=SELECTION, cap=CAP))
+    assert ledger.verify().releases == 2
+
+
 def test_a_cap_that_set_nothing_aside_allows_no_selection(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="of the 0 that the cap"):
         ledger.reserve(charge("a~categories", loss=SELECTION, cap=replace(CAP, selection=Fraction(0))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from typing import Any
 import pytest
 
 from dpdist.documents import Documents
-from dpdist.errors import LedgerError, StoreError
+from dpdist.errors import BudgetExceeded, LedgerError, StoreError
+from dpdist.privacy import heads
 from dpdist.privacy.ledger import opened
-from dpdist.release import heads
 from tests import small
 
 
@@ -34,13 +35,33 @@ def test_a_ledger_that_was_rolled_back_is_found(home: Path, tmp_path: Path, plac
     noted = [name for name, _, _ in Documents(place).listed("heads")]
     with opened(home) as ledger:
         rows = ledger.entries()
-        assert heads.compare(ledger) == len(noted) - 1 == 2  # drawing and committed; the third says that there was nothing
-        assert sorted(noted)[-2].endswith(f"{len(rows):012d}-{rows[-1]['digest']}.json")
+        assert heads.compare(ledger.marks) == len(noted) - 1 == len(rows)  # one more says with which row the place began
     with sqlite3.connect(home / "ledger.db") as connection:
         connection.execute("DELETE FROM dpdist_rows WHERE event = 'committed'")
     connection.close()
-    with opened(home) as ledger, pytest.raises(LedgerError, match=f"another row {len(rows)} than the head .* rolled back"):
-        heads.compare(ledger)
+    with opened(home) as ledger, pytest.raises(LedgerError, match=f"lacks row {len(rows)}, whose head is noted at"):
+        heads.compare(ledger.marks)
+
+
+def test_a_ledger_rolled_back_with_its_store_is_not_charged(home: Path, tmp_path: Path, place: str) -> None:
+    """The reproduced fault: r3 was charged beside r1 and the lost r2, 0.15 under a cap of 0.1."""
+    assert place
+    cap = {"dataset": "small", "cap": {"rho": 0.1}}
+    small.run(small.write(tmp_path / "r1", release="r1", budget={"rho": 0.05}, ledger=cap), home)
+    shutil.copytree(home, tmp_path / "backup")
+    folder = small.run(small.write(tmp_path / "r2", release="r2", budget={"rho": 0.05}, ledger=cap), home).folder
+    shutil.move(folder, tmp_path / "elsewhere")  # the heads alone must tell
+    shutil.move(home, tmp_path / "newest")
+    shutil.move(tmp_path / "backup", home)
+    third = small.write(tmp_path / "r3", release="r3", budget={"rho": 0.05}, ledger=cap)
+    with pytest.raises(LedgerError, match="lacks row 5, whose head is noted at .* Restore the newest backup"):
+        small.run(third, home)
+    with opened(home) as ledger:
+        assert ledger.receipt("r3") is None
+    shutil.rmtree(home)
+    shutil.move(tmp_path / "newest", home)
+    with pytest.raises(BudgetExceeded):
+        small.run(third, home)
 
 
 def test_heads_in_a_bucket_are_locked(home: Path, tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +78,7 @@ def test_heads_in_a_bucket_are_locked(home: Path, tmp_path: Path, s3: str, monke
     small.run(path, home)
     small.run(path, home)  # notes nothing new: no second version of anything
     versions = client.list_object_versions(Bucket="locked")["Versions"]
-    assert len(versions) == len({version["Key"] for version in versions}) == 3
+    assert len(versions) == len({version["Key"] for version in versions}) == 5
     for version in versions:
         which = {"Bucket": "locked", "Key": version["Key"], "VersionId": version["VersionId"]}
         found = client.head_object(**which)
@@ -89,4 +110,4 @@ def test_nothing_is_noted_where_nobody_asked(home: Path, tmp_path: Path, monkeyp
     monkeypatch.delenv(heads.HEADS, raising=False)
     small.run(small.write(tmp_path / "data"), home)
     with opened(home) as ledger:
-        assert heads.compare(ledger) is None
+        assert heads.compare(ledger.marks) is None

@@ -20,6 +20,7 @@ from dpdist.release.context import Context, silent
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small
+from tests.command_line import CommandLine
 
 WEEKLY = {"dataset": "weekly", "cap": {"rho": 0.1, "per": "week"}}
 
@@ -44,6 +45,29 @@ def test_a_store_without_a_mark_whose_releases_are_charged_goes_on(home: Path) -
     (home / "store" / "measurements" / "killed").mkdir()
     assert small.run(small.write(home.parent / "other", release="other"), home).charged
     assert (home / "store" / "ledger.json").exists()
+
+
+def test_a_store_that_was_emptied_or_exchanged_is_refused_until_it_is_begun(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It could not tell whether the ledger was rolled back, too. The way out that the message names works, and asks for an empty store."""
+    small.run(small.write(home.parent / "data"), home)
+    other = small.write(home.parent / "other", release="other")
+    shutil.move(home / "store", home.parent / "old-store")
+    with pytest.raises(
+        LedgerError, match="finished 'small-1': the store was emptied or exchanged.*run 'dpdist ledger new-store'"
+    ):
+        small.run(other, home)
+    with opened(home) as ledger:
+        assert ledger.receipt("other") is None
+        with pytest.raises(LedgerError, match="is not new"):
+            ledger_and_store.begin(Store(home.parent / "old-store"), ledger)
+    command = CommandLine(monkeypatch, capsys)
+    assert "belongs to this ledger now" in command("ledger", "new-store").out
+    assert small.run(other, home).charged
+    assert "is not new" in command("ledger", "new-store").err
+    with opened(home) as ledger:
+        assert len(ledger_and_store.differences(Store(home / "store"), ledger)) == 1  # the lost measurement
 
 
 def test_a_restored_ledger_that_is_older_than_the_store_is_refused(home: Path) -> None:
@@ -101,8 +125,12 @@ def test_the_guard_outlives_the_store_and_recompression(home: Path) -> None:
     small.run(small.write(data, release="w1", period="2026-11-16", ledger=WEEKLY), home)
     later = small.write(data, release="w2", period="2026-11-23", ledger=WEEKLY)
 
+    second = Store(home.parent / "second")
+    with opened(home) as ledger:
+        ledger_and_store.begin(second, ledger)
+
     def run_in_a_new_store() -> object:
-        return story.release(Context(home, Store(home.parent / "second"), engine.inline(), silent), load(later))
+        return story.release(Context(home, second, engine.inline(), silent), load(later))
 
     with pytest.raises(LedgerError, match="records.parquet was counted in period 2026-W47 by 'w1'"):
         run_in_a_new_store()

@@ -11,9 +11,10 @@
     const [first, second] = [$("first").value, $("second").value], [a, b] = [data.releases[first], data.releases[second]];
     const shared = first === second || data.shared.some(([x, y]) => x === first && y === second);
     const found = [], words = $("words").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+    const alike = data.kinds[first] === data.kinds[second];
     let total = 0;
     data.keys.forEach(([, query], i) => {
-      if (a[0][i] === null || b[0][i] === null) return;
+      if (!alike || a[0][i] === null || b[0][i] === null) return;
       total++;
       const known = a[1][i] !== null && b[1][i] !== null;
       const half = !known ? NaN : shared ? a[1][i] + b[1][i] : Math.hypot(a[1][i], b[1][i]), change = b[0][i] - a[0][i];
@@ -33,8 +34,8 @@
       });
       return row;
     }));
-    $("told").textContent = `${second} against ${first}: ${number(sure, 0)} of ${number(total, 0)} differences stand out of the noise.`;
-    $("shared").hidden = !shared;
+    $("told").textContent = !alike ? `${second} and ${first} do not count the same, so they are not compared.` : `${second} against ${first}: ${number(sure, 0)} of ${number(total, 0)} differences stand out of the noise.`;
+    $("shared").hidden = !shared || !alike;
     if ($("drawn")) $("drawn").hidden = first !== printed[0] || second !== printed[1];
     $("view").href = "#" + new URLSearchParams({ first, second });
   }

@@ -1,0 +1,29 @@
+"""Which releases count the same: only numbers of these share a comparison, a series or an axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What the numbers of a release are, from its certificate. Two releases are comparable if their quantities are equal.
+
+    Attributes:
+        counted: the records, in the plural.
+        unit: what is protected: with the bounds, it decides which records count.
+        meaning: digest of everything else that decides what a number says (``dpdist.release.method.meaning``).
+    """
+
+    dataset: str
+    counted: str
+    unit: str
+    meaning: str
+
+    @staticmethod
+    def of(certificate: dict[str, Any]) -> Quantity:
+        """That of a certificate. One that does not say what it means is comparable with none but itself."""
+        method, privacy = certificate.get("method") or {}, certificate.get("privacy") or {}
+        meaning = method.get("meaning") or f"of release {certificate['release']}"
+        return Quantity(str(certificate.get("dataset")), str(method.get("counted")), str(privacy.get("unit")), meaning)
