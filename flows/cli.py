@@ -185,10 +185,13 @@ def run(
         from dpdist.page import report
         from dpdist.privacy import keys
         from dpdist.spec import load
+        from flows.observed import recorder
 
     home = state_folder()
-    checked = load(spec, period=period)
-    keys.load(home)
+    with recorder.counted(home, ""):
+        checked = load(spec, period=period)
+    with recorder.counted(home, checked.ledger.dataset):
+        keys.load(home)
     started = time.monotonic()
     with _state_noted(checked.release), progress(quiet=quiet) as tell:
         done = _settled_or_run(checked, spec, period, engine_address, home, tell)
@@ -232,11 +235,15 @@ def _settled_or_run(
     """The release: read again if it is finished, else as a flow. Raises: what refuses it, before a server or a cluster starts."""
     with without_collecting():
         from flows.ahead import engine_for, settled
+        from flows.observed import recorder
+        from flows.observed.run import Run
 
-    done = settled(checked, home, tell)
-    if done is not None:
-        return done
-    where = engine_for(checked, engine_address)  # looks for the records: what is not there is told at once
+    with recorder.counted(home, checked.ledger.dataset):
+        done = settled(checked, home, tell)
+        if done is not None:
+            recorder.repeated(home, Run.of(checked), done)
+            return done
+        where = engine_for(checked, engine_address)  # looks for the records: what is not there is told at once
     tell("start", "starting the embedded flow server")
     children.end_with_this_process()
     with without_collecting():
