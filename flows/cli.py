@@ -186,10 +186,13 @@ def run(
         from dpdist.page import report
         from dpdist.privacy import keys
         from dpdist.spec import load
+        from flows.observed import recorder
 
     home = state_folder()
-    checked = load(spec, period=period)
-    keys.load(home)
+    with recorder.counted(home, ""):
+        checked = load(spec, period=period)
+    with recorder.counted(home, checked.ledger.dataset):
+        keys.load(home)
     started = time.monotonic()
     with _state_noted(checked.release), progress(quiet=quiet) as tell:
         done = _settled_or_run(checked, spec, period, engine_address, home, tell)
@@ -233,15 +236,17 @@ def _settled_or_run(
     """The release: read again if it is finished, else as a flow. Raises: what refuses it, before a server or a cluster starts."""
     with without_collecting():
         from dpdist.release.ahead import check_refusals, engine_for, finished
+        from flows.observed import recorder
+        from flows.observed.run import Run
 
-    done = finished(checked, home, tell)
-    if done is not None:
-        return done
-    if (
-        "PREFECT_API_URL" not in os.environ
-    ):  # a server that is there anyway keeps the whole course of a run, also of a refused one
-        check_refusals(checked, home, tell)
-    where = engine_for(checked, engine_address)  # looks for the records: what is not there is told at once
+    with recorder.counted(home, checked.ledger.dataset):
+        done = finished(checked, home, tell)
+        if done is not None:
+            recorder.repeated(home, Run.of(checked), done)
+            return done
+        if "PREFECT_API_URL" not in os.environ:  # a server keeps the whole course of a run, also of a refused one
+            check_refusals(checked, home, tell)
+        where = engine_for(checked, engine_address)  # looks for the records: what is not there is told at once
     tell("start", "starting the embedded flow server")
     children.end_with_this_process()
     with without_collecting():

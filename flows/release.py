@@ -32,7 +32,6 @@ from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
 from dpdist.release.story import Release
 from flows import notifications, settings, waiting
 from flows.observed import recorder
-from flows.observed.aside import aside
 from flows.observed.watch import watching
 from flows.periods import Every, due, periods
 from flows.starting import without_collecting
@@ -194,20 +193,18 @@ def _released(
     Raises: after the other periods InvalidSpec for records that are needed and not there, or that cannot be read; then, for releases
         that lack approvals, what suspends the run.
     """
+    folder = state.state_folder(Path(home) if home else None)
     failing: list[str] = []
     missing: dict[datetime.date | None, ApprovalsMissing] = {}
     for day in days:
         checked = None
         try:
-            checked = spec.load(spec_path, period=day)
-            yield published(checked, engine_address, home, every=every)
+            with recorder.counted(folder, ""):
+                checked = spec.load(spec_path, period=day)
+            yield published(checked, engine_address, home, every=every, needed=day in needed)
         except InvalidSpec as error:
             if day in needed or not isinstance(error, NoRecords):
                 failing.append(str(error))
-                if checked is None or isinstance(error, NoRecords):  # of others its observers have heard
-                    dataset = "" if checked is None else checked.ledger.dataset
-                    folder = state.state_folder(Path(home) if home else None)
-                    aside(partial(recorder.failed, folder, dataset, type(error).__name__), 10)
                 continue
             get_run_logger().warning("period %s is skipped: %s", day, error)
             notifications.notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
@@ -230,11 +227,16 @@ def published(
     progress: Progress = silent,
     *,
     every: Every | None = None,
+    needed: bool = True,
 ) -> Release:
-    """The release of a checked spec, one task a stage, watched by observers; call it inside a flow."""
+    """The release of a checked spec, one task a stage, watched by observers; call it inside a flow.
+
+    Args:
+        needed: whether it is a failure if there are no records.
+    """
     folder = state.state_folder(Path(home) if home else None)
     with (
-        watching(checked, folder, progress, every=every) as watch,
+        watching(checked, folder, progress, every=every, needed=needed) as watch,
         notifications.without_data(),
         tags(f"dataset:{checked.ledger.dataset}"),
         _alone(checked.ledger.dataset),

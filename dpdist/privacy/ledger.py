@@ -401,6 +401,23 @@ class Ledger:
         query = sa.select(*columns, sa.func.count()).group_by(*columns).order_by(*columns)
         return self._database.transaction(lambda connection: {(row[0], row[1]): row[2] for row in connection.execute(query)})
 
+    def released(self) -> dict[str, tuple[str, frozenset[str]]]:
+        """Of each data set: when its cap was declared (ISO), and the budget periods in which a release of it was finished."""
+
+        def work(connection: Connection) -> dict[str, tuple[str, frozenset[str]]]:
+            first = sa.select(sa.func.min(db.caps.c.sequence)).group_by(db.caps.c.dataset)
+            declared = sa.select(db.entries.c.dataset, db.entries.c.written_at).where(db.entries.c.sequence.in_(first))
+            finished = sa.select(db.releases.c.dataset, db.releases.c.period).distinct()
+            finished = finished.where(db.releases.c.state == "committed", ~db.releases.c.release.endswith(SELECTION))
+            done: dict[str, set[str]] = {}
+            for dataset, period in connection.execute(finished):
+                done.setdefault(dataset, set()).add(period)
+            return {
+                row.dataset: (row.written_at, frozenset(done.get(row.dataset, ()))) for row in connection.execute(declared)
+            }
+
+        return self._database.transaction(work)
+
     def budget_after(self, release: str) -> Budget:
         """The budget that a release was charged to, as it was then, with the charges up to its own.
 

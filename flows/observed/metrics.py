@@ -1,14 +1,16 @@
 """Prometheus metrics of an installation: ``dpdist metrics``.
 
-Budgets and states of releases are read from the ledger whenever somebody asks; what only runs know they wrote down (``recorder``). Labels
-are names of data sets, stages and errors.
+Budgets, states of releases and expected periods are read from the ledger whenever somebody asks; what only runs know they wrote down
+(``recorder``). Labels are names of data sets, periods, stages and errors. The counters of every data set that is known begin at zero: of
+one that appears with its first failure Prometheus would see no increase.
 """
 
 from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,24 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.charges import Budget
 from dpdist.privacy.ledger import opened
-from flows.observed.recorder import BUCKETS, FOLDER, read
+from flows.observed import certificates
+from flows.observed.expected import NEWEST, expected
+from flows.observed.recorder import BUCKETS, FOLDER, REASONS, read
 
 PATIENCE = 2.0
 """Seconds for which a ledger that is away is waited for: Prometheus gives up after ten."""
-LENGTHS = {"day": 86400, "week": 7 * 86400, "month": 31 * 86400}
+BY = ["dataset"]
+
+
+@dataclass(frozen=True)
+class Book:
+    """What the ledger knows, by data set; all empty where it could not be read."""
+
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
+    states: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    released: Mapping[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
 
 
 class Installation(Collector):
@@ -33,64 +47,94 @@ class Installation(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All of them; dpdist_ledger_up is 0 when the ledger could not be read."""
-        up = GaugeMetricFamily("dpdist_ledger_up", "Whether the ledger could be read.")
+        up = GaugeMetricFamily("dpdist_ledger_up", "Whether the ledger could be read.", 1)
+        facts, book = read(self.home / FOLDER), Book()
         try:
-            yield from self._of_ledger()
-            up.add_metric([], 1)
+            with opened(self.home, patience=PATIENCE) as ledger:
+                newest = {budget.dataset: budget for budget in ledger.budgets()}  # in order of first use
+                book = Book(newest, ledger.states(), ledger.released())
         except Exception:  # noqa: BLE001 - the metric says so; its text may name the database
-            up.add_metric([], 0)
+            up = GaugeMetricFamily("dpdist_ledger_up", "Whether the ledger could be read.", 0)
         yield up
-        yield from _of_runs(read(self.home / FOLDER))
-
-    def _of_ledger(self) -> list[Metric]:
-        labels = ["dataset", "unit", "per"]
-        cap = GaugeMetricFamily(
-            "dpdist_budget_cap", "The most that may be spent of the newest period's budget.", labels=labels
-        )
-        left = GaugeMetricFamily(
-            "dpdist_budget_left", "What may still be spent of the newest period's budget.", labels=labels
-        )
-        states = GaugeMetricFamily("dpdist_releases", "Releases in the ledger by state.", labels=["dataset", "state"])
-        with opened(self.home, patience=PATIENCE) as ledger:
-            newest = {budget.dataset: budget for budget in ledger.budgets()}  # in order of first use
-            for (dataset, state), number in ledger.states().items():
-                states.add_metric([dataset, state], number)
-        for dataset, budget in newest.items():
-            named = [dataset, budget.cap.unit, budget.cap.per]
-            cap.add_metric(named, float(budget.cap.left(Loss(), budget.rule)))
-            left.add_metric(named, float(budget.left))
-        return [cap, left, states]
+        yield from _of_ledger(book)
+        yield from _of_periods(book, facts)
+        yield from _of_runs(facts, sorted({*book.budgets, *facts.get("published", {})}))
+        yield from _of_failures(facts, sorted({"", *book.budgets, *facts.get("published", {}), *facts.get("failed", {})}))
+        yield from _of_stages(facts)
+        yield _of_certificates()
 
 
-def _of_runs(facts: dict[str, Any]) -> Iterator[Metric]:
-    by = ["dataset"]
-    at = GaugeMetricFamily("dpdist_last_publication_timestamp_seconds", "When a release was published last.", labels=by)
-    since = GaugeMetricFamily("dpdist_seconds_since_publication", "Seconds since a release was published last.", labels=by)
-    period = GaugeMetricFamily(
-        "dpdist_last_period_timestamp_seconds", "The first moment (UTC) of the newest period that is published.", labels=by
+def _of_ledger(book: Book) -> Iterator[Metric]:
+    labels = ["dataset", "unit", "per"]
+    cap = GaugeMetricFamily("dpdist_budget_cap", "The most that may be spent of the newest period's budget.", labels=labels)
+    left = GaugeMetricFamily("dpdist_budget_left", "What may still be spent of the newest period's budget.", labels=labels)
+    states = GaugeMetricFamily("dpdist_releases", "Releases in the ledger by state.", labels=["dataset", "state"])
+    for (dataset, state), number in book.states.items():
+        states.add_metric([dataset, state], number)
+    for dataset, budget in book.budgets.items():
+        named = [dataset, budget.cap.unit, budget.cap.per]
+        cap.add_metric(named, float(budget.cap.left(Loss(), budget.rule)))
+        left.add_metric(named, float(budget.left))
+    yield from (cap, left, states)
+
+
+def _of_periods(book: Book, facts: dict[str, Any]) -> Iterator[Metric]:
+    published = GaugeMetricFamily(
+        "dpdist_period_published",
+        f"Whether the {NEWEST} newest periods that are over are published.",
+        labels=["dataset", "period"],
     )
-    length = GaugeMetricFamily("dpdist_period_seconds", "How long a period is.", labels=by)
-    size = CounterMetricFamily("dpdist_published_bytes", "Bytes of all files that were published.", labels=by)
-    number = CounterMetricFamily("dpdist_published_releases", "Releases that runs published, repeats included.", labels=by)
-    for dataset, known in facts.get("published", {}).items():
-        at.add_metric([dataset], known["at"])
-        since.add_metric([dataset], max(0.0, time.time() - known["at"]))
+    missing = GaugeMetricFamily(
+        "dpdist_periods_missing", "Periods that are over and not published, since the cap was declared.", labels=BY
+    )
+    now, runs = datetime.datetime.now(datetime.UTC), facts.get("published", {})
+    for dataset in sorted({*book.released, *runs}):
+        declared, finished = book.released.get(dataset, ("", frozenset()))
+        per = book.budgets[dataset].cap.per if declared else None
+        periods = expected(per, declared, finished, runs.get(dataset, {}), now)
+        for period, there in list(periods.items())[-NEWEST:]:
+            published.add_metric([dataset, period], there)
+        missing.add_metric([dataset], len(periods) - sum(periods.values()))
+    yield from (published, missing)
+
+
+def _of_runs(facts: dict[str, Any], datasets: Iterable[str]) -> Iterator[Metric]:
+    at = GaugeMetricFamily("dpdist_last_publication_timestamp_seconds", "When a release was published last.", labels=BY)
+    since = GaugeMetricFamily("dpdist_seconds_since_publication", "Seconds since a release was published last.", labels=BY)
+    size = CounterMetricFamily("dpdist_published_bytes", "Bytes of all files that were published.", labels=BY)
+    number = CounterMetricFamily("dpdist_published_releases", "Releases that runs published, repeats included.", labels=BY)
+    for dataset in datasets:
+        known = facts.get("published", {}).get(dataset, {"bytes": 0, "releases": 0})
         size.add_metric([dataset], known["bytes"])
         number.add_metric([dataset], known["releases"])
-        if known["period"]:
-            first = datetime.datetime.combine(datetime.date.fromisoformat(known["period"]), datetime.time(), datetime.UTC)
-            period.add_metric([dataset], first.timestamp())
-        if known.get("every") in LENGTHS:
-            length.add_metric([dataset], LENGTHS[known["every"]])
-    yield from (at, since, period, length, size, number)
-    failures = CounterMetricFamily(
-        "dpdist_failures", "Runs that failed, by the name of the error.", labels=["dataset", "reason"]
+        if "at" in known:
+            at.add_metric([dataset], known["at"])
+            since.add_metric([dataset], max(0.0, time.time() - known["at"]))
+    yield from (at, since, size, number)
+
+
+def _of_failures(facts: dict[str, Any], datasets: Iterable[str]) -> Iterator[Metric]:
+    labels = ["dataset", "reason"]
+    failures = CounterMetricFamily("dpdist_failures", "Runs that failed, by the name of the error.", labels=labels)
+    last = GaugeMetricFamily("dpdist_last_failure_timestamp_seconds", "When a run failed last for a reason.", labels=labels)
+    for dataset in datasets:
+        known = facts.get("failed", {}).get(dataset, {})
+        for reason in REASONS:
+            failures.add_metric([dataset, reason], known.get(reason, {"runs": 0})["runs"])
+            if reason in known:
+                last.add_metric([dataset, reason], known[reason]["at"])
+    yield from (failures, last)
+
+
+def _of_certificates() -> Metric:
+    end = GaugeMetricFamily(
+        "dpdist_dask_certificate_end_timestamp_seconds",
+        "When a certificate of the Dask cluster ends; 0 for one that cannot be read.",
+        labels=["certificate"],
     )
-    for dataset, reasons in facts.get("failed", {}).items():
-        for reason, count in reasons.items():
-            failures.add_metric([dataset, reason], count)
-    yield failures
-    yield from _of_stages(facts)
+    for name, moment in certificates.ends():
+        end.add_metric([name], moment)
+    return end
 
 
 def _of_stages(facts: dict[str, Any]) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""What runs write down for ``dpdist metrics``: the newest period, seconds of stages, failures.
+"""What runs write down for ``dpdist metrics``: the newest period, seconds of stages, failures and when the last one was.
 
 The process of a run is gone when Prometheus comes by, so each run adds to one document of the state folder. Nothing in it depends on the
 records: how long counting takes would, and is left out.
@@ -15,15 +15,32 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpdist.errors import ApprovalsMissing, NoRecords
+from dpdist import errors
 from dpdist.private import private_file, private_folder
+from flows.observed.aside import aside
 from flows.observed.run import Observer, Published, Run
+
+if TYPE_CHECKING:
+    from dpdist.release.story import Release
 
 FOLDER = "observed"
 BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
 """Seconds."""
+PATIENCE = 10.0
+"""Seconds for which a run waits for the document."""
+OTHER = "other"
+"""The reason of errors that are not dpdist's own: logs and traces have their names."""
+REASONS = (
+    *sorted(
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, errors.DpdistError) and kind is not errors.ApprovalsMissing
+    ),
+    OTHER,
+)
+"""Why runs fail: a closed list, so that every counter can begin at zero. A run that waits for approvals has not failed."""
 
 
 class Recorder(Observer):
@@ -60,29 +77,46 @@ class Recorder(Observer):
             known["at"] = time.time()
             known["releases"] += 1
             known["bytes"] += what.bytes
-            known["every"] = run.every
+            known["every"] = run.every or known.get("every")
             if run.period is not None:
                 known["period"] = max(run.period.isoformat(), known["period"] or "")
 
         change_facts(self.home, change)
 
     def failed(self, run: Run, reason: str) -> None:
-        """One more failure of a data set. Whether a period without records is one the flow knows: catching up passes over it.
-
-        A run that waits for approvals has not failed.
-        """
-        if reason not in (NoRecords.__name__, ApprovalsMissing.__name__):
+        """One more failure of a data set, unless it is a period without records that catching up passes over."""
+        if run.needed or reason != errors.NoRecords.__name__:
             failed(self.home, run.dataset, reason)
 
 
 def failed(home: Path, dataset: str, reason: str) -> None:
     """Count a run that failed, by the name of its error; a run whose spec could not be read has no data set."""
+    if reason == errors.ApprovalsMissing.__name__:
+        return
 
     def change(facts: dict[str, Any]) -> None:
-        known = facts.setdefault("failed", {}).setdefault(dataset, {})
-        known[reason] = known.get(reason, 0) + 1
+        reasons = facts.setdefault("failed", {}).setdefault(dataset, {})
+        known = reasons.setdefault(reason if reason in REASONS else OTHER, {"runs": 0})
+        known["runs"] += 1
+        known["at"] = time.time()
 
     change_facts(home, change)
+
+
+def repeated(home: Path, run: Run, done: Release) -> None:
+    """Note a release that was found finished: its run may have been killed before it wrote that down."""
+    aside(lambda: Recorder(home).published(run, Published.of(done)), PATIENCE)
+
+
+@contextmanager
+def counted(home: Path, dataset: str) -> Iterator[None]:
+    """A block of a run before its observers listen, whose errors are counted as theirs are."""
+    try:
+        yield
+    except Exception as error:
+        reason = type(error).__name__
+        aside(lambda: failed(home, dataset, reason), PATIENCE)
+        raise
 
 
 def change_facts(home: Path, change: Callable[[dict[str, Any]], None]) -> None:

@@ -6,7 +6,11 @@ import datetime
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpdist.release.story import Release
+    from dpdist.spec import ReleaseSpec
 
 
 @dataclass
@@ -15,6 +19,7 @@ class Run:
 
     Attributes:
         every: how long its periods are: day, week, month, or None where nobody said.
+        needed: whether it fails without records; catching up passes over periods that have none.
         began: when the run started.
         charge: what the release reveals, in the units of the certificate; known once it is planned.
         memory: bytes that each stage promises to take at most; known once it is planned.
@@ -25,10 +30,18 @@ class Run:
     period: datetime.date | None
     every: str | None
     spec_digest: str
+    needed: bool = True
     began: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     id: uuid.UUID = field(default_factory=uuid.uuid4)
     charge: Mapping[str, float | str] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(checked: ReleaseSpec, *, every: str | None = None, needed: bool = True) -> Run:
+        """A run of a spec; who does not say how long its periods are means those of the cap."""
+        per = checked.ledger.cap.cap.per
+        known = every or (None if per == "total" else per)
+        return Run(checked.release, checked.ledger.dataset, checked.period, known, checked.digest, needed)
 
     def facts(self) -> dict[str, Any]:
         """As plain values."""
@@ -51,6 +64,13 @@ class Published:
     bytes: int
     answers: int
     charged: bool
+
+    @staticmethod
+    def of(done: Release) -> Published:
+        """What a release published."""
+        from dpdist.store import size_of
+
+        return Published(str(done.folder), size_of(done.folder), done.plan.workload.shape[0], done.charged)
 
 
 class Observer:

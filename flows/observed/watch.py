@@ -15,7 +15,6 @@ from dpdist.release.context import PRIVATE_STAGES, Progress
 from dpdist.release.plan import Plan, stage_memory
 from dpdist.release.story import Release, StepRunner
 from dpdist.spec import ReleaseSpec
-from dpdist.store import size_of
 from flows.observed import lineage, logs, recorder, traces
 from flows.observed.aside import aside
 from flows.observed.run import Observer, Published, Run
@@ -54,7 +53,7 @@ class Watch:
     def published(self, done: Release) -> None:
         """The release is there."""
         with suppress(Exception):  # the release is published, whatever is told of it
-            what = Published(str(done.folder), size_of(done.folder), done.plan.workload.shape[0], done.charged)
+            what = Published.of(done)
             self.tell(lambda observer: observer.published(self.run, what))
 
     def _planned(self, planned: Plan, engine: Engine) -> None:
@@ -66,9 +65,11 @@ class Watch:
 
 
 @contextmanager
-def watching(checked: ReleaseSpec, home: Path, progress: Progress, *, every: str | None = None) -> Iterator[Watch]:
+def watching(
+    checked: ReleaseSpec, home: Path, progress: Progress, *, every: str | None = None, needed: bool = True
+) -> Iterator[Watch]:
     """Tell observers of the run that the block is: that it starts, its stages, and how it ends."""
-    run = Run(checked.release, checked.ledger.dataset, checked.period, every or _cap_period(checked), checked.digest)
+    run = Run.of(checked, every=every, needed=needed)
     watch = Watch(run, observers(home, progress))
     watch.tell(lambda observer: observer.started(run))
     try:
@@ -87,8 +88,3 @@ def observers(home: Path, progress: Progress) -> list[Observer]:
         if observer is not None:
             made.append(observer)
     return made
-
-
-def _cap_period(checked: ReleaseSpec) -> str | None:
-    per = checked.ledger.cap.cap.per
-    return None if per == "total" else per

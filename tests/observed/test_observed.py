@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import yaml
 from prometheus_client import generate_latest
 
 from dpdist import engine
@@ -29,6 +28,7 @@ from dpdist.store import Store
 from flows.observed import metrics, recorder, watch
 from flows.observed.run import Run
 from tests import HANGS, forked, small
+from tests.prometheus import promtool
 
 ROWS = 3217
 """Of the records: a number that turns up nowhere else."""
@@ -124,14 +124,12 @@ def test_everything_tells_of_a_release_and_nothing_of_its_records(
     for line in (
         'dpdist_budget_cap{dataset="small",per="total",unit="rho"} 0.25',
         'dpdist_releases{dataset="small",state="committed"} 1.0',
-        'dpdist_period_seconds{dataset="small"} 604800.0',
+        'dpdist_period_published{dataset="small",period="2026-W46"} 1.0',
         'dpdist_published_releases_total{dataset="small"} 1.0',
         'dpdist_stage_seconds_count{dataset="small",stage="measure"} 1.0',
         "dpdist_ledger_up 1.0",
     ):
         assert line in text, line
-    (period,) = [line for line in text.splitlines() if line.startswith("dpdist_last_period_timestamp_seconds{")]
-    assert float(period.split()[-1]) == datetime.datetime(2026, 11, 9, tzinfo=datetime.UTC).timestamp()
     assert 'dpdist_stage_seconds_count{dataset="small",stage="count"}' not in text
 
     seen = [json.dumps(lines), text, *(body.decode(errors="replace") for _, body in receiver.heard)]
@@ -163,13 +161,15 @@ def test_a_failure_is_told_by_the_name_of_its_error(
     assert not any("widow" in content for content in seen)
 
 
-def test_a_period_that_is_passed_over_is_no_failure(home: Path) -> None:
-    """The flow counts a missing period that was needed; catching up passes over the others."""
-    run = Run("small-1", "small", None, None, "digest")
-    for reason in ("NoRecords", "OutOfMemory"):
+@pytest.mark.parametrize("needed", [True, False])
+def test_a_period_that_is_passed_over_is_no_failure(home: Path, needed: bool) -> None:
+    """Catching up passes over periods without records; nobody fails who waits for approvals."""
+    run = Run("small-1", "small", None, None, "digest", needed)
+    for reason in ("NoRecords", "OutOfMemory", "ApprovalsMissing"):
         recorder.Recorder(home).failed(run, reason)
-    assert "NoRecords" not in told(home)
+    assert f'dpdist_failures_total{{dataset="small",reason="NoRecords"}} {float(needed)}' in told(home)
     assert 'dpdist_failures_total{dataset="small",reason="OutOfMemory"} 1.0' in told(home)
+    assert "ApprovalsMissing" not in told(home)
 
 
 @pytest.mark.parametrize("listener", ["nobody", "silent", "broken"])
@@ -229,56 +229,3 @@ def test_an_address_that_is_none(home: Path) -> None:
     done = forked.finished("flows.entry", "metrics", "--listen", "everywhere")
     assert done.returncode == 1
     assert "--listen is HOST:PORT" in done.stderr
-
-
-MONITORING = Path(__file__).parents[2] / "helm" / "dpdist" / "monitoring"
-
-
-def promtool(*arguments: str, **options: Any) -> subprocess.CompletedProcess[Any]:
-    try:
-        return subprocess.run(["promtool", *arguments], capture_output=True, check=False, timeout=HANGS, **options)
-    except FileNotFoundError:
-        pytest.skip("needs promtool: apt-get install prometheus")
-
-
-def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
-    """Prometheus itself evaluates the rules over series of alerts.test.yaml."""
-    content = (Path(__file__).parent / "alerts.test.yaml").read_text().replace("RULES", str(MONITORING / "alerts.yaml"))
-    (tmp_path / "alerts.test.yaml").write_text(content)
-    done = promtool("test", "rules", str(tmp_path / "alerts.test.yaml"), text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_rules_and_dashboard_ask_for_metrics_that_exist(home: Path, tmp_path: Path) -> None:
-    observed(tmp_path, home, period="2026-11-09")
-    recorder.failed(home, "small", "OutOfMemory")
-    there = {line.split("{")[0].split(" ")[0] for line in told(home).splitlines() if not line.startswith("#")}
-    rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text())
-    asked = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
-    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
-    asked += [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    named = {word for expression in asked for word in _names(expression)}
-    assert named
-    assert named <= there
-    assert rules["groups"][0]["rules"][0]["alert"] == "DpdistPeriodMissing"
-
-
-def test_the_dashboard_asks_in_promql(tmp_path: Path) -> None:
-    """Prometheus itself reads its queries, with every data set chosen."""
-    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
-    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    rules = [{"record": f"panel:{number}", "expr": query.replace("$dataset", ".*")} for number, query in enumerate(queries)]
-    file = tmp_path / "dashboard.yaml"
-    for broken in (False, True):
-        changed = [{**rules[0], "expr": rules[0]["expr"] + ")"}, *rules[1:]] if broken else rules
-        file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": changed}]}))
-        done = promtool("check", "rules", str(file), text=True)
-        assert (done.returncode != 0) is broken, done.stdout + done.stderr
-
-
-def _names(expression: str) -> list[str]:
-    return [
-        word
-        for word in "".join(c if c.isalnum() or c == "_" else " " for c in expression).split()
-        if word.startswith("dpdist_")
-    ]
