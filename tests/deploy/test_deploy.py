@@ -211,6 +211,19 @@ def test_the_check_of_an_installation(home: Path) -> None:
     assert "key, ledger, store and cluster work" in done.stdout
 
 
+def test_the_exporter_leaves_the_state_folder_alone(tmp_path: Path) -> None:
+    """Its container sees what runs wrote down, read-only, in a folder that is not its own."""
+    environment = {
+        "DPDIST_HOME": str(tmp_path / "home"),
+        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "DPDIST_LEDGER": f"sqlite:///{tmp_path}/ledger.db",
+    }
+    done = forked.finished("flows.cli", "metrics", folder=ROOT, **environment)
+    assert done.returncode == 0, done.stderr
+    assert "dpdist_ledger_up" in done.stdout
+    assert not (tmp_path / "home").exists()
+
+
 @pytest.mark.parametrize(
     ("moment", "every", "expected"),
     [
