@@ -174,6 +174,9 @@ class Compose:
         for other, how in self.services[service].get("depends_on", {}).items():
             self.start(other)
             getattr(self, how["condition"])(other)
+        replicas = self.services[service].get("deploy", {}).get("replicas", 1)
+        if replicas > 1:  # podman-compose starts one of those that it is asked for by name
+            options = ("--scale", f"{service}={replicas}", *options)
         profiles = [option for name in self.services[service].get("profiles", []) for option in ("--profile", name)]
         self(*profiles, "up", "--detach", "--no-build", "--no-deps", *options, service)
 
@@ -326,7 +329,8 @@ def publish_with(compose: Compose, image: str) -> None:
     network = ["--network", f"{compose.project}_default"]
     script = (
         f"cd /data && for i in $(seq 60); do "
-        f"python -c 'from flows.cli import main; main()' run specs/earlier/release.yaml --period {WEEKS[0]} && exit 0; sleep 2; done; exit 1"
+        f"python -c 'from flows.cli import main; main()' run specs/earlier/release.yaml --period {WEEKS[0]} && exit 0; "
+        "sleep 2; done; exit 1"
     )
     run("podman", "run", "--rm", "--read-only", "--tmpfs", "/tmp", *network, *volumes, *options, image, "sh", "-c", script)
 
