@@ -46,19 +46,30 @@ class Documents:
         location: a folder, or an object store URL such as ``s3://bucket/prefix`` (credentials from the environment).
         briefly: give up soon when an object store does not answer.
         lockable: send Content-MD5 with every object, without which S3 refuses to write where a bucket's object lock has a retention.
+        sent: another process has opened the place and sent this handle: nothing is touched before it is used. Dask's scheduler passes
+            handles on and sees no folder of a store.
     """
 
-    def __init__(self, location: str | Path, *, briefly: bool = False, lockable: bool = False) -> None:
+    def __init__(self, location: str | Path, *, briefly: bool = False, lockable: bool = False, sent: bool = False) -> None:
         self.location = str(location)
         self.is_local = "://" not in self.location
-        self._lockable = lockable
+        self._briefly, self._lockable = briefly, lockable
         if self.is_local:
-            path = Path(location).expanduser().resolve()
-            private_folder(path)
-            self.location = str(path)
-            self._objects: Any = obstore.store.LocalStore(path)
-        else:
-            self._objects = reached(self.location, briefly=briefly)
+            self.location = str(Path(location).expanduser().resolve())
+        self._opened: Any = None if sent else self._open()
+
+    @property
+    def _objects(self) -> Any:
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> Any:
+        """The place for obstore. Raises: StoreError when it cannot be opened."""
+        if not self.is_local:
+            return reached(self.location, briefly=self._briefly)
+        private_folder(Path(self.location))
+        return obstore.store.LocalStore(self.location)
 
     def write_document(self, name: str, content: dict[str, Any]) -> None:
         """Write a small JSON document in one step. Raises: StoreError when it cannot be written."""

@@ -126,10 +126,11 @@ class Store(Documents):
         location: a folder, or an object store URL such as ``s3://bucket/prefix`` (credentials from the environment).
         sizes: of shards, and of what is done at once with stored arrays.
         lease: of the run that sent this handle to a worker; default: this handle takes one of its own when it writes.
+        sent: as in ``Documents``.
     """
 
-    def __init__(self, location: str | Path, sizes: Sizes = SIZES, *, lease: str | None = None) -> None:
-        super().__init__(location)
+    def __init__(self, location: str | Path, sizes: Sizes = SIZES, *, lease: str | None = None, sent: bool = False) -> None:
+        super().__init__(location, sent=sent)
         self.sizes = sizes
         self._given = lease
         self._own: Lease | None = None
@@ -423,7 +424,7 @@ class Store(Documents):
 
 
 def _sent(location: str, sizes: Sizes, lease: str | None) -> Store:
-    return Store(location, sizes, lease=lease)
+    return Store(location, sizes, lease=lease, sent=True)
 
 
 def _chunk(plan: ArrayPlan, shard: int) -> str:

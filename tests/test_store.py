@@ -50,6 +50,18 @@ def test_arrays_come_back(store: Store, shard_rows: int) -> None:
     assert again.facts == {"fact": 1}
 
 
+def test_a_sent_handle_touches_nothing_before_it_is_used(tmp_path: Path) -> None:
+    """Dask's scheduler unpickles what it passes on, and sees no folder of a store."""
+    store = Store(tmp_path / "store")
+    sent = pickle.dumps(store)
+    (tmp_path / "store").rmdir()
+    again = pickle.loads(sent)
+    assert not (tmp_path / "store").exists()
+    assert again.location == store.location
+    again.put("a", np.arange(3.0))
+    assert again.exists("a")
+
+
 @given(
     st.lists(st.integers(0, 6), min_size=1, max_size=3).map(tuple),
     st.integers(1, 8),

@@ -3,8 +3,10 @@
 The installation comes up over a ledger and a store in which version 0.1.0 has published a release; its schedule releases two weeks, and
 while the first is released the containers of the worker and of the Dask scheduler are killed.
 
-Needs podman and podman-compose as root, and the images python:3.11-slim and postgres:16, or tests/deploy/images/make.sh, which makes
-stand-ins from Debian's packages where no registry is reached.
+The file is the shipped one, unchanged; this module waits for what its depends_on names, as docker compose does and podman 4.3 cannot.
+
+Needs podman and podman-compose as root, and the images that the shipped files name, or tests/deploy/images/make.sh, which makes stand-ins
+of those names from Debian's packages where no registry is reached. The test's output says which images were stand-ins.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import pytest
 import yaml
 
 from tests import small
+from tests.deploy import rights
 from tests.ports import HeldPort
 
 pytestmark = pytest.mark.slow
@@ -79,12 +82,23 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def image(checkout: Path) -> str:
     """The image, built from that checkout."""
     needed(shutil.which("podman") is not None, "needs podman: apt-get install podman buildah runc netavark aardvark-dns")
-    base = (
-        subprocess.run(["podman", "image", "exists", "python:3.11-slim"], capture_output=True, check=False).returncode == 0
-    )
-    needed(base, "needs the image python:3.11-slim: podman pull it, or run tests/deploy/images/make.sh")
+    for row in rights.table("Images"):
+        if row["image"] != "dpdist":
+            _present(f"docker.io/library/{row['image']}")
     run("podman", "build", "--network", "host", "--tag", IMAGE, "--file", "deploy/Dockerfile", ".", cwd=checkout)
     return IMAGE
+
+
+def _present(name: str) -> None:
+    """Fails or skips where an image is missing; says whether it is a stand-in."""
+    done = subprocess.run(
+        ["podman", "image", "inspect", "--format", '{{index .Labels "dpdist.stand-in"}}', name],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    needed(done.returncode == 0, f"needs the image {name}: podman pull it, or run tests/deploy/images/make.sh")
+    print(f"{name} is {'a stand-in of Debian packages' if done.stdout.strip() == 'true' else 'the image of that name'}")
 
 
 def test_planted_secrets_are_not_in_the_image(image: str, tmp_path: Path) -> None:
@@ -123,22 +137,64 @@ def test_the_image_runs_as_nobody_in_particular(image: str) -> None:
     assert "census" in said[-1]
 
 
+def test_another_user_reaches_its_own_folders(image: str, tmp_path: Path) -> None:
+    """As in compose, where containers run as whoever made the secrets."""
+    specs = tmp_path / "specs"
+    specs.mkdir(mode=0o700)
+    (specs / "a.yaml").touch()
+    for path in (specs, specs / "a.yaml"):
+        os.chown(path, 1234, 1234)
+    options = ["--user", "1234:1234", "--read-only", "--volume", f"{specs}:/data/specs:ro"]
+    assert run("podman", "run", "--rm", *options, image, "ls", "/data/specs").split() == ["a.yaml"]
+
+
 class Compose:
     """deploy/compose.yaml as its header says, from a fresh copy of the checkout."""
 
     def __init__(self, checkout: Path, image: str) -> None:
         self.folder, self.secrets, self.ports = checkout, checkout.parent / "secrets", (HeldPort(), HeldPort())
-        run("deploy/secrets.sh", str(self.secrets), cwd=checkout)
-        self.data = checkout / "data"
-        deployments = {"DPDIST_DEPLOYMENTS": "/data/prefect.yaml"}
+        self.data = checkout.parent / "data"
+        run("deploy/secrets.sh", str(self.secrets), str(self.data), cwd=checkout)
+        deployments = {"DPDIST_DEPLOYMENTS": "/data/specs/prefect.yaml"}
         ports = dict(zip(("PREFECT_PORT", "METRICS_PORT"), (str(port.number) for port in self.ports), strict=True))
         self.environment = {**os.environ, "DPDIST_IMAGE": image, **ports, **deployments}
         self.project = f"dpdist-test-{os.getpid()}"
+        self.services: dict[str, Any] = rights.compose()["services"]
+        self.started: set[str] = set()
 
     def __call__(self, *arguments: str) -> str:
-        files = ["-f", "deploy/compose.yaml", "-f", "tests/deploy/compose.test.yaml"]
-        command = ["podman-compose", "--env-file", str(self.secrets / "env"), "-p", self.project, *files, *arguments]
-        return run(*command, cwd=self.folder, environment=self.environment)
+        command = ["podman-compose", "--env-file", str(self.secrets / "env"), "-p", self.project]
+        return run(*command, "-f", "deploy/compose.yaml", *arguments, cwd=self.folder, environment=self.environment)
+
+    def start(self, service: str, *options: str) -> None:
+        """Start a service as soon as what it depends on is as it asks for."""
+        if service in self.started:
+            return
+        self.started.add(service)
+        for other, how in self.services[service].get("depends_on", {}).items():
+            self.start(other)
+            getattr(self, how["condition"])(other)
+        replicas = self.services[service].get("deploy", {}).get("replicas", 1)
+        if replicas > 1:  # podman-compose starts one of those that it is asked for by name
+            options = ("--scale", f"{service}={replicas}", *options)
+        profiles = [option for name in self.services[service].get("profiles", []) for option in ("--profile", name)]
+        self(*profiles, "up", "--detach", "--no-build", "--no-deps", *options, service)
+
+    def service_healthy(self, service: str) -> None:
+        """Wait until the service's own health check succeeds."""
+        check = ["podman", "healthcheck", "run", f"{self.project}_{service}_1"]
+        deadline = time.monotonic() + MINUTES * 60
+        while subprocess.run(check, capture_output=True, check=False).returncode != 0:
+            assert time.monotonic() < deadline, f"{service} did not become healthy"
+            time.sleep(2)
+
+    def service_completed_successfully(self, service: str) -> None:
+        """Wait until the service has ended well."""
+        assert run("podman", "wait", f"{self.project}_{service}_1").strip() == "0", service
+
+    def once(self, service: str, *command: str) -> str:
+        """What a command prints in a new container of a service."""
+        return self("run", "--no-deps", "--rm", service, *command)
 
     def inside(self, service: str, *command: str) -> str:
         return run("podman", "exec", f"{self.project}_{service}_1", *command)
@@ -165,7 +221,7 @@ class Compose:
         return [line for line in lines if line["event"] == event]
 
     def owned(self) -> None:
-        """The data folder as the header says: of the containers' user."""
+        """What the test puts into the folders belongs to the containers' user, as what people put there belongs to them."""
         for place in (self.data, *self.data.rglob("*")):
             os.chown(place, 10001, 10001)
 
@@ -192,17 +248,25 @@ def published(folder: Path) -> dict[str, bytes]:
 
 
 def write_release(compose: Compose, name: str, **changes: Any) -> None:
-    """Records of the weeks and a spec of all of them below the data folder."""
+    """Records of the weeks and a spec of all of them, each below its folder."""
     for seed, week in enumerate(WEEKS):
-        small.write(compose.data / name / week, table=small.records(seed=ord(name[0]) + seed))  # no file is counted twice
+        table = small.records(seed=ord(name[0]) + seed)  # no file is counted twice
+        small.write(compose.data / "records" / name / week, table=table)
     content = small.spec(
         release=f"{name}-{{period}}",
         period="{period}",
-        records={"path": "{period}/records.parquet"},
+        records={"path": f"/data/records/{name}/{{period}}/records.parquet"},
         ledger={"dataset": name, "cap": {"rho": 0.1, "per": "week"}},
         **changes,
     )
-    (compose.data / name / "release.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    write_spec(compose, name, content)
+
+
+def write_spec(compose: Compose, name: str, content: dict[str, Any]) -> None:
+    """A spec below the folder of specs."""
+    folder = compose.data / "specs" / name
+    folder.mkdir(exist_ok=True)
+    (folder / "release.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
 
 
 @pytest.fixture(scope="session")
@@ -226,27 +290,18 @@ def earlier(image: str, tmp_path_factory: pytest.TempPathFactory) -> str | None:
 def installed(checkout: Path, image: str, earlier: str | None) -> Iterator[Compose]:
     """Everything of the compose file, up, over what version 0.1.0 left in ledger and store where the history is there."""
     needed(shutil.which("podman-compose") is not None, "needs podman-compose: pip install podman-compose")
-    database = subprocess.run(["podman", "image", "exists", "postgres:16"], capture_output=True, check=False).returncode == 0
-    needed(database, "needs the image postgres:16: podman pull it, or run tests/deploy/images/make.sh")
-    store = [
-        "--build-arg",
-        f"BASE={image}",
-        "--tag",
-        "localhost/dpdist-test-store",
-        "--file",
-        "tests/deploy/images/store.Dockerfile",
-    ]
-    run("podman", "build", "--network", "host", *store, "tests/deploy/images", cwd=checkout)
     compose = Compose(checkout, image)
-    shutil.copy2(checkout / "deploy" / "prefect.yaml", compose.data / "prefect.yaml")
+    shutil.copy2(checkout / "deploy" / "prefect.yaml", compose.data / "specs" / "prefect.yaml")
     for name in ("earlier", "weekly"):
         write_release(compose, name)
     compose.owned()
     try:
-        compose("up", "--detach", "--no-build", "postgres", "store", "bucket")
+        compose.start("postgres")
         if earlier is not None:
             publish_with(compose, earlier)
-        compose("up", "--detach", "--no-build")
+        for service, content in compose.services.items():
+            if "profiles" not in content:
+                compose.start(service)
         yield compose
     finally:
         if os.environ.get("DPDIST_TEST_KEEP") is None:
@@ -261,24 +316,21 @@ def installed(checkout: Path, image: str, earlier: str | None) -> Iterator[Compo
 
 def publish_with(compose: Compose, image: str) -> None:
     """A release by an earlier image, with the ledger, the store and the key of this installation."""
-    secrets = dict(line.split("=", 1) for line in (compose.secrets / "env").read_text().splitlines())
     variables = {
-        "DPDIST_STORE": "s3://dpdist/store",
-        "AWS_ENDPOINT": "http://store:9000",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": secrets["STORE_USER"],
-        "AWS_SECRET_ACCESS_KEY": secrets["STORE_PASSWORD"],
+        "DPDIST_STORE": "/data/store",
         "DPDIST_ENGINE": "inline",
         "DPDIST_ROOT_KEY_FILE": "/run/secrets/root.key",
         "DPDIST_LEDGER_FILE": "/run/secrets/dpdist_owner-url",
+        "PGSSLMODE": "verify-full",
+        "PGSSLROOTCERT": "/run/secrets/postgres.crt",
     }
     options = [f"--env={name}={value}" for name, value in variables.items()]
     volumes = [f"--volume={compose.data}:/data", f"--volume={compose.secrets}:/run/secrets:ro"]
     network = ["--network", f"{compose.project}_default"]
     script = (
-        f"mkdir -p /data/releases && cd /data && for i in $(seq 60); do "
-        f"python -c 'from flows.cli import main; main()' run earlier/release.yaml --period {WEEKS[0]} && exit 0; sleep 2; done; exit 1"
+        f"cd /data && for i in $(seq 60); do "
+        f"python -c 'from flows.cli import main; main()' run specs/earlier/release.yaml --period {WEEKS[0]} && exit 0; "
+        "sleep 2; done; exit 1"
     )
     run("podman", "run", "--rm", "--read-only", "--tmpfs", "/tmp", *network, *volumes, *options, image, "sh", "-c", script)
 
@@ -334,7 +386,7 @@ with engine.started(None) as where:
         time.sleep(1)
     store = Store(os.environ["DPDIST_STORE"], sizes)
     context = Context(state.state_folder(), store, where, lambda stage, line: told.append(f"{stage}: {line}"))
-    story.release(context, load("/data/noise/release.yaml", sizes=sizes))
+    story.release(context, load("/data/specs/noise/release.yaml", sizes=sizes))
     drawers = where.with_resource("noise")
 same = bool((store.read(store.open("measurements/noise-1")) == own[0]).all())
 print(json.dumps({"drawers": len(drawers), "told": told, "same": same}))
@@ -357,14 +409,100 @@ except OSError:
 """
 
 
+ATTEMPTS = """
+for place in {places}; do
+  cat $place/probe >/dev/null 2>&1 && right=read || right=-
+  ( : > $place/probe-of-{name} ) 2>/dev/null && right=write
+  echo $right
+done
+cat /run/secrets/root-key >/dev/null 2>&1 && echo read || echo -
+"""
+
+
+def test_each_container_may_do_what_the_documentation_says(installed: Compose) -> None:
+    """Every cell of the table of rights is tried from within: read a file, write one, read the root key."""
+    installed.start("dask-noise", "--scale", "dask-noise=2")
+    columns = {column: place.removeprefix("/data") for column, place in rights.PLACES.items()}
+    for place in columns.values():
+        (installed.data / place.strip("/") / "probe").write_text("probe")
+    installed.owned()
+    found = {}
+    for name, service in installed.services.items():
+        script = ATTEMPTS.format(places=" ".join(rights.PLACES.values()), name=name)
+        tried = installed.inside if service["restart"] == "unless-stopped" else installed.once
+        found[name] = dict(zip([*columns, rights.KEY], tried(name, "sh", "-c", script).split(), strict=True))
+    documented = {name: {**row} for name, row in rights.documented().items()}
+    logins = {name: row.pop(rights.LOGIN) for name, row in documented.items()}
+    assert found == documented
+    assert {name for name, login in logins.items() if login == "dpdist_owner"} == {"ledger"}
+
+
+RACE = """
+import sys, time
+from dpdist.documents import Documents
+documents = Documents("/data/store")
+while time.time() < {start}:
+    pass
+print(*(number for number in range(300) if documents.create_document(f"scratch/race/{{number}}.json", {{"by": sys.argv[1]}})))
+"""
+
+
+def test_one_of_several_containers_writes_a_name_first(installed: Compose) -> None:
+    """The shared folder gives what a store must: of four containers that write the same 300 documents at once, one wins each."""
+    writers = ["worker_1", "dask-worker_1", "dask-worker_2", "dask-optimiser_1"]
+    script = RACE.format(start=time.time() + 15)
+    running = {
+        name: subprocess.Popen(
+            ["podman", "exec", f"{installed.project}_{name}", "python", "-c", script, name],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in writers
+    }
+    won = {name: process.communicate(timeout=MINUTES * 60)[0].split() for name, process in running.items()}
+    print("documents won:", {name: len(numbers) for name, numbers in won.items()})
+    assert sorted(int(number) for numbers in won.values() for number in numbers) == list(range(300))
+    assert sum(bool(numbers) for numbers in won.values()) >= 2  # they were at it at the same time
+    read = "from dpdist.documents import Documents; d = Documents('/data/store')\n" + (
+        "print(*(d.read_document(f'scratch/race/{n}.json')['by'] for n in range(300)))"
+    )
+    by = installed.python("dask-worker", read).split()
+    assert {name: [str(n) for n, each in enumerate(by) if each == name] for name in writers} == won
+
+
+def test_services_are_healthy_and_reach_the_database_by_tls_only(installed: Compose) -> None:
+    for name, service in installed.services.items():
+        if "healthcheck" in service and "profiles" not in service:
+            installed.service_healthy(name)
+    attempt = (
+        "import psycopg, sys; url = open('/run/secrets/dpdist-url').read().strip().replace('+psycopg', '')\n"
+        "try:\n    psycopg.connect(url + sys.argv[1]).close(); print('reached')\n"
+        "except psycopg.OperationalError as error:\n    print(error)"
+    )
+    assert "no encryption" in installed.inside("worker", "python", "-c", attempt, "?sslmode=disable")
+    other = "?sslrootcert=/run/secrets/dask-certificate"
+    assert "certificate verify failed" in installed.inside("worker", "python", "-c", attempt, other)
+    assert installed.inside("worker", "python", "-c", attempt, "").strip() == "reached"
+    asked = "SELECT count(*) FILTER (WHERE ssl), count(*) FILTER (WHERE NOT ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) "
+    command = ["psql", "-U", "postgres", "-At", "-c", asked + "WHERE client_addr IS NOT NULL"]
+    encrypted, plain = installed.inside("postgres", *command).strip().split("|")
+    assert int(encrypted) > 0
+    assert plain == "0"
+
+
 def test_noise_workers_in_containers_of_their_own(installed: Compose) -> None:
     """They alone of the Dask workers mount the root key, read-only, and a login that charges nothing; they draw the flow's own bytes."""
-    small.write(installed.data / "noise", table=small.records(seed=77))
-    content = small.spec(release="noise-1", mechanism="identity", ledger={"dataset": "noise", "cap": {"rho": 0.25}})
-    (installed.data / "noise" / "release.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    small.write(installed.data / "records" / "noise", table=small.records(seed=77))
+    content = small.spec(
+        release="noise-1",
+        mechanism="identity",
+        records={"path": "../../records/noise/records.parquet"},
+        ledger={"dataset": "noise", "cap": {"rho": 0.25}},
+    )
+    write_spec(installed, "noise", content)
     installed.owned()
-    installed("--profile", "noise", "up", "--detach", "--no-build", "--scale", "dask-noise=2", "dask-noise")
-    installed("run", "--rm", "ledger", "dpdist", "ledger", "declare", "/data/noise/release.yaml")
+    installed.start("dask-noise", "--scale", "dask-noise=2")
+    installed.once("ledger", "dpdist", "ledger", "declare", "/data/specs/noise/release.yaml")
     said = json.loads(installed.until("worker", DRAWN_BY_WORKERS, "a release with noise by workers").splitlines()[-1])
     assert said["drawers"] == 2
     assert said["same"]
@@ -375,7 +513,13 @@ def test_noise_workers_in_containers_of_their_own(installed: Compose) -> None:
         service: set(installed.inside(service, "ls", "/run/secrets").split())
         for service in ("dask-worker", "dask-optimiser", "scheduler", "dask-noise")
     }
-    assert mounted.pop("dask-noise") == {"root-key", "dpdist_noise-url", "dask-certificate", "dask-key"}
+    assert mounted.pop("dask-noise") == {
+        "root-key",
+        "dpdist_noise-url",
+        "postgres-certificate",
+        "dask-certificate",
+        "dask-key",
+    }
     assert all(names == {"dask-certificate", "dask-key"} for names in mounted.values())
     overwrite = "echo other > /run/secrets/root-key || echo refused"
     assert installed.inside("dask-noise", "sh", "-c", overwrite).split() == ["refused"]
@@ -406,7 +550,9 @@ def test_what_the_earlier_version_published_stays(installed: Compose, earlier: s
     folder = installed.data / "releases" / f"earlier-{WEEKS[0]}"
     before = (folder / "answers.csv").read_bytes()
     said = json.loads(
-        installed.inside("worker", "dpdist", "run", "/data/earlier/release.yaml", "--period", WEEKS[0], "--json", "--quiet")
+        installed.inside(
+            "worker", "dpdist", "run", "/data/specs/earlier/release.yaml", "--period", WEEKS[0], "--json", "--quiet"
+        )
     )
     assert said["charged"] is False
     assert (folder / "answers.csv").read_bytes() == before
@@ -415,14 +561,16 @@ def test_what_the_earlier_version_published_stays(installed: Compose, earlier: s
 
 def test_scheduled_weeks_come_though_containers_are_killed(installed: Compose) -> None:
     """The first week's run is killed with its worker and the Dask scheduler; both weeks are published, and charged once each."""
-    declare = ["run", "--rm", "ledger", "dpdist", "ledger", "declare", "/data/weekly/release.yaml", "--period", WEEKS[0]]
-    installed(*declare)
+    installed.once("ledger", "dpdist", "ledger", "declare", "/data/specs/weekly/release.yaml", "--period", WEEKS[0])
     (weekly,) = [found for found in installed.ask("deployments/filter", {}) if found["name"] == "weekly"]
     runs = []
     for week in WEEKS:
         monday = datetime.date.fromisoformat(week) + datetime.timedelta(days=7)
         scheduled = {"type": "SCHEDULED", "state_details": {"scheduled_time": f"{monday}T03:30:00Z"}}
-        content = {"state": scheduled, "parameters": {**weekly["parameters"], "spec_path": "/data/weekly/release.yaml"}}
+        content = {
+            "state": scheduled,
+            "parameters": {**weekly["parameters"], "spec_path": "/data/specs/weekly/release.yaml"},
+        }
         runs.append(installed.ask(f"deployments/{weekly['id']}/create_flow_run", content)["id"])
         if len(runs) == 1:
             state(installed, runs[0], {"RUNNING"})
@@ -433,7 +581,7 @@ def test_scheduled_weeks_come_though_containers_are_killed(installed: Compose) -
     before = {week: published(installed.data / "releases" / f"weekly-{week}") for week in WEEKS}
     for week, files in before.items():
         assert {"answers.csv", "index.html"} <= files.keys()
-        again = ["dpdist", "run", "/data/weekly/release.yaml", "--period", week, "--json", "--quiet"]
+        again = ["dpdist", "run", "/data/specs/weekly/release.yaml", "--period", week, "--json", "--quiet"]
         assert json.loads(installed.inside("worker", *again))["charged"] is False
         assert published(installed.data / "releases" / f"weekly-{week}") == files
     budgets = (

@@ -20,6 +20,7 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.spec import load
 from flows.periods import last_complete, periods
 from tests import HANGS, forked
+from tests.deploy import rights
 
 ROOT = Path(__file__).parents[2]
 FLOWS = """
@@ -62,28 +63,22 @@ def test_entry_points_and_parameters(tmp_path: Path) -> None:
 
 
 def test_compose_fits_the_image_and_itself() -> None:
-    content = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+    content = rights.compose()
     services = content["services"]
     for name, service in services.items():
         assert set(service.get("depends_on", {})) <= set(services), name
         assert set(service.get("secrets", [])) <= set(content["secrets"]), name
         for volume in service.get("volumes", []):
-            source = volume.split(":")[0]
-            assert source in content["volumes"] or source.startswith("."), volume
+            assert volume.startswith(("${DPDIST_DATA", "./")) or volume.split(":")[0] in content["volumes"], volume
         environment = service.get("environment", {})
         for key, value in environment.items():
             if "PASSWORD" in key or key.endswith("_KEY"):
-                assert value.startswith("${") or value.startswith("/run/secrets"), key
+                assert value.startswith("/run/secrets"), key
     ours = [s for s in services.values() if "DPDIST_IMAGE" in s.get("image", "")]
     assert len(ours) == 9
     assert all(service["user"].startswith("${DPDIST_USER") for service in (*ours, services["postgres"]))
-    owner = [name for name, service in services.items() if "dpdist_owner-url" in service.get("secrets", [])]
-    assert owner == ["ledger"]  # nothing that runs on can raise a cap
     assert all(service["read_only"] and service["cap_drop"] == ["ALL"] for service in ours)
-    keyed = [name for name, service in services.items() if "root-key" in service.get("secrets", [])]
-    assert keyed == ["ledger", "dask-noise", "worker"]  # the migration, which ends, and the places that draw
     assert services["dask-noise"]["profiles"] == ["noise"]  # for whoever asks for it
-    assert [name for name, service in services.items() if "dpdist_noise-url" in service.get("secrets", [])] == ["dask-noise"]
     for name in ("scheduler", "dask-worker", "dask-optimiser", "dask-noise", "worker"):
         environment = services[name]["environment"]
         assert environment["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] == "true"
@@ -91,6 +86,57 @@ def test_compose_fits_the_image_and_itself() -> None:
     assert not re.search("tcp://", yaml.safe_dump(services))
     ports = [port for service in services.values() for port in service.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_containers_may_do_what_the_documentation_says() -> None:
+    """The table of rights, from the mounts of the file. Only what ends may raise a cap; of what runs on, only what draws sees the key."""
+    documented, given = rights.documented(), rights.given()
+    assert documented == given
+    assert [name for name, found in given.items() if found[rights.LOGIN] == "dpdist_owner"] == ["ledger"]
+    assert {name for name, found in given.items() if found[rights.KEY] == "read"} == {"ledger", "dask-noise", "worker"}
+    for column in ("specs", "records"):
+        assert "write" not in {found[column] for found in given.values()}
+    assert [name for name, found in given.items() if found["releases"] != "-"] == ["worker"]
+
+
+def test_every_image_is_vouched_for() -> None:
+    """The documentation names each image of a shipped file, all of them by a digest or a full version; the container test can make each."""
+    services = rights.compose()["services"]
+    named = {service["image"] for service in services.values() if "build" not in service}
+    named |= set(re.findall(r"^FROM (\S+)", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE))
+    values = yaml.safe_load((ROOT / "helm" / "dpdist" / "values.yaml").read_text())
+    named.add(values["ledger"]["embedded"]["image"])
+    assert named | {values["image"]["repository"]} == {row["image"] for row in rights.table("Images")}
+    for image in named:
+        assert re.search(r"@sha256:[0-9a-f]{64}$|:\d+\.\d+(\.\d+)?-[a-z-]+$", image), image
+    stand_ins = (ROOT / "tests" / "deploy" / "images" / "stand-ins.txt").read_text().splitlines()
+    assert named == {line.split()[0] for line in stand_ins}
+
+
+def test_what_runs_on_has_a_health_check() -> None:
+    """A service without one is one that ends, and that nothing has to wait for until it is healthy."""
+    services = rights.compose()["services"]
+    assert {name for name, service in services.items() if "healthcheck" not in service} == {"ledger", "register"}
+    assert all(services[name]["restart"] == "on-failure" for name in ("ledger", "register"))
+    for name, service in services.items():
+        for other, how in service.get("depends_on", {}).items():
+            ends = "healthcheck" not in services[other]
+            assert how["condition"] == ("service_completed_successfully" if ends else "service_healthy"), name
+
+
+def test_the_database_is_reached_by_tls_only() -> None:
+    """Every service with a login checks the database's certificate, and the database takes nobody from outside without TLS."""
+    services = rights.compose()["services"]
+    logins = [name for name, service in services.items() if any(s.endswith("-url") for s in service.get("secrets", []))]
+    assert len(logins) == 5
+    for name in logins:
+        assert services[name]["environment"]["PGSSLMODE"] == "verify-full", name
+        assert services[name]["environment"]["PGSSLROOTCERT"] == "/run/secrets/postgres-certificate"
+        assert "postgres-certificate" in services[name]["secrets"]
+    assert [name for name, service in services.items() if "postgres-key" in service.get("secrets", [])] == ["postgres"]
+    assert "ssl=on" in services["postgres"]["command"]
+    rules = [line.split() for line in (ROOT / "deploy" / "pg_hba.conf").read_text().splitlines() if not line.startswith("#")]
+    assert [(rule[0], rule[-1]) for rule in rules] == [("local", "trust"), ("hostssl", "scram-sha-256")]
 
 
 def sent_to_the_builder(path: str) -> bool:
@@ -163,6 +209,19 @@ def test_the_check_of_an_installation(home: Path) -> None:
     done = forked.finished(str(ROOT / "deploy" / "check.py"), DPDIST_HOME=str(home), DPDIST_ENGINE="inline")
     assert done.returncode == 0, done.stderr
     assert "key, ledger, store and cluster work" in done.stdout
+
+
+def test_the_exporter_leaves_the_state_folder_alone(tmp_path: Path) -> None:
+    """Its container sees what runs wrote down, read-only, in a folder that is not its own."""
+    environment = {
+        "DPDIST_HOME": str(tmp_path / "home"),
+        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "DPDIST_LEDGER": f"sqlite:///{tmp_path}/ledger.db",
+    }
+    done = forked.finished("flows.cli", "metrics", folder=ROOT, **environment)
+    assert done.returncode == 0, done.stderr
+    assert "dpdist_ledger_up" in done.stdout
+    assert not (tmp_path / "home").exists()
 
 
 @pytest.mark.parametrize(

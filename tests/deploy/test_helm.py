@@ -38,14 +38,13 @@ def merged(*parts: dict[str, Any]) -> dict[str, Any]:
 MATRIX = {
     "default": BASE,
     "no-dask": merged(BASE, {"dask": {"enabled": False}, "store": {"url": ""}}),
-    "operator": merged(BASE, {"dask": {"operator": True}}),
     "autoscaling": merged(BASE, {"dask": {"workers": {"autoscaling": {"enabled": True, "maxReplicas": 12}}}}),
     "trial": merged(
         BASE,
         {
             "dask": {"tls": {"existingSecret": "", "disabled": True}},
-            "ledger": {"embedded": {"enabled": True}},
-            "store": {"endpoint": "http://minio:9000", "allowHttp": True},
+            "ledger": {"embedded": {"enabled": True}, "tls": {"mode": "disable"}},
+            "store": {"endpoint": "http://s3:9000", "allowHttp": True},
             "networkPolicy": {"egressPorts": [9000]},
         },
     ),
@@ -74,7 +73,11 @@ MATRIX = {
                     "terminationGracePeriodSeconds": 600,
                 },
             },
-            "ledger": {"ownerSecret": "dpdist-owner", "roles": {"application": "dpdist", "noise": "dpdist_noise"}},
+            "ledger": {
+                "ownerSecret": "dpdist-owner",
+                "roles": {"application": "dpdist", "noise": "dpdist_noise"},
+                "tls": {"existingSecret": "postgres-ca"},
+            },
             "output": {"url": "s3://public/releases"},
             "dask": {
                 "tls": {"existingSecret": "", "certManager": {"enabled": True, "issuerRef": {"name": "dask"}}},
@@ -129,10 +132,6 @@ def pods(documents: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
             out.append((name, spec))
         elif document["kind"] in ("Deployment", "StatefulSet", "Job"):
             out.append((name, spec["template"]["spec"]))
-        elif document["kind"] == "DaskCluster":
-            out += [(f"{name}-{part}", spec[part]["spec"]) for part in ("worker", "scheduler")]
-        elif document["kind"] == "DaskWorkerGroup":
-            out.append((name, spec["worker"]["spec"]))
     return out
 
 
@@ -152,7 +151,7 @@ def test_manifests_are_valid(case: str, version: str) -> None:
     found = rendered(MATRIX[case])
     assert len(found) >= 4
     for document in found:
-        if not document["apiVersion"].startswith(("kubernetes.dask.org", "cert-manager.io", "monitoring.coreos.com")):
+        if not document["apiVersion"].startswith(("cert-manager.io", "monitoring.coreos.com")):
             kubernetes_validate.validate(document, version, strict=True)
 
 
@@ -181,7 +180,7 @@ def test_policies(case: str) -> None:
             assert context["allowPrivilegeEscalation"] is False
             assert context["capabilities"] == {"drop": ["ALL"]}
             for part in ("requests", "limits"):
-                assert {"cpu", "memory"} <= container["resources"][part].keys()
+                assert {"cpu", "memory", "ephemeral-storage"} <= container["resources"][part].keys()
             for variable in container.get("env", []):
                 secret = any(word in variable["name"] for word in ("KEY", "PASSWORD", "SECRET", "TOKEN", "LEDGER", "NOTIFY"))
                 if secret and not variable["name"].endswith("_FILE"):
@@ -198,16 +197,10 @@ def test_only_the_flow_s_pods_see_the_key() -> None:
     assert seeing == {"weekly-dpdist-worker", "weekly-dpdist-test", "weekly-dpdist-migrate"}
 
 
-@pytest.mark.parametrize("operator", [False, True])
-def test_noise_workers_are_there_when_they_are_asked_for(operator: bool) -> None:
+def test_noise_workers_are_there_when_they_are_asked_for() -> None:
     """They mount the key and the ledger's URL of their own login, and draw on as many threads as they have; no other worker does."""
-    asked = merged(
-        BASE, {"dask": {"operator": operator, "noise": {"replicas": 2, "threads": 3, "ledgerSecret": "dpdist-noise"}}}
-    )
-    before, found = (
-        {name for name, _ in pods(rendered(merged(BASE, {"dask": {"operator": operator}})))},
-        pods(rendered(asked)),
-    )
+    asked = merged(BASE, {"dask": {"noise": {"replicas": 2, "threads": 3, "ledgerSecret": "dpdist-noise"}}})
+    before, found = {name for name, _ in pods(rendered(BASE))}, pods(rendered(asked))
     (name,) = {name for name, _ in found} - before
     (pod,) = (pod for each, pod in found if each == name)
     arguments = pod["containers"][0]["args"]
@@ -259,7 +252,7 @@ def test_secrets_are_where_they_are_used() -> None:
     assert secrets["scheduler"] == {"publisher-dask"}
     assert secrets["register"] == set()
     assert [name for name, mounted in secrets.items() if "dpdist-owner" in mounted] == ["migrate"]
-    assert secrets["dask-noise"] == {"publisher-dask", "dpdist-root-key", "dpdist-noise"}
+    assert secrets["dask-noise"] == {"publisher-dask", "dpdist-root-key", "dpdist-noise", "postgres-ca"}
     assert secrets["dask-worker"] == secrets["dask-optimiser"] == {"publisher-dask"}
     assert {name for name, pod in found.items() if "PREFECT_API_AUTH_STRING" in environment_of(pod)} == {
         "worker",
@@ -298,15 +291,6 @@ def test_placement_of_a_component_wins_over_the_chart_s() -> None:
     assert all("/records" in paths for paths in mounted)
 
 
-def test_operator_workers_have_the_operator_s_names() -> None:
-    found = dict(pods(rendered(MATRIX["operator"])))
-    for name in ("weekly-dpdist-worker", "weekly-dpdist-optimiser"):
-        arguments = [pod for n, pod in pods(rendered(MATRIX["operator"])) if n == name][-1]["containers"][0]["args"]
-        if arguments[:2] == ["dask", "worker"]:
-            assert arguments[arguments.index("--name") + 1] == "$(DASK_WORKER_NAME)"
-    assert "--name" in found["weekly-dpdist-optimiser"]["containers"][0]["args"]
-
-
 def test_drains_jobs_and_egress() -> None:
     """Nodes drain; jobs end before Helm stops waiting; cloud identity and object stores inside the cluster are reached."""
     documents = rendered(BASE)
@@ -343,7 +327,7 @@ def test_cloud_identities_need_no_secret(cloud: str) -> None:
 def test_dask_listens_to_certificates_only() -> None:
     """Scheduler, workers and flow mount the certificate and require it; without TLS only the named switch lets the flow connect."""
     parts = ("scheduler", "dask-worker", "dask-optimiser", "worker", "test")
-    for case, switched in (("default", False), ("operator", False), ("trial", True)):
+    for case, switched in (("default", False), ("trial", True)):
         found = [(name, pod) for name, pod in pods(rendered(MATRIX[case])) if name.removeprefix("weekly-dpdist-") in parts]
         assert len(found) >= 4
         for name, pod in found:
@@ -358,6 +342,68 @@ def test_dask_listens_to_certificates_only() -> None:
             assert all(str(file).startswith("/run/dpdist/tls/") for file in files)
             if name.endswith("scheduler"):
                 assert container["args"][2:4] == ["--protocol", "tcp" if switched else "tls"]
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_a_pod_fills_no_disk(case: str) -> None:
+    """Every folder in a pod has a limit, the scratch folder that of a container of the pod."""
+    for name, pod in pods(rendered(MATRIX[case])):
+        limits = {container["resources"]["limits"]["ephemeral-storage"] for container in pod["containers"]}
+        folders = {volume["name"]: volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"] if "emptyDir" in volume}
+        assert folders["tmp"] in limits, name
+
+
+def test_a_probe_kills_no_release_that_runs() -> None:
+    """The worker's own answer says that Prefect's server is away; only one without a release is restarted for that."""
+    (pod,) = (pod for name, pod in pods(rendered(BASE)) if name == "weekly-dpdist-worker")
+    container = pod["containers"][0]
+    assert not any("httpGet" in container[probe] for probe in ("startupProbe", "livenessProbe"))
+    url = f"http://127.0.0.1:{environment_of(pod)['PREFECT_WORKER_WEBSERVER_PORT']}/health"
+    command = container["livenessProbe"]["exec"]["command"]
+    assert command == ["python", "deploy/alive.py", url, "--or-child-of", "1"]
+    assert (CHART.parents[1] / command[1]).is_file()
+    assert "shareProcessNamespace" not in pod  # the worker is process 1 of its container
+
+
+@pytest.mark.parametrize(
+    ("tls", "expected"),
+    [
+        ({}, ("verify-full", "/etc/ssl/certs/ca-certificates.crt")),
+        ({"existingSecret": "ca"}, ("verify-full", "/run/dpdist/ledger-ca/ca.crt")),
+        ({"mode": "verify-ca", "existingSecret": "ca", "key": "root"}, ("verify-ca", "/run/dpdist/ledger-ca/root")),
+        ({"mode": "require"}, ("require", None)),  # with a root certificate, libpq would check the authority
+        ({"mode": "disable"}, ("disable", None)),
+    ],
+)
+def test_the_ledger_s_certificate_is_checked(tls: dict[str, str], expected: tuple[str, str | None]) -> None:
+    """In every container that has a URL of the ledger, unless the values say otherwise."""
+    noise = {"replicas": 1, "ledgerSecret": "dpdist-noise"}
+    peers = {"enabled": True, "from": [{"podSelector": {}}]}
+    found = pods(rendered(merged(BASE, {"ledger": {"tls": tls}, "dask": {"noise": noise}, "monitoring": peers})))
+    containers = [(pod, container) for _, pod in found for container in pod["containers"]]
+    reaching = 0
+    for pod, container in containers:
+        environment = {variable["name"]: variable.get("value") for variable in container["env"]}
+        if "DPDIST_LEDGER_FILE" not in environment:
+            assert "PGSSLMODE" not in environment
+            continue
+        reaching += 1
+        assert (environment["PGSSLMODE"], environment.get("PGSSLROOTCERT")) == expected
+        mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert ("/run/dpdist/ledger-ca" in mounted) == ("existingSecret" in tls)
+        assert ("ledger-ca" in {volume["name"] for volume in pod["volumes"]}) == ("existingSecret" in tls)
+    assert reaching == 5  # worker, exporter, noise worker, migration, test
+
+
+@pytest.mark.parametrize(("store", "read_only"), [("s3://bucket/dpdist", True), ("/data/store", False)])
+def test_only_the_flow_writes_to_the_shared_volume(store: str, read_only: bool) -> None:
+    """Dask workers write there only where the store is a folder of it; the register job sees it only for a file of yours."""
+    found = dict(pods(rendered(merged(BASE, {"store": {"url": store}}))))
+    for name in ("dask-worker", "dask-optimiser"):
+        (mount,) = (m for m in found[f"weekly-dpdist-{name}"]["containers"][0]["volumeMounts"] if m["name"] == "shared")
+        assert mount["readOnly"] is read_only
+    assert "shared" not in {volume["name"] for volume in found["weekly-dpdist-register"]["volumes"]}
+    assert "shared" not in {volume["name"] for volume in found["weekly-dpdist-scheduler"]["volumes"]}
 
 
 def test_what_other_charts_let_people_set() -> None:
@@ -405,7 +451,11 @@ def test_metrics_are_served_beside_the_worker() -> None:
     worker = next(d for d in documents if d["kind"] == "Deployment" and d["metadata"]["name"] == "weekly-dpdist-worker")
     _, exporter = worker["spec"]["template"]["spec"]["containers"]
     assert exporter["args"] == ["dpdist", "metrics", "--listen", "0.0.0.0:9464"]
-    assert {mount["name"] for mount in exporter["volumeMounts"]} == {"tmp", "ledger", "shared"}
+    assert {mount["name"]: mount.get("readOnly", False) for mount in exporter["volumeMounts"]} == {
+        "tmp": False,
+        "ledger": True,
+        "shared": True,
+    }
     assert not any("AWS" in variable["name"] or "KEY" in variable["name"] for variable in exporter["env"])
     (monitor,) = [d for d in documents if d["kind"] == "PodMonitor"]
     labels = worker["spec"]["template"]["metadata"]["labels"]
@@ -465,9 +515,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a digest that is none": ({"image": {"digest": "latest"}}, "digest"),
     "no URL": ({"store": {"url": "bucket/prefix"}}, "is no object store URL"),
     "plain http": ({"store": {"allowHttp": True}}, "set store.endpoint, too"),
-    "two scalers": (
-        {"dask": {"operator": True, "workers": {"autoscaling": {"enabled": True}}}},
-        "dask.operator and dask.workers.autoscaling exclude each other",
+    "a trial ledger that is asked for a certificate": (
+        {"ledger": {"embedded": {"enabled": True}}},
+        "set ledger.tls.mode=disable for the trial",
+    ),
+    "any authority for any name": ({"ledger": {"tls": {"mode": "verify-ca"}}}, "any public authority has certified"),
+    "an authority and no TLS": (
+        {"ledger": {"tls": {"mode": "disable", "existingSecret": "ca"}}},
+        "exclude each other: leave one out",
+    ),
+    "no such mode": ({"ledger": {"tls": {"mode": "prefer"}}}, "mode"),
+    "no bound on the disk": (
+        {"prefect": {"worker": {"resources": {"limits": {"ephemeral-storage": None}}}}},
+        "ephemeral-storage",
     ),
     "scaling down": (
         {"dask": {"workers": {"replicas": 9, "autoscaling": {"enabled": True}}}},

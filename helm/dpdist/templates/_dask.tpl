@@ -19,9 +19,12 @@ containers:
     readinessProbe:
       httpGet: {path: /health, port: http-dashboard}
       periodSeconds: 5
+      timeoutSeconds: 10
     livenessProbe:
       httpGet: {path: /health, port: http-dashboard}
       periodSeconds: 30
+      timeoutSeconds: 10
+      failureThreshold: 6
       initialDelaySeconds: 15
     {{- include "dpdist.envFrom" . | nindent 4 }}
     securityContext: {{ include "dpdist.containerSecurity" . | nindent 6 }}
@@ -31,7 +34,7 @@ containers:
       {{- include "dpdist.daskMount" . | trim | nindent 6 }}
       {{- include "dpdist.extraMounts" . | trim | nindent 6 }}
 volumes:
-  - {name: tmp, emptyDir: {}}
+  {{- include "dpdist.tmpVolume" (dict "resources" .Values.dask.scheduler.resources) | nindent 2 }}
   {{- include "dpdist.daskVolume" . | trim | nindent 2 }}
   {{- include "dpdist.extraVolumes" . | trim | nindent 2 }}
 {{- end -}}
@@ -61,10 +64,6 @@ containers:
       - --no-dashboard
       - --dashboard-address
       - ":8788"
-      {{- if .root.Values.dask.operator }}
-      - --name
-      - $(DASK_WORKER_NAME)  # the operator's, by which it retires a worker that it takes away
-      {{- end }}
       {{- if .resource }}
       - --resources
       - {{ printf "%s=%d" .resource (ternary (int .group.threads) 1 (eq .resource "noise")) }}
@@ -74,7 +73,7 @@ containers:
       {{- if eq .resource "noise" }}
       - {name: DPDIST_HOME, value: /tmp/dpdist}
       - {name: DPDIST_ROOT_KEY_FILE, value: /run/dpdist/key/{{ .root.Values.rootKey.key }}}
-      - {name: DPDIST_LEDGER_FILE, value: /run/dpdist/ledger/{{ .root.Values.ledger.key }}}
+      {{- include "dpdist.ledgerEnv" .root | nindent 6 }}
       {{- end }}
       {{- include "dpdist.daskEnv" .root | nindent 6 }}
       - name: MEMORY_LIMIT
@@ -83,6 +82,8 @@ containers:
     livenessProbe:
       httpGet: {path: /health, port: http-dashboard}
       periodSeconds: 30
+      timeoutSeconds: 10
+      failureThreshold: 6
       initialDelaySeconds: 30
     {{- include "dpdist.envFrom" .root | nindent 4 }}
     securityContext: {{ include "dpdist.containerSecurity" .root | nindent 6 }}
@@ -90,16 +91,16 @@ containers:
     volumeMounts:
       - {name: tmp, mountPath: /tmp}
       {{- if .root.Values.shared.existingClaim }}
-      - {name: shared, mountPath: {{ .root.Values.shared.mountPath }}}
+      - {name: shared, mountPath: {{ .root.Values.shared.mountPath }}, readOnly: {{ not (regexMatch "^(file|/)" .root.Values.store.url) }}}
       {{- end }}
       {{- if eq .resource "noise" }}
       - {name: key, mountPath: /run/dpdist/key, readOnly: true}
-      - {name: ledger, mountPath: /run/dpdist/ledger, readOnly: true}
+      {{- include "dpdist.ledgerMounts" .root | nindent 6 }}
       {{- end }}
       {{- include "dpdist.daskMount" .root | trim | nindent 6 }}
       {{- include "dpdist.extraMounts" .root | trim | nindent 6 }}
 volumes:
-  - {name: tmp, emptyDir: {}}
+  {{- include "dpdist.tmpVolume" (dict "resources" .group.resources) | nindent 2 }}
   {{- include "dpdist.daskVolume" .root | trim | nindent 2 }}
   {{- include "dpdist.extraVolumes" .root | trim | nindent 2 }}
   {{- if .root.Values.shared.existingClaim }}
@@ -109,7 +110,6 @@ volumes:
   {{- if eq .resource "noise" }}
   - name: key
     secret: {secretName: {{ .root.Values.rootKey.existingSecret }}, defaultMode: 0400}
-  - name: ledger
-    secret: {secretName: {{ .group.ledgerSecret }}, defaultMode: 0440}
+  {{- include "dpdist.ledgerVolumes" (dict "root" .root "secret" .group.ledgerSecret) | nindent 2 }}
   {{- end }}
 {{- end -}}

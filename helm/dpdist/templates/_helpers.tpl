@@ -62,12 +62,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
 {{- define "dpdist.scheduler" -}}
-{{- $protocol := ternary "tcp" "tls" .Values.dask.tls.disabled -}}
-{{- if .Values.dask.operator -}}
-{{ $protocol }}://{{ include "dpdist.name" . }}-scheduler.{{ .Release.Namespace }}.svc:8786
-{{- else -}}
-{{ $protocol }}://{{ include "dpdist.name" . }}-scheduler:8786
-{{- end -}}
+{{ ternary "tcp" "tls" .Values.dask.tls.disabled }}://{{ include "dpdist.name" . }}-scheduler:8786
 {{- end -}}
 
 {{- define "dpdist.podSecurity" -}}
@@ -84,6 +79,46 @@ seccompProfile: {type: RuntimeDefault}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* What a job or a test may take, which the values do not say. */}}
+{{- define "dpdist.jobResources" -}}
+requests: {cpu: 100m, memory: 256Mi, ephemeral-storage: 64Mi}
+limits: {cpu: "1", memory: 2Gi, ephemeral-storage: 2Gi}
+{{- end -}}
+
+{{/* A scratch folder of a pod that holds no more than its container may: (dict "resources" <of the container>). */}}
+{{- define "dpdist.tmpVolume" -}}
+- name: tmp
+  emptyDir: {sizeLimit: {{ get .resources.limits "ephemeral-storage" }}}
+{{- end -}}
+
+{{/* What pods see that reach the ledger: the file with its URL, and how the database's certificate is checked. */}}
+{{- define "dpdist.ledgerEnv" -}}
+- {name: DPDIST_LEDGER_FILE, value: /run/dpdist/ledger/{{ .Values.ledger.key }}}
+- {name: PGSSLMODE, value: {{ .Values.ledger.tls.mode }}}
+{{- if .Values.ledger.tls.existingSecret }}
+- {name: PGSSLROOTCERT, value: /run/dpdist/ledger-ca/{{ .Values.ledger.tls.key }}}
+{{- else if hasPrefix "verify" .Values.ledger.tls.mode }}
+- {name: PGSSLROOTCERT, value: /etc/ssl/certs/ca-certificates.crt}
+{{- end }}
+{{- end -}}
+
+{{- define "dpdist.ledgerMounts" -}}
+- {name: ledger, mountPath: /run/dpdist/ledger, readOnly: true}
+{{- if .Values.ledger.tls.existingSecret }}
+- {name: ledger-ca, mountPath: /run/dpdist/ledger-ca, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* (dict "root" . "secret" <of the URL>) */}}
+{{- define "dpdist.ledgerVolumes" -}}
+- name: ledger
+  secret: {secretName: {{ .secret }}, defaultMode: 0440}
+{{- with .root.Values.ledger.tls.existingSecret }}
+- name: ledger-ca
+  secret: {secretName: {{ . }}, items: [{key: {{ $.root.Values.ledger.tls.key }}, path: {{ $.root.Values.ledger.tls.key }}}], defaultMode: 0440}
+{{- end }}
 {{- end -}}
 
 {{/* What every pod sees: nothing secret. */}}
@@ -196,7 +231,7 @@ envFrom: {{ toYaml . | nindent 2 }}
 {{ include "dpdist.storeEnv" . }}
 - {name: DPDIST_HOME, value: {{ if .Values.shared.existingClaim }}{{ printf "%s/dpdist" .Values.shared.mountPath }}{{ else }}/tmp/dpdist{{ end }}}
 - {name: DPDIST_ROOT_KEY_FILE, value: /run/dpdist/key/{{ .Values.rootKey.key }}}
-- {name: DPDIST_LEDGER_FILE, value: /run/dpdist/ledger/{{ .Values.ledger.key }}}
+{{ include "dpdist.ledgerEnv" . }}
 - {name: DPDIST_OUTPUT, value: {{ .Values.output.url | default (printf "%s/releases" .Values.shared.mountPath) | quote }}}
 {{ include "dpdist.prefectEnv" . }}
 {{- with .Values.logs }}
@@ -215,7 +250,7 @@ envFrom: {{ toYaml . | nindent 2 }}
 {{- define "dpdist.flowMounts" -}}
 - {name: tmp, mountPath: /tmp}
 - {name: key, mountPath: /run/dpdist/key, readOnly: true}
-- {name: ledger, mountPath: /run/dpdist/ledger, readOnly: true}
+{{ include "dpdist.ledgerMounts" . }}
 {{- if .Values.dask.enabled }}
 {{- include "dpdist.daskMount" . }}
 {{- end }}
@@ -226,11 +261,9 @@ envFrom: {{ toYaml . | nindent 2 }}
 {{- end -}}
 
 {{- define "dpdist.flowVolumes" -}}
-- {name: tmp, emptyDir: {}}
 - name: key
   secret: {secretName: {{ .Values.rootKey.existingSecret }}, defaultMode: 0400}
-- name: ledger
-  secret: {secretName: {{ .Values.ledger.existingSecret }}, defaultMode: 0440}
+{{ include "dpdist.ledgerVolumes" (dict "root" . "secret" .Values.ledger.existingSecret) }}
 {{- if .Values.dask.enabled }}
 {{- include "dpdist.daskVolume" . }}
 {{- end }}

@@ -39,6 +39,15 @@
 {{- if and .Values.ledger.roles.application (not .Values.ledger.ownerSecret) -}}
 {{- fail "ledger.roles.application needs ledger.ownerSecret, a Secret with the owner's URL: the application's own login cannot grant" -}}
 {{- end -}}
+{{- if and .Values.ledger.embedded.enabled (ne .Values.ledger.tls.mode "disable") -}}
+{{- fail (printf "ledger.embedded has no certificate, and ledger.tls.mode is %q: set ledger.tls.mode=disable for the trial, or name a database of your own" .Values.ledger.tls.mode) -}}
+{{- end -}}
+{{- if and (eq .Values.ledger.tls.mode "verify-ca") (not .Values.ledger.tls.existingSecret) -}}
+{{- fail "ledger.tls.mode=verify-ca would accept any server that any public authority has certified: name a Secret with your authority's certificate in ledger.tls.existingSecret, or set ledger.tls.mode=verify-full" -}}
+{{- end -}}
+{{- if and .Values.ledger.tls.existingSecret (eq .Values.ledger.tls.mode "disable") -}}
+{{- fail "ledger.tls.existingSecret and ledger.tls.mode=disable exclude each other: leave one out" -}}
+{{- end -}}
 {{- if and .Values.dask.enabled (not .Values.dask.tls.existingSecret) (not .Values.dask.tls.certManager.enabled) (not .Values.dask.tls.disabled) -}}
 {{- fail "dask.tls.existingSecret is empty: whoever reached the scheduler's port could run code on the workers; name a Secret with ca.crt, tls.crt and tls.key (docs/operations.md says how to make one), enable dask.tls.certManager, or accept it with dask.tls.disabled=true" -}}
 {{- end -}}
@@ -53,9 +62,6 @@
 {{- end -}}
 {{- if and (gt (int .Values.dask.noise.replicas) 0) .Values.dask.tls.disabled -}}
 {{- fail "dask.noise and dask.tls.disabled exclude each other: whoever reached the scheduler's port could read the root key; give dask.tls a certificate, or set dask.noise.replicas=0" -}}
-{{- end -}}
-{{- if and .Values.dask.operator .Values.dask.workers.autoscaling.enabled -}}
-{{- fail "dask.operator and dask.workers.autoscaling exclude each other: the operator scales its own workers; disable one" -}}
 {{- end -}}
 {{- if and .Values.dask.workers.autoscaling.enabled (lt (int .Values.dask.workers.autoscaling.maxReplicas) (int .Values.dask.workers.replicas)) -}}
 {{- fail (printf "dask.workers.autoscaling.maxReplicas (%d) is below dask.workers.replicas (%d): raise it" (int .Values.dask.workers.autoscaling.maxReplicas) (int .Values.dask.workers.replicas)) -}}

@@ -1,7 +1,8 @@
-# In place of postgres:16 where no registry is reached; the build context holds a minimal Debian with PostgreSQL as base.tar.
+# In place of the image postgres where no registry is reached; the build context holds a minimal Debian with PostgreSQL as base.tar.
 FROM scratch
 ADD base.tar /
 RUN useradd --uid 10001 --no-create-home dpdist && install -d -m 1777 /var/lib/postgresql/data /var/run/postgresql
 COPY postgres.sh /usr/local/bin/postgres.sh
 ENV PATH=/usr/lib/postgresql/15/bin:/usr/sbin:/usr/bin:/sbin:/bin
-CMD ["sh", "/usr/local/bin/postgres.sh"]
+ENTRYPOINT ["sh", "/usr/local/bin/postgres.sh"]
+CMD ["postgres"]
