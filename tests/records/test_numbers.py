@@ -16,6 +16,7 @@ NUMBERS = {
     "-0": -0.0,
     "+5": 5.0,
     "  7.25 ": 7.25,
+    "\t7 ": 7.0,
     "5.": 5.0,
     ".5": 0.5,
     "-1e3": -1000.0,
@@ -52,7 +53,7 @@ NO_NUMBERS = (
     ),
     *(
         "5\n",
-        "\t5",
+        "5\r",
         "5\0",
         "\N{NO-BREAK SPACE}5",
         "\N{FULLWIDTH DIGIT ONE}",
@@ -69,7 +70,7 @@ def equal(found: list[float | None], expected: list[float | None]) -> bool:
 
 def of(text: str) -> float | None:
     """The same by Python alone."""
-    plain = text.strip(" ")
+    plain = text.strip(" \t")
     if not plain.isascii() or "_" in plain or plain != plain.strip():
         return None
     try:
