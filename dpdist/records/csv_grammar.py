@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
-from dpdist.records.numbers import DecimalMark
-
+DecimalMark = Literal[".", ","]
+"""What stands between whole numbers and their decimals."""
 QUOTE = '"'
 UTF_8 = "utf-8"
 OPEN = (
@@ -64,7 +64,7 @@ class Grammar:
     @property
     def facts(self) -> dict[str, object]:
         """What differs from a plain file."""
-        plain = asdict(Grammar())
+        plain = asdict(PLAIN)
         return {name: value for name, value in asdict(self).items() if value != plain[name]}
 
     @property
@@ -73,6 +73,10 @@ class Grammar:
         if self.multiline:
             return "one record of a CSV file as RFC 4180 has it, whose quoted values may span lines"
         return "one line of a CSV file"
+
+
+PLAIN = Grammar()
+"""Commas, UTF-8, ISO dates, and a record a line."""
 
 
 class Record(NamedTuple):
@@ -176,7 +180,9 @@ def check_dates(form: str) -> None:
     used = _DIRECTIVE.findall(form)
     parts = set(used) - {"%"}
     if not form.isascii() or any(each not in "YymdjHMSfz%" or not each for each in used) or any(ord(c) < 32 for c in form):
-        raise ValueError("a form of dates is written with %Y, %y, %m, %d, %j, %H, %M, %S, %f, %z, %% and plain ASCII text between them")
+        raise ValueError(
+            "a form of dates is written with %Y, %y, %m, %d, %j, %H, %M, %S, %f, %z, %% and plain ASCII text between them"
+        )
     if len(set(used) - {"%"}) < len([each for each in used if each != "%"]):
         raise ValueError("a form of dates names each of its parts once")
     if not parts & {"Y", "y"} or {"Y", "y"} <= parts:
@@ -185,7 +191,7 @@ def check_dates(form: str) -> None:
         raise ValueError("a form of dates names the day with its month (%d and %m), or as the day of the year (%j) alone")
     if parts & _TIMES and not parts & {"d", "j"}:
         raise ValueError("a form of dates with a time needs the day, too")
-    if parts & _TIMES and "H" not in parts or ("S" in parts and "M" not in parts) or ("f" in parts and "S" not in parts):
+    if (parts & _TIMES and "H" not in parts) or ("S" in parts and "M" not in parts) or ("f" in parts and "S" not in parts):
         raise ValueError("a form of times begins with the hour (%H), and names minutes before seconds and their fractions")
 
 

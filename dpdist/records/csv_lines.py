@@ -19,8 +19,8 @@ from dpdist.errors import InvalidSpec
 from dpdist.records.csv_grammar import QUOTE, UTF_8, Broken, Grammar, records_in, values_of
 from dpdist.records.numbers import numbers_of_texts
 
-BLOCK_BYTES = 16 * 2**20
-"""What is read of a file at a time."""
+BLOCK_BYTES = 4 * 2**20
+"""What is read of a file at a time: with more, memory that is touched for the first time costs more than calls."""
 LONGEST = 16 * 2**20
 """Bytes of a record."""
 HEADER_BYTES = 2**16
@@ -141,8 +141,8 @@ def _blocks(stream: Stream, grammar: Grammar, size: int) -> Iterator[Block]:
                 continue
             data, begun = data.removeprefix(BOM) if grammar.encoding == UTF_8 else data, True
         if len(data) > LONGEST and _first_end(data, grammar) > LONGEST:
-            what = "record that begins here is longer than 16 MiB; close its quotation marks" if grammar.multiline else "line is longer than 16 MiB"
-            raise Broken(line, f"a {what}, or shorten it")
+            record = "record that begins here" if grammar.multiline else "line"
+            raise Broken(line, f"a {record} is longer than 16 MiB; close its quotation marks, or shorten it")
         cut = _last_end(data, grammar) if part else len(data)
         if cut:
             content = data[:cut]

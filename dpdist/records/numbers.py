@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
-DecimalMark = Literal[".", ","]
-"""What stands between whole numbers and their decimals."""
+from dpdist.records.csv_grammar import DecimalMark
 
 
 def numbers_of_texts(texts: pa.Array | pa.ChunkedArray, *, decimal: DecimalMark = ".") -> pa.Array:

@@ -7,7 +7,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from dpdist.records import listing
+from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.sources import PersonType
+from dpdist.spec.csv import CsvSpec
 from dpdist.spec.values import SpecPart, Text
 
 
@@ -129,6 +132,11 @@ class Records(SpecPart):
     header: tuple[str, ...] = Field(
         (), description="the column names of CSV files that have no header row", examples=[["age", "branch"]]
     )
+    csv: CsvSpec | None = Field(
+        None,
+        description="how CSV files are written. Default: values in UTF-8 with commas between them, and one line is one record",
+        examples=[{"delimiter": ";", "decimal": ","}],
+    )
     called: Text = Field(
         "records", description="what the page calls the records, in the plural", examples=["people", "rentals"]
     )
@@ -170,7 +178,14 @@ class Records(SpecPart):
             raise ValueError("'snapshot' belongs to 'delta' or 'iceberg'; leave it out")
         if self.header and self.path is None:
             raise ValueError("'header' belongs to CSV files; leave it out")
+        if self.csv is not None and (self.path is None or listing.kind_of(self.path) not in (None, "csv")):
+            raise ValueError("'csv' belongs to CSV files; leave it out")
         return self
+
+    @property
+    def grammar(self) -> Grammar:
+        """How CSV files are written."""
+        return PLAIN if self.csv is None else self.csv.grammar
 
     @property
     def place(self) -> str:
