@@ -164,7 +164,7 @@ def is_encoding(name: str) -> bool:
             return True
         # a byte that begins a longer character, or switches to other ones, gives no character yet
         found = [codecs.getincrementaldecoder(name)("replace").decode(bytes([byte])) for byte in range(256)]
-    except (LookupError, ValueError, TypeError, AttributeError):
+    except (LookupError, ValueError, TypeError, AttributeError, AssertionError):  # codecs of other things than texts
         return False
     return all(len(each) == 1 and each.isascii() == (byte < 128) for byte, each in enumerate(found)) and "".join(
         found[:128]

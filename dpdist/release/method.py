@@ -21,6 +21,7 @@ def method(spec: ReleaseSpec) -> dict[str, Any]:
     """Names for readers, attributes, and the questions in words."""
     return {
         "counted": spec.records.named,
+        **({} if spec.records.csv_record is None else {"record": spec.records.csv_record}),
         "attributes": {
             name: {**_attribute(part), **_levels(spec.attributes.attribute(name))} for name, part in spec.domain.items()
         },

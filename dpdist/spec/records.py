@@ -188,6 +188,12 @@ class Records(SpecPart):
         return PLAIN if self.csv is None else self.csv.grammar
 
     @property
+    def csv_record(self) -> str | None:
+        """What is one record where the records are CSV, for readers; None where they are not, or stand for several each."""
+        named = self.csv is not None or listing.kind_of(self.path or "") == "csv"
+        return self.grammar.record if named and self.counts is None else None
+
+    @property
     def place(self) -> str:
         """Where the records are, for messages: a path, a table's name, or that it is a query."""
         return self.path or self.delta or self.iceberg or "the query's result"
