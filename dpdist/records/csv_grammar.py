@@ -72,7 +72,7 @@ class Grammar:
         """What is one record, for readers."""
         if self.multiline:
             return "one record of a CSV file as RFC 4180 has it, whose quoted values may span lines"
-        return "one line of a CSV file"
+        return "one line of a CSV file; a line with too few or too many values is one without values"
 
 
 PLAIN = Grammar()

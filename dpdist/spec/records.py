@@ -190,8 +190,9 @@ class Records(SpecPart):
     @property
     def csv_record(self) -> str | None:
         """What is one record where the records are CSV, for readers; None where they are not, or stand for several each."""
-        named = self.csv is not None or listing.kind_of(self.path or "") == "csv"
-        return self.grammar.record if named and self.counts is None else None
+        kind = listing.kind_of(self.path or "")
+        written = kind == "csv" or (kind is None and self.csv is not None)
+        return self.grammar.record if written and self.counts is None else None
 
     @property
     def place(self) -> str:
