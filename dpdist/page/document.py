@@ -192,6 +192,8 @@ def exclusions(certificate: dict[str, Any]) -> list[str]:
     method = certificate.get("method") or {}
     attributes, sums = method.get("attributes", {}), method.get("sums", {})
     told = [f"{facts.get('title') or name}: {'; '.join(_excluded(facts))}." for name, facts in attributes.items()]
+    if "record" in method:
+        told = [f"A record is {method['record']}.", *told]
     return told + [f"{facts['title'] or name}: {_clamped(facts)}." for name, facts in sums.items()]
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import datetime
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from dpdist.errors import InvalidSpec
 from dpdist.records import listing
+from dpdist.records.csv_grammar import PLAIN
 from dpdist.records.reading import reading
-from dpdist.records.sources import arrow_file, schema_in, unpacked
+from dpdist.records.sources import arrow_file, header_in, schema_in, unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 Kind = Literal["text", "whole", "number", "date", "time", "boolean", "money", "unknown", "other"]
 MOST_TEXTS = 100
 """Different texts of a public column that are listed."""
+_NO_VALUES = ("", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan")
+"""What public CSV files write where there is no value."""
 _VALUE = re.compile(r"\s*[-+]?[\d.,:;/%€$£ -]*\s*|\d{4}-\d\d-\d\d.*|true|false|null|nan|na", re.IGNORECASE)
 """What a column is hardly ever called: without a header row, the first row of a CSV file is a record."""
 
@@ -90,7 +93,7 @@ def _header(path: Path, header: tuple[str, ...]) -> tuple[str, ...]:
     if header:
         return header
     with reading(path), path.open("rb") as file:
-        names = tuple(listing.header_of(unpacked(file, str(path)), str(path)))
+        names = tuple(header_in(file, str(path), PLAIN))
     if any(_VALUE.fullmatch(name) for name in names) or len(set(names)) < len(names):
         raise InvalidSpec(
             f"the first row of {path.name} seems to be a record, or names a column twice or not at all; name all {len(names)} columns "
@@ -100,21 +103,48 @@ def _header(path: Path, header: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _public_csv(path: Path, header: tuple[str, ...]) -> list[Column]:
-    import pyarrow.csv
+    import pyarrow as pa
 
     names = _header(path, header)
-    with (
-        reading(path),
-        path.open("rb") as file,
-        pyarrow.csv.open_csv(
-            unpacked(file, str(path)),
-            read_options=pyarrow.csv.ReadOptions(column_names=list(header) or None, block_size=listing.CSV_BLOCK_BYTES),
-            convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True),
-        ) as reader,
-    ):
-        kinds = {each.name: each.type for each in reader.schema}
-        found = [_typed(name, kinds[name]) for name in names]
-        return _looked_at(found, iter(reader))
+    guessed = [pa.int64(), pa.bool_(), pa.date32(), pa.timestamp("s"), pa.timestamp("s", tz="UTC"), pa.float64()]
+    kinds: dict[str, list[pa.DataType] | None] = dict.fromkeys(names)  # None: no value yet
+    for batch in _texts(path, names, header):
+        for name in names:
+            values = batch[name].unique().drop_null()
+            if len(values):
+                kinds[name] = [kind for kind in (kinds[name] or guessed) if _fits(values, kind)] or [pa.string()]
+    types = {name: pa.null() if found is None else found[0] for name, found in kinds.items()}
+    typed = (
+        pa.record_batch({name: batch[name].cast(types[name]) for name in names}) for batch in _texts(path, names, header)
+    )
+    return _looked_at([_typed(name, types[name]) for name in names], typed)
+
+
+def _texts(path: Path, names: Sequence[str], header: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """The values of a CSV file, null where a text says that there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from dpdist.records import csv_lines
+
+    none = pa.array(_NO_VALUES)
+    with reading(path), path.open("rb") as file:
+        stream = unpacked(file, str(path))
+        for batch in csv_lines.batches(stream, PLAIN, names, path.name, header=header):
+            columns = ((name, batch[name]) for name in names)
+            yield pa.record_batch(
+                {name: pc.if_else(pc.is_in(each, none), pa.scalar(None, pa.string()), each) for name, each in columns}
+            )
+
+
+def _fits(values: pa.Array, kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    try:
+        values.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _typed(name: str, found: pa.DataType) -> Column:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from dpdist.errors import InvalidSpec, NoRecords
 from dpdist.records import remote
-from dpdist.records.reading import reading
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-CSV_BLOCK_BYTES = 16 * 2**20
-"""What is read of a CSV file at a time: no row may be longer."""
 ARROW = (".arrow", ".feather", ".ipc")
 """Files in Arrow's IPC format."""
 ARRAYS = ("npy", "zarr")
@@ -143,7 +134,7 @@ def check_names(found: Sequence[str], wanted: Sequence[str], path: str, named: S
     missing = [column for column in wanted if column not in found]
     if missing and len(found) == 1 and (between := next((mark for mark in ";\t|" if mark in found[0]), None)):
         shown = "tabs" if between == "\t" else f"{between!r}"
-        raise InvalidSpec(f"{name} seems to have {shown} between its columns; write it with commas, or as Parquet")
+        raise InvalidSpec(f"{name} seems to have {shown} between its columns; name them in 'records.csv.delimiter'")
     if missing and kind_of(Path(path)) == "csv":  # without a header row, the first row is a record: it is not quoted
         raise InvalidSpec(
             f"{name} has no column {missing[0]!r} among the {len(found)} of its first row; name the column in 'records.columns', or all "
@@ -154,15 +145,3 @@ def check_names(found: Sequence[str], wanted: Sequence[str], path: str, named: S
     twice = [column for column in wanted if list(found).count(column) > 1]
     if twice:
         raise InvalidSpec(f"{name} has more than one column {twice[0]!r}; rename one of them")
-
-
-def header_of(stream: pa.NativeFile, path: str) -> list[str]:
-    """The names in the header row of a CSV file, from its unpacked content."""
-    with reading(path):
-        rows = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""))
-        names = next((row for row in rows if row), None)
-    if names is not None and any("\0" in name for name in names):
-        raise InvalidSpec(f"{Path(path).name} cannot be read: its text is UTF-16; save the file as UTF-8")
-    if names is None:
-        raise InvalidSpec(f"{Path(path).name} cannot be read: the file is empty; write at least its header row")
-    return names

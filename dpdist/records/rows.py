@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
 from dpdist.domain import OUTSIDE, Attribute, Domain
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.records import listing
+from dpdist.records.csv_files import csv_batches
 from dpdist.records.hashing import HashedFile
 from dpdist.records.reading import reading
-from dpdist.records.sources import BATCH_ROWS, Partition, Source, arrow_file, header_of, unpacked, wanted_columns
+from dpdist.records.sources import BATCH_ROWS, Partition, Source, arrow_file, wanted_columns
 from dpdist.times import FINER_THAN_DAYS, Times
 
 
@@ -49,11 +48,10 @@ class CountSummary:
 def tables_of(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
     """The needed columns of a partition, in bounded batches, with those that its folders name."""
     wanted = [name for name in wanted_columns(source, domain) if name not in dict(partition.named)]
-    readers = {"csv": _csv_batches, "parquet": _parquet_batches, "arrow": _arrow_batches}
+    readers = {"csv": csv_batches, "parquet": _parquet_batches, "arrow": _arrow_batches}
     batches = readers[listing.kind_of(partition.path) or "csv"](source, domain, partition, wanted)
-    names = partial(header_of, source, partition.path, partition.tags)
     while True:
-        with reading(partition.path, names):
+        with reading(partition.path):
             batch = next(batches, None)
         if batch is None:
             return
@@ -95,33 +93,6 @@ def _arrow_batches(source: Source, domain: Domain, partition: Partition, wanted:
         batch.validate(full=True)
         for start in range(0, batch.num_rows, BATCH_ROWS):
             yield batch.slice(start, BATCH_ROWS)
-
-
-def _csv_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
-    """Each column has the type that its attribute needs, whatever the first rows look like."""
-    found = header_of(source, partition.path, partition.tags)
-    listing.check_names(found, wanted, partition.path, list(dict(partition.named)))
-    texts = [source.columns.get(a.name, a.name) for a in domain.attributes if a.categories or a.times]
-    types = {**dict.fromkeys(wanted, pa.float64()), **dict.fromkeys(texts, pa.string())}
-    if not wanted:  # to the reader, no column would mean every column
-        wanted, types = list(found[:1]), {found[0]: pa.string()}
-    if source.person is not None:
-        types[source.person] = pa.int64() if source.person_type == "integer" else pa.string()
-    if source.counts is not None:
-        types[source.counts] = pa.int64()
-    with (
-        HashedFile(partition.path, partition.tags) as file,
-        pyarrow.csv.open_csv(
-            unpacked(file, partition.path),
-            read_options=pyarrow.csv.ReadOptions(
-                column_names=list(source.header) or None, block_size=listing.CSV_BLOCK_BYTES
-            ),
-            convert_options=pyarrow.csv.ConvertOptions(
-                include_columns=wanted, column_types=types, strings_can_be_null=False
-            ),
-        ) as reader,
-    ):
-        yield from reader
 
 
 def cells_of(table: pa.Table, source: Source, domain: Domain, path: str) -> tuple[NDArray[np.int64], CountSummary]:

@@ -17,6 +17,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.private import private_folder
 from dpdist.records import histograms, listing
+from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
 from dpdist.threads import in_order
@@ -67,6 +68,7 @@ class Source:
         counts: column that says how many records a row stands for; None: a row is a record.
         snapshot: which state of a table the file holds; "" where it is of no such table.
         named: for each file, the columns that its folders name, with their values; empty where they name none that is read.
+        grammar: how CSV files are written.
     """
 
     files: tuple[tuple[str, str], ...]
@@ -81,6 +83,7 @@ class Source:
     snapshot: str = ""
     most_groups: int | None = None
     participations: Participations | None = None
+    grammar: Grammar = PLAIN
 
     @property
     def digest(self) -> str:
@@ -96,6 +99,7 @@ class Source:
             *([self.person_type] if self.person_type else []),
             *([["counts", self.counts]] if self.counts else []),
             *([["snapshot", self.snapshot]] if self.snapshot else []),
+            *([["csv", self.grammar.facts]] if self.grammar.facts else []),
             *([["named", [sorted(each.items()) for each in self.named]]] if self.named else []),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -122,6 +126,7 @@ def source_of(
     participations: Participations | None = None,
     person_type: PersonType | None = None,
     counts: str | None = None,
+    grammar: Grammar = PLAIN,
     attributes: Iterable[str] = (),
 ) -> Source:
     """The files behind a path or URL: one file, or every file of records of a folder.
@@ -137,7 +142,7 @@ def source_of(
     seen: dict[tuple[object, ...], str] = {}
     for place, ((path, digest), (_, tags)) in enumerate(zip(files, found, strict=True)):
         content = (digest, *(named[place].items() if named else ()))
-        if content in seen and not _is_empty(path, tags, header=not header):
+        if content in seen and not _is_empty(path, tags, grammar, header=not header):
             raise InvalidSpec(
                 f"{Path(seen[content]).name} and {Path(path).name} hold the same records: every record would count twice; "
                 "remove one of them"
@@ -156,6 +161,7 @@ def source_of(
         named,
         most_groups=most_groups,
         participations=participations,
+        grammar=grammar,
     )
 
 
@@ -174,13 +180,13 @@ def _named(location: str | Path, paths: list[str], wanted: list[str], own: list[
     return tuple({name: each[name] for name in used} for each in every) if used else ()
 
 
-def _is_empty(path: str, tags: Tags, *, header: bool) -> bool:
+def _is_empty(path: str, tags: Tags, grammar: Grammar, *, header: bool) -> bool:
     """Whether a file holds no record: no row of Parquet or Arrow, nothing below the header row of a CSV file."""
     with reading(path), HashedFile(path, tags) as file:
         if listing.kind_of(path) == "csv":
-            with unpacked(file, path) as stream:
-                lines = stream.read(2**16).split(b"\n", 1) if header else [b"", stream.read(2**16)]
-                return not b"".join(lines[1:]).strip()
+            from dpdist.records import csv_lines
+
+            return csv_lines.is_empty(unpacked(file, path), grammar, Path(path).name, header=header)
         if listing.kind_of(path) == "parquet":
             import pyarrow.parquet
 
@@ -264,7 +270,14 @@ def header_of(source: Source, path: str, tags: Tags) -> Sequence[str]:
     if source.header:
         return source.header
     with reading(path), HashedFile(path, tags) as file:
-        return listing.header_of(unpacked(file, path), path)
+        return header_in(file, path, source.grammar)
+
+
+def header_in(file: HashedFile | IO[bytes], path: str, grammar: Grammar) -> list[str]:
+    """The same of a file that is open, whose first record holds them."""
+    from dpdist.records import csv_lines
+
+    return csv_lines.header_of(unpacked(file, path), grammar, Path(path).name)
 
 
 def unpacked(file: HashedFile | IO[bytes], path: str) -> pa.NativeFile:

@@ -23,6 +23,7 @@ def method(spec: ReleaseSpec) -> dict[str, Any]:
     return {
         "counted": spec.records.named,
         "meaning": meaning(spec),
+        **({} if spec.records.csv_record is None else {"record": spec.records.csv_record}),
         "attributes": {
             name: {**_attribute(part), **_levels(spec.attributes.attribute(name))} for name, part in spec.domain.items()
         },

@@ -29,6 +29,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: remote.is_remote(spec.records.path or ""), ("records", "path"), lines, name)
     located(lambda: remote.is_remote(spec.records.delta or ""), ("records", "delta"), lines, name)
     located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
+    located(lambda: _check_csv(spec), ("records", "csv"), lines, name)
     located(lambda: _check_person(spec), ("records", "person", "column"), lines, name)
     located(lambda: _check_groups(spec), ("records", "person"), lines, name)
     located(lambda: _check_participations(spec), ("records", "person", "participations"), lines, name)
@@ -59,6 +60,11 @@ def _check_columns(spec: ReleaseSpec) -> None:
         raise InvalidInput(
             f"'records.columns' names {unknown[0]!r}, which is not an attribute of the domain ({', '.join(spec.domain)})"
         )
+
+
+def _check_csv(spec: ReleaseSpec) -> None:
+    if spec.records.grammar.dates is not None and not any(part.dates is not None for part in spec.domain.values()):
+        raise InvalidInput("'records.csv.dates' says how dates are written, and no attribute has 'dates': leave it out")
 
 
 def _check_person(spec: ReleaseSpec) -> None:

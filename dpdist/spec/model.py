@@ -385,6 +385,7 @@ class ReleaseSpec(SpecPart):
             participations=self._participations,
             person_type=person.type,
             counts=None if self.records.counts is None else self.records.counts.column,
+            grammar=self.records.grammar,
             attributes=self.domain,
         )
         return replace(source, snapshot=self._snapshot)

@@ -8,7 +8,10 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from dpdist.errors import InvalidInput
+from dpdist.records import listing
+from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.sources import PersonType
+from dpdist.spec.csv import CsvSpec
 from dpdist.spec.values import SpecPart, Text
 
 ONE_PLACE = "give exactly one of 'path', 'sql', 'delta' and 'iceberg'"
@@ -132,6 +135,11 @@ class Records(SpecPart):
     header: tuple[str, ...] = Field(
         (), description="the column names of CSV files that have no header row", examples=[["age", "branch"]]
     )
+    csv: CsvSpec | None = Field(
+        None,
+        description="how CSV files are written. Default: values in UTF-8 with commas between them, and one line is one record",
+        examples=[{"delimiter": ";", "decimal": ","}],
+    )
     called: Text = Field(
         "records", description="what the page calls the records, in the plural", examples=["people", "rentals"]
     )
@@ -173,6 +181,8 @@ class Records(SpecPart):
             raise ValueError("'snapshot' belongs to 'delta' or 'iceberg'; leave it out")
         if self.header and self.path is None:
             raise ValueError("'header' belongs to CSV files; leave it out")
+        if self.csv is not None and (self.path is None or listing.kind_of(self.path) not in (None, "csv")):
+            raise ValueError("'csv' belongs to CSV files; leave it out")
         return self
 
     @property
@@ -183,6 +193,18 @@ class Records(SpecPart):
         """Accept records that are somewhere. Raises: InvalidInput."""
         if not self._places:
             raise InvalidInput(f"'records' names no place: {ONE_PLACE}; only dp.run(records=...) needs none")
+
+    @property
+    def grammar(self) -> Grammar:
+        """How CSV files are written."""
+        return PLAIN if self.csv is None else self.csv.grammar
+
+    @property
+    def csv_record(self) -> str | None:
+        """What is one record where the records are CSV, for readers; None where they are not, or stand for several each."""
+        kind = listing.kind_of(self.path or "")
+        written = kind == "csv" or (kind is None and self.csv is not None)
+        return self.grammar.record if written and self.counts is None else None
 
     @property
     def place(self) -> str:

@@ -358,27 +358,15 @@ def test_persons_of_another_type_are_refused(
     assert "\n" not in str(found.value)
 
 
-RAGGED = "age,sex,work\n1,f,a\n2,m,a,alice@example.org\n"
-
-
 @pytest.mark.parametrize(
     ("name", "content", "match"),
     [
-        (
-            "x.csv",
-            RAGGED.encode(),
-            r"x.csv cannot be read: a row has \d columns instead of the 3 of the first one; .*\(row 3\)",
-        ),
+        ("x.csv", b'age,sex,work\n1,f,a\n2,m,"alice', r"x.csv cannot be read: a quotation mark is still open .*\(line 3\)"),
         ("x.csv", "age,sex,work\n1,f,alic\u00e9".encode("latin-1"), "x.csv cannot be read: its text is not UTF-8"),
-        (
-            "x.csv",
-            ("age,sex,work\n" + "1,f,a\n" * 10**5 * 32 + "alice,f,a\n").encode(),
-            "x.csv cannot be read: a value is no number",
-        ),
         ("x.csv.gz", b"alice", "x.csv.gz cannot be read: its name says gzip, its content is something else"),
         ("x.parquet", b"PAR1alicePAR1", "x.parquet cannot be read: it is no whole Parquet file"),
     ],
-    ids=["ragged", "latin-1", "late text", "not gz", "not parquet"],
+    ids=["open quote", "latin-1", "not gz", "not parquet"],
 )
 def test_errors_of_readers_quote_nothing(tmp_path: Path, name: str, content: bytes, match: str) -> None:
     (tmp_path / name).write_bytes(content)
