@@ -14,6 +14,7 @@ from dpdist.errors import InvalidSpec
 from dpdist.records import listing
 from dpdist.records.reading import reading
 from dpdist.records.sources import arrow_file, schema_in, unpacked
+from dpdist.records.wording import called_by
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,8 +60,8 @@ def columns_of(location: Path, *, header: tuple[str, ...] = (), public: bool = F
     Raises: InvalidSpec, NoRecords.
     """
     first = listing.listed(location)[0]
-    named = [Column(name, "unknown") for name in listing.named_by_folders(location, first)]
-    return [*_columns_of_file(Path(first), header, public), *named]
+    named = [Column(name, "unknown") for name in listing.named_by_folders(location, first.path)]
+    return [*_columns_of_file(Path(first.path), header, public), *named]
 
 
 def _columns_of_file(path: Path, header: tuple[str, ...], public: bool) -> list[Column]:
@@ -68,7 +69,7 @@ def _columns_of_file(path: Path, header: tuple[str, ...], public: bool) -> list[
         raise InvalidSpec(f"{path.name} holds counts and no columns; write its spec by hand, an attribute for each axis")
     if listing.kind_of(path) == "csv":
         return _public_csv(path, header) if public else [Column(name, "unknown") for name in _header(path, header)]
-    with reading(path), path.open("rb") as file:
+    with reading(called_by(path)), path.open("rb") as file:
         schema = schema_in(file, str(path))
         found = [_typed(each.name, each.type) for each in schema]
         return _looked_at(found, _batches(path, file)) if public else found
@@ -89,8 +90,8 @@ def _header(path: Path, header: tuple[str, ...]) -> tuple[str, ...]:
     """The columns of a CSV file. Raises: InvalidSpec, without a word of it, when the first row seems to be a record."""
     if header:
         return header
-    with reading(path), path.open("rb") as file:
-        names = tuple(listing.header_of(unpacked(file, str(path)), str(path)))
+    with reading(called_by(path)), path.open("rb") as file:
+        names = tuple(listing.header_of(unpacked(file, str(path)), called_by(path)))
     if any(_VALUE.fullmatch(name) for name in names) or len(set(names)) < len(names):
         raise InvalidSpec(
             f"the first row of {path.name} seems to be a record, or names a column twice or not at all; name all {len(names)} columns "
@@ -104,7 +105,7 @@ def _public_csv(path: Path, header: tuple[str, ...]) -> list[Column]:
 
     names = _header(path, header)
     with (
-        reading(path),
+        reading(called_by(path)),
         path.open("rb") as file,
         pyarrow.csv.open_csv(
             unpacked(file, str(path)),

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from dpdist.errors import InvalidSpec, NoRecords
 from dpdist.records import remote
 from dpdist.records.reading import reading
+from dpdist.records.wording import Called, File, called_by, called_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,33 +48,44 @@ def kind_of(path: str | Path) -> str | None:
     return "csv" if name.endswith((".csv", ".csv.gz")) else None
 
 
-def listed(location: str | Path) -> list[str]:
+def listed(location: str | Path, called: Called | None = None) -> list[File]:
     """The file at a path or URL, or all files of records of a folder or prefix, in order.
 
     Names that begin with '.', '_' or '~' are not records: hidden files, drafts of editors, marks and logs of Spark and Hive.
-    A folder called .zarr is one array. Raises: InvalidSpec when there is none, and naming what is no file: a link to nothing, a pipe,
+    A folder called .zarr is one array. Raises: InvalidSpec when there is none, and for what is no file: a link to nothing, a pipe,
     a socket, a device.
+
+    Args:
+        called: what messages call the place; default the last part of its path.
     """
+    called = called or called_by(location)
     if kind_of(str(location).rstrip("/")) == "zarr":
-        return [str(location).rstrip("/")]
+        return [File(str(location).rstrip("/"), called)]
     if remote.is_remote(str(location)):
-        return _below_url(str(location))
+        return _below_url(str(location), called)
     location = Path(location)
-    paths = sorted(_below(location)) if location.is_dir() else [location]
-    for path in paths:
-        _check_file(path)
-    if not paths:
-        raise NoRecords(f"no records at {location}: {GIVEN}")
-    for path in paths:
-        _check_kind(path.name)
-    return [str(path) for path in paths]
+    if location.is_dir():
+        found = _numbered([str(path) for path in sorted(_below(location, called))], called)
+    else:
+        found = [File(str(location), called)]
+    for file in found:
+        _check_file(file)
+    if not found:
+        raise NoRecords(f"no records in {called}: {GIVEN}")
+    for file in found:
+        _check_kind(file)
+    return found
 
 
-def _check_kind(name: str) -> None:
-    """Raises: InvalidSpec when a name is none of a file of records."""
-    if kind_of(name) is None:
+def _numbered(paths: list[str], folder: Called) -> list[File]:
+    return [File(path, called_within(folder, number)) for number, path in enumerate(paths, 1)]
+
+
+def _check_kind(file: File) -> None:
+    """Raises: InvalidSpec when a file's name is none of a file of records."""
+    if kind_of(file.path) is None:
         raise InvalidSpec(
-            f"records in {name!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv and .csv.gz, and .npy "
+            f"records in {file.called!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv and .csv.gz, and .npy "
             "and .zarr for counts"
         )
 
@@ -90,12 +102,12 @@ def holds_rows(path: str | Path) -> bool:
     return kind_of(path) not in (None, *ARRAYS)
 
 
-def _below_url(location: str) -> list[str]:
+def _below_url(location: str, called: Called) -> list[File]:
     """The object at a URL, or all objects of records below it."""
     found = remote.listed(location)
     if found == [location]:
-        _check_kind(Path(location).name)
-        return found
+        _check_kind(File(location, called))
+        return [File(location, called)]
     start = len(location.rstrip("/")) + 1
     kept = [
         url
@@ -103,14 +115,14 @@ def _below_url(location: str) -> list[str]:
         if holds_rows(url) and not any(part.startswith((".", "_", "~")) for part in url[start:].split("/"))
     ]
     if not kept:
-        raise NoRecords(f"no records at {location}: {GIVEN}")
-    return kept
+        raise NoRecords(f"no records in {called}: {GIVEN}")
+    return _numbered(kept, called)
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _below(folder: Path, called: Called) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise InvalidSpec(
-            f"the folder {error.filename} cannot be read ({error.strerror}); allow it, or move it away"
+            f"{called}/ has a folder that cannot be read, or is one ({error.strerror}); allow it, or move it away"
         ) from None
 
     for where, folders, files in os.walk(folder, onerror=refuse):
@@ -119,50 +131,54 @@ def _below(folder: Path) -> Iterator[Path]:
         yield from (path for path in kept if holds_rows(path))
 
 
-def _check_file(path: Path) -> None:
+def _check_file(file: File) -> None:
+    path, called = Path(file.path), file.called
     try:
         mode = path.stat().st_mode
     except OSError as error:
         if path.is_symlink():
-            raise InvalidSpec(
-                f"{path} is a link to {os.readlink(path)}, which cannot be reached; repair or remove it"
-            ) from None
+            raise InvalidSpec(f"{called} is a link to what cannot be reached; repair or remove it") from None
         kind = NoRecords if isinstance(error, FileNotFoundError) else InvalidSpec
-        raise kind(f"no records at {path} ({error.strerror}): {GIVEN}") from None
+        raise kind(f"no records in {called} ({error.strerror}): {GIVEN}") from None
     if not stat.S_ISREG(mode):
         found = KINDS.get(stat.S_IFMT(mode), "no file")
-        raise InvalidSpec(f"{path} is {found}, records are read from files: write them to one, or move it away")
+        raise InvalidSpec(f"{called} is {found}, records are read from files: write them to one, or move it away")
 
 
-def check_names(found: Sequence[str], wanted: Sequence[str], path: str, named: Sequence[str] = ()) -> None:
-    """Accept columns that are there once each, and not named by folders (``named``), too. Raises: InvalidSpec."""
-    name = Path(path).name
+def check_names(
+    found: Sequence[str], wanted: Sequence[str], called: Called, named: Sequence[str] = (), *, csv: bool = False
+) -> None:
+    """Accept columns that are there once each, and not named by folders (``named``), too. Raises: InvalidSpec.
+
+    Args:
+        found: names that the file says. None of them is quoted: without a header row, the first row of a CSV file is a record.
+        wanted, named: the spec's names of columns.
+    """
     both = next((column for column in named if column in found), None)
     if both is not None:
-        raise InvalidSpec(f"{name} has a column {both!r}, and so has the name of its folder; leave it out of the file")
+        raise InvalidSpec(f"{called} has a column {both!r}, and so has the name of its folder; leave it out of the file")
     missing = [column for column in wanted if column not in found]
     if missing and len(found) == 1 and (between := next((mark for mark in ";\t|" if mark in found[0]), None)):
         shown = "tabs" if between == "\t" else f"{between!r}"
-        raise InvalidSpec(f"{name} seems to have {shown} between its columns; write it with commas, or as Parquet")
-    if missing and kind_of(Path(path)) == "csv":  # without a header row, the first row is a record: it is not quoted
-        raise InvalidSpec(
-            f"{name} has no column {missing[0]!r} among the {len(found)} of its first row; name the column in 'records.columns', or all "
-            "columns in 'records.header' if the file has no header row"
-        )
+        raise InvalidSpec(f"{called} seems to have {shown} between its columns; write it with commas, or as Parquet")
     if missing:
-        raise InvalidSpec(f"{name} has no column {missing[0]!r}; it has {', '.join(found[:50])}")
+        cure = ", or all columns in 'records.header' if the file has no header row" if csv else ""
+        raise InvalidSpec(
+            f"{called} has no column {missing[0]!r}; say in 'records.columns' which of its columns is meant{cure} (the names "
+            "that it has are not shown: they may be a record)"
+        )
     twice = [column for column in wanted if list(found).count(column) > 1]
     if twice:
-        raise InvalidSpec(f"{name} has more than one column {twice[0]!r}; rename one of them")
+        raise InvalidSpec(f"{called} has more than one column {twice[0]!r}; rename one of them")
 
 
-def header_of(stream: pa.NativeFile, path: str) -> list[str]:
+def header_of(stream: pa.NativeFile, called: Called) -> list[str]:
     """The names in the header row of a CSV file, from its unpacked content."""
-    with reading(path):
+    with reading(called):
         rows = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""))
         names = next((row for row in rows if row), None)
     if names is not None and any("\0" in name for name in names):
-        raise InvalidSpec(f"{Path(path).name} cannot be read: its text is UTF-16; save the file as UTF-8")
+        raise InvalidSpec(f"{called} cannot be read: its text is UTF-16; save the file as UTF-8")
     if names is None:
-        raise InvalidSpec(f"{Path(path).name} cannot be read: the file is empty; write at least its header row")
+        raise InvalidSpec(f"{called} cannot be read: the file is empty; write at least its header row")
     return names

@@ -7,9 +7,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from dpdist.errors import DpdistError, InvalidSpec
+from dpdist.records.wording import Called
 
 _ROW = re.compile(r"Row #(\d+)")
 _COLUMN = re.compile(r"CSV column #(\d+)")
@@ -36,11 +36,11 @@ _REASONS = {
 
 
 @contextmanager
-def reading(path: str | Path, columns: Callable[[], Sequence[str]] | None = None) -> Iterator[None]:
+def reading(called: Called, columns: Callable[[], Sequence[str]] | None = None) -> Iterator[None]:
     """Whatever a reader raises in the block becomes InvalidSpec with the file and, where it is known, row and column.
 
     Args:
-        columns: names of the columns of a CSV file, whose reader tells only their numbers.
+        columns: the spec's names of the columns of a CSV file, whose reader tells only their numbers; "" for those that it has none for.
     """
     import pyarrow as pa
 
@@ -49,7 +49,7 @@ def reading(path: str | Path, columns: Callable[[], Sequence[str]] | None = None
     except (DpdistError, MemoryError):
         raise
     except (pa.ArrowException, OSError, ValueError, RuntimeError, OverflowError, LookupError, TypeError, csv.Error) as error:
-        raise InvalidSpec(f"{Path(path).name} cannot be read: {_what(error, columns)}; what it holds is not shown") from None
+        raise InvalidSpec(f"{called} cannot be read: {_what(error, columns)}; what it holds is not shown") from None
 
 
 def _what(error: Exception, columns: Callable[[], Sequence[str]] | None) -> str:
@@ -62,7 +62,7 @@ def _what(error: Exception, columns: Callable[[], Sequence[str]] | None) -> str:
     places = [f"row {row[1]}"] if row else []
     if column:
         number = int(column[1])
-        places.append(f"column {names[number]!r}" if number < len(names) else f"column {number + 1}")
+        places.append(f"column {names[number]!r}" if number < len(names) and names[number] else f"column {number + 1}")
     where = " of ".join(places)
     reason = next((reason for pattern, reason in _REASONS.items() if re.search(pattern, text, re.IGNORECASE)), None)
     if expected:
@@ -74,7 +74,7 @@ def _what(error: Exception, columns: Callable[[], Sequence[str]] | None) -> str:
     elif reason is not None:
         what = reason
     elif wanted:
-        what = f"a value is {_KINDS.get(wanted[1], 'no ' + wanted[1])}; correct it, or declare 'categories'"
+        what = f"a value is {_KINDS.get(wanted[1], 'of another kind')}; correct it, or declare 'categories'"
     elif isinstance(error, OSError) and error.errno is not None and not isinstance(error, pa.ArrowException):
         what = f"{os.strerror(error.errno).lower()}; make it readable and run again"
     else:
