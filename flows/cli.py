@@ -89,6 +89,7 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def common(
+    context: typer.Context,
     debug: Annotated[
         bool, typer.Option("--debug", help="before the command: show tracebacks and the log of Prefect")
     ] = False,
@@ -103,7 +104,8 @@ def common(
     """
     del version
     home = state_folder()
-    private_folder(home)
+    if context.invoked_subcommand != metrics.__name__:  # which only reads, and may see no more of the state than it shows
+        private_folder(home)
     settings.configure(home, debug=debug)
     if debug:
         os.environ["DPDIST_DEBUG"] = "1"
