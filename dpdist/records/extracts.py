@@ -215,7 +215,7 @@ def _columns(duckdb: Any, connection: Any, sql: str) -> int:
 
 
 def _fault(sql: str, error: Exception) -> str:
-    """What is wrong with a query and where. DuckDB's message names columns and types of what is read: only words of the query are quoted."""
+    """What is wrong with a query and where. Of DuckDB's message, which names columns and types of data, only words of the query."""
     what = _FAULTS.get(type(error).__name__, "DuckDB refuses it")
     text = str(error)
     line = _LINE.search(text)
