@@ -23,6 +23,8 @@ CSV_BLOCK_BYTES = 16 * 2**20
 """What is read of a CSV file at a time: no row may be longer."""
 ARROW = (".arrow", ".feather", ".ipc")
 """Files in Arrow's IPC format."""
+ENDINGS = {"parquet": (".parquet",), "arrow": ARROW, "csv": (".csv", ".csv.gz"), "npy": (".npy",), "zarr": (".zarr",)}
+"""How the names of files end, by their kind."""
 ARRAYS = ("npy", "zarr")
 """Kinds of files that hold counts instead of records."""
 Named = dict[str, str | None]
@@ -41,11 +43,7 @@ KINDS = {
 def kind_of(path: str | Path) -> str | None:
     """'parquet', 'arrow', 'csv', 'npy' or 'zarr' by the file's name, None for other files."""
     name = Path(path).name.lower()
-    if name.endswith((".npy", ".zarr")):
-        return name.rpartition(".")[2]
-    if name.endswith((".parquet", *ARROW)):
-        return "parquet" if name.endswith(".parquet") else "arrow"
-    return "csv" if name.endswith((".csv", ".csv.gz")) else None
+    return next((kind for kind, endings in ENDINGS.items() if name.endswith(endings)), None)
 
 
 def listed(location: str | Path, called: Called | None = None) -> list[File]:
