@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,16 +87,19 @@ def run(
     from dpdist.records import sources
     from dpdist.release import ahead, story
     from dpdist.release.context import Context, silent
+    from dpdist.release.held import held
     from dpdist.spec import load
 
     checked = load(spec, records=records is None)
     home = state.state_folder()
-    if records is not None:
-        checked = checked.with_records(sources.write_records(records, home / "records", keys.load(home)))
-    done = ahead.finished(checked, home, silent)
-    if done is not None:
-        return done
-    with engines.started(ahead.engine_for(checked, engine)) as started:
+    with ExitStack() as stack:
+        if records is not None:
+            kept = stack.enter_context(held(home, checked.release))
+            checked = checked.with_records(sources.write_records(records, kept, keys.load(home)))
+        done = ahead.finished(checked, home, silent)
+        if done is not None:
+            return done
+        started = stack.enter_context(engines.started(ahead.engine_for(checked, engine)))
         return story.release(Context(home, state.store_of(home), started, silent), checked)
 
 

@@ -54,14 +54,14 @@ class Needed:
     Attributes:
         place: the pickled place; opening a folder makes it, so it is opened only where it is.
         folder: in the place, of one call: a worker reads there what the flow wrote, and writes.
-        paths: files that tasks read.
+        files: that tasks read, each with what messages call it.
     """
 
     place: bytes
     location: str
     folder: str
     digest: str
-    paths: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
 
 
 class Admission:
@@ -74,14 +74,14 @@ class Admission:
     def __init__(self, client: Any) -> None:
         self._client = client
         self._place: Place | None = None
-        self._paths: tuple[str, ...] = ()
+        self._files: tuple[tuple[str, str], ...] = ()
         self._lacks: dict[tuple[str, str], str] = {}
         self.tell: Callable[[str], None] | None = None
 
-    def need(self, place: Place | None, paths: tuple[str, ...]) -> None:
+    def need(self, place: Place | None, files: tuple[tuple[str, str], ...]) -> None:
         """From now on workers must have this place and these files."""
-        if place is not self._place or paths != self._paths:
-            self._place, self._paths = place, paths
+        if place is not self._place or files != self._files:
+            self._place, self._files = place, files
             self._lacks = {each: lack for each, lack in self._lacks.items() if lack}
 
     def lacking(self, found: dict[str, dict[str, Any]], *, again: Collection[str] = ()) -> dict[str, str]:
@@ -112,8 +112,8 @@ class Admission:
         folder = self._place.scratch()
         probe = np.frombuffer(os.urandom(PROBE_BYTES), dtype=np.uint8)
         digest = self._place.put_block(f"{folder}/probe", probe)
-        paths = tuple(path for path in self._paths if os.path.exists(path))  # what was extracted is gone at the end
-        needed = Needed(pickle.dumps(self._place), self._place.location, folder, digest, paths)
+        files = tuple(file for file in self._files if os.path.exists(file[0]))  # what was extracted is gone at the end
+        needed = Needed(pickle.dumps(self._place), self._place.location, folder, digest, files)
         try:
             return cast(dict[str, str], self._client.sync(_answers, self._client, addresses, needed))
         finally:
@@ -173,5 +173,9 @@ def _lack_of(needed: Needed) -> str:
         place.put_block(f"{needed.folder}/{uuid.uuid4().hex}", np.zeros(1, dtype=np.uint8))
     except (DpdistError, OSError) as error:
         return f"cannot write to {where} ({reason(cast(Exception, error.__context__ or error))}): give it the right to"
-    unseen = next((path for path in needed.paths if not os.access(path, os.R_OK)), None)
-    return "" if unseen is None else f"cannot read {unseen}: put it on a volume that all workers share, or give the rights"
+    unseen = next((called for path, called in needed.files if not os.access(path, os.R_OK)), None)
+    return (
+        ""
+        if unseen is None
+        else f"cannot read {unseen} of the records: put them on a volume that all workers share, or give the rights"
+    )

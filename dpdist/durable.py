@@ -22,6 +22,14 @@ def sync_tree(top: Path) -> None:
         _sync_if_there(Path(folder))
 
 
+def rename(draft: Path, target: Path) -> Path:
+    """Give a file its name, which outlives a power loss only with all that the file holds. Raises: OSError when the disk refuses."""
+    sync_path(draft)
+    draft.replace(target)
+    sync_folders(target.absolute())
+    return target
+
+
 def sync_folders(path: Path, *, own: Path | None = None) -> None:
     """Put the names in every folder on the way to a path on the disk. Raises: OSError when the disk refuses.
 

@@ -43,7 +43,7 @@ class Engine:
     Attributes:
         threads: BLAS threads of a on_largest_worker task that runs in this process.
         exchange: takes functions and results past the scheduler; None: they go through it.
-        needed_paths: files that tasks read; a worker of a cluster that does not see one of them gets no tasks.
+        needed_files: that tasks read, each with what messages call it; a worker of a cluster that does not see one of them gets no tasks.
         tell: hears of workers that get no tasks.
     """
 
@@ -62,7 +62,7 @@ class Engine:
         self._seen, self._looked = (workers, memory_bytes), time.monotonic()
         self._had_workers = False
         self.exchange: Place | None = None
-        self.needed_paths: tuple[str, ...] = ()
+        self.needed_files: tuple[tuple[str, str], ...] = ()
         self.tell: Callable[[str], None] | None = None
 
     @property
@@ -92,7 +92,7 @@ class Engine:
         if self._admission is None:
             return {}
         self._admission.tell = self.tell
-        self._admission.need(self.exchange, self.needed_paths)
+        self._admission.need(self.exchange, self.needed_files)
         try:
             with _losses_told():
                 return self._admission.lacking(found, again=again)

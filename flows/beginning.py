@@ -47,6 +47,10 @@ def init(
     header: Annotated[
         str | None, typer.Option("--header", help="the column names of CSV files without a header row")
     ] = None,
+    names_in_first_row: Annotated[
+        bool,
+        typer.Option("--names-in-first-row", help="the first row of CSV files holds the columns' names, and is no record"),
+    ] = False,
     epsilon: Annotated[float, typer.Option("--epsilon", help="the budget of the release", min=1e-6)] = 1.0,
     public: Annotated[
         bool, typer.Option("--public", help="the file is public: take categories and ranges from its values")
@@ -54,9 +58,10 @@ def init(
 ) -> None:
     """Write the draft of a release spec from the names and types of a file's columns. Their values are not read, except with --public.
 
-    In a terminal it asks for what the options do not say.
+    In a terminal it asks for what the options do not say, and first whether the first row of a CSV file holds names: if it is a record,
+    nothing of it is shown or written.
     """
-    from dpdist.records.columns import columns_of
+    from dpdist.records.columns import columns_of, has_names
     from dpdist.spec import json_schema
     from dpdist.spec.outline import Asked, outline
 
@@ -64,8 +69,11 @@ def init(
     if target.exists():
         raise InvalidInput(f"{target} exists; remove it, or name another file with --spec")
     names = tuple(_parts(header))
-    found = _of_kinds(columns_of(records, header=names, public=public), types or [])
     asks = sys.stdin.isatty() and sys.stdout.isatty()
+    if asks and not (names or public or names_in_first_row or has_names(records)):
+        names_in_first_row = typer.confirm(f"Does the first row of {records.name} hold the columns' names?", default=False)
+    stated = columns_of(records, header=names, public=public, names_in_first_row=names_in_first_row)
+    found = _of_kinds(stated, types or [])
     if asks and person is None:
         person = (
             typer.prompt("Column that tells persons apart (empty: every record by itself)", default="", show_default=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+from contextlib import nullcontext
 
 from prefect import flow
 
 from dpdist import spec
 from dpdist.release.count import as_read, count
+from dpdist.release.held import held
 from dpdist.release.plan import plan
 from flows.release import as_task, running
 
@@ -28,6 +30,7 @@ def ingest(
     checked = spec.load(spec_path, period=period)
     with running(engine_address, home) as context:
         planned = as_task("plan", lambda: plan(context, checked), release=checked.release)
-        read = as_task("extract", lambda: as_read(context, checked), release=checked.release) if checked.table else checked
-        counts, _ = as_task("count", lambda: count(context, read, planned.layout), release=checked.release)
+        with held(context.home, checked.release, finishes=False) if checked.table else nullcontext() as kept:
+            read = as_task("extract", lambda: as_read(context, checked, kept), release=checked.release)
+            counts, _ = as_task("count", lambda: count(context, read, planned.layout), release=checked.release)
     return counts.name

@@ -106,10 +106,11 @@ def export(
 @app.command("abort")
 def abort(release: Annotated[str, typer.Argument(help="the id of the release")]) -> None:
     """Give the charge of a reserved release back. Refused once its noise may have been drawn or its measurement is stored."""
-    from dpdist.release import ledger_and_store
+    from dpdist.release import held, ledger_and_store
 
     with _book() as book:
         ledger_and_store.give_back(store_of(state_folder()), book, release)
+    held.remove(state_folder(), release)
     out.print(f"{release}: aborted, its charge is given back")
 
 

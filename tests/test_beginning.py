@@ -143,7 +143,7 @@ KINDS = ("Größe (cm)=whole", "branch=text", "day=date", "member=boolean")
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, place: Path, command: CommandLine) -> None:
-    told = [word for kind in KINDS for word in ("--as", kind)] if form.endswith("csv") else []
+    told = ["--names-in-first-row", *(word for kind in KINDS for word in ("--as", kind))] if form.endswith("csv") else []
     made = command("init", form, "--person", "person_id", *told)
     assert made.code == 0, made.err
     text = (place / "records.yaml").read_text(encoding="utf-8")
@@ -164,7 +164,7 @@ def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, place: Path, co
 
 
 def test_a_spec_from_a_csv_file_alone_says_which_lines_to_keep(place: Path, command: CommandLine) -> None:
-    assert command("init", "records.csv", "--columns", "branch,paid").code == 0
+    assert command("init", "records.csv", "--names-in-first-row", "--columns", "branch,paid").code == 0
     text = (place / "records.yaml").read_text(encoding="utf-8")
     assert not VALUES.search(text)
     assert (list(yaml.safe_load(text)["domain"]), list(yaml.safe_load(text)["sums"])) == (["branch"], ["paid"])
@@ -197,9 +197,11 @@ def test_a_spec_of_a_public_file_needs_no_completion(form: str, place: Path, com
 REFUSED = {
     "exists; remove it": ("records.parquet", "--spec", "taken.yaml"),
     "no column is called 'nobody'": ("records.parquet", "--person", "nobody"),
-    "--as needs a column": ("records.csv", "--as", "paid=coins"),
-    "no records at": ("nothing.csv",),
-    "seems to be a record": ("bare.csv",),
+    "--as needs a column": ("records.csv", "--names-in-first-row", "--as", "paid=coins"),
+    "no records in nothing.csv": ("nothing.csv",),
+    "seems to be a record": ("bare.csv", "--names-in-first-row"),
+    "say --names-in-first-row if it holds names, or name all columns: --header name,name,...": ("bare.csv",),
+    "the first row of words.csv may hold the columns' names or a record": ("words.csv",),
 }
 
 
@@ -207,12 +209,14 @@ REFUSED = {
 def test_refusals_are_one_line(said: str, place: Path, command: CommandLine) -> None:
     (place / "taken.yaml").write_text("")
     (place / "bare.csv").write_text("Ada,1987-03-01,70711.5\nBob,1987-03-02,70722.5\n")
+    (place / "words.csv").write_text("Ada,lung cancer\nBob,none\n")  # as good as names
     refused = command("init", *REFUSED[said])
     assert refused.code == 1
     assert said in refused.err
     assert "Traceback" not in refused.printed
     assert not VALUES.search(refused.err)
     assert "Ada" not in refused.err
+    assert {each.name for each in place.glob("*.yaml")} == {"taken.yaml"}
 
 
 def test_a_data_set_is_named_after_its_file_in_plain_letters() -> None:
@@ -239,9 +243,9 @@ def test_of_a_large_file_only_names_and_types_are_read(form: str, place: Path, c
     WRITE[form](TABLE, place / f"small.{form}")
     WRITE[form](table, place / f"large.{form}")
     assert (place / f"large.{form}").stat().st_size > 2**20
-    assert command("init", f"small.{form}").code == 0  # imports read files, too
+    assert command("init", f"small.{form}", "--names-in-first-row").code == 0  # imports read files, too
     before = read_bytes()
-    assert command("init", f"large.{form}").code == 0
+    assert command("init", f"large.{form}", "--names-in-first-row").code == 0
     assert read_bytes() - before < 2**18
 
 
@@ -267,7 +271,7 @@ def at_a_terminal(answers: bytes, place: Path) -> tuple[int, str]:
 
 def test_a_terminal_is_asked_for_what_the_options_do_not_say(place: Path) -> None:
     """For the person, the columns, and what each of a CSV file holds, again where the answer is none."""
-    code, text = at_a_terminal(b"person_id\nbranch,paid,day\n\ncoins\n\ndate\n", place)
+    code, text = at_a_terminal(b"y\nperson_id\nbranch,paid,day\n\ncoins\n\ndate\n", place)
     assert code == 0, text
     asked = ("Column that tells persons apart", "Columns to count", "What does 'branch' hold", "What does 'paid' hold")
     found = [text.index(question) for question in asked]
@@ -284,8 +288,10 @@ def test_a_terminal_is_asked_for_what_the_options_do_not_say(place: Path) -> Non
 @pytest.mark.parametrize(
     ("answers", "code", "said"),
     [
-        (b"nobody\n\n", 1, "error: no column is called 'nobody'; there are person_id"),
-        (b"person_id\n\x04", 130, "interrupted"),
+        (b"y\nnobody\n\n", 1, "error: no column is called 'nobody'; there are person_id"),
+        (b"y\nperson_id\n\x04", 130, "interrupted"),
+        (b"n\n", 1, "name all columns: --header name,name,..."),
+        (b"\n", 1, "Does the first row of records.csv hold the columns' names? [y/N]"),
     ],
 )
 def test_a_terminal_without_a_good_answer_leaves_nothing(answers: bytes, code: int, said: str, place: Path) -> None:

@@ -148,7 +148,7 @@ def test_times_at_the_ends_of_all_calendars_are_outside(zone: str) -> None:
     ("column", "every", "said"),
     [
         (DATES[0], "hour", "its column holds dates; give 'every: day'"),
-        (pa.array([20260930, None]), "day", "its column holds int64; allowed are dates, timestamps and ISO texts"),
+        (pa.array([20260930, None]), "day", "its column holds whole numbers; allowed are dates, timestamps and ISO texts"),
     ],
 )
 def test_columns_that_are_refused(column: pa.Array, every: Every, said: str) -> None:

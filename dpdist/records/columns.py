@@ -15,6 +15,7 @@ from dpdist.records import listing
 from dpdist.records.csv_grammar import PLAIN
 from dpdist.records.reading import reading
 from dpdist.records.sources import arrow_file, header_in, schema_in, unpacked
+from dpdist.records.wording import File
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,28 +54,44 @@ class Column:
     zoned: bool = False
 
 
-def columns_of(location: Path, *, header: tuple[str, ...] = (), public: bool = False) -> list[Column]:
+def has_names(location: Path) -> bool:
+    """Whether a file, or the first file of a folder, says what its columns are called: the first row of CSV may be a record."""
+    return listing.kind_of(listing.listed(location)[0].path) != "csv"
+
+
+def columns_of(
+    location: Path, *, header: tuple[str, ...] = (), public: bool = False, names_in_first_row: bool = False
+) -> list[Column]:
     """The columns of a file, or of the first file of a folder. Values are looked at only if the file is public.
 
     Otherwise only names and types are read, so that a large file takes no longer than a small one.
     Columns that folders name have no type, and their values are never looked at.
 
+    Args:
+        header: the columns of CSV files, whose first row is then a record.
+        names_in_first_row: somebody says that the first row of CSV files is none. Without either nothing of it is told.
     Raises: InvalidSpec, NoRecords.
     """
     first = listing.listed(location)[0]
-    named = [Column(name, "unknown") for name in listing.named_by_folders(location, first)]
-    return [*_columns_of_file(Path(first), header, public), *named]
+    named = [Column(name, "unknown") for name in listing.named_by_folders(location, first.path)]
+    if not (header or public or names_in_first_row or has_names(location)):
+        raise InvalidSpec(
+            f"the first row of {first.called} may hold the columns' names or a record, which nobody can see from here: say "
+            "--names-in-first-row if it holds names, or name all columns: --header name,name,..."
+        )
+    return [*_columns_of_file(first, header, public), *named]
 
 
-def _columns_of_file(path: Path, header: tuple[str, ...], public: bool) -> list[Column]:
+def _columns_of_file(file: File, header: tuple[str, ...], public: bool) -> list[Column]:
+    path = Path(file.path)
     if not listing.holds_rows(path):
-        raise InvalidSpec(f"{path.name} holds counts and no columns; write its spec by hand, an attribute for each axis")
+        raise InvalidSpec(f"{file.called} holds counts and no columns; write its spec by hand, an attribute for each axis")
     if listing.kind_of(path) == "csv":
-        return _public_csv(path, header) if public else [Column(name, "unknown") for name in _header(path, header)]
-    with reading(path), path.open("rb") as file:
-        schema = schema_in(file, str(path))
+        return _public_csv(file, header) if public else [Column(name, "unknown") for name in _header(file, header)]
+    with reading(file.called), path.open("rb") as content:
+        schema = schema_in(content, file.path)
         found = [_typed(each.name, each.type) for each in schema]
-        return _looked_at(found, _batches(path, file)) if public else found
+        return _looked_at(found, _batches(path, content)) if public else found
 
 
 def _batches(path: Path, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
@@ -88,39 +105,39 @@ def _batches(path: Path, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
     yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
 
 
-def _header(path: Path, header: tuple[str, ...]) -> tuple[str, ...]:
+def _header(file: File, header: tuple[str, ...]) -> tuple[str, ...]:
     """The columns of a CSV file. Raises: InvalidSpec, without a word of it, when the first row seems to be a record."""
     if header:
         return header
-    with reading(path), path.open("rb") as file:
-        names = tuple(header_in(file, str(path), PLAIN))
+    with reading(file.called), Path(file.path).open("rb") as content:
+        names = tuple(header_in(content, file, PLAIN))
     if any(_VALUE.fullmatch(name) for name in names) or len(set(names)) < len(names):
         raise InvalidSpec(
-            f"the first row of {path.name} seems to be a record, or names a column twice or not at all; name all {len(names)} columns "
+            f"the first row of {file.called} seems to be a record, or names a column twice or not at all; name all {len(names)} columns "
             "with --header"
         )
     return names
 
 
-def _public_csv(path: Path, header: tuple[str, ...]) -> list[Column]:
+def _public_csv(file: File, header: tuple[str, ...]) -> list[Column]:
     import pyarrow as pa
 
-    names = _header(path, header)
+    names = _header(file, header)
     guessed = [pa.int64(), pa.bool_(), pa.date32(), pa.timestamp("s"), pa.timestamp("s", tz="UTC"), pa.float64()]
     kinds: dict[str, list[pa.DataType] | None] = dict.fromkeys(names)  # None: no value yet
-    for batch in _texts(path, names, header):
+    for batch in _texts(file, names, header):
         for name in names:
             values = batch[name].unique().drop_null()
             if len(values):
                 kinds[name] = [kind for kind in (kinds[name] or guessed) if _fits(values, kind)] or [pa.string()]
     types = {name: pa.null() if found is None else found[0] for name, found in kinds.items()}
     typed = (
-        pa.record_batch({name: batch[name].cast(types[name]) for name in names}) for batch in _texts(path, names, header)
+        pa.record_batch({name: batch[name].cast(types[name]) for name in names}) for batch in _texts(file, names, header)
     )
     return _looked_at([_typed(name, types[name]) for name in names], typed)
 
 
-def _texts(path: Path, names: Sequence[str], header: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def _texts(file: File, names: Sequence[str], header: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """The values of a CSV file, null where a text says that there is none."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -128,9 +145,9 @@ def _texts(path: Path, names: Sequence[str], header: tuple[str, ...]) -> Iterato
     from dpdist.records import csv_lines
 
     none = pa.array(_NO_VALUES)
-    with reading(path), path.open("rb") as file:
-        stream = unpacked(file, str(path))
-        for batch in csv_lines.batches(stream, PLAIN, names, path.name, header=header):
+    with reading(file.called), Path(file.path).open("rb") as content:
+        stream = unpacked(content, file.path)
+        for batch in csv_lines.batches(stream, PLAIN, names, file.called, header=header):
             columns = ((name, batch[name]) for name in names)
             yield pa.record_batch(
                 {name: pc.if_else(pc.is_in(each, none), pa.scalar(None, pa.string()), each) for name, each in columns}

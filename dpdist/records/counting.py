@@ -194,12 +194,12 @@ def _count_partitions(
                 continue
             for table in tables_of(source, domain, partition):
                 if source.counts is None:
-                    cells, tally = cells_of(table, source, domain, partition.path)
+                    cells, tally = cells_of(table, source, domain, partition.called)
                     tallies.append(tally)
                     yield cells, None
                     continue
-                rows, numbers = counted_rows(table, source.counts, partition.path)
-                cells, tally = cells_of(rows, source, domain, partition.path)
+                rows, numbers = counted_rows(table, source.counts, partition.called)
+                cells, tally = cells_of(rows, source, domain, partition.called)
                 tallies.append(CountSummary(int(numbers.sum()), int(numbers[cells < 0].sum()), tally.clipped))
                 yield cells, numbers
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,13 +13,14 @@ from dpdist.records import csv_lines, listing
 from dpdist.records.csv_grammar import has_times, moment_of
 from dpdist.records.hashing import HashedFile
 from dpdist.records.sources import Partition, Source, header_of, unpacked
+from dpdist.records.wording import Called
 
 
 def csv_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
     """Each column has the type that its attribute needs, whatever the first rows look like."""
     path, grammar = partition.path, source.grammar
     found = header_of(source, path, partition.tags)
-    listing.check_names(found, wanted, path, list(dict(partition.named)))
+    listing.check_names(found, wanted, partition.called, list(dict(partition.named)), csv=True)
     wanted = wanted or list(found[:1])  # records are counted, too, where folders name all columns
     whole = [source.counts, *([source.person] if source.person_type == "integer" else [])]
     texts = [source.person, *(source.columns.get(a.name, a.name) for a in domain.attributes if a.categories or a.times)]
@@ -28,15 +28,15 @@ def csv_batches(source: Source, domain: Domain, partition: Partition, wanted: li
     numbers = set(wanted) - {*whole, *texts}
     with HashedFile(path, partition.tags) as file:
         stream = unpacked(file, path)
-        for batch in csv_lines.batches(stream, grammar, wanted, Path(path).name, header=source.header, numbers=numbers):
+        for batch in csv_lines.batches(stream, grammar, wanted, partition.called, header=source.header, numbers=numbers):
             columns = {name: batch[name] for name in wanted}
-            columns |= {name: _whole(batch[name], name, path) for name in wanted if name in whole}
+            columns |= {name: _whole(batch[name], name, partition.called) for name in wanted if name in whole}
             if grammar.dates is not None:
                 columns |= {name: dates_of_texts(batch[name], grammar.dates) for name in wanted if name in dates}
             yield pa.record_batch(columns)
 
 
-def _whole(texts: pa.Array, name: str, path: str) -> pa.Array:
+def _whole(texts: pa.Array, name: str, called: Called) -> pa.Array:
     """Texts as whole numbers, int64; null where a text is empty. Raises: InvalidSpec for any other text."""
     given = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), pc.ascii_trim(texts, " \t"))
     try:
@@ -45,7 +45,7 @@ def _whole(texts: pa.Array, name: str, path: str) -> pa.Array:
     except pa.ArrowInvalid:  # beyond 2^63
         pass
     raise InvalidSpec(
-        f"{Path(path).name} cannot be read: a value is no whole number (column {name!r}); correct it; what it holds is not shown"
+        f"{called} cannot be read: a value is no whole number (column {name!r}); correct it; what it holds is not shown"
     )
 
 

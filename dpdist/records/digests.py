@@ -32,6 +32,7 @@ from dpdist.records.hashing import BLOCK_BYTES, TAG_BYTES, HashedFile, Tags
 from dpdist.records.reading import reading
 from dpdist.records.shuffle import RunKey
 from dpdist.records.sources import Hashing, Source, hashed_file, hashed_here
+from dpdist.records.wording import File
 from dpdist.store import Store
 from dpdist.threads import in_order
 
@@ -54,9 +55,10 @@ class Seen(NamedTuple):
     mark: str | None
 
 
-def seen_at(path: str) -> Seen:
+def seen_at(file: File) -> Seen:
     """What the file system or the object store says of a file. Raises: InvalidSpec when it says nothing."""
-    with reading(path):
+    path = file.path
+    with reading(file.called):
         if listing.kind_of(path) == "zarr":  # many files, each of which may be written by itself
             return Seen(remote.bytes_below(path) if remote.is_remote(path) else _bytes_below(Path(path)), None)
         if remote.is_remote(path):
@@ -78,9 +80,9 @@ class Memory:
     store: Store
     root: Secret
 
-    def recalled(self, path: str, seen: Seen) -> tuple[str, Tags] | None:
+    def recalled(self, file: File, seen: Seen) -> tuple[str, Tags] | None:
         """Digest and tags of a file that has the mark that it had; None when nothing is known of it."""
-        name = self._name(path)
+        name = self._name(file.path)
         if seen.mark is None or not self.store.has_document(name):
             return None
         try:
@@ -90,11 +92,11 @@ class Memory:
             return None
         return None if found["mark"] != seen.mark else (found["digest"], replace(_read(found["tags"]), remembered=True))
 
-    def remember(self, path: str, seen: Seen, digest: str, tags: Tags) -> None:
+    def remember(self, file: File, seen: Seen, digest: str, tags: Tags) -> None:
         """Keep what a run found of a file."""
-        if seen.mark is None or seen.size != tags.size or seen_at(path) != seen:
+        if seen.mark is None or seen.size != tags.size or seen_at(file) != seen:
             return
-        name, nonce = self._name(path), os.urandom(NONCE_BYTES)
+        name, nonce = self._name(file.path), os.urandom(NONCE_BYTES)
         found = json.dumps({"mark": seen.mark, "digest": digest, "tags": _written(tags)}).encode()
         sealed = nonce + self._cipher().encrypt(nonce, found, name.encode())
         self.store.write_document(name, {"sealed": base64.b64encode(sealed).decode()})
@@ -116,31 +118,31 @@ def hashing(memory: Memory, engine: Engine) -> Hashing:
     return partial(_digests, memory, engine)
 
 
-def _digests(memory: Memory, engine: Engine, paths: Sequence[str]) -> list[tuple[str, Tags]]:
-    seen = list(in_order(seen_at, paths))
-    known = list(in_order(lambda pair: memory.recalled(*pair), zip(paths, seen, strict=True)))
-    missing = [path for path, found in zip(paths, known, strict=True) if found is None]
+def _digests(memory: Memory, engine: Engine, files: Sequence[File]) -> list[tuple[str, Tags]]:
+    seen = list(in_order(seen_at, files))
+    known = list(in_order(lambda pair: memory.recalled(*pair), zip(files, seen, strict=True)))
+    missing = [file for file, found in zip(files, known, strict=True) if found is None]
     fresh = dict(zip(missing, _hashed_by(engine, missing), strict=True))
-    for path, mark in zip(paths, seen, strict=True):
-        if path in fresh:
-            memory.remember(path, mark, *fresh[path])
-    return [fresh[path] if found is None else found for path, found in zip(paths, known, strict=True)]
+    for file, mark in zip(files, seen, strict=True):
+        if file in fresh:
+            memory.remember(file, mark, *fresh[file])
+    return [fresh[file] if found is None else found for file, found in zip(files, known, strict=True)]
 
 
-def _hashed_by(engine: Engine, paths: Sequence[str]) -> list[tuple[str, Tags]]:
+def _hashed_by(engine: Engine, files: Sequence[File]) -> list[tuple[str, Tags]]:
     if not engine.elsewhere:
-        return hashed_here(paths)
+        return hashed_here(files)
     key, out = RunKey.fresh(), []
-    for sealed in engine.map(_hashed_apart, [(path, key) for path in paths]):
+    for sealed in engine.map(_hashed_apart, [(file, key) for file in files]):
         digest, tags = json.loads(_cipher_of(key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], None))
         out.append((digest, _read(tags)))
     return out
 
 
-def _hashed_apart(task: tuple[str, RunKey]) -> bytes:
+def _hashed_apart(task: tuple[File, RunKey]) -> bytes:
     """Digest and tags of a file, sealed: the answer of a worker lies in the store for a moment."""
-    path, key = task
-    digest, tags = hashed_file(path)
+    file, key = task
+    digest, tags = hashed_file(file)
     nonce = os.urandom(NONCE_BYTES)
     return nonce + _cipher_of(key).encrypt(nonce, json.dumps([digest, _written(tags)]).encode(), None)
 
@@ -195,6 +197,6 @@ def _verified(part: tuple[str, Tags]) -> None:
         file.check_size()
 
 
-def bytes_at(paths: Sequence[str]) -> int:
+def bytes_at(files: Sequence[File]) -> int:
     """How large some files are together, without reading them."""
-    return sum(seen.size for seen in in_order(seen_at, paths))
+    return sum(seen.size for seen in in_order(seen_at, files))

@@ -2,8 +2,8 @@
 
 A query may give other rows, or the same in another order, each time it is asked. So its result is written into a private file, in an
 order that depends on the rows alone, and everything that follows reads that file: its bytes are what a charge is bound to. The file
-is kept until the release has finished. A run that was killed goes on with it; a run on a machine that lacks it asks again, and the
-ledger refuses the charge if the records have changed.
+is kept while its release may go on (``dpdist.release.held``). A run that was killed goes on with it; a run on a machine that lacks it
+asks again, and the ledger refuses the charge if the records have changed.
 
 Passwords come from the environment, are handed to the database's driver and to nobody else; what drivers say is never passed on,
 for it may quote them, or records.
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpdist.durable import rename
 from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.leases import Lease
 from dpdist.privacy import keys
@@ -85,9 +86,12 @@ def guesses_types(sql: str | None) -> bool:
     return sql is not None and bool(_GUESSED.search(sql)) and not _AS_TEXT.search(sql)
 
 
-def extracted(table: Table, release: str, home: Path, root: Secret, memory_bytes: int) -> Extract:
-    """The records of a table as they were first read for a release. Raises: InvalidSpec."""
-    kept = home / "records"
+def extracted(table: Table, release: str, kept: Path, home: Path, root: Secret, memory_bytes: int) -> Extract:
+    """The records of a table as they were first read for a release. Raises: InvalidSpec.
+
+    Args:
+        kept: the folder for them (``dpdist.release.held``).
+    """
     private_folder(kept)
     name = f"{table.kind}-{keys.commitment(root, 'extract', release, table.kind, table.named)[:32]}"
     found = next(iter(sorted(kept.glob(f"{name}@*.parquet"))), None)
@@ -100,7 +104,7 @@ def extracted(table: Table, release: str, home: Path, root: Secret, memory_bytes
         with _plainly(table.kind), table.opened(work, memory_bytes // SPILL_SHARE) as (snapshot, records):
             write_stream(records, work / "records.parquet")
         path = kept / f"{name}@{snapshot}.parquet"
-        return Extract((work / "records.parquet").replace(path), snapshot)
+        return Extract(rename(work / "records.parquet", path), snapshot)
     finally:
         shutil.rmtree(work, ignore_errors=True)
         lease.end()
@@ -207,8 +211,27 @@ def _columns(duckdb: Any, connection: Any, sql: str) -> int:
             raise InvalidSpec("'records.sql' is one SELECT, found something else; queries of records change nothing")
         return len(connection.sql(_bare(sql)).columns)
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
-        said = re.sub(r"\s+", " ", str(error).partition("\n")[0])
-        raise InvalidSpec(f"'records.sql' cannot be run: {said}; correct it") from None
+        raise InvalidSpec(f"'records.sql' cannot be run: {_fault(sql, error)}; correct it") from None
+
+
+def _fault(sql: str, error: Exception) -> str:
+    """What is wrong with a query and where. Of DuckDB's message, which names columns and types of data, only words of the query."""
+    what = _FAULTS.get(type(error).__name__, "DuckDB refuses it")
+    text = str(error)
+    line = _LINE.search(text)
+    named = next((word for found in _NAMED.finditer(text.partition("\n")[0]) if (word := found[1] or found[2]) in sql), None)
+    where = ", ".join([*([f"line {line[1]}"] if line else []), *([f"at {named!r}"] if named else [])])
+    return f"{what} ({where})" if where else what
+
+
+_FAULTS = {
+    "ParserException": "its grammar is wrong",
+    "BinderException": "a column that it names does not exist, or a function or an operator does not take what it is given",
+    "CatalogException": "a table, view or function that it names does not exist",
+}
+_LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
+_NAMED = re.compile(r'"([^"]+)"|with name (\S+)')
+"""What a message of DuckDB is about, before it says what there is instead."""
 
 
 def _bare(sql: str) -> str:

@@ -11,13 +11,14 @@ import hmac
 import io
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpdist.errors import InvalidInput
 from dpdist.records import remote
+from dpdist.records.wording import UNNAMED, Called
 
 BLOCK_BYTES = 2**20
 TAG_BYTES = 16
@@ -34,6 +35,7 @@ class Tags:
         members: of a folder that is one Zarr array, in place of them: its files by their names, with the tags of each.
         first: the number of the block that the first tag is of.
         remembered: whether an earlier run hashed the file, and this one read nothing of it.
+        called: what messages call the file.
     """
 
     size: int
@@ -42,6 +44,11 @@ class Tags:
     members: Members = field(default=(), repr=False)
     first: int = 0
     remembered: bool = False
+    called: Called = UNNAMED
+
+    def of(self, called: Called) -> Tags:
+        """The same of a file that messages call so, and of its members."""
+        return replace(self, called=called, members=tuple((name, each.of(called)) for name, each in self.members))
 
 
 Members = tuple[tuple[str, Tags], ...]
@@ -141,7 +148,7 @@ class HashedFile(io.RawIOBase):
 
     def _changed(self) -> InvalidInput:
         return InvalidInput(
-            f"{Path(self._path).name} was changed or replaced since this run hashed it; the run charged nothing and kept nothing: run "
+            f"{self._tags.called} was changed or replaced since this run hashed it; the run charged nothing and kept nothing: run "
             "again when no other process writes the file"
         )
 

@@ -18,6 +18,7 @@ from dpdist.records import remote
 from dpdist.records.hashing import HashedFile, Members, Tags, hashed
 from dpdist.records.reading import reading
 from dpdist.records.tabulated import check_range
+from dpdist.records.wording import File
 
 BLOCK_NUMBERS = 2**20
 """Numbers of a NumPy file that are read at a time."""
@@ -32,8 +33,9 @@ class Part(NamedTuple):
     tags: Tags
 
 
-def hashed_array(folder: str) -> tuple[str, Tags]:
+def hashed_array(file: File) -> tuple[str, Tags]:
     """A digest of all objects of a Zarr array by their names, and the tags of each. Raises: NoRecords."""
+    folder = file.path
     start = len(folder.rstrip("/")) + 1
     paths = (
         remote.listed(folder)
@@ -42,7 +44,9 @@ def hashed_array(folder: str) -> tuple[str, Tags]:
     )
     found = {path[start:]: hashed(path) for path in sorted(paths)}
     if not any(name in found for name in DESCRIBES):
-        raise NoRecords(f"no Zarr array at {folder}: it has neither zarr.json nor .zarray; give the folder of one array")
+        raise NoRecords(
+            f"no Zarr array in {file.called}: it has neither zarr.json nor .zarray; give the folder of one array"
+        )
     whole = json.dumps([[name, digest] for name, (digest, _) in found.items()])
     members = tuple((name, tags) for name, (_, tags) in found.items())
     return hashlib.sha256(whole.encode()).hexdigest(), Tags(sum(tags.size for _, tags in members), b"", b"", members)
@@ -50,28 +54,29 @@ def hashed_array(folder: str) -> tuple[str, Tags]:
 
 def check_array(path: str, tags: Tags, domain: Domain) -> None:
     """Accept an array of whole numbers with one axis for each attribute, and one number for each of its values. Raises: InvalidSpec."""
-    name, declared = Path(path).name, tuple(attribute.values for attribute in domain.attributes)
-    with reading(path):
+    called, declared = tags.called, tuple(attribute.values for attribute in domain.attributes)
+    with reading(tags.called):
         shape, dtype, axes = _described(path, tags)
     if dtype.kind not in "iu":
-        raise InvalidSpec(f"{name} holds {dtype}; counts are whole numbers: convert it")
+        raise InvalidSpec(f"{called} holds other values than whole numbers, and counts are these: convert it")
     if shape != declared:
         raise InvalidSpec(
-            f"{name} has the shape {shape}, the domain has {declared} ({', '.join(domain.names)}); declare the attributes in the order of "
-            "the axes, with all values"
+            f"{called} has another shape than the domain, which is {declared} ({', '.join(domain.names)}); declare the attributes in the "
+            "order of the axes, with all values"
         )
     if axes is not None and axes != domain.names:
         raise InvalidSpec(
-            f"{name} calls its axes {', '.join(map(str, axes))}, the domain has {', '.join(domain.names)}: declare them in this order"
+            f"{called} names its axes otherwise than the domain, whose attributes are {', '.join(domain.names)}: give these the "
+            "names and the order of the axes"
         )
     labelled = next((each.name for each in domain.attributes if each.missing is not None or each.other is not None), None)
     if labelled is not None:
-        raise InvalidSpec(f"{name} has no missing or other values: leave 'missing' and 'other' of {labelled!r} out")
+        raise InvalidSpec(f"{called} has no missing or other values: leave 'missing' and 'other' of {labelled!r} out")
 
 
 def part_bytes(path: str, tags: Tags) -> int:
     """What reading a part of the array takes: its numbers, and where those that are not zero are."""
-    with reading(path):
+    with reading(tags.called):
         if not tags.members:
             return 4 * 8 * BLOCK_NUMBERS
         array = _zarr(path, _describing(tags))
@@ -80,7 +85,7 @@ def part_bytes(path: str, tags: Tags) -> int:
 
 def parts_of(path: str, tags: Tags) -> list[Part]:
     """What tasks read: blocks of a NumPy file, stored objects of a Zarr array."""
-    with reading(path):
+    with reading(tags.called):
         if not tags.members:
             shape, _, _ = _described(path, tags)
             return [Part(number, tags) for number in range(-(-math.prod(shape) // BLOCK_NUMBERS))]
@@ -88,16 +93,18 @@ def parts_of(path: str, tags: Tags) -> list[Part]:
         out = []
         for number, place in enumerate(np.ndindex(*_grid(array))):
             needed = {*DESCRIBES, array.metadata.encode_chunk_key(place)} & members.keys()
-            out.append(Part(number, Tags(0, b"", b"", tuple((name, members[name]) for name in sorted(needed)))))
+            out.append(
+                Part(number, Tags(0, b"", b"", tuple((name, members[name]) for name in sorted(needed)), called=tags.called))
+            )
         return out
 
 
 def cells_of_part(path: str, number: int, tags: Tags) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The cells of a part that hold records, and how many each holds. Raises: InvalidSpec for numbers that count none."""
-    with reading(path):
+    with reading(tags.called):
         numbers, strides, first = _zarr_part(path, number, tags) if tags.members else _npy_part(path, number, tags)
     if numbers.size:
-        check_range(int(numbers.min()), int(numbers.max()), "the array", Path(path).name)
+        check_range(int(numbers.min()), int(numbers.max()), "the array", tags.called)
     some = np.nonzero(numbers)
     cells = np.full(some[0].size, first, dtype=np.int64)
     for places, stride in zip(some, strides, strict=True):
@@ -136,9 +143,9 @@ def _described(path: str, tags: Tags) -> tuple[tuple[int, ...], np.dtype[Any], t
         shape, fortran, dtype = readers[version](file)
         whole = file.tell() + math.prod(shape) * dtype.itemsize == tags.size
     if fortran and len(shape) > 1:
-        raise InvalidSpec(f"{Path(path).name} is in Fortran's order; save numpy.ascontiguousarray(array)")
+        raise InvalidSpec(f"{tags.called} is in Fortran's order; save numpy.ascontiguousarray(array)")
     if not whole or dtype.hasobject:
-        raise InvalidSpec(f"{Path(path).name} cannot be read: it is no whole NumPy file of numbers; write it again")
+        raise InvalidSpec(f"{tags.called} cannot be read: it is no whole NumPy file of numbers; write it again")
     return tuple(shape), dtype, None
 
 

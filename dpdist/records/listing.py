@@ -10,9 +10,12 @@ from urllib.parse import unquote
 
 from dpdist.errors import InvalidSpec, NoRecords
 from dpdist.records import remote
+from dpdist.records.wording import Called, File, called_by, called_within
 
 ARROW = (".arrow", ".feather", ".ipc")
 """Files in Arrow's IPC format."""
+ENDINGS = {"parquet": (".parquet",), "arrow": ARROW, "csv": (".csv", ".csv.gz"), "npy": (".npy",), "zarr": (".zarr",)}
+"""How the names of files end, by their kind."""
 ARRAYS = ("npy", "zarr")
 """Kinds of files that hold counts instead of records."""
 Named = dict[str, str | None]
@@ -31,40 +34,47 @@ KINDS = {
 def kind_of(path: str | Path) -> str | None:
     """'parquet', 'arrow', 'csv', 'npy' or 'zarr' by the file's name, None for other files."""
     name = Path(path).name.lower()
-    if name.endswith((".npy", ".zarr")):
-        return name.rpartition(".")[2]
-    if name.endswith((".parquet", *ARROW)):
-        return "parquet" if name.endswith(".parquet") else "arrow"
-    return "csv" if name.endswith((".csv", ".csv.gz")) else None
+    return next((kind for kind, endings in ENDINGS.items() if name.endswith(endings)), None)
 
 
-def listed(location: str | Path) -> list[str]:
+def listed(location: str | Path, called: Called | None = None) -> list[File]:
     """The file at a path or URL, or all files of records of a folder or prefix, in order.
 
     Names that begin with '.', '_' or '~' are not records: hidden files, drafts of editors, marks and logs of Spark and Hive.
-    A folder called .zarr is one array. Raises: InvalidSpec when there is none, and naming what is no file: a link to nothing, a pipe,
+    A folder called .zarr is one array. Raises: InvalidSpec when there is none, and for what is no file: a link to nothing, a pipe,
     a socket, a device.
+
+    Args:
+        called: what messages call the place; default the last part of its path.
     """
+    called = called or called_by(location)
     if kind_of(str(location).rstrip("/")) == "zarr":
-        return [str(location).rstrip("/")]
+        return [File(str(location).rstrip("/"), called)]
     if remote.is_remote(str(location)):
-        return _below_url(str(location))
+        return _below_url(str(location), called)
     location = Path(location)
-    paths = sorted(_below(location)) if location.is_dir() else [location]
-    for path in paths:
-        _check_file(path)
-    if not paths:
-        raise NoRecords(f"no records at {location}: {GIVEN}")
-    for path in paths:
-        _check_kind(path.name)
-    return [str(path) for path in paths]
+    if location.is_dir():
+        found = _numbered([str(path) for path in sorted(_below(location, called))], called)
+    else:
+        found = [File(str(location), called)]
+    for file in found:
+        _check_file(file)
+    if not found:
+        raise NoRecords(f"no records in {called}: {GIVEN}")
+    for file in found:
+        _check_kind(file)
+    return found
 
 
-def _check_kind(name: str) -> None:
-    """Raises: InvalidSpec when a name is none of a file of records."""
-    if kind_of(name) is None:
+def _numbered(paths: list[str], folder: Called) -> list[File]:
+    return [File(path, called_within(folder, number)) for number, path in enumerate(paths, 1)]
+
+
+def _check_kind(file: File) -> None:
+    """Raises: InvalidSpec when a file's name is none of a file of records."""
+    if kind_of(file.path) is None:
         raise InvalidSpec(
-            f"records in {name!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv and .csv.gz, and .npy "
+            f"records in {file.called!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv and .csv.gz, and .npy "
             "and .zarr for counts"
         )
 
@@ -81,12 +91,12 @@ def holds_rows(path: str | Path) -> bool:
     return kind_of(path) not in (None, *ARRAYS)
 
 
-def _below_url(location: str) -> list[str]:
+def _below_url(location: str, called: Called) -> list[File]:
     """The object at a URL, or all objects of records below it."""
     found = remote.listed(location)
     if found == [location]:
-        _check_kind(Path(location).name)
-        return found
+        _check_kind(File(location, called))
+        return [File(location, called)]
     start = len(location.rstrip("/")) + 1
     kept = [
         url
@@ -94,14 +104,14 @@ def _below_url(location: str) -> list[str]:
         if holds_rows(url) and not any(part.startswith((".", "_", "~")) for part in url[start:].split("/"))
     ]
     if not kept:
-        raise NoRecords(f"no records at {location}: {GIVEN}")
-    return kept
+        raise NoRecords(f"no records in {called}: {GIVEN}")
+    return _numbered(kept, called)
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _below(folder: Path, called: Called) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise InvalidSpec(
-            f"the folder {error.filename} cannot be read ({error.strerror}); allow it, or move it away"
+            f"{called}/ has a folder that cannot be read, or is one ({error.strerror}); allow it, or move it away"
         ) from None
 
     for where, folders, files in os.walk(folder, onerror=refuse):
@@ -110,38 +120,42 @@ def _below(folder: Path) -> Iterator[Path]:
         yield from (path for path in kept if holds_rows(path))
 
 
-def _check_file(path: Path) -> None:
+def _check_file(file: File) -> None:
+    path, called = Path(file.path), file.called
     try:
         mode = path.stat().st_mode
     except OSError as error:
         if path.is_symlink():
-            raise InvalidSpec(
-                f"{path} is a link to {os.readlink(path)}, which cannot be reached; repair or remove it"
-            ) from None
+            raise InvalidSpec(f"{called} is a link to what cannot be reached; repair or remove it") from None
         kind = NoRecords if isinstance(error, FileNotFoundError) else InvalidSpec
-        raise kind(f"no records at {path} ({error.strerror}): {GIVEN}") from None
+        raise kind(f"no records in {called} ({error.strerror}): {GIVEN}") from None
     if not stat.S_ISREG(mode):
         found = KINDS.get(stat.S_IFMT(mode), "no file")
-        raise InvalidSpec(f"{path} is {found}, records are read from files: write them to one, or move it away")
+        raise InvalidSpec(f"{called} is {found}, records are read from files: write them to one, or move it away")
 
 
-def check_names(found: Sequence[str], wanted: Sequence[str], path: str, named: Sequence[str] = ()) -> None:
-    """Accept columns that are there once each, and not named by folders (``named``), too. Raises: InvalidSpec."""
-    name = Path(path).name
+def check_names(
+    found: Sequence[str], wanted: Sequence[str], called: Called, named: Sequence[str] = (), *, csv: bool = False
+) -> None:
+    """Accept columns that are there once each, and not named by folders (``named``), too. Raises: InvalidSpec.
+
+    Args:
+        found: names that the file says. None of them is quoted: without a header row, the first row of a CSV file is a record.
+        wanted, named: the spec's names of columns.
+    """
     both = next((column for column in named if column in found), None)
     if both is not None:
-        raise InvalidSpec(f"{name} has a column {both!r}, and so has the name of its folder; leave it out of the file")
+        raise InvalidSpec(f"{called} has a column {both!r}, and so has the name of its folder; leave it out of the file")
     missing = [column for column in wanted if column not in found]
     if missing and len(found) == 1 and (between := next((mark for mark in ";\t|" if mark in found[0]), None)):
         shown = "tabs" if between == "\t" else f"{between!r}"
-        raise InvalidSpec(f"{name} seems to have {shown} between its columns; name them in 'records.csv.delimiter'")
-    if missing and kind_of(Path(path)) == "csv":  # without a header row, the first row is a record: it is not quoted
-        raise InvalidSpec(
-            f"{name} has no column {missing[0]!r} among the {len(found)} of its first row; name the column in 'records.columns', or all "
-            "columns in 'records.header' if the file has no header row"
-        )
+        raise InvalidSpec(f"{called} seems to have {shown} between its columns; name them in 'records.csv.delimiter'")
     if missing:
-        raise InvalidSpec(f"{name} has no column {missing[0]!r}; it has {', '.join(found[:50])}")
+        cure = ", or all columns in 'records.header' if the file has no header row" if csv else ""
+        raise InvalidSpec(
+            f"{called} has no column {missing[0]!r}; say in 'records.columns' which of its columns is meant{cure} (the names "
+            "that it has are not shown: they may be a record)"
+        )
     twice = [column for column in wanted if list(found).count(column) > 1]
     if twice:
-        raise InvalidSpec(f"{name} has more than one column {twice[0]!r}; rename one of them")
+        raise InvalidSpec(f"{called} has more than one column {twice[0]!r}; rename one of them")

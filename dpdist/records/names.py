@@ -120,13 +120,13 @@ def _batches(
     """The number of every record's name, -1 where it has none, and the hash of its person; new names get the next numbers."""
     for partition in partitions_of(source):
         for table in tables_of(source, domain, partition):
-            cells_of(table, source, domain, partition.path)
-            with reading(partition.path):
-                encoded = texts_of(table[source.columns.get(attribute, attribute)], partition.path).dictionary_encode()
+            cells_of(table, source, domain, partition.called)
+            with reading(partition.called):
+                encoded = texts_of(table[source.columns.get(attribute, attribute)], partition.called).dictionary_encode()
                 texts = encoded.dictionary.to_pylist()
                 indices = np.asarray(encoded.indices.fill_null(len(texts)))
             numbers = [known.setdefault(text, len(known)) if distinguishable(text, left_out) else -1 for text in texts]
-            hashed = None if source.person is None else person_hashes(table, source, partition.path, key)
+            hashed = None if source.person is None else person_hashes(table, source, partition.called, key)
             yield np.array([*numbers, -1], dtype=np.int64)[indices], hashed
 
 

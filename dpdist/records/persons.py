@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from dpdist.records.reading import reading
 from dpdist.records.rows import CountSummary, cells_of, tables_of, texts_of
 from dpdist.records.shuffle import Dealt, Gathered, Rows, RunKey, deal, gather
 from dpdist.records.sources import BATCH_ROWS, Participations, Partition, PersonType, Source, schema_of, without_files
+from dpdist.records.wording import Called, kind_called
 from dpdist.store import Store
 
 HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
@@ -99,9 +99,9 @@ def _deal_partitions(
 
     for partition in partitions:
         for table in tables_of(source, domain, partition):
-            cells, part = cells_of(table, source, domain, partition.path)
+            cells, part = cells_of(table, source, domain, partition.called)
             tally = tally + part
-            persons, kept = person_hashes(table, source, partition.path, person_key), cells >= 0
+            persons, kept = person_hashes(table, source, partition.called, person_key), cells >= 0
             rows = np.empty(int(kept.sum()), dtype=HASHED)
             rows["high"], rows["low"], rows["cell"] = persons[kept, 0], persons[kept, 1], cells[kept]
             held.append(rows)
@@ -223,25 +223,23 @@ def _runs(rows: Rows, names: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArra
     return starts, np.arange(rows.size) - np.repeat(starts, np.diff(np.append(starts, rows.size)))
 
 
-def person_hashes(table: pa.Table, source: Source, path: str, key: PersonKey) -> NDArray[np.uint64]:
+def person_hashes(table: pa.Table, source: Source, called: Called, key: PersonKey) -> NDArray[np.uint64]:
     """The keyed hash of each record's person, (rows, 2) uint64: equal for equal persons, whatever the file."""
     assert source.person is not None
     column = table[source.person]
     found = _person_type(column.type)
     if found != source.person_type:
         raise InvalidSpec(
-            f"{Path(path).name}: the person column {source.person!r} holds {column.type}, expected is {source.person_type}: one person "
+            f"{called}: the person column {source.person!r} holds {kind_called(column.type)}, expected is {source.person_type}: one person "
             "would count as several; give all files the same type, or set 'records.person.type' to 'text' or 'integer' and convert"
         )
-    with reading(path):
+    with reading(called):
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        encoded = texts_of(column, path).dictionary_encode()
+        encoded = texts_of(column, called).dictionary_encode()
         persons = encoded.dictionary.to_pylist()
     if column.null_count or "" in persons:
-        raise InvalidSpec(
-            f"{Path(path).name}: the person column {source.person!r} has missing values; remove those records first"
-        )
+        raise InvalidSpec(f"{called}: the person column {source.person!r} has missing values; remove those records first")
     hashes = b"".join(map(key.hashed, persons))
     return np.asarray(np.frombuffer(hashes, dtype=np.uint64).reshape(-1, 2)[encoded.indices.to_numpy()])
 
@@ -263,6 +261,7 @@ def first_person_type(source: Source, person: str) -> PersonType:
     found = _person_type(column)
     if found is None:
         raise InvalidSpec(
-            f"{Path(path).name}: the person column {person!r} holds {column}; persons are named by text or whole numbers: convert it"
+            f"{source.tags[0].called}: the person column {person!r} holds {kind_called(column)}; persons are named by "
+            "text or whole numbers: convert it"
         )
     return found

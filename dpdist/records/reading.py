@@ -6,9 +6,9 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from dpdist.errors import DpdistError, InvalidSpec
+from dpdist.records.wording import Called
 
 _REASONS = {
     r"utf-?8": "its text is not UTF-8; save the file as UTF-8",
@@ -21,7 +21,7 @@ _REASONS = {
 
 
 @contextmanager
-def reading(path: str | Path) -> Iterator[None]:
+def reading(called: Called) -> Iterator[None]:
     """Whatever a reader raises in the block becomes InvalidSpec with the file."""
     import pyarrow as pa
 
@@ -30,7 +30,7 @@ def reading(path: str | Path) -> Iterator[None]:
     except (DpdistError, MemoryError):
         raise
     except (pa.ArrowException, OSError, ValueError, RuntimeError, OverflowError, LookupError, TypeError) as error:
-        raise InvalidSpec(f"{Path(path).name} cannot be read: {_what(error)}; what it holds is not shown") from None
+        raise InvalidSpec(f"{called} cannot be read: {_what(error)}; what it holds is not shown") from None
 
 
 def _what(error: Exception) -> str:

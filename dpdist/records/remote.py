@@ -145,10 +145,10 @@ def _failed(location: str, error: Exception) -> Exception:
     from dpdist.documents import reason
 
     if isinstance(error, FileNotFoundError | obstore.exceptions.NotFoundError):
-        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location)
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location.partition("://")[0])
     return StoreError(
-        f"{location} cannot be read now ({reason(error)}): its store or the network failed, or the credentials are not accepted; see to "
-        "these and run again; nothing was charged"
+        f"records in {_split(location)[0]} cannot be read now ({reason(error)}): the store or the network failed, or the "
+        "credentials are not accepted; see to these and run again; nothing was charged"
     )
 
 

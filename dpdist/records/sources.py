@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -12,14 +11,16 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from dpdist.domain import Domain
+from dpdist.durable import rename
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.private import private_folder
+from dpdist.private import private_file, private_folder
 from dpdist.records import histograms, listing
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
+from dpdist.records.wording import Called, File
 from dpdist.threads import in_order
 
 if TYPE_CHECKING:
@@ -105,13 +106,13 @@ class Source:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-Hashing = Callable[[Sequence[str]], list[tuple[str, Tags]]]
+Hashing = Callable[[Sequence[File]], list[tuple[str, Tags]]]
 """Gives the SHA-256 and the tags of files, in their order."""
 
 
-def hashed_here(paths: Sequence[str]) -> list[tuple[str, Tags]]:
+def hashed_here(files: Sequence[File]) -> list[tuple[str, Tags]]:
     """The SHA-256 and the tags of files, by threads of this process."""
-    return list(in_order(hashed_file, paths))
+    return list(in_order(hashed_file, files))
 
 
 def source_of(
@@ -128,27 +129,29 @@ def source_of(
     counts: str | None = None,
     grammar: Grammar = PLAIN,
     attributes: Iterable[str] = (),
+    called: Called | None = None,
 ) -> Source:
     """The files behind a path or URL: one file, or every file of records of a folder.
 
     Args:
         attributes: names of those that are counted, whose columns may be named by folders.
+        called: what messages call the place; default the last part of its path.
     """
-    paths = listing.listed(location)
+    listed = listing.listed(location, called)
     wanted = [columns.get(name, name) for name in attributes]
-    named = _named(location, paths, wanted, [name for name in (person, counts) if name is not None])
-    found = hashing(paths)
-    files = tuple((path, digest) for path, (digest, _) in zip(paths, found, strict=True))
-    seen: dict[tuple[object, ...], str] = {}
-    for place, ((path, digest), (_, tags)) in enumerate(zip(files, found, strict=True)):
+    named = _named(location, listed, wanted, [name for name in (person, counts) if name is not None])
+    found = hashing(listed)
+    files = tuple((file.path, digest) for file, (digest, _) in zip(listed, found, strict=True))
+    every_tag = tuple(tags.of(file.called) for file, (_, tags) in zip(listed, found, strict=True))
+    seen: dict[tuple[object, ...], Called] = {}
+    for place, ((path, digest), tags) in enumerate(zip(files, every_tag, strict=True)):
         content = (digest, *(named[place].items() if named else ()))
         if content in seen and not _is_empty(path, tags, grammar, header=not header):
             raise InvalidSpec(
-                f"{Path(seen[content]).name} and {Path(path).name} hold the same records: every record would count twice; "
+                f"{seen[content]} and {tags.called} hold the same records: every record would count twice; "
                 "remove one of them"
             )
-        seen[content] = path
-    every_tag = tuple(tags for _, tags in found)
+        seen[content] = tags.called
     return Source(
         files,
         columns,
@@ -165,28 +168,28 @@ def source_of(
     )
 
 
-def _named(location: str | Path, paths: list[str], wanted: list[str], own: list[str]) -> tuple[listing.Named, ...]:
+def _named(location: str | Path, files: list[File], wanted: list[str], own: list[str]) -> tuple[listing.Named, ...]:
     """For each file the wanted columns that its folders name; nothing where none is. Raises: InvalidSpec unless all name the same."""
-    every = [listing.named_by_folders(location, path) for path in paths]
+    every = [listing.named_by_folders(location, file.path) for file in files]
     used = [name for name in dict.fromkeys([*wanted, *own]) if any(name in each for each in every)]
     for name in used:
         if name in own:
             raise InvalidSpec(f"the folders name the column {name!r}, which must stand in the files, record by record")
-        other = next((path for path, each in zip(paths, every, strict=True) if name not in each), None)
+        other = next((file.called for file, each in zip(files, every, strict=True) if name not in each), None)
         if other is not None:
             raise InvalidSpec(
-                f"the folders of some files name the column {name!r}, those of {Path(other).name} do not; name it for all, or for none"
+                f"the folders of some files name the column {name!r}, those of {other} do not; name it for all, or for none"
             )
     return tuple({name: each[name] for name in used} for each in every) if used else ()
 
 
 def _is_empty(path: str, tags: Tags, grammar: Grammar, *, header: bool) -> bool:
     """Whether a file holds no record: no row of Parquet or Arrow, nothing below the header row of a CSV file."""
-    with reading(path), HashedFile(path, tags) as file:
+    with reading(tags.called), HashedFile(path, tags) as file:
         if listing.kind_of(path) == "csv":
             from dpdist.records import csv_lines
 
-            return csv_lines.is_empty(unpacked(file, path), grammar, Path(path).name, header=header)
+            return csv_lines.is_empty(unpacked(file, path), grammar, tags.called, header=header)
         if listing.kind_of(path) == "parquet":
             import pyarrow.parquet
 
@@ -194,10 +197,10 @@ def _is_empty(path: str, tags: Tags, grammar: Grammar, *, header: bool) -> bool:
         return bool(arrow_file(file).count_rows() == 0)
 
 
-def hashed_file(path: str) -> tuple[str, Tags]:
+def hashed_file(file: File) -> tuple[str, Tags]:
     """The SHA-256 and the tags of a file. Raises: InvalidSpec when it cannot be read."""
-    with reading(path):
-        return histograms.hashed_array(path) if listing.kind_of(path) == "zarr" else hashed(path)
+    with reading(file.called):
+        return histograms.hashed_array(file) if listing.kind_of(file.path) == "zarr" else hashed(file.path)
 
 
 class Partition(NamedTuple):
@@ -207,6 +210,11 @@ class Partition(NamedTuple):
     group: int | None
     tags: Tags
     named: tuple[tuple[str, str | None], ...] = ()
+
+    @property
+    def called(self) -> Called:
+        """What messages call the file."""
+        return self.tags.called
 
 
 def partitions_of(source: Source) -> list[Partition]:
@@ -220,7 +228,7 @@ def partitions_of(source: Source) -> list[Partition]:
         if kind in listing.ARRAYS:
             out += [Partition(path, part.number, part.tags) for part in histograms.parts_of(path, tags)]
             continue
-        with reading(path), HashedFile(path, tags) as file:
+        with reading(tags.called), HashedFile(path, tags) as file:
             groups = row_groups(file) if kind == "parquet" else arrow_file(file).num_record_batches
         out += [Partition(path, group, tags, tuple(named.items())) for group in range(groups)]
     return out
@@ -242,7 +250,7 @@ def arrow_file(file: HashedFile | IO[bytes]) -> pa.RecordBatchFileReader:
 
 def schema_of(path: str, tags: Tags) -> pa.Schema:
     """The columns of a Parquet or Arrow file with their types."""
-    with reading(path), HashedFile(path, tags) as file:
+    with reading(tags.called), HashedFile(path, tags) as file:
         return schema_in(file, path)
 
 
@@ -269,15 +277,15 @@ def header_of(source: Source, path: str, tags: Tags) -> Sequence[str]:
     """The names of a CSV file's columns."""
     if source.header:
         return source.header
-    with reading(path), HashedFile(path, tags) as file:
-        return header_in(file, path, source.grammar)
+    with reading(tags.called), HashedFile(path, tags) as file:
+        return header_in(file, File(path, tags.called), source.grammar)
 
 
-def header_in(file: HashedFile | IO[bytes], path: str, grammar: Grammar) -> list[str]:
+def header_in(content: HashedFile | IO[bytes], file: File, grammar: Grammar) -> list[str]:
     """The same of a file that is open, whose first record holds them."""
     from dpdist.records import csv_lines
 
-    return csv_lines.header_of(unpacked(file, path), grammar, Path(path).name)
+    return csv_lines.header_of(unpacked(content, file.path), grammar, file.called)
 
 
 def unpacked(file: HashedFile | IO[bytes], path: str) -> pa.NativeFile:
@@ -295,45 +303,40 @@ def check_columns(source: Source, domain: Domain) -> None:
     if listing.kind_of(path) in listing.ARRAYS:
         histograms.check_array(path, tags, domain)
         return
-    found = header_of(source, path, tags) if listing.kind_of(path) == "csv" else schema_of(path, tags).names
+    csv = listing.kind_of(path) == "csv"
+    found = header_of(source, path, tags) if csv else schema_of(path, tags).names
     named = source.named[0] if source.named else {}
-    listing.check_names(found, [each for each in wanted_columns(source, domain) if each not in named], path, list(named))
+    wanted = [each for each in wanted_columns(source, domain) if each not in named]
+    listing.check_names(found, wanted, tags.called, list(named), csv=csv)
 
 
 def write_records(records: ArrowStream, folder: Path, root: Secret) -> Path:
     """An Arrow table or stream as a Parquet file named by a commitment to its content, for the readers above.
 
     A stream is read once, batch by batch.
-
-    Files that version 0.1.0 named by the plain digest of their content are removed: who sees the name could test a guess of them.
     """
     private_folder(folder)
-    for path in folder.glob("*.parquet"):
-        if _PLAIN_NAME.fullmatch(path.name):
-            path.unlink(missing_ok=True)
     draft = folder / f".{uuid.uuid4().hex}.draft"
     try:
         write_stream(records, draft)
         name = keys.commitment(root, "records in memory", hashed(draft)[0])
-        return draft.replace(folder / f"records-{name[:32]}.parquet")
+        return rename(draft, folder / f"records-{name[:32]}.parquet")
     finally:
         draft.unlink(missing_ok=True)
 
 
 def write_stream(records: ArrowStream, path: Path) -> None:
-    """Write an Arrow table or stream as a Parquet file, batch by batch."""
+    """Write an Arrow table or stream as a Parquet file that its owner alone may read, batch by batch."""
     import pyarrow as pa
     import pyarrow.parquet
 
     reader = pa.RecordBatchReader.from_stream(records)
     if len(reader.schema) == 0:
         raise InvalidInput("the table of records has no column")
+    private_file(path)
     if isinstance(records, pa.Table):
         pyarrow.parquet.write_table(records, path, row_group_size=BATCH_ROWS)
         return
     with pyarrow.parquet.ParquetWriter(path, reader.schema) as writer:
         for batch in reader:
             writer.write_batch(batch, row_group_size=BATCH_ROWS)
-
-
-_PLAIN_NAME = re.compile(r"[0-9a-f]{32}\.parquet")

@@ -6,7 +6,6 @@ moves one number by one. Only the publisher can know that; what can be seen is r
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,12 +14,13 @@ from numpy.typing import NDArray
 from dpdist.errors import InvalidSpec
 from dpdist.grids.base import MOST_RECORDS
 from dpdist.records.reading import reading
+from dpdist.records.wording import Called, kind_called
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def counted_rows(table: pa.Table, column: str, path: str) -> tuple[pa.Table, NDArray[np.int64]]:
+def counted_rows(table: pa.Table, column: str, called: Called) -> tuple[pa.Table, NDArray[np.int64]]:
     """The rows that stand for a record at least, and for how many. A row of none says what a missing row says.
 
     Raises: InvalidSpec for what counts no records: no whole numbers, missing ones, negative ones.
@@ -28,22 +28,24 @@ def counted_rows(table: pa.Table, column: str, path: str) -> tuple[pa.Table, NDA
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found, name = table[column], Path(path).name
+    found = table[column]
     if not pa.types.is_integer(found.type):
-        raise InvalidSpec(f"{name}: the column of counts {column!r} holds {found.type}; convert it to whole numbers")
+        raise InvalidSpec(
+            f"{called}: the column of counts {column!r} holds {kind_called(found.type)}; convert it to whole numbers"
+        )
     if found.null_count:
-        raise InvalidSpec(f"{name}: the column of counts {column!r} has missing values; write 0, or leave these rows out")
+        raise InvalidSpec(f"{called}: the column of counts {column!r} has missing values; write 0, or leave these rows out")
     ends = pc.min_max(found).as_py()
     if table.num_rows:
-        check_range(ends["min"], ends["max"], f"the column of counts {column!r}", name)
-    with reading(path):
+        check_range(ends["min"], ends["max"], f"the column of counts {column!r}", called)
+    with reading(called):
         numbers = found.cast(pa.int64()).to_numpy()
     some = numbers > 0
     return table.filter(pa.array(some)), numbers[some]
 
 
-def check_range(least: int, most: int, what: str, name: str) -> None:
+def check_range(least: int, most: int, what: str, called: Called) -> None:
     """Accept numbers of records. Raises: InvalidSpec, without a number of them."""
     if least < 0 or most > MOST_RECORDS:
         found = "a negative number" if least < 0 else "a number that is too large"
-        raise InvalidSpec(f"{name}: {what} holds {found}; allowed are numbers of records, 0 to {MOST_RECORDS:,}")
+        raise InvalidSpec(f"{called}: {what} holds {found}; allowed are numbers of records, 0 to {MOST_RECORDS:,}")

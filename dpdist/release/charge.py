@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from dpdist.identities import digest_of
 from dpdist.mechanisms.registry import AUTO
@@ -75,7 +74,7 @@ def records_of(root: Secret, spec: ReleaseSpec, counts_digest: str, release: str
         keys.file_commitments(root, (digest for _, digest in source.files)),
         None if spec.ledger.cap.per == "total" else keys.counts_commitment(root, counts_digest),
         keys.identity(root),
-        tuple(Path(path).name for path, _ in source.files),
+        tuple(tags.called for tags in source.tags),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from dpdist.private import private_files
 from dpdist.records import counting, digests, extracts, remote, rows
 from dpdist.records.hashing import Tags
 from dpdist.records.sources import Source
+from dpdist.records.wording import Called, File
 from dpdist.release.context import Context
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.spec import ReleaseSpec
@@ -28,15 +30,15 @@ def source_of(context: Context, spec: ReleaseSpec) -> Source:
     return spec.source_by(partial(_hashed, context))
 
 
-def _hashed(context: Context, paths: Sequence[str]) -> list[tuple[str, Tags]]:
-    if not remote.is_remote(paths[0]):
-        _needed(context, paths[0])
-    return digests.hashing(_memory(context), context.engine)(paths)
+def _hashed(context: Context, files: Sequence[File]) -> list[tuple[str, Tags]]:
+    if not remote.is_remote(files[0].path):
+        _needed(context, files[0])
+    return digests.hashing(_memory(context), context.engine)(files)
 
 
-def _needed(context: Context, path: str) -> None:
+def _needed(context: Context, file: File) -> None:
     """Have workers that do not see a file get no tasks. Raises: EngineError when none is left."""
-    context.engine.needed_paths = (path,)
+    context.engine.needed_files = (file,)
     context.engine.check_workers()
 
 
@@ -80,22 +82,26 @@ def check_not_empty(spec: ReleaseSpec, read: int) -> None:
     """Raises: InvalidSpec when no record was read and the spec does not allow that."""
     if read == 0 and spec.records.empty == "refuse":
         raise InvalidSpec(
-            f"no record in {spec.records.place}: nothing was charged; give the right file, or set 'records.empty: allow' if a release "
+            f"no record in {spec.records_called}: nothing was charged; give the right file, or set 'records.empty: allow' if a release "
             "of nothing is meant"
         )
 
 
 @private_files()
-def as_read(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
-    """The spec over a file that holds the records of its table, or over its own files."""
-    if spec.table is None:
+def as_read(context: Context, spec: ReleaseSpec, kept: Path | None) -> ReleaseSpec:
+    """The spec over a file that holds the records of its table, or over its own files.
+
+    Args:
+        kept: the folder for such a file (``dpdist.release.held``).
+    """
+    if spec.table is None or kept is None:
         return spec
     root = keys.load(context.home)
-    found = extracts.extracted(spec.table, spec.release, context.home, root, context.engine.memory_bytes)
-    _needed(context, str(found.path))
+    found = extracts.extracted(spec.table, spec.release, kept, context.home, root, context.engine.memory_bytes)
+    _needed(context, File(str(found.path), Called(spec.records.place)))
     at = f", snapshot {found.snapshot}" if found.snapshot else ""
     context.progress("extract", f"read {spec.records.place}{at}")
-    return spec.with_records(found.path, found.snapshot)
+    return spec.with_records(found.path, found.snapshot, called=spec.records.place)
 
 
 def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:

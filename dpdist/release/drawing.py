@@ -177,7 +177,6 @@ def drawn_by_workers(context: Context, claim: Claim, name: str, noisy: Vector, f
     _check(context, shards, list(written.values()), noisy.key)
     left = [shard for shard in range(plan.shards) if shard not in written]
     written |= {each.shard: each for each in in_order(partial(_drawn_here, shards, noisy.key), left)}
-    context.store.sync(name)  # a record that survives a power loss never stands for blocks that did not
     stored = context.store.finish(plan, [written[shard].digest for shard in range(plan.shards)], facts)
     return stored.plan.attempt == plan.attempt  # else another run's, which was whole before
 

@@ -36,5 +36,4 @@ def draw(store: Store, name: str, noisy: Vector, facts: dict[str, Any]) -> Store
     digests = list(
         in_order(lambda shard: store.write_shard(target, shard, noisy.read(*target.bounds(shard))), range(target.shards))
     )
-    store.sync(name)  # a record that survives a power loss never stands for blocks that did not
     return store.finish(target, digests, facts)

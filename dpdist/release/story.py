@@ -7,7 +7,7 @@ references to stored arrays and returns some; each can be run again at any time 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from dpdist.release.charge import as_charged, charge_of
 from dpdist.release.companions import companions
 from dpdist.release.context import Context, book
 from dpdist.release.count import as_read, count
+from dpdist.release.held import held, sweep
 from dpdist.release.measure import checked_integers, drawn_once, write_integers
 from dpdist.release.plan import Plan, plan
 from dpdist.release.publish import publish
@@ -118,52 +119,54 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
     keys.load(context.home)  # no key, no release
     with private_files():
         context.store.sweep()
-        if (context.home / "scratch").is_dir():  # records that killed runs dealt out or extracted there
+        if (context.home / "scratch").is_dir():  # records that killed runs were extracting there
             leases.sweep(Documents(context.home / "scratch"), None)
-        written = spec
-        if spec.selecting is not None:
-            for refusal in refused_by(context, step("plan", partial(plan, context, spec))):
-                raise refusal
-            spec = spec if spec.table is None else step("extract", partial(as_read, context, spec))
-            with _of_changed_rows(written, spec.records_path):
-                spec = step("select", partial(selected, context, spec))
-        planned = step("plan", lambda: plan(context, spec))
-        planned = as_charged(context, planned) if spec.stream is None else as_begun(context, planned)
-        for refusal in refused_by(context, planned):
+        sweep(context.home)
+        with nullcontext() if spec.table is None else held(context.home, spec.release) as kept:
+            return _released(context, spec, step, kept)
+
+
+def _released(context: Context, written: ReleaseSpec, step: StepRunner, kept: Path | None) -> Release:
+    """The release, with a folder for the records of its table."""
+    spec = written
+    if spec.selecting is not None:
+        for refusal in refused_by(context, step("plan", partial(plan, context, spec))):
             raise refusal
-        for warning in planned.warnings:
-            context.progress("warning", warning)
-        others = companions(context, spec)
-        read = spec if spec.table is None else step("extract", lambda: as_read(context, spec))
-        planned = replace(planned, spec=read)
-        counts, tally = step("count", lambda: count(context, read, planned.layout))
-        with _of_changed_rows(written, read.records_path):
-            measured, charged = step("measure", lambda: measure(context, planned, counts))
-        answers = step("answer", lambda: answer(context, planned, measured, others))
-        with book(context) as ledger:
-            name, budget = (
-                ledger.name(),
-                ledger.budget_after(spec.release),
-            )  # with the charges up to this one: the same whenever it is asked for
+        spec = spec if spec.table is None else step("extract", partial(as_read, context, spec, kept))
+        with _of_changed_rows(written, spec):
+            spec = step("select", partial(selected, context, spec))
+    planned = step("plan", lambda: plan(context, spec))
+    planned = as_charged(context, planned) if spec.stream is None else as_begun(context, planned)
+    for refusal in refused_by(context, planned):
+        raise refusal
+    for warning in planned.warnings:
+        context.progress("warning", warning)
+    others = companions(context, spec)
+    read = spec if spec.table is None else step("extract", lambda: as_read(context, spec, kept))
+    planned = replace(planned, spec=read)
+    counts, tally = step("count", lambda: count(context, read, planned.layout))
+    with _of_changed_rows(written, read):
+        measured, charged = step("measure", lambda: measure(context, planned, counts))
+    answers = step("answer", lambda: answer(context, planned, measured, others))
+    with book(context) as ledger:  # the budget has the charges up to this one: the same whenever it is asked for
+        name, budget = ledger.name(), ledger.budget_after(spec.release)
     certificate = planned.certificate(budget, answers.effect, ledger=name)
     measurements = {spec.release: measured.digest, **{other.spec.release: stored.digest for other, stored in others}}
     folder = step("publish", lambda: publish(context, planned, measured, answers, certificate, measurements))
     if spec.output.to:
         step("deliver", lambda: deliver(folder, [target.named for target in spec.output.to]))
-    if written.table is not None:
-        Path(read.records_path).unlink(missing_ok=True)
     return Release(spec, planned, answers, folder, charged, tally, budget, certificate)
 
 
 @contextmanager
-def _of_changed_rows(spec: ReleaseSpec, read: str | Path) -> Iterator[None]:
+def _of_changed_rows(spec: ReleaseSpec, read: ReleaseSpec) -> Iterator[None]:
     """A refusal of other records than a release had says of a query or table that its rows have changed. What was read is removed."""
     try:
         yield
     except ReleaseConflict as conflict:
         if spec.table is None or conflict.what not in OF_RECORDS:
             raise
-        Path(read).unlink(missing_ok=True)
+        Path(read.records_path).unlink(missing_ok=True)
         raise ReleaseConflict(conflict.release, "state of its query or table, whose rows have changed") from None
 
 

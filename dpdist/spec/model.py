@@ -20,6 +20,7 @@ from dpdist.privacy.protection import Protection
 from dpdist.records import listing
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
 from dpdist.records.sources import Hashing, Participations, PersonType, Source, hashed_here, source_of
+from dpdist.records.wording import Called
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes import AttributeSpec, SelectionSpec
 from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
@@ -130,6 +131,7 @@ class ReleaseSpec(SpecPart):
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     _sizes: Sizes = PrivateAttr(default=SIZES)
     _snapshot: str = PrivateAttr(default="")
+    _called: Called | None = PrivateAttr(default=None)
     _companions: tuple[ReleaseSpec, ...] = PrivateAttr(default=())
     _declared: ReleaseSpec | None = PrivateAttr(default=None)
     _placeholders: bool = PrivateAttr(default=False)
@@ -333,6 +335,11 @@ class ReleaseSpec(SpecPart):
         return self.records.path if "://" in self.records.path else self._folder / self.records.path
 
     @property
+    def records_called(self) -> str:
+        """What messages call the place of the records, whatever file they were written to."""
+        return self._called or self.records.place
+
+    @property
     def table(self) -> Table | None:
         """The table that holds the records; None where files do."""
         given = self.records
@@ -345,12 +352,12 @@ class ReleaseSpec(SpecPart):
             return DeltaTable(place, given.snapshot)
         return None if given.iceberg is None else IcebergTable(given.iceberg, given.snapshot)
 
-    def with_records(self, path: Path, snapshot: str = "") -> ReleaseSpec:
-        """The same spec over the records of a file."""
+    def with_records(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> ReleaseSpec:
+        """The same spec over the records of a file, which messages call so."""
         given = {"path": str(path), "sql": None, "connection": None, "delta": None, "iceberg": None, "snapshot": None}
         copy = self.model_copy(update={"records": self.records.model_copy(update=given)})
         copy.__dict__.pop("source", None)
-        copy._snapshot = snapshot
+        copy._snapshot, copy._called = snapshot, Called(called)
         return copy
 
     @cached_property
@@ -387,6 +394,7 @@ class ReleaseSpec(SpecPart):
             counts=None if self.records.counts is None else self.records.counts.column,
             grammar=self.records.grammar,
             attributes=self.domain,
+            called=self._called,
         )
         return replace(source, snapshot=self._snapshot)
 

@@ -180,7 +180,7 @@ def test_counting_happens_once_for_a_content(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("columns", "match"),
     [
-        ({"age": [1], "sex": ["f"]}, "no column 'work'; it has age, sex"),
+        ({"age": [1], "sex": ["f"]}, "no column 'work'; say in 'records.columns'"),
         ({"age": ["x"], "sex": ["f"], "work": ["a"]}, "has bins"),
     ],
 )
@@ -191,7 +191,7 @@ def test_wrong_columns(tmp_path: Path, columns: dict[str, list[object]], match: 
 
 
 def test_missing_and_strange_files(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSpec, match="no records at"):
+    with pytest.raises(InvalidSpec, match="no records in nothing.parquet"):
         source_of(tmp_path / "nothing.parquet", columns={})
     (tmp_path / "x.txt").write_text("a")
     with pytest.raises(InvalidSpec, match="allowed are"):
@@ -336,18 +336,26 @@ def test_one_person_is_one_in_all_files(
         (
             (pa.array([1]), TEXTS),
             {},
-            "1.parquet: the person column 'person' holds string, expected is integer.*'records.person.type'",
+            "file 2 of .*/: the person column 'person' holds texts, expected is integer.*'records.person.type'",
         ),
-        (("1", pa.array([1])), {}, "1.parquet: the person column 'person' holds int64, expected is text"),
-        ((pa.array([1]), "1.0"), {}, r"1.csv cannot be read: a value is no whole number.*what it holds is not shown"),
-        ((pa.array([1]), pa.array([1.0])), {}, "1.parquet: .* holds double, expected is integer"),
-        ((pa.array([1]), pa.array([1]).cast(pa.decimal128(30, 2))), {}, r"1.parquet: .* holds decimal128\(30, 2\)"),
-        ((pa.array([1.0, float("nan")]),), {}, "0.parquet: .* holds double; persons are named by text or whole numbers"),
-        ((pa.array([1.0]),), {"person_type": "text"}, "holds double, expected is text"),
-        ((pa.array(["a", ""]),), {}, "0.parquet: the person column 'person' has missing values"),
+        (("1", pa.array([1])), {}, "file 2 of .*/: the person column 'person' holds whole numbers, expected is text"),
+        (
+            (pa.array([1]), "1.0"),
+            {},
+            r"file 2 of .*/ cannot be read: a value is no whole number.*what it holds is not shown",
+        ),
+        ((pa.array([1]), pa.array([1.0])), {}, "file 2 of .*/: .* holds numbers with fractions, expected is integer"),
+        ((pa.array([1]), pa.array([1]).cast(pa.decimal128(30, 2))), {}, "file 2 of .*/: .* holds numbers with fractions"),
+        (
+            (pa.array([1.0, float("nan")]),),
+            {},
+            "file 1 of .*/: .* holds numbers with fractions; persons are named by text or whole numbers",
+        ),
+        ((pa.array([1.0]),), {"person_type": "text"}, "holds numbers with fractions, expected is text"),
+        ((pa.array(["a", ""]),), {}, "file 1 of .*/: the person column 'person' has missing values"),
         ((pa.array(["a", None]),), {}, "has missing values"),
-        (("a|",), {}, "0.csv: the person column 'person' has missing values"),
-        ((pa.array([1]), "1|"), {}, "1.csv: the person column 'person' has missing values"),
+        (("a|",), {}, "file 1 of .*/: the person column 'person' has missing values"),
+        ((pa.array([1]), "1|"), {}, "file 2 of .*/: the person column 'person' has missing values"),
     ],
 )
 def test_persons_of_another_type_are_refused(

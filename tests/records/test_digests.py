@@ -23,6 +23,7 @@ from dpdist.records import digests, sources
 from dpdist.records.digests import Memory, hashing, seen_at, verify
 from dpdist.records.hashing import BLOCK_BYTES, hashed
 from dpdist.records.sources import hashed_here, source_of
+from dpdist.records.wording import File, called_by
 from dpdist.store import Store
 from tests import small
 
@@ -38,6 +39,10 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def memory(tmp_path: Path) -> Memory:
     return Memory(Store(tmp_path / "store"), ROOT)
+
+
+def file_at(path: Path) -> File:
+    return File(str(path), called_by(path))
 
 
 def none(*_: object) -> Any:
@@ -115,14 +120,14 @@ def test_what_is_remembered_tells_nothing(tmp_path: Path, memory: Memory) -> Non
         assert secret not in content.encode()
         assert secret not in digests.base64.b64decode(sealed)
         assert secret.hex() not in name + content
-    assert memory.recalled(str(path), seen_at(str(path)))
+    assert memory.recalled(file_at(path), seen_at(file_at(path)))
     other = Memory(memory.store, Secret(bytes(32)))
     assert other._name(str(path)) != name
     memory.store.write_document(other._name(str(path)), {"sealed": sealed})
-    assert other.recalled(str(path), seen_at(str(path))) is None
+    assert other.recalled(file_at(path), seen_at(file_at(path))) is None
     moved = str(tmp_path / "y.parquet")
     memory.store.write_document(memory._name(moved), {"sealed": sealed})  # what is known of one file, for another
-    assert memory.recalled(moved, seen_at(str(path))) is None
+    assert memory.recalled(file_at(Path(moved)), seen_at(file_at(path))) is None
 
 
 @pytest.mark.usefixtures("settled")
@@ -131,7 +136,7 @@ def test_no_charge_binds_to_bytes_that_changed_unseen(home: Path, monkeypatch: p
     path = small.write(home.parent / "data")
     data = home.parent / "data" / "records.parquet"
     small.run(path, home)
-    seen = seen_at(str(data))
+    seen = seen_at(file_at(data))
     content = data.read_bytes()
     at = len(content) // 2
     data.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])

@@ -53,7 +53,7 @@ def test_no_altered_bit_is_ever_read(tmp_path: Path) -> None:
         path.write_bytes(altered)
         with HashedFile(str(path), tags) as file:
             file.seek(place)
-            with pytest.raises(InvalidInput, match="x was changed or replaced"):
+            with pytest.raises(InvalidInput, match="the file of records was changed or replaced"):
                 file.read(1)
     swapped = data[BLOCK_BYTES : 2 * BLOCK_BYTES] + data[:BLOCK_BYTES] + data[2 * BLOCK_BYTES :]
     for other in (swapped, data[:-1], b"", data + b"x"):

@@ -112,8 +112,8 @@ def refused(tmp_path: Path, content: bytes, said: str, domain: Domain = DOMAIN) 
 
 
 def test_arrays_that_count_no_records_of_the_domain_are_refused(tmp_path: Path) -> None:
-    refused(tmp_path, npy(COUNTS.astype(float)), "holds float64; counts are whole numbers")
-    refused(tmp_path, npy(COUNTS.transpose(1, 0, 2).copy()), r"has the shape \(2, 12, 3\), the domain has \(12, 2, 3\)")
+    refused(tmp_path, npy(COUNTS.astype(float)), "holds other values than whole numbers")
+    refused(tmp_path, npy(COUNTS.transpose(1, 0, 2).copy()), r"has another shape than the domain, which is \(12, 2, 3\)")
     refused(tmp_path, npy(np.asfortranarray(COUNTS)), "in Fortran's order")
     refused(tmp_path, npy(COUNTS - 1000), "a negative number")
     refused(tmp_path, npy(COUNTS.astype(np.uint64) + 2**63), "too large")
@@ -133,7 +133,7 @@ def test_zarr_arrays_with_other_axes_and_folders_without_one_are_refused(tmp_pat
     zarr.create_array(
         zarr.storage.LocalStore(tmp_path / "x.zarr"), shape=SHAPE, dtype="i4", dimension_names=("sex", "age", "work")
     )
-    with pytest.raises(InvalidSpec, match="calls its axes sex, age, work, the domain has age, sex, work"):
+    with pytest.raises(InvalidSpec, match="names its axes otherwise than the domain, whose attributes are age, sex, work"):
         counted(tmp_path, tmp_path / "x.zarr")
     (tmp_path / "y.zarr").mkdir()
     with pytest.raises(NoRecords, match="neither zarr.json nor .zarray"):

@@ -39,6 +39,7 @@ from dpdist.records.digests import seen_at
 from dpdist.records.hashing import BLOCK_BYTES, HashedFile, hashed
 from dpdist.records.rows import CountSummary
 from dpdist.records.sources import source_of, write_records
+from dpdist.records.wording import File, called_by
 from dpdist.spec import load
 from dpdist.store import Store
 from tests import small
@@ -291,7 +292,7 @@ def test_an_object_that_changes_after_it_was_hashed_is_never_read(s3: str, tmp_p
             put(s3, f"{tmp_path.name}/x.csv", other)
         with HashedFile(url, tags) as file:
             file.seek(9 * BLOCK_BYTES)
-            with pytest.raises(InvalidInput, match=r"x\.csv was changed or replaced"):
+            with pytest.raises(InvalidInput, match="the file of records was changed or replaced"):
                 file.read()
 
 
@@ -308,8 +309,8 @@ def test_a_store_that_answers_no_more_is_told_as_that(monkeypatch: pytest.Monkey
     url = put(bucket, "records.parquet", content("parquet"))
     source = source_of(url, columns={})
     server.stop()
-    for attempt in (lambda: HashedFile(url, source.tags[0]).read(), lambda: seen_at(url)):
-        with pytest.raises(StoreError, match="cannot be read now .*: its store or the network failed") as told:
+    for attempt in (lambda: HashedFile(url, source.tags[0]).read(), lambda: seen_at(File(url, called_by(url)))):
+        with pytest.raises(StoreError, match="cannot be read now .*: the store or the network failed") as told:
             attempt()
         assert "\n" not in str(told.value)
 

@@ -67,8 +67,8 @@ def test_tables_of_attributes_are_counted_with_the_numbers(tmp_path: Path) -> No
 REFUSED = {
     "negative": ([3, -1], "negative number"),
     "missing": ([3, None], "missing values"),
-    "fraction": ([3.0, 1.5], "holds double; convert it to whole numbers"),
-    "text": (["3", "1"], "holds string"),
+    "fraction": ([3.0, 1.5], "holds numbers with fractions; convert it to whole numbers"),
+    "text": (["3", "1"], "holds texts"),
     "large": ([0, MOST_RECORDS + 1], "too large"),
     "unsigned": (pa.array([3, 2**64 - 1], pa.uint64()), "too large"),
     "together": ([MOST_RECORDS, 1], "up to 4294967296 records"),

@@ -458,18 +458,18 @@ def test_private_categories_of_a_query(home: Path, monkeypatch: pytest.MonkeyPat
         small.run(path, home)
     with opened(home) as ledger:
         assert list(ledger.charges("small", "total")) == ["small-1~categories"]
-    (extract,) = (home / "records").glob("*.parquet")
+    (extract,) = (home / "records").rglob("*.parquet")
     kept = extract.read_bytes()
     pyarrow.parquet.write_table(payments().slice(7), rows)
     expected = small.undisturbed(path, home)
     extract.unlink()
     with pytest.raises(ReleaseConflict, match="query or table, whose rows have changed"):
         small.run(path, home)
-    assert not list((home / "records").glob("*.parquet"))
+    assert not list((home / "records").rglob("*.parquet"))
     extract.write_bytes(kept)
     done = small.run(path, home)
     assert small.tree(Path(done.folder)) == expected
-    assert not list((home / "records").glob("*.parquet"))
+    assert not list((home / "records").rglob("*.parquet"))
 
 
 def test_both_charges_must_fit_before_the_first(home: Path) -> None:

@@ -1,0 +1,133 @@
+"""Messages about records name files, columns and types in the words of ``dpdist.records.wording`` and of the spec alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import dpdist
+from dpdist.records import wording
+
+ROOT = Path(dpdist.__file__).parent
+READERS = sorted((ROOT / "records").glob("*.py"))
+CALLED = {
+    "called",
+    "file.called",
+    "first.called",
+    "tags.called",
+    "self._tags.called",
+    "source.tags[0].called",
+    "seen[content]",
+    "other",  # of _named: the file that lacks a folder
+    "kind_called(found.type)",
+    "kind_called(column.type)",
+    "kind_called(column)",
+    "kind_called(kind)",
+}
+"""Of ``wording``: nothing else says what was found."""
+OF_THE_SPEC = {
+    "attribute",
+    "attribute.name",
+    "binned[name]",
+    "both",
+    "candidates",
+    "column",
+    "declared",
+    "', '.join(domain.names)",
+    "labelled",
+    "location",
+    "location.partition('://')[0]",
+    "missing[0]",
+    "name",  # a column that the spec names (_named, _named_columns), a variable of 'records.connection' (_secret)
+    "person",
+    "self.connection",
+    "self.table",
+    "snapshot",
+    "source.person",
+    "source.person_type",
+    "times.every",
+    "twice[0]",
+    "what",
+    "_split(location)[0]",
+    "_fault(sql, error)",  # quotes words of the query alone
+}
+FIXED = {
+    "GIVEN",
+    "MOST_RECORDS",
+    "_what(error, columns)",
+    "bound.records",
+    "cure",
+    "error",  # of dpdist.times, which quotes nothing of a record
+    "error.strerror",
+    "extra",
+    "float(kinds)",
+    "found",
+    "kind",
+    "len(names)",
+    "module.partition('.')[0]",
+    "reason(error)",
+    "said",
+    "shown",
+    "'no person column' if source.person is None else f'up to {source.most_records}'",
+    "source.most_records",
+}
+"""Words of a few, and numbers that no record decides."""
+
+
+def quoted(text: str) -> Iterator[str]:
+    """What the messages of all errors that a module raises are made of, beside their words."""
+    for raised in ast.walk(ast.parse(text)):
+        if isinstance(raised, ast.Raise) and raised.exc is not None:
+            for each in ast.walk(raised.exc):
+                if isinstance(each, ast.FormattedValue):
+                    yield ast.unparse(each.value)
+
+
+@pytest.mark.parametrize("path", READERS, ids=lambda path: path.stem)
+def test_messages_of_readers_quote_what_the_spec_says(path: Path) -> None:
+    """A new name in a message is looked at by somebody, who adds it above if it is none of the data."""
+    assert set(quoted(path.read_text(encoding="utf-8"))) <= CALLED | OF_THE_SPEC | FIXED
+
+
+@pytest.mark.parametrize("leak", ["{Path(path).name} x", "{column.type}", "{', '.join(found)}", "{str(error)}"])
+def test_a_leak_is_found(leak: str) -> None:
+    assert not set(quoted(f'raise InvalidSpec(f"{leak}")')) <= CALLED | OF_THE_SPEC | FIXED
+
+
+def test_no_name_of_a_file_is_made_a_word_elsewhere() -> None:
+    """``Called`` is made from the spec's text alone: in ``wording``, and where the spec says what a table is called."""
+    made = {
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.rglob("*.py")
+        if any(
+            isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Called")
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        )
+    }
+    assert made == {"records/wording.py", "spec/model.py", "release/count.py"}
+
+
+def test_what_files_are_called() -> None:
+    assert wording.called_by("/data/2026/visits.csv") == "visits.csv"
+    assert wording.called_by("s3://bucket/visits/") == "visits"
+    assert wording.called_by("s3://bucket") == "bucket"
+    assert wording.called_within(wording.called_by("/data/visits/"), 3) == "file 3 of visits/"
+
+
+def test_types_are_called_by_a_few_words() -> None:
+    kinds = {
+        pa.struct({"SECRETJANE": pa.int8()}): "lists, maps or other parts",
+        pa.dictionary(pa.int8(), pa.string()): "texts",
+        pa.decimal128(30, 2): "numbers with fractions",
+        pa.int8(): "whole numbers",
+        pa.date32(): "dates",
+        pa.timestamp("us", "Secret/Jane"): "times",
+        pa.bool_(): "yes or no",
+        pa.null(): "nothing",
+        pa.binary(): "other values",
+    }
+    assert {kind: wording.kind_called(kind) for kind in kinds} == kinds

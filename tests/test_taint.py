@@ -1,0 +1,454 @@
+"""Nothing that is told of a release quotes records, nor what names them: columns, keys, types, files, folders and their values.
+
+A marker stands in every such place of every source; then everything that a release tells is searched for it, whether it is refused
+or published. A kind of source that this file does not know fails ``test_every_kind_of_source_is_here``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+import yaml
+import zarr
+from distributed import LocalCluster
+
+import dpdist as dp
+from dpdist import engine
+from dpdist.errors import DpdistError
+from dpdist.records import extracts, listing
+from dpdist.release.context import Context, silent
+from dpdist.release.story import plainly, release
+from dpdist.spec import load
+from dpdist.store import Store
+from flows import notifications
+from flows.observed import watch
+from tests import forked, small
+from tests.observed.test_observed import Receiver, told
+from tests.postgres import Server
+from tests.test_secrets import all_kept
+
+MARK = "SECRETJANE"
+ROWS = 60
+DOMAIN = {"age": {"from": 0, "to": 11}, "sex": {"categories": ["f", "m"], "outside": "error"}}
+GOOD = pa.table(
+    {
+        "age": np.arange(ROWS) % 12,
+        "sex": ["f", "m"] * (ROWS // 2),
+        "person": [f"{MARK}{number}" for number in range(ROWS)],
+        MARK: [MARK] * ROWS,
+    }
+)
+Given = dict[str, Any]
+
+
+def replaced(name: str, values: Any) -> pa.Table:
+    return GOOD.set_column(GOOD.column_names.index(name), name, values if isinstance(values, pa.Array) else pa.array(values))
+
+
+FAULTS: dict[str, pa.Table] = {
+    "column missing": GOOD.drop_columns(["sex"]),
+    "value outside": replaced("sex", [MARK, *["f"] * (ROWS - 1)]),
+    "struct": replaced("sex", [{MARK: 1}] * ROWS),
+    "list": replaced("age", [[MARK]] * ROWS),
+    "text for a number": replaced("age", [MARK] * ROWS),
+    "dictionary for a number": replaced("age", pa.array([MARK] * ROWS).dictionary_encode()),
+    "dictionary outside": replaced("sex", pa.array([MARK, *["f"] * (ROWS - 1)]).dictionary_encode()),
+    "person is a struct": replaced("person", [{MARK: 1}] * ROWS),
+    "person missing": replaced("person", [None, *[MARK] * (ROWS - 1)]),
+}
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """The table with texts in place of what CSV cannot hold."""
+    return pa.table(
+        {
+            name: pa.array([None if each is None else str(each) for each in column.to_pylist()])
+            if pa.types.is_nested(column.type)
+            else column.cast(column.type.value_type)
+            if pa.types.is_dictionary(column.type)
+            else column
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+    )
+
+
+def as_csv(table: pa.Table, folder: Path) -> Given:
+    pyarrow.csv.write_csv(plain(table), folder / "x.csv")
+    return {"path": "x.csv"}
+
+
+def as_bare_csv(table: pa.Table, folder: Path) -> Given:
+    pyarrow.csv.write_csv(plain(table), folder / "x.csv", pyarrow.csv.WriteOptions(include_header=False))
+    return {"path": "x.csv", "header": [name if name != MARK else "rest" for name in table.column_names]}
+
+
+def as_gz(table: pa.Table, folder: Path) -> Given:
+    with gzip.open(folder / "x.csv.gz", "wb") as file:
+        pyarrow.csv.write_csv(plain(table), file)
+    return {"path": "x.csv.gz"}
+
+
+def as_parquet(table: pa.Table, folder: Path) -> Given:
+    pyarrow.parquet.write_table(table, folder / "x.parquet")
+    return {"path": "x.parquet"}
+
+
+def as_arrow(table: pa.Table, folder: Path) -> Given:
+    pyarrow.feather.write_feather(table, str(folder / "x.arrow"), compression="uncompressed")
+    return {"path": "x.arrow"}
+
+
+def as_folder(table: pa.Table, folder: Path) -> Given:
+    (folder / "all" / MARK).mkdir(parents=True)
+    pyarrow.parquet.write_table(table[:20], folder / "all" / f"{MARK}.parquet")
+    pyarrow.csv.write_csv(plain(table[20:]), folder / "all" / MARK / f"{MARK}.csv")
+    return {"path": "all", "person": {"column": "person", "type": "text"}}
+
+
+def as_hive(table: pa.Table, folder: Path) -> Given:
+    """Folders name 'sex', where the table has it, and something that nobody asks for."""
+    for number, name in enumerate(("f", "m")):
+        place = folder / "all" / f"{MARK}={MARK}" / f"{'sex' if 'sex' in table.column_names else MARK}={name}"
+        place.mkdir(parents=True)
+        rest = table.drop_columns([each for each in ("sex", MARK) if each in table.column_names])
+        pyarrow.parquet.write_table(rest[number::2], place / f"{MARK}.parquet")
+    if "sex" in table.column_names and not table["sex"].equals(GOOD["sex"]):
+        (folder / "all" / f"{MARK}={MARK}" / "sex=m").rename(folder / "all" / f"{MARK}={MARK}" / f"sex={MARK}")
+    return {"path": "all"}
+
+
+def as_sql(table: pa.Table, folder: Path) -> Given:
+    pyarrow.parquet.write_table(table, folder / f"{MARK}.parquet")
+    return {"sql": "SELECT * FROM '*.parquet'"}
+
+
+def as_database(table: pa.Table, folder: Path) -> Given:
+    with duckdb.connect(str(folder / "x.duckdb")) as db:
+        db.register("given", table)
+        db.execute("CREATE TABLE visit AS SELECT * FROM given")
+    os.environ["DPDIST_TEST_SHOP"] = str(folder / "x.duckdb")
+    return {"sql": "SELECT * FROM visit", "connection": "$DPDIST_TEST_SHOP"}
+
+
+def as_delta(table: pa.Table, folder: Path) -> Given:
+    import deltalake
+
+    deltalake.write_deltalake(str(folder / "lake"), plain(table))
+    return {"delta": "lake"}
+
+
+def as_iceberg(table: pa.Table, folder: Path) -> Given:
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.utils.config import Config
+
+    os.environ["PYICEBERG_CATALOG__LAKE__URI"] = f"sqlite:///{folder}/catalog.db"
+    os.environ["PYICEBERG_CATALOG__LAKE__WAREHOUSE"] = f"file://{folder}/lake"
+    pytest.MonkeyPatch().setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    catalog = load_catalog("lake")
+    catalog.create_namespace("shop")
+    catalog.create_table("shop.visits", plain(table).schema).append(plain(table))
+    return {"iceberg": "lake.shop.visits"}
+
+
+Writer = Callable[[pa.Table, Path], Given]
+SOURCES: dict[str, Writer] = {
+    "csv": as_csv,
+    "csv without names": as_bare_csv,
+    "csv.gz": as_gz,
+    "parquet": as_parquet,
+    "arrow": as_arrow,
+    "folder": as_folder,
+    "hive": as_hive,
+    "query": as_sql,
+    "query of a database": as_database,
+    "delta": as_delta,
+    "iceberg": as_iceberg,
+}
+COVERED = {"parquet", "arrow", "csv", "npy", "zarr", "query", "delta", "iceberg"}
+PLACES = {"path", "sql", "delta", "iceberg"}
+
+
+def test_every_kind_of_source_is_here() -> None:
+    """Whoever adds a kind of file or table, or a place in the spec, adds it to the writers above."""
+    kinds = {str(kind.kind.fget(None)) for kind in extracts.Table.__subclasses__()}  # type: ignore[attr-defined]
+    assert kinds | set(listing.ENDINGS) == COVERED
+    with pytest.raises(DpdistError, match="exactly one of 'path', 'sql', 'delta' and 'iceberg'"):
+        load(small.spec(records={}))
+
+
+class Heard:
+    """Everything that a release in this process tells."""
+
+    def __init__(self, home: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+        self.home, self.caplog, self.capfd = home, caplog, capfd
+        self.lines: list[str] = []
+
+    def run(self, path: Path, table: pa.Table | None = None) -> DpdistError | None:
+        """What refused the release; None where it was published."""
+        self.caplog.set_level("DEBUG")
+        refused: DpdistError | None = None
+        try:
+            if table is not None:
+                shown = dp.run(yaml.safe_load(path.read_text()), records=table, engine="inline")
+            else:
+                checked = load(path)
+                context = Context(self.home, Store(self.home / "store"), engine.inline(), self.tell)
+                with watch.watching(checked, self.home, self.tell, every="week") as watched:
+                    shown = release(context, checked, step=watched.stepping(plainly, context.engine))
+            self.lines += [repr(shown), shown._repr_html_()]
+            self.lines += [file.read_text(errors="replace") for file in Path(shown.folder).rglob("*") if file.is_file()]
+        except DpdistError as error:
+            refused = error
+            self.lines += [str(error), repr(error.args), repr(error.__cause__)]
+            self.lines += [] if error.__suppress_context__ else [repr(error.__context__)]
+        return refused
+
+    def tell(self, stage: str, line: str) -> None:
+        self.lines.append(f"{stage}: {line}")
+
+    def check(self) -> None:
+        """Nothing of it holds the marker."""
+        printed = self.capfd.readouterr()
+        self.lines += [self.caplog.text, printed.out, printed.err, told(self.home)]
+        self.lines += [path.read_bytes().decode(errors="replace") for path in self.home.glob("ledger.db*")]
+        assert [line for line in self.lines if MARK in line] == []
+
+
+@pytest.fixture
+def heard(home: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Heard:
+    return Heard(home, caplog, capfd)
+
+
+def written(folder: Path, given: Given, **changes: Any) -> Path:
+    content = small.spec(
+        domain=DOMAIN,
+        records={"person": {"column": "person"}, **given},
+        workload=[{"marginals": {"ways": [1]}}],
+        mechanism="identity",
+        **changes,
+    )
+    if "counts" in given:
+        content["records"].pop("person")
+    folder.mkdir(exist_ok=True)
+    path = folder / "release.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+ALWAYS = {("column missing", source) for source in SOURCES} | {(fault, "parquet") for fault in FAULTS}
+MATRIX = [
+    pytest.param(fault, source, marks=() if (fault, source) in ALWAYS else pytest.mark.slow)
+    for fault in FAULTS
+    for source in SOURCES
+]
+
+
+@pytest.mark.parametrize(("fault", "source"), MATRIX)
+def test_a_refused_release_quotes_nothing(fault: str, source: str, home: Path, heard: Heard) -> None:
+    folder = home.parent / "data"
+    folder.mkdir()
+    refused = heard.run(written(folder, SOURCES[source](FAULTS[fault], folder)))
+    may_pass = {"dictionary for a number", "person is a struct", "person missing", "list", "struct"}
+    assert refused is not None or (fault in may_pass and source not in ("parquet", "arrow"))
+    heard.check()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_published_release_quotes_nothing(source: str, home: Path, heard: Heard) -> None:
+    folder = home.parent / "data"
+    folder.mkdir()
+    assert heard.run(written(folder, SOURCES[source](GOOD, folder))) is None
+    heard.check()
+
+
+@pytest.mark.parametrize("fault", [None, "column missing", "value outside"])
+def test_a_table_from_python_quotes_nothing(fault: str | None, home: Path, heard: Heard) -> None:
+    table = GOOD if fault is None else FAULTS[fault]
+    assert (heard.run(written(home.parent / "data", {"path": "nowhere"}), table) is None) == (fault is None)
+    heard.check()
+
+
+@pytest.mark.parametrize("fault", [None, "column missing", "struct"])
+def test_a_query_of_postgresql_quotes_nothing(fault: str | None, home: Path, heard: Heard, postgres: Server) -> None:
+    url = postgres.database()
+    name = url.rpartition("/")[2]
+    folder = home.parent / "data"
+    kind = "json" if fault == "struct" else "text"
+    value = f'{{"{MARK}": 1}}' if fault == "struct" else "f"
+    postgres.execute(f'CREATE TABLE visit (age int8, sex {kind}, person text, "{MARK}" text)', name)
+    postgres.execute(
+        f"INSERT INTO visit SELECT n, '{value}', '{MARK}' || n, '{MARK}' FROM generate_series(0, 9) AS t (n)", name
+    )
+    os.environ["DPDIST_TEST_SHOP"] = url.replace("+psycopg", "")
+    sql = "SELECT age, person, sexx FROM visit" if fault == "column missing" else "SELECT * FROM visit"
+    refused = heard.run(written(folder, {"sql": sql, "connection": "$DPDIST_TEST_SHOP"}))
+    assert (refused is None) == (fault is None)
+    heard.check()
+
+
+SQL = {
+    "another column": "SELECT nobody FROM 'x.parquet'",
+    "another table": "SELECT * FROM visi",
+    "a key of a struct": "SELECT keys.nobody.x FROM 'x.parquet'",
+    "a struct in a sum": "SELECT sum(keys) FROM 'x.parquet'",
+    "a text that is no number": "SELECT sex::INTEGER AS age FROM 'x.parquet'",
+    "no such file": "SELECT * FROM 'y*.parquet'",
+    "a record that is taken for a header": "SELECT age FROM read_csv('x.csv', all_varchar = true)",
+    "keys of JSON": "SELECT age FROM 'x.json'",
+    "an enum": f"SELECT 1 AS age, '{MARK[:0]}' || k AS sex FROM (SELECT keys AS k FROM 'x.parquet')",
+}
+
+
+@pytest.mark.parametrize("case", SQL)
+def test_what_duckdb_says_of_data_is_not_passed_on(case: str, home: Path, heard: Heard) -> None:
+    folder = home.parent / "data"
+    folder.mkdir()
+    table = GOOD.append_column("keys", pa.array([{MARK: MARK}] * ROWS)).set_column(1, "sex", pa.array([MARK] * ROWS))
+    pyarrow.parquet.write_table(table, folder / "x.parquet")
+    (folder / "x.csv").write_text(f"{MARK},{MARK},C34\n{MARK},x,C50\n")
+    (folder / "x.json").write_text(f'{{"{MARK}": 1}}\n')
+    refused = heard.run(written(folder, {"sql": SQL[case]}))
+    assert refused is not None
+    heard.check()
+
+
+def array(folder: Path, kind: str) -> Given:
+    given = {"counts": {"of": "visits"}}
+    counts = np.ones((12, 2), dtype=np.int64)
+    if kind == "zarr axes":
+        made = zarr.create_array(
+            zarr.storage.LocalStore(folder / "x.zarr"), shape=(12, 2), dtype="i4", dimension_names=(MARK, "sex")
+        )
+        made[:] = counts
+        return {"path": "x.zarr", **given}
+    if kind in ("zarr", "no zarr"):
+        if kind == "zarr":
+            zarr.save_array(folder / "x.zarr", counts)
+        else:
+            (folder / "x.zarr" / MARK).mkdir(parents=True)
+        return {"path": "x.zarr", **given}
+    types: dict[str, Any] = {"npy": np.int64, "npy of fractions": float, "npy of a record": np.dtype([(MARK, "i4")])}
+    np.save(folder / "x.npy", counts.astype(types.get(kind, np.int64))[: 11 if kind == "npy of another shape" else 12])
+    return {"path": "x.npy", **given}
+
+
+@pytest.mark.parametrize(
+    "kind", ["npy", "zarr", "npy of fractions", "npy of a record", "npy of another shape", "zarr axes", "no zarr"]
+)
+def test_arrays_quote_nothing(kind: str, home: Path, heard: Heard) -> None:
+    folder = home.parent / "data"
+    folder.mkdir()
+    assert (heard.run(written(folder, array(folder, kind))) is None) == (kind in ("npy", "zarr"))
+    heard.check()
+
+
+def test_files_that_are_no_records_are_not_named(home: Path, heard: Heard) -> None:
+    """Pipes, links, copies, damaged files, folders that nobody may read, and folders of a hive that are no numbers or not everywhere."""
+    folder = home.parent / "data"
+    all_of = folder / "all"
+
+    def fresh() -> Path:
+        shutil.rmtree(all_of, ignore_errors=True)
+        all_of.mkdir(parents=True)
+        pyarrow.parquet.write_table(GOOD[:20], all_of / f"{MARK}0.parquet")
+        return all_of
+
+    def fails() -> None:
+        assert heard.run(written(folder, {"path": "all"})) is not None
+
+    os.mkfifo(fresh() / f"{MARK}.parquet")
+    fails()
+    (fresh() / f"{MARK}.parquet").symlink_to(f"/nowhere/{MARK}")
+    fails()
+    shutil.copy(fresh() / f"{MARK}0.parquet", all_of / f"{MARK}1.parquet")
+    fails()
+    for content in (b"", b"PAR1" + MARK.encode() * 50 + b"PAR1"):
+        (fresh() / f"{MARK}.parquet").write_bytes(content)
+        fails()
+    for text in (f"{MARK};sex\n", f"age,sex,person\n{MARK},f,x\n", f"age,sex,person\n1,f\n{MARK},{MARK},{MARK},{MARK}\n"):
+        (fresh() / f"{MARK}.csv").write_text(text)
+        fails()
+    (fresh() / f"age={MARK}").mkdir()
+    shutil.move(all_of / f"{MARK}0.parquet", all_of / f"age={MARK}" / "x.parquet")
+    fails()
+    pyarrow.parquet.write_table(GOOD[20:], all_of / f"{MARK}.parquet")
+    fails()
+    heard.check()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(("folder", "value outside", "inline"), id="refused"),
+        pytest.param(("folder", None, "inline"), id="published"),
+        pytest.param(("folder", "value outside", "local"), id="refused on workers", marks=pytest.mark.slow),
+        *(
+            pytest.param((source, fault, "inline"), id=f"{source}-{fault}", marks=pytest.mark.slow)
+            for source in SOURCES
+            for fault in (None, "column missing", "struct")
+        ),
+    ],
+)
+def test_the_command_line_and_all_who_listen_hear_nothing(
+    case: tuple[str, str | None, str], home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The terminal with the logs of Dask's workers, all tables of Prefect's database, OpenLineage, traces and the webhook."""
+    source, fault, where = case
+    folder = home.parent / "data"
+    folder.mkdir()
+    path = written(folder, SOURCES[source](GOOD if fault is None else FAULTS[fault], folder))
+    receiver = Receiver()
+    try:
+        environment = {
+            "DPDIST_ENGINE": where,
+            "DPDIST_WORKERS": "1",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+            "OTEL_TRACES_EXPORTER": "otlp",
+            "OPENLINEAGE_URL": receiver.url,
+            notifications.NOTIFY_URL: f"{receiver.url}/webhook",
+        }
+        done = forked.finished("flows.cli", "run", path, **all_kept(home), **environment)
+    finally:
+        receiver.server.shutdown()
+        receiver.server.server_close()
+    assert (done.returncode == 0) == (fault is None), done.stderr
+    database = b"".join(file.read_bytes() for file in (home / "prefect").rglob("*") if file.is_file())
+    assert b"flow_run_state" in database
+    assert b"task_run_state" in database
+    heard = [database, *(body for _, body in receiver.heard), *(file.read_bytes() for file in home.glob("ledger.db*"))]
+    assert {"/v1/traces", *(["/webhook"] if fault is None else [])} <= {place for place, _ in receiver.heard}
+    heard += [done.stdout.encode(), done.stderr.encode(), told(home).encode(), *map(str.encode, capfd.readouterr())]
+    assert [MARK.encode() in content for content in heard] == [False] * len(heard)
+
+
+@pytest.mark.usefixtures("without_tls")
+@pytest.mark.parametrize("fault", [None, "column missing", "value outside", "struct"])
+def test_dask_hears_nothing(fault: str | None, home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its logs, events and states of tasks, of a folder whose files have names that are records."""
+    folder = home.parent / "data"
+    folder.mkdir()
+    path = written(folder, as_folder(GOOD if fault is None else FAULTS[fault], folder))
+    with (
+        caplog.at_level("DEBUG"),
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        engine.started(cluster.scheduler_address) as started,
+    ):
+        context = Context(home, Store(home / "store"), started, silent)
+        with nullcontext() if fault is None else pytest.raises(DpdistError):
+            release(context, load(path))
+        seen = [started.client.get_scheduler_logs(), started.client.get_worker_logs(), cluster.scheduler.transition_log]
+        seen += [[(each.exception_text, each.traceback_text) for each in cluster.scheduler.tasks.values()]]
+    assert [MARK in repr(each) for each in (*seen, caplog.text)] == [False] * 5
