@@ -34,7 +34,9 @@ class ArrowStream(Protocol):
 
 
 PersonType = Literal["text", "integer"]
-"""How persons are told apart: by their text as it is, or as whole numbers (1 is 01)."""
+"""How persons are told apart: by their text, or as whole numbers (1 is 01)."""
+ColumnType = Literal["text", "whole", "number", "date", "time", "boolean"]
+"""What the values of a column are converted to, each by itself."""
 
 
 @dataclass(frozen=True)
