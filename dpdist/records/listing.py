@@ -22,12 +22,13 @@ CSV_BLOCK_BYTES = 16 * 2**20
 """What is read of a CSV file at a time: no row may be longer."""
 ARROW = (".arrow", ".feather", ".ipc")
 """Files in Arrow's IPC format."""
+JSON_LINES = (".jsonl", ".ndjson")
 ARRAYS = ("npy", "zarr")
 """Kinds of files that hold counts instead of records."""
 Named = dict[str, str | None]
 """Columns with one value for a whole file."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-GIVEN = "give a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder that holds some"
+GIVEN = "give a .parquet, .arrow, .feather, .csv, .csv.gz or .jsonl file, or a folder that holds some"
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -38,12 +39,14 @@ KINDS = {
 
 
 def kind_of(path: str | Path) -> str | None:
-    """'parquet', 'arrow', 'csv', 'npy' or 'zarr' by the file's name, None for other files."""
+    """'parquet', 'arrow', 'csv', 'jsonl', 'npy' or 'zarr' by the file's name, None for other files."""
     name = Path(path).name.lower()
     if name.endswith((".npy", ".zarr")):
         return name.rpartition(".")[2]
     if name.endswith((".parquet", *ARROW)):
         return "parquet" if name.endswith(".parquet") else "arrow"
+    if name.endswith(JSON_LINES):
+        return "jsonl"
     return "csv" if name.endswith((".csv", ".csv.gz")) else None
 
 
@@ -73,7 +76,7 @@ def _check_kind(name: str) -> None:
     """Raises: InvalidSpec when a name is none of a file of records."""
     if kind_of(name) is None:
         raise InvalidSpec(
-            f"records in {name!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv and .csv.gz, and .npy "
+            f"records in {name!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv, .csv.gz, .jsonl and .ndjson, and .npy "
             "and .zarr for counts"
         )
 

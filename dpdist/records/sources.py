@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -65,10 +65,11 @@ class Source:
         most_records: records kept of each person when ``person`` is set.
         most_groups: cells of each person in which so many records each are kept; None: so many records in all.
         participations: steps of each person in which so many records each are kept; None: so many records in all.
-        person_type: of the person column in all files; None takes that of the first file.
+        person_type: what persons are compared as in all files.
         counts: column that says how many records a row stands for; None: a row is a record.
         snapshot: which state of a table the file holds; "" where it is of no such table.
         named: for each file, the columns that its folders name, with their values; empty where they name none that is read.
+        types: of columns, as declared; each value is converted by itself.
     """
 
     files: tuple[tuple[str, str], ...]
@@ -77,12 +78,13 @@ class Source:
     person: str | None = None
     most_records: int = 1
     tags: tuple[Tags, ...] = field(default=(), repr=False, compare=False)
-    person_type: PersonType | None = None
+    person_type: PersonType = "text"
     counts: str | None = None
     named: tuple[listing.Named, ...] = ()
     snapshot: str = ""
     most_groups: int | None = None
     participations: Participations | None = None
+    types: Mapping[str, ColumnType] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -95,7 +97,8 @@ class Source:
             self.most_records,
             *([["groups", self.most_groups]] if self.most_groups else []),
             *([["participations", *astuple(self.participations)]] if self.participations else []),
-            *([self.person_type] if self.person_type else []),
+            *([self.person_type] if self.person is not None else []),
+            *([["types", sorted(self.types.items())]] if self.types else []),
             *([["counts", self.counts]] if self.counts else []),
             *([["snapshot", self.snapshot]] if self.snapshot else []),
             *([["named", [sorted(each.items()) for each in self.named]]] if self.named else []),
@@ -122,16 +125,20 @@ def source_of(
     most_records: int = 1,
     most_groups: int | None = None,
     participations: Participations | None = None,
-    person_type: PersonType | None = None,
+    person_type: PersonType = "text",
     counts: str | None = None,
     attributes: Iterable[str] = (),
+    types: Mapping[str, ColumnType] | None = None,
+    paths: list[str] | None = None,
 ) -> Source:
     """The files behind a path or URL: one file, or every file of records of a folder.
 
     Args:
         attributes: names of those that are counted, whose columns may be named by folders.
+        types: of columns, as declared.
+        paths: some of the files of the folder, in place of all.
     """
-    paths = listing.listed(location)
+    paths = paths or listing.listed(location)
     wanted = [columns.get(name, name) for name in attributes]
     named = _named(location, paths, wanted, [name for name in (person, counts) if name is not None])
     found = hashing(paths)
@@ -158,6 +165,7 @@ def source_of(
         named,
         most_groups=most_groups,
         participations=participations,
+        types=types or {},
     )
 
 
@@ -183,6 +191,8 @@ def _is_empty(path: str, tags: Tags, *, header: bool) -> bool:
             with unpacked(file, path) as stream:
                 lines = stream.read(2**16).split(b"\n", 1) if header else [b"", stream.read(2**16)]
                 return not b"".join(lines[1:]).strip()
+        if listing.kind_of(path) == "jsonl":
+            return not file.read().strip()
         if listing.kind_of(path) == "parquet":
             import pyarrow.parquet
 
@@ -206,11 +216,11 @@ class Partition(NamedTuple):
 
 
 def partitions_of(source: Source) -> list[Partition]:
-    """What tasks count: the row groups of Parquet files, the batches of Arrow files, CSV files whole, and arrays part by part."""
+    """What tasks count: row groups of Parquet files, batches of Arrow files, CSV and JSON files whole, and arrays part by part."""
     out: list[Partition] = []
     for (path, _), tags, named in zip(source.files, source.tags, source.named or ({},) * len(source.files), strict=True):
         kind = listing.kind_of(path)
-        if kind == "csv":
+        if kind in ("csv", "jsonl"):
             out.append(Partition(path, None, tags, tuple(named.items())))
             continue
         if kind in listing.ARRAYS:
@@ -283,6 +293,8 @@ def check_columns(source: Source, domain: Domain) -> None:
     tags = source.tags[0]
     if listing.kind_of(path) in listing.ARRAYS:
         histograms.check_array(path, tags, domain)
+        return
+    if listing.kind_of(path) == "jsonl":  # a key that a record lacks is a missing value
         return
     found = header_of(source, path, tags) if listing.kind_of(path) == "csv" else schema_of(path, tags).names
     named = source.named[0] if source.named else {}

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from dpdist.errors import InvalidSpec
 from dpdist.grids.base import MOST_RECORDS
-from dpdist.records.reading import reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,16 +27,20 @@ def counted_rows(table: pa.Table, column: str, path: str) -> tuple[pa.Table, NDA
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found, name = table[column], Path(path).name
-    if not pa.types.is_integer(found.type):
-        raise InvalidSpec(f"{name}: the column of counts {column!r} holds {found.type}; convert it to whole numbers")
+    from dpdist.records.rows import explained
+    from dpdist.records.types import converted
+
+    name = Path(path).name
+    with explained(path, f"the column of counts {column!r}"):
+        found = converted(table[column], "whole")
     if found.null_count:
-        raise InvalidSpec(f"{name}: the column of counts {column!r} has missing values; write 0, or leave these rows out")
+        raise InvalidSpec(
+            f"{name}: the column of counts {column!r} has values that are no whole numbers; write 0, or leave these rows out"
+        )
     ends = pc.min_max(found).as_py()
     if table.num_rows:
         check_range(ends["min"], ends["max"], f"the column of counts {column!r}", name)
-    with reading(path):
-        numbers = found.cast(pa.int64()).to_numpy()
+    numbers = found.to_numpy()
     some = numbers > 0
     return table.filter(pa.array(some)), numbers[some]
 

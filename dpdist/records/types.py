@@ -50,6 +50,10 @@ _WHOLE = r"\A *[-+]?0*[0-9]{1,30} *\z"
 _EXACT = 2.0**53
 
 
+class Unconvertible(InvalidSpec):
+    """A column no value of which can be of the type that is needed: the end of a sentence about it."""
+
+
 def family_of(found: pa.DataType) -> Family:
     """What the values of a column are."""
     kind, types = found.value_type if pa.types.is_dictionary(found) else found, pa.types
@@ -70,7 +74,7 @@ def family_of(found: pa.DataType) -> Family:
 def converted(column: Column, kind: ColumnType) -> pa.Array:
     """The values of a column of any type as one of ``ARROW``, each by itself; null where a value does not convert.
 
-    Raises: InvalidSpec for columns no value of which could: "holds dates, ...", the end of a sentence.
+    Raises: Unconvertible; pa.ArrowException for bytes that are not UTF-8.
     """
     return _CONVERSIONS[kind](_plain(column))
 
@@ -78,7 +82,7 @@ def converted(column: Column, kind: ColumnType) -> pa.Array:
 def texts_of(column: Column) -> pa.Array:
     """The texts of a column's values, the same however they are stored: 1, 1.0 and 1.00 are "1", and midnight is its date.
 
-    Raises: InvalidSpec as ``converted``; pa.ArrowException for bytes that are not UTF-8.
+    Raises: as ``converted``.
     """
     plain = _plain(column)
     family = family_of(plain.type)
@@ -91,7 +95,12 @@ def texts_of(column: Column) -> pa.Array:
         plain = plain.cast(pa.date32())
     texts = plain.cast(pa.string())
     texts.validate(full=True)
-    return _each(texts, _number_text, pa.string()) if family in ("number", "decimal") else texts
+    return numbers_as_texts(texts) if family in ("number", "decimal") else texts
+
+
+def numbers_as_texts(texts: pa.Array) -> pa.Array:
+    """Texts that are numbers, each in the one way to write it."""
+    return _each(texts, lambda text: number_text(Decimal(text)), pa.string())
 
 
 def moments_of(column: Column, *, finer: bool) -> pa.Array:
@@ -113,8 +122,8 @@ def _plain(column: Column) -> pa.Array:
     return found.cast(found.type.value_type) if pa.types.is_dictionary(found.type) else found
 
 
-def _refused(family: Family, allowed: str) -> InvalidSpec:
-    return InvalidSpec(f"holds {WORDS[family]}; allowed are {allowed}")
+def _refused(family: Family, allowed: str) -> Unconvertible:
+    return Unconvertible(f"holds {WORDS[family]}; allowed are {allowed}")
 
 
 def _each(texts: pa.Array, convert: Callable[[str], object], kind: pa.DataType) -> pa.Array:
@@ -122,11 +131,6 @@ def _each(texts: pa.Array, convert: Callable[[str], object], kind: pa.DataType) 
     encoded = texts.dictionary_encode()
     found = pa.array([convert(text) for text in encoded.dictionary.to_pylist()], kind)
     return found.take(encoded.indices)
-
-
-def _number_text(text: str) -> str:
-    """The one way to write a number."""
-    return number_text(Decimal(text))
 
 
 def number_text(number: Decimal) -> str:

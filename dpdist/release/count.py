@@ -91,7 +91,8 @@ def as_read(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
     if spec.table is None:
         return spec
     root = keys.load(context.home)
-    found = extracts.extracted(spec.table, spec.release, context.home, root, context.engine.memory_bytes)
+    memory = context.engine.memory_bytes
+    found = extracts.extracted(spec.table, spec.release, context.home, root, memory, spec.uses, spec.records.types)
     _needed(context, str(found.path))
     at = f", snapshot {found.snapshot}" if found.snapshot else ""
     context.progress("extract", f"read {spec.records.place}{at}")

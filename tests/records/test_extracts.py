@@ -23,7 +23,9 @@ from dpdist.errors import DpdistError, EngineError, InvalidSpec, ReleaseConflict
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import extracts
-from dpdist.records.extracts import GUESSED, DeltaTable, IcebergTable, Query, extracted, guesses_types
+from dpdist.records.extracts import DeltaTable, IcebergTable, Query, extracted
+from dpdist.records.sources import ColumnType
+from dpdist.records.used import Use
 from dpdist.release.context import Context
 from dpdist.release.count import as_read
 from dpdist.spec import load
@@ -49,9 +51,15 @@ def shop(path: Path, table: pa.Table = TABLE) -> Path:
     return path
 
 
-def read(table: extracts.Table, home: Path, release: str = "r") -> extracts.Extract:
+USES: dict[str, Use] = {"age": "number", "sex": "text", "work": "text", "person": "person"}
+TYPES: dict[str, ColumnType] = {"age": "whole", "sex": "text", "work": "text", "person": "whole"}
+
+
+def read(
+    table: extracts.Table, home: Path, release: str = "r", uses: dict[str, Use] = USES, **given: Any
+) -> extracts.Extract:
     home.mkdir(exist_ok=True)
-    return extracted(table, release, home, ROOT, MEMORY)
+    return extracted(table, release, home, ROOT, MEMORY, uses, **given)
 
 
 def test_a_query_over_files_is_the_records_in_an_order_of_their_own(tmp_path: Path) -> None:
@@ -61,7 +69,7 @@ def test_a_query_over_files_is_the_records_in_an_order_of_their_own(tmp_path: Pa
         given = TABLE.take(np.arange(TABLE.num_rows)[order])
         pyarrow.parquet.write_table(given, tmp_path / str(number) / "visits.parquet")
     found = [
-        read(Query("SELECT * FROM 'visits.parquet';", None, tmp_path / folder), tmp_path / f"home-{folder}")
+        read(Query("SELECT * FROM 'visits.parquet';", None, tmp_path / folder, TYPES), tmp_path / f"home-{folder}")
         for folder in ("0", "1")
     ]
     assert found[0].path.read_bytes() == found[1].path.read_bytes()
@@ -78,7 +86,7 @@ def test_which_records_of_a_person_count_depends_on_these_alone(tmp_path: Path) 
         folder = tmp_path / name
         folder.mkdir()
         pyarrow.parquet.write_table(table, folder / "x.parquet")
-        path = read(Query("SELECT * FROM 'x.parquet'", None, folder), folder).path
+        path = read(Query("SELECT * FROM 'x.parquet'", None, folder, TYPES), folder).path
         kept.append(counted(folder, path, person="person", most_records=2)[0])
     assert int(np.abs(kept[0] - kept[1]).sum()) == min(2, TABLE["person"].to_pylist().count(7))
 
@@ -96,52 +104,9 @@ def test_a_query_of_a_database_is_read_once_for_each_release(tmp_path: Path, mon
 
 
 def test_a_query_takes_a_part_of_the_memory_and_sorts_on_disk_beyond_it(tmp_path: Path) -> None:
-    found = read(Query("SELECT current_setting('memory_limit') AS allowed", None, tmp_path), tmp_path / "home")
-    assert pyarrow.parquet.read_table(found.path)["allowed"].to_pylist() == [f"{MEMORY // 4 / 2**20} MiB"]
-
-
-@pytest.mark.parametrize("how", ["guessed", "cast"])
-def test_a_record_changes_how_others_are_read_where_types_are_guessed(how: str, tmp_path: Path) -> None:
-    """Why such queries are warned of: which part of 01/02/2026 is the month follows from another record."""
-    days = ["01/02/2026", "03/04/2026", "05/13/2026"]
-    sql = {
-        "guessed": "SELECT * FROM 'visits.csv'",
-        "cast": "SELECT strptime(day, '%m/%d/%Y')::DATE AS day, card FROM read_csv('visits.csv', all_varchar = true)",
-    }[how]
-    found = []
-    for some in (days[:2], days):
-        (tmp_path / "visits.csv").write_text("card,day\n" + "".join(f"{n},{day}\n" for n, day in enumerate(some)))
-        rows = pyarrow.parquet.read_table(
-            read(Query(sql, None, tmp_path), tmp_path / "home", str(len(some))).path
-        ).to_pylist()
-        found.append({(str(row["card"]), row["day"]) for row in rows})
-    assert (found[0] < found[1]) == (how == "cast") != guesses_types(sql)
-
-
-@pytest.mark.parametrize(
-    ("sql", "guesses"),
-    [
-        (None, False),
-        ("SELECT age FROM 'visits/*.parquet'", False),
-        ("SELECT age FROM visit", False),
-        ("SELECT age FROM 'visits.parquet' JOIN 'branches.CSV' USING (id)", True),
-        ("SELECT age FROM read_json_auto('visits.gz')", True),
-        ("SELECT age::INT FROM read_csv('visits.csv', ALL_VARCHAR=True)", False),
-    ],
-)
-def test_queries_that_leave_types_to_be_guessed(sql: str | None, guesses: bool) -> None:
-    assert guesses_types(sql) == guesses
-
-
-@pytest.mark.usefixtures("home")
-def test_guessed_types_are_warned_of_before_anything_is_read(tmp_path: Path) -> None:
-    path = small.write(tmp_path / "data", records={"sql": "SELECT * FROM 'records.csv'"}, mechanism="identity")
-    pyarrow.csv.write_csv(TABLE, tmp_path / "data" / "records.csv")
-    told: list[tuple[str, str]] = []
-    assert (
-        small.run(path, tmp_path / "home", lambda *line: told.append(line)).plan.warnings == []
-    )  # of what was read, in a file
-    assert told.index(("warning", GUESSED)) < [stage for stage, _ in told].index("count")
+    query = Query("SELECT current_setting('memory_limit') AS allowed", None, tmp_path)
+    found = read(query, tmp_path / "home", uses={"allowed": "text"})
+    assert pyarrow.parquet.read_table(found.path)["allowed"].to_pylist() == [f"{MEMORY // 8 / 2**20} MiB"]
 
 
 def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
