@@ -56,7 +56,7 @@ def in_order(
 
 
 def selected(
-    connection: Any, sql: str, folder: Path, types: Mapping[str, ColumnType], failed: list[DpdistError]
+    connection: Any, sql: str, folder: Path, types: Mapping[str, ColumnType], failed: list[Exception]
 ) -> pa.RecordBatchReader:
     """The rows of one SELECT, over the database's tables and over files of records.
 

@@ -126,21 +126,21 @@ def _write_in_order(
 
     from dpdist.records import duck
 
-    failed: list[DpdistError] = []
+    failed: list[Exception] = []
     used = as_used(pa.RecordBatchReader.from_stream(records), uses, types)
     extra = "sql" if kind == "query" else kind
     with _first_told(failed), duck.in_order(_noted(used, failed), len(uses), work / "order", memory_bytes, extra) as rows:
         write_stream(rows, work / "records.parquet")
 
 
-def _noted(reader: pa.RecordBatchReader, failed: list[DpdistError]) -> pa.RecordBatchReader:
+def _noted(reader: pa.RecordBatchReader, failed: list[Exception]) -> pa.RecordBatchReader:
     """The same batches, for a driver that would pass on an error as a text: it is kept in ``failed``."""
     import pyarrow as pa
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
             yield from reader
-        except DpdistError as error:
+        except Exception as error:
             failed.append(error)
             raise
 
@@ -148,7 +148,7 @@ def _noted(reader: pa.RecordBatchReader, failed: list[DpdistError]) -> pa.Record
 
 
 @contextmanager
-def _first_told(failed: list[DpdistError]) -> Iterator[None]:
+def _first_told(failed: list[Exception]) -> Iterator[None]:
     """Whatever is raised in the block, what made it is raised in its place."""
     try:
         yield
@@ -213,7 +213,7 @@ class Query(Table):
         file = None if place is None else self.folder / place
         if file is not None and not file.is_file():
             raise InvalidSpec("the DuckDB database that 'records.connection' names is not there; give its file")
-        failed: list[DpdistError] = []
+        failed: list[Exception] = []
         with _first_told(failed), duck.connected(file, spill, memory_bytes) as connection:
             yield "", duck.selected(connection, self.sql, self.folder, self.types, failed)
 
@@ -235,8 +235,9 @@ def _secret(name: str | None) -> str | None:
 
 
 _READ_ONLY = "-c default_transaction_read_only=on"
-_CHANGES, _SYNTAX = "25006", "42601"
-"""SQLSTATEs of what a read-only transaction refuses, and of what is no SELECT in parentheses."""
+_SYNTAX = "42601"
+_CHANGES = re.compile(r"read-only transaction|read-write mode|data-modifying")
+"""What PostgreSQL says of statements that change something; drivers tell their SQLSTATE only before the first row."""
 
 
 @contextmanager
@@ -249,18 +250,18 @@ def _postgres(url: str, sql: str) -> Iterator[pa.RecordBatchReader]:
         cursor.execute("SET TRANSACTION READ ONLY")
         try:
             wrapped = f"SELECT * FROM (\n{sql.strip().rstrip(';')}\n) AS records"
-            cursor.adbc_prepare(wrapped)  # refuses more than one statement
+            cursor.adbc_statement.set_sql_query(wrapped)
+            cursor.adbc_statement.prepare()  # refuses more than one statement
             cursor.execute(wrapped)
             rows = cursor.fetch_record_batch()
             plain = pa.schema([pa.field(each.name, getattr(each.type, "storage_type", each.type)) for each in rows.schema])
             yield pa.RecordBatchReader.from_batches(plain, (_plain(batch, plain) for batch in rows))
-        except dbapi.Error as error:
-            if error.sqlstate in (_CHANGES, _SYNTAX):
-                found = "would change the database" if error.sqlstate == _CHANGES else "is none, or not alone"
-                raise InvalidSpec(
-                    f"'records.sql' is one SELECT that changes nothing, and this one {found} (SQLSTATE {error.sqlstate}); correct it"
-                ) from None
-            raise
+        except Exception as error:
+            changes, none = _CHANGES.search(str(error)), getattr(error, "sqlstate", None) == _SYNTAX
+            if not (changes or none):
+                raise
+            found = "would change the database" if changes else "is none, or has an error of syntax"
+            raise InvalidSpec(f"'records.sql' is one SELECT that changes nothing, and this one {found}; correct it") from None
         finally:
             connection.rollback()
 

@@ -41,7 +41,7 @@ class FileTable:
 
     source: Source
     types: Mapping[str, ColumnType]
-    failed: list[DpdistError] = field(repr=False, compare=False)
+    failed: list[Exception] = field(repr=False, compare=False)
 
     @property
     def schema(self) -> pa.Schema:
@@ -101,7 +101,7 @@ def _is_file(name: str) -> bool:
     return name.endswith("/") or listing.holds_rows(name)
 
 
-def table_of(name: str, folder: Path, types: Mapping[str, ColumnType], failed: list[DpdistError]) -> FileTable:
+def table_of(name: str, folder: Path, types: Mapping[str, ColumnType], failed: list[Exception]) -> FileTable:
     """The files that a query calls ``name``, with those of their columns that are declared. Raises: InvalidSpec."""
     if not types:
         raise InvalidSpec(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -118,37 +119,58 @@ def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, mo
     )
     (tmp_path / "url").write_text(url.replace("+psycopg", "") + "\n")
     monkeypatch.setenv("SHOP_FILE", str(tmp_path / "url"))
-    found = read(Query("SELECT age::int8, sex, work, paid FROM visit", "SHOP", tmp_path), tmp_path / "home")
+    uses: dict[str, Use] = {"age": "number", "sex": "text", "work": "text", "paid": "number"}
+    found = read(Query("SELECT age, sex, work, paid FROM visit", "SHOP", tmp_path), tmp_path / "home", uses=uses)
     np.testing.assert_array_equal(counted(tmp_path, found.path)[0], truth(TABLE))
-    assert pyarrow.parquet.read_table(found.path)["paid"][0].as_py() in ("2.50", "2.5")
+    assert set(pyarrow.parquet.read_table(found.path)["paid"].to_pylist()) == {2.5}
     numbers = "SELECT n AS who, n AS paid FROM (VALUES (7::numeric), (7.0), (7.00), (70), (0.50), (-1.250)) AS t (n)"
-    persons = read(Query(numbers, "SHOP", tmp_path, person="who"), tmp_path / "home", "persons")
-    written = pyarrow.parquet.read_table(persons.path)
-    assert sorted(written["who"].to_pylist()) == ["-1.25", "0.5", "7", "7", "7", "70"]  # one person, however it is written
-    assert sorted(written["paid"].to_pylist()) == ["-1.250", "0.50", "7", "7.0", "7.00", "70"]
-    for statement in ("DELETE FROM visit", "SELECT 1 FROM nothing", "SELECT ('x' || sex)::int FROM visit"):
-        with pytest.raises(InvalidSpec, match="the query of the records cannot be read") as refused:
-            read(Query(statement, "SHOP", tmp_path), tmp_path / "home", statement)
-        assert "xf" not in str(refused.value)
+    uses = {"who": "person", "paid": "text"}
+    written = pyarrow.parquet.read_table(read(Query(numbers, "SHOP", tmp_path), tmp_path / "home", "persons", uses).path)
+    for name_of_column in uses:  # one person, and one category, however it is written
+        assert sorted(written[name_of_column].to_pylist()) == ["-1.25", "0.5", "7", "7", "7", "70"]
+    with pytest.raises(InvalidSpec, match="the query of the records cannot be read") as refused:
+        read(Query("SELECT ('x' || sex)::int AS age FROM visit", "SHOP", tmp_path), tmp_path / "home", "wrong", {"age": "number"})
+    assert "xf" not in str(refused.value)
     assert postgres.execute("SELECT count(*) FROM visit", name) == [(3000,)]
+
+
+TOUCHING = (
+    "read_csv('visits.csv')",
+    "read_csv('visits.csv', all_varchar = true)",
+    "read_parquet('visits/*.parquet')",
+    "read_text('/etc/hostname')",
+    "glob('*')",
+    "sniff_csv('visits.csv')",
+    "query('SELECT * FROM read_text(''/etc/hostname'')')",
+    "query_table('visits.csv')",
+    "'visits.csv' AS a, read_blob('/etc/hostname') AS b",
+    "duckdb_secrets()",
+)
 
 
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
         ("DROP TABLE visit", "one SELECT"),
+        ("ATTACH 'other.duckdb'", "one SELECT"),
+        ("LOAD httpfs", "one SELECT"),
+        ("SET memory_limit = '1GB'", "one SELECT"),
         ("SELECT 1; SELECT 2", "one SELECT"),
         ("COPY visit TO 'out.csv'", "one SELECT"),
         ("SELEC age FROM visit", "cannot be run: Parser Error"),
         ("SELECT agee FROM visit", "cannot be run: Binder Error"),
         ("SELECT CAST('x' || sex AS INTEGER) FROM visit", r"cannot be read \(ConversionException\)"),
-        ("SELECT * FROM 'https://127.0.0.1:9/x.parquet'", "cannot be"),
+        ("SELECT * FROM 'https://127.0.0.1:9/x.parquet'", "declare the columns that it needs"),
+        ("SELECT * FROM 'visits.csv'", "declare the columns that it needs, as in 'records.types"),
+        *((f"SELECT * FROM {each}", "may name files as tables alone") for each in TOUCHING),
     ],
 )
 def test_queries_that_are_refused_in_one_line(sql: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP", str(shop(tmp_path / "shop.duckdb")))
+    types: dict[str, ColumnType] = {"age": "whole"} if "visits.csv' AS a" in sql else {}
+    (tmp_path / "visits.csv").write_text("age\n1\n")
     with pytest.raises(InvalidSpec, match=said) as refused:
-        read(Query(sql, "SHOP", tmp_path), tmp_path / "home")
+        read(Query(sql, "SHOP", tmp_path, types), tmp_path / "home")
     assert "\n" not in str(refused.value)
     assert "xf" not in str(refused.value)
     assert "xm" not in str(refused.value)
@@ -407,3 +429,66 @@ def test_a_worker_that_cannot_read_what_was_extracted_gets_no_tasks(
                 started.map(address, [1])
             apart.terminate()
     assert [line for line in told if line.startswith("warning: the worker at tcp://") and re.search(LACK, line)]
+
+
+CHANGES = (
+    "DELETE FROM visit",
+    "INSERT INTO visit VALUES (9, 'z') RETURNING age, sex",
+    "WITH gone AS (DELETE FROM visit RETURNING *) SELECT * FROM gone",
+    "COMMIT; DELETE FROM visit",
+    "SELECT age, sex FROM visit) AS q; DELETE FROM visit; SELECT * FROM (SELECT 1 AS age, '' AS sex",
+    "SELECT age, sex FROM visit) AS q; COMMIT; SET default_transaction_read_only = off; DELETE FROM visit; SELECT * FROM (SELECT 1",
+    "SELECT nextval('number')::int AS age, 'f' AS sex",
+    "SELECT setval('number', 5)::int AS age, 'f' AS sex",
+    "SELECT emptied() AS age, 'f' AS sex",
+    "SELECT set_config('transaction_read_only', 'off', false) AS sex, emptied() AS age",
+    "SELECT age, sex FROM visit FOR UPDATE",
+    "SELECT age, sex INTO copied FROM visit",
+    "COPY visit TO PROGRAM 'cat'",
+    "SET default_transaction_read_only = off",
+)
+
+
+@pytest.fixture(scope="module")
+def changed(postgres: Server) -> tuple[Server, str]:
+    """A database whose login may do everything."""
+    url = postgres.database()
+    name = url.rpartition("/")[2]
+    postgres.execute(
+        "CREATE TABLE visit (age int, sex text); INSERT INTO visit VALUES (1, 'f'), (2, 'm'); CREATE SEQUENCE number; "
+        "CREATE FUNCTION emptied() RETURNS int LANGUAGE plpgsql AS $$ BEGIN DELETE FROM visit; RETURN 1; END $$",
+        name,
+    )
+    return postgres, url.replace("+psycopg", "")
+
+
+@pytest.mark.parametrize("sql", CHANGES)
+def test_a_statement_in_a_spec_changes_no_postgresql(
+    sql: str, changed: tuple[Server, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where the login could: what is no SELECT is refused, and so is whatever would write."""
+    server, url = changed
+    monkeypatch.setenv("SHOP", url)
+    with pytest.raises(InvalidSpec, match="'records.sql' is one SELECT that changes nothing"):
+        read(Query(sql, "SHOP", tmp_path), tmp_path / "home", uses={"age": "number", "sex": "text"})
+    unchanged(server, url)
+
+
+def test_what_a_read_only_postgresql_lets_pass_is_rolled_back(
+    changed: tuple[Server, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before version 16 large objects could be made there; and what a session sets, it takes along."""
+    server, url = changed
+    monkeypatch.setenv("SHOP", url)
+    sql = "SELECT set_config('default_transaction_read_only', 'off', false) AS sex, lo_from_bytea(0, '\\x01')::int AS age"
+    with contextlib.suppress(InvalidSpec):
+        read(Query(sql, "SHOP", tmp_path), tmp_path / "home", uses={"age": "number", "sex": "text"})
+    unchanged(server, url)
+
+
+def unchanged(server: Server, url: str) -> None:
+    name = url.rpartition("/")[2]
+    assert server.execute("SELECT count(*) FROM visit", name) == [(2,)]
+    assert server.execute("SELECT last_value, is_called FROM number", name) == [(1, False)]
+    assert server.execute("SELECT count(*) FROM pg_largeobject_metadata", name) == [(0,)]
+    assert server.execute("SELECT count(*) FROM pg_class WHERE relname = 'copied'", name) == [(0,)]
