@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpdist.errors import DpdistError, InvalidSpec
+from dpdist.errors import InvalidSpec
 from dpdist.records import file_tables
 from dpdist.records.packages import package
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpdist.records.sources import ArrowStream, ColumnType
+    from dpdist.records.column_types import ColumnType
+    from dpdist.records.sources import ArrowStream
 
 LEAST_BYTES = 64 * 2**20
 _CURE = (

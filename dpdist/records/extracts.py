@@ -35,7 +35,7 @@ from dpdist.records.used import Use, as_used
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpdist.records.sources import ColumnType
+    from dpdist.records.column_types import ColumnType
 
 SPILL_SHARE = 8
 """A database, and what sorts its rows, may each take one part in so many of a worker's memory before it goes to disk."""
@@ -261,7 +261,9 @@ def _postgres(url: str, sql: str) -> Iterator[pa.RecordBatchReader]:
             if not (changes or none):
                 raise
             found = "would change the database" if changes else "is none, or has an error of syntax"
-            raise InvalidSpec(f"'records.sql' is one SELECT that changes nothing, and this one {found}; correct it") from None
+            raise InvalidSpec(
+                f"'records.sql' is one SELECT that changes nothing, and this one {found}; correct it"
+            ) from None
         finally:
             connection.rollback()
 

@@ -25,7 +25,7 @@ from dpdist.records.types import ARROW
 from dpdist.times import Times
 
 if TYPE_CHECKING:
-    from dpdist.records.sources import ColumnType
+    from dpdist.records.column_types import ColumnType
 
 _SOME_DAY = Times(datetime.datetime(1970, 1, 1), 1, "day")
 

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from dpdist.domain import OUTSIDE, Attribute, Domain
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.records import json_lines, listing
+from dpdist.records.column_types import ColumnType
 from dpdist.records.hashing import HashedFile
 from dpdist.records.reading import reading
 from dpdist.records.sources import (
     BATCH_ROWS,
-    ColumnType,
     Partition,
     Source,
     arrow_file,

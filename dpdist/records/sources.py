@@ -17,6 +17,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.private import private_folder
 from dpdist.records import histograms, listing
+from dpdist.records.column_types import ColumnType
 from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
 from dpdist.threads import in_order
@@ -35,8 +36,6 @@ class ArrowStream(Protocol):
 
 PersonType = Literal["text", "integer"]
 """How persons are told apart: by their text, or as whole numbers (1 is 01)."""
-ColumnType = Literal["text", "whole", "number", "date", "time", "boolean"]
-"""What the values of a column are converted to, each by itself."""
 
 
 @dataclass(frozen=True)

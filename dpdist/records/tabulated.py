@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpdist.errors import InvalidSpec
 from dpdist.grids.base import MOST_RECORDS
+from dpdist.records.reading import reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,12 +28,14 @@ def counted_rows(table: pa.Table, column: str, path: str) -> tuple[pa.Table, NDA
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from dpdist.records.rows import explained
-    from dpdist.records.types import converted
+    from dpdist.records.types import Unconvertible, converted
 
     name = Path(path).name
-    with explained(path, f"the column of counts {column!r}"):
-        found = converted(table[column], "whole")
+    try:
+        with reading(path):
+            found = converted(table[column], "whole")
+    except Unconvertible as error:
+        raise InvalidSpec(f"{name}: the column of counts {column!r} {error}") from None
     if found.null_count:
         raise InvalidSpec(
             f"{name}: the column of counts {column!r} has values that are no whole numbers; write 0, or leave these rows out"

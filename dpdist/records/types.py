@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpdist.errors import InvalidSpec
+from dpdist.records.column_types import ColumnType
 from dpdist.records.numbers import numbers_of_texts
-from dpdist.records.sources import ColumnType
 from dpdist.times import moment_of_text
 
 Family = Literal["nothing", "text", "whole", "number", "decimal", "date", "time", "boolean", "bytes", "other"]

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpdist.domain import Attribute, Domain
-    from dpdist.records.sources import ColumnType, PersonType
+    from dpdist.records.column_types import ColumnType
+    from dpdist.records.sources import PersonType
 
 Use = Literal["text", "number", "day", "time", "whole", "person", "numbered person"]
 """What a column is counted as: days are dates or times, times are none that are dates alone."""

@@ -11,7 +11,7 @@ from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
 from dpdist.records import listing, remote
-from dpdist.records.sources import ColumnType
+from dpdist.records.column_types import ColumnType
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located
 from dpdist.spec.model import CELL_BY_CELL, ReleaseSpec

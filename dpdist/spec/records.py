@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from dpdist.records.sources import ColumnType, PersonType
+from dpdist.records.column_types import ColumnType
+from dpdist.records.sources import PersonType
 from dpdist.spec.values import SpecPart, Text
 
 

@@ -24,8 +24,8 @@ from dpdist.errors import DpdistError, EngineError, InvalidSpec, ReleaseConflict
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import extracts
+from dpdist.records.column_types import ColumnType
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, extracted
-from dpdist.records.sources import ColumnType
 from dpdist.records.used import Use
 from dpdist.release.context import Context
 from dpdist.release.count import as_read
@@ -129,7 +129,12 @@ def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, mo
     for name_of_column in uses:  # one person, and one category, however it is written
         assert sorted(written[name_of_column].to_pylist()) == ["-1.25", "0.5", "7", "7", "7", "70"]
     with pytest.raises(InvalidSpec, match="the query of the records cannot be read") as refused:
-        read(Query("SELECT ('x' || sex)::int AS age FROM visit", "SHOP", tmp_path), tmp_path / "home", "wrong", {"age": "number"})
+        read(
+            Query("SELECT ('x' || sex)::int AS age FROM visit", "SHOP", tmp_path),
+            tmp_path / "home",
+            "wrong",
+            {"age": "number"},
+        )
     assert "xf" not in str(refused.value)
     assert postgres.execute("SELECT count(*) FROM visit", name) == [(3000,)]
 
