@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from dpdist.errors import InvalidSpec
 from dpdist.records.types import number_text
 
+if TYPE_CHECKING:
+    from dpdist.records.hashing import HashedFile
+
 LONGEST_BYTES = 16 * 2**20
 """No line may be longer."""
 
 
-def batches(file: IO[bytes], wanted: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+def batches(file: IO[bytes] | HashedFile, wanted: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
     """The wanted columns of every line, as texts, in batches of so many records.
 
     Lines of spaces hold no record. A line that is no JSON object is a record whose values are all missing, and so is every value that
@@ -44,7 +47,7 @@ def _batch(held: list[list[str | None]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _lines(file: IO[bytes]) -> Iterator[bytes]:
+def _lines(file: IO[bytes] | HashedFile) -> Iterator[bytes]:
     kept = b""
     while part := file.read(2**20):
         *whole, kept = (kept + part).split(b"\n")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,7 @@ from dpdist.times import moment_of_text
 
 Family = Literal["nothing", "text", "whole", "number", "decimal", "date", "time", "boolean", "bytes", "other"]
 """What the values of a column are, however wide they are stored."""
-Column = pa.Array | pa.ChunkedArray
+Column: TypeAlias = pa.Array | pa.ChunkedArray
 WORDS: dict[Family, str] = {
     "nothing": "no value",
     "text": "texts",

@@ -80,9 +80,10 @@ def _check_types(spec: ReleaseSpec) -> None:
         elif name == counts:
             allowed = ("text", "whole", "number")
         if kind not in allowed:
+            those = ", ".join(map(repr, allowed))
             raise InvalidInput(
-                f"{name!r} is declared {kind!r}, and so it cannot be counted; allowed are {', '.join(map(repr, allowed))}, or another name for "
-                "the column that the query computes"
+                f"{name!r} is declared {kind!r}, which is not how it is counted; allowed are {those}: declare one of "
+                "them, or call the column that a query computes something else"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import io
 import os
@@ -111,18 +112,18 @@ BAD = {
         b"person,KNOWN2,age,sex\nq,1,3,f\nq,1,KNOWN,f\n",
         "a value is no number; correct it, or declare 'categories' (row 3 of column 'age')",
     ),
-    "struct": ("x.parquet", with_sex(pa.array([{"a": "KNOWN"}] * 400)), "a column holds struct"),
-    "list": ("x.parquet", with_sex(pa.array([["KNOWN"]] * 400)), "a column holds list"),
+    "struct": ("x.parquet", with_sex(pa.array([{"a": "KNOWN"}] * 400)), "its column holds lists, structures"),
+    "list": ("x.parquet", with_sex(pa.array([["KNOWN"]] * 400)), "its column holds lists, structures"),
     "bytes": ("x.parquet", with_sex(NOT_UTF8), "its text is not UTF-8"),
     "text that is not UTF-8": (
         "x.parquet",
         with_sex(pa.Array.from_buffers(pa.string(), 400, NOT_UTF8.buffers())),
         "its text is not UTF-8",
     ),
-    "texts for bins": (
+    "dates for bins": (
         "x.parquet",
-        parquet(TABLE.set_column(0, "age", pa.array(["KNOWN"] * 400))),
-        "has bins, its column holds",
+        parquet(TABLE.set_column(0, "age", pa.array([datetime.date(2026, 9, 1)] * 400))),
+        "has bins, its column holds dates",
     ),
 }
 
