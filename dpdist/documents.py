@@ -165,9 +165,7 @@ class Documents:
             yield
         except (OSError, obstore.exceptions.BaseError) as error:
             what = repr(name) if name else "everything"
-            raise StoreError(
-                f"{what} in the store {self.location} could not be {done}: {reason(error)}; {AGAIN}"
-            ) from None
+            raise StoreError(f"{what} in the store {self.location} could not be {done}: {reason(error)}; {AGAIN}") from None
 
     def sync(self, name: str) -> None:
         """Put everything below a folder on the disk, and every folder on the way to it: it is there after a power loss.

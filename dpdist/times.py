@@ -34,6 +34,14 @@ OFFSET_SECONDS = 900
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?")
 
 
+def moment_of_text(text: str) -> datetime.datetime | None:
+    """The ISO date or time that a text is, with its offset if it has one; None for any other text."""
+    try:
+        return datetime.datetime.fromisoformat(text) if _ISO.fullmatch(text) else None
+    except ValueError:
+        return None
+
+
 @dataclass(frozen=True)
 class Times:
     """Consecutive steps of a calendar, numbered from 0.
@@ -140,10 +148,7 @@ class Times:
     def _of_text(self, text: str) -> float:
         if not text:
             return np.nan
-        try:
-            given = datetime.datetime.fromisoformat(text) if _ISO.fullmatch(text) else None
-        except ValueError:
-            given = None
+        given = moment_of_text(text)
         if given is None:
             return self._labels.get(text, np.inf)
         if len(text) == len("2026-09-01") and self.every in FINER_THAN_DAYS:

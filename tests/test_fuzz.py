@@ -306,7 +306,7 @@ def check_file(name: str, content: bytes, outside: str, person: PersonType | boo
         path.write_bytes(content)
 
         def counted() -> Any:
-            kind = person if isinstance(person, str) else None
+            kind: PersonType = person if isinstance(person, str) else "text"
             source = source_of(path, columns={}, person=None if person is False else "person", person_type=kind)
             place = Store(Path(folder) / "store")
             root = Secret(bytes(range(32)))

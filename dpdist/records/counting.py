@@ -15,7 +15,6 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -30,7 +29,7 @@ from dpdist.privacy.protection import Protection
 from dpdist.records import listing
 from dpdist.records.histograms import cells_of_part, part_bytes
 from dpdist.records.partials import DENSE_COPIES, PAIR_COPIES, Batch, Counter, is_sparse
-from dpdist.records.persons import count_by_person, first_person_type
+from dpdist.records.persons import count_by_person
 from dpdist.records.rows import CountSummary, cells_of, tables_of
 from dpdist.records.shuffle import Dealt, Gathered, RunKey, gather
 from dpdist.records.sources import BATCH_ROWS, Partition, Source, check_columns, partitions_of, without_files
@@ -69,8 +68,6 @@ def count(
         return stored, CountSummary(**stored.facts["private_tally"])
     check_columns(source, domain)
     _check_parts(source, engine)
-    if source.person is not None and source.person_type is None:
-        source = replace(source, person_type=first_person_type(source, source.person))
     kinds = math.prod(attribute.kinds for attribute in domain.attributes)
     if kinds >= 2**63:
         raise InvalidInput(f"a domain has up to 2^63 cells, found {float(kinds):.3g}; use fewer attributes")

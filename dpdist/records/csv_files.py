@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpdist.domain import Domain
-from dpdist.errors import InvalidSpec
 from dpdist.records import csv_lines, listing
 from dpdist.records.csv_grammar import has_times, moment_of
 from dpdist.records.hashing import HashedFile
 from dpdist.records.sources import Partition, Source, header_of, unpacked
-from dpdist.records.wording import Called
 
 
 def csv_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
@@ -22,31 +19,17 @@ def csv_batches(source: Source, domain: Domain, partition: Partition, wanted: li
     found = header_of(source, path, partition.tags)
     listing.check_names(found, wanted, partition.called, list(dict(partition.named)), csv=True)
     wanted = wanted or list(found[:1])  # records are counted, too, where folders name all columns
-    whole = [source.counts, *([source.person] if source.person_type == "integer" else [])]
-    texts = [source.person, *(source.columns.get(a.name, a.name) for a in domain.attributes if a.categories or a.times)]
-    dates = {source.columns.get(a.name, a.name) for a in domain.attributes if a.times} - {source.person}
-    numbers = set(wanted) - {*whole, *texts}
+    of = {source.columns.get(attribute.name, attribute.name): attribute for attribute in domain.attributes}
+    dates = {name for name, attribute in of.items() if attribute.times} - {source.person}
+    numbers = {name for name, attribute in of.items() if attribute.edges} - {*dates, source.person}
+    numbers |= {name for name, kind in source.types.items() if kind == "number"} & {*wanted} - {source.person}
     with HashedFile(path, partition.tags) as file:
         stream = unpacked(file, path)
         for batch in csv_lines.batches(stream, grammar, wanted, partition.called, header=source.header, numbers=numbers):
             columns = {name: batch[name] for name in wanted}
-            columns |= {name: _whole(batch[name], name, partition.called) for name in wanted if name in whole}
             if grammar.dates is not None:
                 columns |= {name: dates_of_texts(batch[name], grammar.dates) for name in wanted if name in dates}
             yield pa.record_batch(columns)
-
-
-def _whole(texts: pa.Array, name: str, called: Called) -> pa.Array:
-    """Texts as whole numbers, int64; null where a text is empty. Raises: InvalidSpec for any other text."""
-    given = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), pc.ascii_trim(texts, " \t"))
-    try:
-        if pc.all(pc.match_substring_regex(given, r"\A[-+]?[0-9]+\z")).as_py() is not False:
-            return pc.replace_substring_regex(given, r"\A\+", "").cast(pa.int64())
-    except pa.ArrowInvalid:  # beyond 2^63
-        pass
-    raise InvalidSpec(
-        f"{called} cannot be read: a value is no whole number (column {name!r}); correct it; what it holds is not shown"
-    )
 
 
 def dates_of_texts(texts: pa.Array, form: str) -> pa.Array:

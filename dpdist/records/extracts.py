@@ -11,15 +11,17 @@ for it may quote them, or records.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from dpdist.durable import rename
 from dpdist.errors import DpdistError, InvalidSpec
@@ -27,21 +29,18 @@ from dpdist.leases import Lease
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.private import private_folder
+from dpdist.records.csv_grammar import PLAIN, Grammar
+from dpdist.records.packages import package
 from dpdist.records.sources import ArrowStream, write_stream
+from dpdist.records.used import Use, as_used
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SPILL_SHARE = 4
-"""A database may take one part in so many of a worker's memory before it sorts on disk."""
-_GUESSED = re.compile(r"\.(csv|tsv|txt|json|jsonl|ndjson)\b|read_(csv|json|ndjson)", re.IGNORECASE)
-_AS_TEXT = re.compile(r"all_varchar\s*=\s*true", re.IGNORECASE)
-GUESSED = (
-    "'records.sql' reads CSV or JSON, whose types and forms of dates DuckDB guesses from all records together: one record can change how "
-    "all others are read, and no noise hides that; where these are the records, write read_csv(..., all_varchar = true) and cast each "
-    "column yourself"
-)
-"""A warning: what such files hold may be public, as names of branches are."""
+    from dpdist.records.column_types import ColumnType
+
+SPILL_SHARE = 8
+"""A database, and what sorts its rows, may each take one part in so many of a worker's memory before it goes to disk."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE)
 
 
@@ -64,7 +63,7 @@ class Table(ABC):
         """The snapshot ("" where there is none) and its records, for a block.
 
         Args:
-            spill: a private folder for what does not fit into ``memory_bytes``.
+            spill: a private folder, to be made, for what does not fit into ``memory_bytes``.
         """
 
 
@@ -81,19 +80,26 @@ class Extract:
     snapshot: str
 
 
-def guesses_types(sql: str | None) -> bool:
-    """Whether a query seems to read files whose columns have no types, and leaves these to DuckDB."""
-    return sql is not None and bool(_GUESSED.search(sql)) and not _AS_TEXT.search(sql)
-
-
-def extracted(table: Table, release: str, kept: Path, home: Path, root: Secret, memory_bytes: int) -> Extract:
-    """The records of a table as they were first read for a release. Raises: InvalidSpec.
+def extracted(
+    table: Table,
+    release: str,
+    kept: Path,
+    home: Path,
+    root: Secret,
+    memory_bytes: int,
+    uses: Mapping[str, Use],
+    types: Mapping[str, ColumnType] | None = None,
+) -> Extract:
+    """The records of a table as they were first read for a release: the columns that are counted, in an order of their own.
 
     Args:
         kept: the folder for them (``dpdist.release.held``).
+        uses: what each column is counted as.
+        types: of columns, as declared.
+    Raises: InvalidSpec.
     """
     private_folder(kept)
-    name = f"{table.kind}-{keys.commitment(root, 'extract', release, table.kind, table.named)[:32]}"
+    name = f"{table.kind}-{keys.commitment(root, 'extract', release, table.kind, table.named, _facts(uses, types))[:32]}"
     found = next(iter(sorted(kept.glob(f"{name}@*.parquet"))), None)
     if found is not None:
         return Extract(found, found.stem.partition("@")[2])
@@ -101,13 +107,58 @@ def extracted(table: Table, release: str, kept: Path, home: Path, root: Secret, 
     work = home / "scratch" / "scratch" / lease.id
     work.mkdir(mode=0o700, parents=True)
     try:
-        with _plainly(table.kind), table.opened(work, memory_bytes // SPILL_SHARE) as (snapshot, records):
-            write_stream(records, work / "records.parquet")
+        share = memory_bytes // SPILL_SHARE
+        with _plainly(table.kind), table.opened(work / "query", share) as (snapshot, records):
+            _write_in_order(records, uses, types or {}, work, share, table.kind)
         path = kept / f"{name}@{snapshot}.parquet"
         return Extract(rename(work / "records.parquet", path), snapshot)
     finally:
         shutil.rmtree(work, ignore_errors=True)
         lease.end()
+
+
+def _facts(uses: Mapping[str, Use], types: Mapping[str, ColumnType] | None) -> str:
+    return json.dumps([sorted(uses.items()), sorted((types or {}).items())])
+
+
+def _write_in_order(
+    records: ArrowStream, uses: Mapping[str, Use], types: Mapping[str, ColumnType], work: Path, memory_bytes: int, kind: str
+) -> None:
+    """Write what is counted of records, whose order and whose types follow from these alone."""
+    import pyarrow as pa
+
+    from dpdist.records import duck
+
+    failed: list[Exception] = []
+    used = as_used(pa.RecordBatchReader.from_stream(records), uses, types)
+    extra = "sql" if kind == "query" else kind
+    with _first_told(failed), duck.in_order(_noted(used, failed), len(uses), work / "order", memory_bytes, extra) as rows:
+        write_stream(rows, work / "records.parquet")
+
+
+def _noted(reader: pa.RecordBatchReader, failed: list[Exception]) -> pa.RecordBatchReader:
+    """The same batches, for a driver that would pass on an error as a text: it is kept in ``failed``."""
+    import pyarrow as pa
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from reader
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+
+@contextmanager
+def _first_told(failed: list[Exception]) -> Iterator[None]:
+    """Whatever is raised in the block, what made it is raised in its place."""
+    try:
+        yield
+    except Exception:
+        if failed:
+            raise failed[0] from None
+        raise
 
 
 @contextmanager
@@ -133,13 +184,15 @@ class Query(Table):
     Attributes:
         connection: name of the environment variable that holds the database's URL or file; None: files only.
         folder: from which the query names files.
-        person: the column that tells persons apart.
+        types: of the columns of these files.
+        grammar: how those of them are written that are CSV.
     """
 
     sql: str
     connection: str | None
     folder: Path
-    person: str | None = None
+    types: Mapping[str, ColumnType] = field(default_factory=dict)
+    grammar: Grammar = PLAIN
 
     @property
     def kind(self) -> str:
@@ -147,27 +200,27 @@ class Query(Table):
 
     @property
     def named(self) -> str:
-        return f"{self.connection}\0{self.sql}"
+        return "\0".join([str(self.connection), self.sql, *map(str, self.grammar.facts)])
 
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
-        """The rows in an order of their own: by a digest of each, so that which records of a person count depends on these alone."""
-        duckdb = _package("duckdb", "sql")
+        from dpdist.records import duck
+
         place = _secret(self.connection)
         if place is not None and re.match(r"postgres(ql)?://", place):
-            with (
-                _duckdb(duckdb, None, self.folder, spill, memory_bytes) as connection,
-                _postgres(place, self.sql, self.person) as rows,
-            ):
-                connection.register("records", rows)
-                yield "", _ordered(connection, "SELECT * FROM records", len(rows.schema))
+            with _postgres(place, self.sql) as rows:
+                yield "", rows
             return
         if place is not None and _SCHEME.match(place):
             raise InvalidSpec(
                 f"${self.connection} holds a URL that cannot be read: allowed are postgresql://... and the path of a DuckDB database"
             )
-        with _duckdb(duckdb, place, self.folder, spill, memory_bytes) as connection:
-            yield "", _ordered(connection, self.sql, _columns(duckdb, connection, self.sql))
+        file = None if place is None else self.folder / place
+        if file is not None and not file.is_file():
+            raise InvalidSpec("the DuckDB database that 'records.connection' names is not there; give its file")
+        failed: list[Exception] = []
+        with _first_told(failed), duck.connected(file, spill, memory_bytes) as connection:
+            yield "", duck.selected(connection, self, failed)
 
 
 def _secret(name: str | None) -> str | None:
@@ -186,96 +239,60 @@ def _secret(name: str | None) -> str | None:
     return found
 
 
-@contextmanager
-def _duckdb(duckdb: Any, place: str | None, folder: Path, spill: Path, memory_bytes: int) -> Iterator[Any]:
-    """A connection that changes nothing, fetches nothing from the network and spills into a private folder."""
-    config = {
-        "autoinstall_known_extensions": "false",
-        "temp_directory": str(spill),
-        "memory_limit": f"{max(memory_bytes, 64 * 2**20)}B",
-        "file_search_path": str(folder),
-    }
-    target = ":memory:" if place is None else str(folder / place)
-    if place is not None and not Path(target).is_file():
-        raise InvalidSpec("the DuckDB database that 'records.connection' names is not there; give its file")
-    with duckdb.connect(target, read_only=place is not None, config=config) as connection:
-        connection.execute("SET TimeZone = 'UTC'; SET lock_configuration = true")
-        yield connection
-
-
-def _columns(duckdb: Any, connection: Any, sql: str) -> int:
-    """How many columns one SELECT has. Raises: InvalidSpec for anything else."""
-    try:
-        found = duckdb.extract_statements(sql)
-        if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
-            raise InvalidSpec("'records.sql' is one SELECT, found something else; queries of records change nothing")
-        return len(connection.sql(_bare(sql)).columns)
-    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
-        raise InvalidSpec(f"'records.sql' cannot be run: {_fault(sql, error)}; correct it") from None
-
-
-def _fault(sql: str, error: Exception) -> str:
-    """What is wrong with a query and where. Of DuckDB's message, which names columns and types of data, only words of the query."""
-    what = _FAULTS.get(type(error).__name__, "DuckDB refuses it")
-    text = str(error)
-    line = _LINE.search(text)
-    named = next((word for found in _NAMED.finditer(text.partition("\n")[0]) if (word := found[1] or found[2]) in sql), None)
-    where = ", ".join([*([f"line {line[1]}"] if line else []), *([f"at {named!r}"] if named else [])])
-    return f"{what} ({where})" if where else what
-
-
-_FAULTS = {
-    "ParserException": "its grammar is wrong",
-    "BinderException": "a column that it names does not exist, or a function or an operator does not take what it is given",
-    "CatalogException": "a table, view or function that it names does not exist",
-}
-_LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
-_NAMED = re.compile(r'"([^"]+)"|with name (\S+)')
-"""What a message of DuckDB is about, before it says what there is instead."""
-
-
-def _bare(sql: str) -> str:
-    return sql.strip().rstrip(";")
-
-
-def _ordered(connection: Any, sql: str, columns: int) -> ArrowStream:
-    places = ", ".join(map(str, range(1, columns + 1)))
-    found: ArrowStream = connection.sql(
-        f"SELECT * FROM ({_bare(sql)}\n) AS q ORDER BY md5(q::VARCHAR), {places}"
-    ).to_arrow_reader()
-    return found
+_READ_ONLY = "-c default_transaction_read_only=on"
+_SYNTAX = "42601"
+_CHANGES = re.compile(r"read-only transaction|read-write mode|data-modifying")
+"""What PostgreSQL says of statements that change something; drivers tell their SQLSTATE only before the first row."""
 
 
 @contextmanager
-def _postgres(url: str, sql: str, person: str | None) -> Iterator[pa.RecordBatchReader]:
-    """The rows of a query, in a transaction that can change nothing."""
+def _postgres(url: str, sql: str) -> Iterator[pa.RecordBatchReader]:
+    """The rows of one SELECT, in a session that can change nothing: every transaction of it is read-only, and rolled back."""
     import pyarrow as pa
 
-    dbapi = _package("adbc_driver_postgresql.dbapi", "adbc")
-    with dbapi.connect(url) as connection, connection.cursor() as cursor:
+    dbapi = package("adbc_driver_postgresql.dbapi", "adbc")
+    with dbapi.connect(_with_option(url)) as connection, connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION READ ONLY")
-        cursor.execute(_bare(sql))
-        rows = cursor.fetch_record_batch()
-        plain = pa.schema([pa.field(each.name, getattr(each.type, "storage_type", each.type)) for each in rows.schema])
-        yield pa.RecordBatchReader.from_batches(plain, (_plain(batch, plain, person) for batch in rows))
+        try:
+            wrapped = f"SELECT * FROM (\n{sql.strip().rstrip(';')}\n) AS records"
+            cursor.adbc_statement.set_sql_query(wrapped)
+            cursor.adbc_statement.prepare()  # refuses more than one statement
+            cursor.execute(wrapped)
+            rows = cursor.fetch_record_batch()
+            plain = pa.schema([pa.field(each.name, getattr(each.type, "storage_type", each.type)) for each in rows.schema])
+            yield pa.RecordBatchReader.from_batches(plain, (_plain(batch, plain) for batch in rows))
+        except Exception as error:
+            changes, none = _CHANGES.search(str(error)), getattr(error, "sqlstate", None) == _SYNTAX
+            if not (changes or none):
+                raise
+            found = "would change the database" if changes else "is none, or has an error of syntax"
+            raise InvalidSpec(
+                f"'records.sql' is one SELECT that changes nothing, and this one {found}; correct it"
+            ) from None
+        finally:
+            connection.rollback()
 
 
-def _plain(batch: pa.RecordBatch, schema: pa.Schema, person: str | None) -> pa.RecordBatch:
-    """Types that only the driver knows, such as exact numbers, as the texts that they are stored as; a person's as the shortest one."""
+def _with_option(url: str) -> str:
+    """The URL of a session whose transactions are read-only, if it does not say otherwise."""
+    parts = urlsplit(url)
+    options = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True)]
+    own = " ".join(value for name, value in options if name == "options")
+    given = [(name, value) for name, value in options if name != "options"]
+    return urlunsplit(parts._replace(query=urlencode([*given, ("options", f"{own} {_READ_ONLY}".strip())], quote_via=quote)))
+
+
+def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Types that only the driver knows as the texts that they are stored as; exact numbers in the one way to write them."""
     import pyarrow as pa
+
+    from dpdist.records.types import numbers_as_texts
 
     columns = [getattr(column, "storage", column) for column in batch.columns]
     for place, each in enumerate(batch.schema):
-        if each.name == person and getattr(each.type, "type_name", None) == "numeric":
-            columns[place] = _shortest(columns[place])
+        if getattr(each.type, "type_name", None) == "numeric":
+            columns[place] = numbers_as_texts(columns[place])
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _shortest(numbers: pa.Array) -> pa.Array:
-    """Exact numbers without zeros at the end of their fraction: 7.00 is 7."""
-    import pyarrow.compute as pc
-
-    return pc.replace_substring_regex(numbers, r"\.0*$|(\.\d*[1-9])0+$", r"\1")
 
 
 @dataclass(frozen=True)
@@ -296,7 +313,7 @@ class DeltaTable(Table):
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
         del spill, memory_bytes
-        deltalake = _package("deltalake", "delta")
+        deltalake = package("deltalake", "delta")
         table = deltalake.DeltaTable(self.place, version=self.version)
         yield str(table.version()), table.to_pyarrow_dataset().scanner().to_reader()
 
@@ -319,7 +336,7 @@ class IcebergTable(Table):
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
         del spill, memory_bytes
-        catalogs = _package("pyiceberg.catalog", "iceberg")
+        catalogs = package("pyiceberg.catalog", "iceberg")
         catalog, _, name = self.table.partition(".")
         table = catalogs.load_catalog(catalog).load_table(name)
         current = table.current_snapshot()
@@ -329,14 +346,3 @@ class IcebergTable(Table):
         if table.snapshot_by_id(snapshot) is None:
             raise InvalidSpec(f"the Iceberg table {self.table} has no snapshot {snapshot}; name one that it keeps")
         yield str(snapshot), table.scan(snapshot_id=snapshot).to_arrow_batch_reader()
-
-
-def _package(module: str, extra: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(module)
-    except ImportError:
-        raise InvalidSpec(
-            f"these records need the package {module.partition('.')[0]}, which is not installed; install it: pip install 'dpdist[{extra}]'"
-        ) from None

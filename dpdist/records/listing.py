@@ -14,14 +14,21 @@ from dpdist.records.wording import Called, File, called_by, called_within
 
 ARROW = (".arrow", ".feather", ".ipc")
 """Files in Arrow's IPC format."""
-ENDINGS = {"parquet": (".parquet",), "arrow": ARROW, "csv": (".csv", ".csv.gz"), "npy": (".npy",), "zarr": (".zarr",)}
+ENDINGS = {
+    "parquet": (".parquet",),
+    "arrow": ARROW,
+    "csv": (".csv", ".csv.gz"),
+    "jsonl": (".jsonl", ".ndjson"),
+    "npy": (".npy",),
+    "zarr": (".zarr",),
+}
 """How the names of files end, by their kind."""
 ARRAYS = ("npy", "zarr")
 """Kinds of files that hold counts instead of records."""
 Named = dict[str, str | None]
 """Columns with one value for a whole file."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-GIVEN = "give a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder that holds some"
+GIVEN = "give a .parquet, .arrow, .feather, .csv, .csv.gz or .jsonl file, or a folder that holds some"
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -32,7 +39,7 @@ KINDS = {
 
 
 def kind_of(path: str | Path) -> str | None:
-    """'parquet', 'arrow', 'csv', 'npy' or 'zarr' by the file's name, None for other files."""
+    """'parquet', 'arrow', 'csv', 'jsonl', 'npy' or 'zarr' by the file's name, None for other files."""
     name = Path(path).name.lower()
     return next((kind for kind, endings in ENDINGS.items() if name.endswith(endings)), None)
 
@@ -74,8 +81,8 @@ def _check_kind(file: File) -> None:
     """Raises: InvalidSpec when a file's name is none of a file of records."""
     if kind_of(file.path) is None:
         raise InvalidSpec(
-            f"records in {file.called!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv and .csv.gz, and .npy "
-            "and .zarr for counts"
+            f"records in {file.called!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv, .csv.gz, .jsonl and .ndjson, "
+            "and .npy and .zarr for counts"
         )
 
 

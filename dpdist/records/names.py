@@ -10,7 +10,7 @@ import hashlib
 import os
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, InvalidSpec, OutOfMemory
 from dpdist.limits import left_bytes
-from dpdist.records.persons import HASHED, PersonKey, first_of_each, first_person_type, person_hashes
+from dpdist.records.persons import HASHED, PersonKey, first_of_each, person_hashes
 from dpdist.records.reading import reading
-from dpdist.records.rows import cells_of, tables_of, texts_of
+from dpdist.records.rows import cells_of, tables_of
 from dpdist.records.sources import Source, check_columns, partitions_of
+from dpdist.records.types import texts_of
 
 LONGEST = 200
 """Characters of a name that can be selected; records with longer ones are counted with the others."""
@@ -72,8 +73,6 @@ def names_of(source: Source, domain: Domain, attribute: str, left_out: frozenset
     """
     check_memory(candidates)
     check_columns(source, domain)
-    if source.person is not None and source.person_type is None:
-        source = replace(source, person_type=first_person_type(source, source.person))
     known: dict[str, int] = {}
     key = PersonKey(os.urandom(32))
     totals = np.zeros(0, dtype=np.int64)
@@ -122,7 +121,7 @@ def _batches(
         for table in tables_of(source, domain, partition):
             cells_of(table, source, domain, partition.called)
             with reading(partition.called):
-                encoded = texts_of(table[source.columns.get(attribute, attribute)], partition.called).dictionary_encode()
+                encoded = texts_of(table[source.columns.get(attribute, attribute)]).dictionary_encode()
                 texts = encoded.dictionary.to_pylist()
                 indices = np.asarray(encoded.indices.fill_null(len(texts)))
             numbers = [known.setdefault(text, len(known)) if distinguishable(text, left_out) else -1 for text in texts]

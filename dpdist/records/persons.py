@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from dpdist.domain import Domain
 from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidSpec
-from dpdist.records import listing
 from dpdist.records.partials import Batch, Counter
-from dpdist.records.reading import reading
-from dpdist.records.rows import CountSummary, cells_of, tables_of, texts_of
+from dpdist.records.rows import CountSummary, cells_of, explained, tables_of
 from dpdist.records.shuffle import Dealt, Gathered, Rows, RunKey, deal, gather
-from dpdist.records.sources import BATCH_ROWS, Participations, Partition, PersonType, Source, schema_of, without_files
-from dpdist.records.wording import Called, kind_called
+from dpdist.records.sources import BATCH_ROWS, Participations, Partition, PersonType, Source, without_files
+from dpdist.records.types import WORDS, Column, Unconvertible, converted, family_of, texts_of
+from dpdist.records.wording import Called
 from dpdist.store import Store
 
 HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
@@ -226,42 +225,24 @@ def _runs(rows: Rows, names: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArra
 def person_hashes(table: pa.Table, source: Source, called: Called, key: PersonKey) -> NDArray[np.uint64]:
     """The keyed hash of each record's person, (rows, 2) uint64: equal for equal persons, whatever the file."""
     assert source.person is not None
-    column = table[source.person]
-    found = _person_type(column.type)
-    if found != source.person_type:
-        raise InvalidSpec(
-            f"{called}: the person column {source.person!r} holds {kind_called(column.type)}, expected is {source.person_type}: one person "
-            "would count as several; give all files the same type, or set 'records.person.type' to 'text' or 'integer' and convert"
-        )
-    with reading(called):
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        encoded = texts_of(column, called).dictionary_encode()
+    with explained(called, f"the person column {source.person!r}"):
+        encoded = persons_of(table[source.person], source.person_type).dictionary_encode()
         persons = encoded.dictionary.to_pylist()
-    if column.null_count or "" in persons:
-        raise InvalidSpec(f"{called}: the person column {source.person!r} has missing values; remove those records first")
+    if encoded.null_count or "" in persons:
+        number = " or others than whole numbers" if source.person_type == "integer" else ""
+        raise InvalidSpec(
+            f"{called}: the person column {source.person!r} has missing values{number}; remove those records first"
+        )
     hashes = b"".join(map(key.hashed, persons))
     return np.asarray(np.frombuffer(hashes, dtype=np.uint64).reshape(-1, 2)[encoded.indices.to_numpy()])
 
 
-def _person_type(found: pa.DataType) -> PersonType | None:
-    """How a column's values name persons, None when they should not: 1.0 and 1, or two NaN, are no two persons or one."""
-    kind = found.value_type if pa.types.is_dictionary(found) else found
-    if pa.types.is_integer(kind):
-        return "integer"
-    return "text" if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind) else None
+def persons_of(column: Column, kind: PersonType) -> pa.Array:
+    """The one text that names each record's person, however the column is stored; null where a number is meant and none is there.
 
-
-def first_person_type(source: Source, person: str) -> PersonType:
-    """The type of the person column in the first file: text for CSV, which has no types."""
-    path = source.files[0][0]
-    if listing.kind_of(path) == "csv":
-        return "text"
-    column = schema_of(path, source.tags[0]).field(person).type
-    found = _person_type(column)
-    if found is None:
-        raise InvalidSpec(
-            f"{source.tags[0].called}: the person column {person!r} holds {kind_called(column)}; persons are named by "
-            "text or whole numbers: convert it"
-        )
-    return found
+    Raises: Unconvertible for columns that should name nobody: 1.0 and 1, or two NaN, are no two persons or one.
+    """
+    family = family_of(column.type)
+    if family not in ("nothing", "text", "whole", "decimal"):
+        raise Unconvertible(f"holds {WORDS[family]}; persons are named by text or whole numbers: convert it")
+    return texts_of(converted(column, "whole") if kind == "integer" else column)

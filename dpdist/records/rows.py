@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 
 from dpdist.domain import OUTSIDE, Attribute, Domain
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
-from dpdist.records import listing
+from dpdist.records import json_lines, listing
+from dpdist.records.column_types import ColumnType
 from dpdist.records.csv_files import csv_batches
 from dpdist.records.hashing import HashedFile
 from dpdist.records.reading import reading
 from dpdist.records.sources import BATCH_ROWS, Partition, Source, arrow_file, wanted_columns
-from dpdist.records.wording import Called, kind_called
+from dpdist.records.types import Unconvertible, converted, moments_of, texts_of
+from dpdist.records.wording import Called
 from dpdist.times import FINER_THAN_DAYS, Times
 
 
@@ -46,34 +49,40 @@ class CountSummary:
 
 
 def tables_of(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
-    """The needed columns of a partition, in bounded batches, with those that its folders name."""
+    """The needed columns of a partition, in bounded batches, with those that its folders name; of the types that are declared."""
     wanted = [name for name in wanted_columns(source, domain) if name not in dict(partition.named)]
-    readers = {"csv": csv_batches, "parquet": _parquet_batches, "arrow": _arrow_batches}
+    readers = {"csv": csv_batches, "parquet": _parquet_batches, "arrow": _arrow_batches, "jsonl": _json_batches}
     batches = readers[listing.kind_of(partition.path) or "csv"](source, domain, partition, wanted)
+    moments = {source.columns.get(a.name, a.name) for a in domain.attributes if a.times is not None}
+    types = {name: kind for name, kind in source.types.items() if name not in moments}
     while True:
         with reading(partition.called):
             batch = next(batches, None)
         if batch is None:
             return
         table = pa.Table.from_batches([batch])
-        for name, column in _named_columns(source, domain, partition, batch.num_rows):
-            table = table.append_column(name, column)
-        yield table
+        for name, value in partition.named:
+            table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
+        yield declared(table, types, partition.called)
 
 
-def _named_columns(source: Source, domain: Domain, partition: Partition, rows: int) -> Iterator[tuple[str, pa.Array]]:
-    """The columns that a file's folders name: texts, or numbers for attributes that have bins."""
-    binned = {source.columns.get(a.name, a.name): a.name for a in domain.attributes if a.edges and a.times is None}
-    for name, value in partition.named:
-        if name not in binned or value is None:
-            yield name, pa.repeat(pa.scalar(value, pa.float64() if name in binned else pa.string()), rows)
-            continue
-        try:
-            yield name, pa.repeat(pa.scalar(float(value)), rows)
-        except ValueError:
-            raise InvalidSpec(
-                f"a folder calls {name} something that is no number, and attribute {binned[name]!r} has bins; declare categories"
-            ) from None
+def declared(table: pa.Table, types: Mapping[str, ColumnType], called: Called) -> pa.Table:
+    """The table with the columns that have a declared type converted to it, value by value. Raises: InvalidSpec."""
+    for place, name in enumerate(table.column_names):
+        if name in types:
+            with explained(called, f"the column {name!r}, declared {types[name]!r} in 'records.types',"):
+                table = table.set_column(place, name, converted(table[name], types[name]))
+    return table
+
+
+@contextmanager
+def explained(called: Called, what: str) -> Iterator[None]:
+    """What cannot be converted in the block is told of a column of a file."""
+    try:
+        with reading(called):
+            yield
+    except Unconvertible as error:
+        raise InvalidSpec(f"{called}: {what} {error}") from None
 
 
 def _parquet_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
@@ -95,6 +104,12 @@ def _arrow_batches(source: Source, domain: Domain, partition: Partition, wanted:
             yield batch.slice(start, BATCH_ROWS)
 
 
+def _json_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    del source, domain
+    with HashedFile(partition.path, partition.tags) as file:
+        yield from json_lines.batches(file, wanted, BATCH_ROWS)
+
+
 def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) -> tuple[NDArray[np.int64], CountSummary]:
     """Cell of every record, or its kind where records are divided (``Domain.divided``); -1 where it is dropped."""
     rows = table.num_rows
@@ -102,8 +117,9 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
     lost = np.zeros(rows, dtype=bool)
     clipped = 0
     for attribute in domain.attributes:
-        with reading(called):
-            codes, moved = _codes(table[source.columns.get(attribute.name, attribute.name)], attribute, called)
+        name = source.columns.get(attribute.name, attribute.name)
+        with explained(called, f"{_meant(attribute)}, its column"):
+            codes, moved = _codes(table[name], attribute, source.types.get(name))
         outside = codes == OUTSIDE
         if attribute.amounts is not None and outside.any():
             raise InvalidSpec(
@@ -119,62 +135,47 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
     return flat, CountSummary(rows, int(lost.sum()), clipped)
 
 
-def _codes(column: pa.ChunkedArray, attribute: Attribute, called: Called) -> tuple[NDArray[np.int64], int]:
-    if pa.types.is_null(column.type):  # a file in which no record has a value
-        column = column.cast(pa.string() if attribute.categories or attribute.times else pa.float64())
+def _meant(attribute: Attribute) -> str:
+    form = "dates" if attribute.times is not None else "bins" if attribute.edges else "categories"
+    return f"attribute {attribute.name!r} has {form}"
+
+
+def _codes(column: pa.ChunkedArray, attribute: Attribute, kind: ColumnType | None) -> tuple[NDArray[np.int64], int]:
     if attribute.times is not None:
-        return attribute.encode(_steps(column, attribute, attribute.times, called))
+        return attribute.encode(_steps(column, attribute, attribute.times, kind))
     if attribute.edges:
-        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
-            raise InvalidSpec(
-                f"{called}: attribute {attribute.name!r} has bins, its column holds {kind_called(column.type)}; "
-                "declare categories or convert the column to numbers"
-            )
-        if pa.types.is_integer(column.type) and column.null_count == 0:
-            return attribute.encode(column.to_numpy())
-        numbers = column.cast(pa.float64(), safe=False)  # rounds whole numbers beyond 2^53, as encode does
-        return attribute.encode(pc.fill_null(numbers, float("nan")).to_numpy())
-    encoded = texts_of(column, called).dictionary_encode()
+        if pa.types.is_integer(column.type) and column.null_count == 0 and _exact(column):
+            return attribute.encode(column.to_numpy())  # as below, in less time
+        return attribute.encode(pc.fill_null(converted(column, "number"), float("nan")).to_numpy())
+    encoded = texts_of(column).dictionary_encode()
     known, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
     codes = known[np.asarray(pc.fill_null(encoded.indices, 0))]
     return np.where(np.asarray(encoded.is_null()), attribute.missing_code, codes), 0
 
 
-def _steps(column: pa.ChunkedArray, attribute: Attribute, times: Times, called: Called) -> NDArray[np.float64]:
+def _exact(column: pa.ChunkedArray) -> bool:
+    """Whether whole numbers are the same as floating-point numbers: else one missing value beside them could change them."""
+    ends = pc.min_max(column).as_py()
+    return not len(column) or (ends["min"] >= -(2**53) and ends["max"] <= 2**53)
+
+
+def _steps(column: pa.ChunkedArray, attribute: Attribute, times: Times, kind: ColumnType | None) -> NDArray[np.float64]:
     """Step of every date, time or ISO text of a column, NaN where there is none."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    dates = pa.types.is_date(kind)
-    if dates and times.every in FINER_THAN_DAYS:
-        raise InvalidSpec(
-            f"{called}: attribute {attribute.name!r} counts by the {times.every}, its column holds dates; give 'every: day'"
-        )
-    try:
-        if dates or pa.types.is_timestamp(kind):
-            found = column.cast(kind).combine_chunks().to_numpy(zero_copy_only=False)
-            aware = pa.types.is_timestamp(kind) and kind.tz is not None
+    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        if pa.types.is_date(column.type) and times.every in FINER_THAN_DAYS:
+            raise Unconvertible(f"holds dates, and counted is by the {times.every}; give 'every: day'")
+        found = column.combine_chunks().to_numpy(zero_copy_only=False)
+        try:
+            aware = pa.types.is_timestamp(column.type) and column.type.tz is not None
             return times.numbers(times.local(found) if aware else found)
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-            encoded = texts_of(column, called).dictionary_encode()
-            known = times.of_texts(encoded.dictionary.to_pylist() or [""])
-            if attribute.outside == "clip":  # a text that is no date lies on neither side
-                known[np.isinf(known)] = np.nan
-            steps = known[np.asarray(pc.fill_null(encoded.indices, 0))]
-            return np.where(np.asarray(encoded.is_null()), np.nan, steps)
+        except InvalidInput as error:
+            raise Unconvertible(f"cannot be counted: {error}") from None
+    encoded = moments_of(column, finer=times.every in FINER_THAN_DAYS).dictionary_encode()
+    try:
+        known = times.of_texts(encoded.dictionary.to_pylist() or [""])
     except InvalidInput as error:
-        raise InvalidSpec(f"{called}: attribute {attribute.name!r}: {error}") from None
-    raise InvalidSpec(
-        f"{called}: attribute {attribute.name!r} has dates, its column holds {kind_called(kind)}; allowed are dates, timestamps and "
-        "ISO texts such as 2026-09-01"
-    )
-
-
-def texts_of(column: pa.ChunkedArray, called: Called) -> pa.Array:
-    """A column's values as texts. Raises: InvalidSpec for types without one way to write them, and for bytes that are not UTF-8."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_nested(kind):
-        raise InvalidSpec(
-            f"{called}: a column holds {kind_called(kind)}, allowed are texts, numbers, dates and yes or no; write one value a row"
-        )
-    texts = column.cast(pa.string()).combine_chunks()
-    texts.validate(full=True)
-    return texts
+        raise Unconvertible(f"cannot be counted: {error}") from None
+    if attribute.outside == "clip" or kind in ("date", "time"):  # a text that is no date lies on neither side
+        known[np.isinf(known)] = np.nan
+    steps = known[np.asarray(pc.fill_null(encoded.indices, 0))]
+    return np.where(np.asarray(encoded.is_null()), np.nan, steps)

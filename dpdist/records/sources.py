@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -17,6 +17,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.private import private_file, private_folder
 from dpdist.records import histograms, listing
+from dpdist.records.column_types import ColumnType
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
@@ -36,7 +37,7 @@ class ArrowStream(Protocol):
 
 
 PersonType = Literal["text", "integer"]
-"""How persons are told apart: by their text as it is, or as whole numbers (1 is 01)."""
+"""How persons are told apart: by their text, or as whole numbers (1 is 01)."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,12 @@ class Source:
         most_records: records kept of each person when ``person`` is set.
         most_groups: cells of each person in which so many records each are kept; None: so many records in all.
         participations: steps of each person in which so many records each are kept; None: so many records in all.
-        person_type: of the person column in all files; None takes that of the first file.
+        person_type: what persons are compared as in all files.
         counts: column that says how many records a row stands for; None: a row is a record.
         snapshot: which state of a table the file holds; "" where it is of no such table.
         named: for each file, the columns that its folders name, with their values; empty where they name none that is read.
         grammar: how CSV files are written.
+        types: of columns, as declared; each value is converted by itself.
     """
 
     files: tuple[tuple[str, str], ...]
@@ -78,13 +80,14 @@ class Source:
     person: str | None = None
     most_records: int = 1
     tags: tuple[Tags, ...] = field(default=(), repr=False, compare=False)
-    person_type: PersonType | None = None
+    person_type: PersonType = "text"
     counts: str | None = None
     named: tuple[listing.Named, ...] = ()
     snapshot: str = ""
     most_groups: int | None = None
     participations: Participations | None = None
     grammar: Grammar = PLAIN
+    types: Mapping[str, ColumnType] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -97,7 +100,8 @@ class Source:
             self.most_records,
             *([["groups", self.most_groups]] if self.most_groups else []),
             *([["participations", *astuple(self.participations)]] if self.participations else []),
-            *([self.person_type] if self.person_type else []),
+            *([self.person_type] if self.person is not None else []),
+            *([["types", sorted(self.types.items())]] if self.types else []),
             *([["counts", self.counts]] if self.counts else []),
             *([["snapshot", self.snapshot]] if self.snapshot else []),
             *([["csv", self.grammar.facts]] if self.grammar.facts else []),
@@ -125,26 +129,30 @@ def source_of(
     most_records: int = 1,
     most_groups: int | None = None,
     participations: Participations | None = None,
-    person_type: PersonType | None = None,
+    person_type: PersonType = "text",
     counts: str | None = None,
     grammar: Grammar = PLAIN,
     attributes: Iterable[str] = (),
     called: Called | None = None,
+    types: Mapping[str, ColumnType] | None = None,
+    files: list[File] | None = None,
 ) -> Source:
     """The files behind a path or URL: one file, or every file of records of a folder.
 
     Args:
         attributes: names of those that are counted, whose columns may be named by folders.
         called: what messages call the place; default the last part of its path.
+        types: of columns, as declared.
+        files: some of the files of the folder, in place of all.
     """
-    listed = listing.listed(location, called)
+    listed = files or listing.listed(location, called)
     wanted = [columns.get(name, name) for name in attributes]
     named = _named(location, listed, wanted, [name for name in (person, counts) if name is not None])
     found = hashing(listed)
-    files = tuple((file.path, digest) for file, (digest, _) in zip(listed, found, strict=True))
+    digested = tuple((file.path, digest) for file, (digest, _) in zip(listed, found, strict=True))
     every_tag = tuple(tags.of(file.called) for file, (_, tags) in zip(listed, found, strict=True))
     seen: dict[tuple[object, ...], Called] = {}
-    for place, ((path, digest), tags) in enumerate(zip(files, every_tag, strict=True)):
+    for place, ((path, digest), tags) in enumerate(zip(digested, every_tag, strict=True)):
         content = (digest, *(named[place].items() if named else ()))
         if content in seen and not _is_empty(path, tags, grammar, header=not header):
             raise InvalidSpec(
@@ -153,7 +161,7 @@ def source_of(
             )
         seen[content] = tags.called
     return Source(
-        files,
+        digested,
         columns,
         header,
         person,
@@ -165,6 +173,7 @@ def source_of(
         most_groups=most_groups,
         participations=participations,
         grammar=grammar,
+        types=types or {},
     )
 
 
@@ -190,6 +199,8 @@ def _is_empty(path: str, tags: Tags, grammar: Grammar, *, header: bool) -> bool:
             from dpdist.records import csv_lines
 
             return csv_lines.is_empty(unpacked(file, path), grammar, tags.called, header=header)
+        if listing.kind_of(path) == "jsonl":
+            return not file.read().strip()
         if listing.kind_of(path) == "parquet":
             import pyarrow.parquet
 
@@ -218,11 +229,11 @@ class Partition(NamedTuple):
 
 
 def partitions_of(source: Source) -> list[Partition]:
-    """What tasks count: the row groups of Parquet files, the batches of Arrow files, CSV files whole, and arrays part by part."""
+    """What tasks count: row groups of Parquet files, batches of Arrow files, CSV and JSON files whole, and arrays part by part."""
     out: list[Partition] = []
     for (path, _), tags, named in zip(source.files, source.tags, source.named or ({},) * len(source.files), strict=True):
         kind = listing.kind_of(path)
-        if kind == "csv":
+        if kind in ("csv", "jsonl"):
             out.append(Partition(path, None, tags, tuple(named.items())))
             continue
         if kind in listing.ARRAYS:
@@ -302,6 +313,8 @@ def check_columns(source: Source, domain: Domain) -> None:
     tags = source.tags[0]
     if listing.kind_of(path) in listing.ARRAYS:
         histograms.check_array(path, tags, domain)
+        return
+    if listing.kind_of(path) == "jsonl":  # a key that a record lacks is a missing value
         return
     csv = listing.kind_of(path) == "csv"
     found = header_of(source, path, tags) if csv else schema_of(path, tags).names

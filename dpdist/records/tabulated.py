@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpdist.errors import InvalidSpec
 from dpdist.grids.base import MOST_RECORDS
 from dpdist.records.reading import reading
-from dpdist.records.wording import Called, kind_called
+from dpdist.records.wording import Called
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,18 +28,21 @@ def counted_rows(table: pa.Table, column: str, called: Called) -> tuple[pa.Table
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = table[column]
-    if not pa.types.is_integer(found.type):
-        raise InvalidSpec(
-            f"{called}: the column of counts {column!r} holds {kind_called(found.type)}; convert it to whole numbers"
-        )
+    from dpdist.records.types import Unconvertible, converted
+
+    try:
+        with reading(called):
+            found = converted(table[column], "whole")
+    except Unconvertible as error:
+        raise InvalidSpec(f"{called}: the column of counts {column!r} {error}") from None
     if found.null_count:
-        raise InvalidSpec(f"{called}: the column of counts {column!r} has missing values; write 0, or leave these rows out")
+        raise InvalidSpec(
+            f"{called}: the column of counts {column!r} has values that are no whole numbers; write 0, or leave these rows out"
+        )
     ends = pc.min_max(found).as_py()
     if table.num_rows:
         check_range(ends["min"], ends["max"], f"the column of counts {column!r}", called)
-    with reading(called):
-        numbers = found.cast(pa.int64()).to_numpy()
+    numbers = found.to_numpy()
     some = numbers > 0
     return table.filter(pa.array(some)), numbers[some]
 

@@ -9,10 +9,7 @@ one of these where a path would do, and the type checker refuses the path. ``tes
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple, NewType
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from typing import NamedTuple, NewType
 
 Called = NewType("Called", str)
 """What a file of records is called in messages."""
@@ -34,21 +31,3 @@ def called_by(location: object) -> Called:
 def called_within(folder: Called, number: int) -> Called:
     """What a file of a folder is called: by its number, from 1, in the order of paths in which files are read."""
     return Called(f"file {number} of {folder}/")
-
-
-def kind_called(found: pa.DataType) -> str:
-    """What a column of a type holds, in one of a few words: a type's own name may hold keys of records."""
-    import pyarrow as pa
-
-    kind, types = found.value_type if pa.types.is_dictionary(found) else found, pa.types
-    tests = {
-        "texts": lambda each: types.is_string(each) or types.is_large_string(each) or types.is_string_view(each),
-        "whole numbers": types.is_integer,
-        "numbers with fractions": lambda each: types.is_floating(each) or types.is_decimal(each),
-        "dates": types.is_date,
-        "times": lambda each: types.is_timestamp(each) or types.is_time(each),
-        "yes or no": types.is_boolean,
-        "lists, maps or other parts": types.is_nested,
-        "nothing": types.is_null,
-    }
-    return next((words for words, test in tests.items() if test(kind)), "other values")

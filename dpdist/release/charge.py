@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from dpdist.identities import digest_of
@@ -10,8 +9,6 @@ from dpdist.mechanisms.registry import AUTO
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Charge, Ledger, Part, Records
-from dpdist.privacy.protection import Protection
-from dpdist.records.persons import first_person_type
 from dpdist.release.context import Context, book
 from dpdist.release.plan import Plan, alternatives_of
 from dpdist.release.streams import next_part, periods_reached
@@ -28,7 +25,7 @@ def charge_of(ledger: Ledger, planned: Plan, root: Secret | None, counts: Stored
         dataset=spec.ledger.dataset,
         loss=planned.loss,
         cap=spec.ledger.cap.cap,
-        protection=spec.protection if counts is None else protection_as_read(spec),
+        protection=spec.protection,
         spec_digest=binding_of(planned, part),
         histogram=partial(committed_counts, root, spec.release, counts.content_digest) if root and counts else None,
         records=records_of(root, spec, counts.content_digest, spec.release) if root and counts else None,
@@ -38,14 +35,6 @@ def charge_of(ledger: Ledger, planned: Plan, root: Secret | None, counts: Stored
         asked=spec.digest,
         reaches=() if part is None else periods_reached(spec, part),
     )
-
-
-def protection_as_read(spec: ReleaseSpec) -> Protection:
-    """What is protected, with how the files that were read tell persons apart where the spec does not say it."""
-    known = spec.protection
-    if known.person is None or known.type is not None:
-        return known
-    return replace(known, type=first_person_type(spec.source, known.person))
 
 
 def as_charged(context: Context, planned: Plan) -> Plan:

@@ -97,7 +97,9 @@ def as_read(context: Context, spec: ReleaseSpec, kept: Path | None) -> ReleaseSp
     if spec.table is None or kept is None:
         return spec
     root = keys.load(context.home)
-    found = extracts.extracted(spec.table, spec.release, kept, context.home, root, context.engine.memory_bytes)
+    memory = context.engine.memory_bytes
+    types = spec.records.types
+    found = extracts.extracted(spec.table, spec.release, kept, context.home, root, memory, spec.uses, types)
     _needed(context, File(str(found.path), Called(spec.records.place)))
     at = f", snapshot {found.snapshot}" if found.snapshot else ""
     context.progress("extract", f"read {spec.records.place}{at}")

@@ -27,7 +27,6 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import Budget
 from dpdist.privacy.noise import SCALE_LIMIT, Noise
 from dpdist.private import private_files
-from dpdist.records.extracts import GUESSED, guesses_types
 from dpdist.release import certificate, memory
 from dpdist.release.context import Context
 from dpdist.release.count import distance_of
@@ -189,8 +188,7 @@ class Plan:
 
     @property
     def warnings(self) -> list[str]:
-        """What is allowed and hardly ever meant, from public facts alone: so little budget that the noise swamps the answers, and
-        records in files whose types are guessed from all of them."""
+        """What is allowed and hardly ever meant, from public facts alone: so little budget that the noise swamps the answers."""
         privacy = certificate.privacy(self.spec, self.grid, self.noise, self.loss)
         asked, scale, found = self.spec.budget, self.noise_multiplier, []
         if privacy["epsilon"] < LITTLE_EPSILON:
@@ -199,13 +197,9 @@ class Plan:
             found.append(f"this release spends {spent} where releases usually spend 0.1 to 10")
         if scale > MUCH_NOISE:
             found.append(f"one record is hidden by noise of {scale:,.0f} counts, where less than {MUCH_NOISE:,} is usual")
-        guessing = [GUESSED] if guesses_types(self.spec.records.sql) else []
         if not found:
-            return guessing
-        return [
-            f"{', and '.join(found)}: the noise is likely to swamp the answers; raise 'budget' unless that is meant",
-            *guessing,
-        ]
+            return []
+        return [f"{', and '.join(found)}: the noise is likely to swamp the answers; raise 'budget' unless that is meant"]
 
     @cached_property
     def workload(self) -> Workload:

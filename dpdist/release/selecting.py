@@ -20,7 +20,7 @@ from dpdist.privacy.ledger import Ledger, Receipt
 from dpdist.privacy.noise import Noise
 from dpdist.private import private_files
 from dpdist.records.names import Names, names_of
-from dpdist.release.charge import committed_counts, protection_as_read, records_of
+from dpdist.release.charge import committed_counts, records_of
 from dpdist.release.context import Context, book
 from dpdist.release.count import check_not_empty, source_of, verify_source
 from dpdist.release.ledger_and_store import check_measured, check_pair, committed_measurement
@@ -42,7 +42,7 @@ def charge_of_stage(stage: Stage, root: Secret | None, counted: Names | None) ->
         dataset=spec.ledger.dataset,
         loss=stage.rule.loss,
         cap=spec.ledger.cap.cap,
-        protection=spec.protection if counted is None else protection_as_read(spec),
+        protection=spec.protection,
         spec_digest=stage.binding,
         histogram=histogram,
         records=records,

@@ -11,6 +11,7 @@ from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
 from dpdist.records import listing, remote
+from dpdist.records.column_types import ColumnType
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located
 from dpdist.spec.model import CELL_BY_CELL, ReleaseSpec
@@ -30,6 +31,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: remote.is_remote(spec.records.delta or ""), ("records", "delta"), lines, name)
     located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
     located(lambda: _check_csv(spec), ("records", "csv"), lines, name)
+    located(lambda: _check_types(spec), ("records", "types"), lines, name)
     located(lambda: _check_person(spec), ("records", "person", "column"), lines, name)
     located(lambda: _check_groups(spec), ("records", "person"), lines, name)
     located(lambda: _check_participations(spec), ("records", "person", "participations"), lines, name)
@@ -65,6 +67,30 @@ def _check_columns(spec: ReleaseSpec) -> None:
 def _check_csv(spec: ReleaseSpec) -> None:
     if spec.records.grammar.dates is not None and not any(part.dates is not None for part in spec.domain.values()):
         raise InvalidInput("'records.csv.dates' says how dates are written, and no attribute has 'dates': leave it out")
+
+
+def _check_types(spec: ReleaseSpec) -> None:
+    """Declared types convert to what the columns are counted as; a query may read more columns from files than are counted."""
+    given, uses = spec.records, spec.uses if spec.table is not None else {}
+    person, counts = given.person.column, None if given.counts is None else given.counts.column
+    used = {given.columns.get(part.name, part.name): part for part in spec.attributes.attributes}
+    unknown = next((name for name in given.types if given.sql is None and name not in (*used, person, counts, *uses)), None)
+    if unknown is not None:
+        raise InvalidInput(f"'records.types' declares {unknown!r}, which is no column that is counted; leave it out")
+    for name, kind in given.types.items():
+        allowed: tuple[ColumnType, ...] = ("text", "whole", "number", "date", "time", "boolean")
+        if name in used and used[name].edges:
+            allowed = ("text", "date", "time") if used[name].times is not None else ("text", "whole", "number")
+        elif name == person:
+            allowed = ("text", "whole")
+        elif name == counts:
+            allowed = ("text", "whole", "number")
+        if kind not in allowed:
+            those = ", ".join(map(repr, allowed))
+            raise InvalidInput(
+                f"{name!r} is declared {kind!r}, which is not how it is counted; allowed are {those}: declare one of "
+                "them, or call the column that a query computes something else"
+            )
 
 
 def _check_person(spec: ReleaseSpec) -> None:

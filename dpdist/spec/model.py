@@ -17,9 +17,9 @@ from dpdist.grids.base import Norm
 from dpdist.identities import canonical, digest_of
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.protection import Protection
-from dpdist.records import listing
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
-from dpdist.records.sources import Hashing, Participations, PersonType, Source, hashed_here, source_of
+from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
+from dpdist.records.used import Use, uses_of
 from dpdist.records.wording import Called
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes import AttributeSpec, SelectionSpec
@@ -228,15 +228,7 @@ class ReleaseSpec(SpecPart):
         apart = person.participations, person.separation
         steps = None if person.column is not None else self._steps_of_persons
         bounds = person.most_records, person.column, of, person.most_groups
-        return Protection(self.neighbours, *bounds, *apart, steps, type=self._type_of_persons)
-
-    @property
-    def _type_of_persons(self) -> PersonType | None:
-        """How persons are told apart, as far as the spec says; CSV files hold texts."""
-        person = self.records.person
-        if person.column is None:
-            return None
-        return person.type or ("text" if listing.kind_of(self.records.path or "") == "csv" else None)
+        return Protection(self.neighbours, *bounds, *apart, steps, type=None if person.column is None else person.type)
 
     @property
     def _steps_of_persons(self) -> str | None:
@@ -344,13 +336,19 @@ class ReleaseSpec(SpecPart):
         """The table that holds the records; None where files do."""
         given = self.records
         if given.sql is not None:
-            return Query(
-                given.sql, given.connection and given.connection.removeprefix("$"), self._folder, given.person.column
-            )
+            connection = given.connection and given.connection.removeprefix("$")
+            return Query(given.sql, connection, self._folder, given.types, given.grammar)
         if given.delta is not None:
             place = given.delta if "://" in given.delta else str(self._folder / given.delta)
             return DeltaTable(place, given.snapshot)
         return None if given.iceberg is None else IcebergTable(given.iceberg, given.snapshot)
+
+    @property
+    def uses(self) -> dict[str, Use]:
+        """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""
+        given = self.records
+        counts = None if given.counts is None else given.counts.column
+        return uses_of(self.attributes, given.columns, given.person.column, given.person.type, counts)
 
     def with_records(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> ReleaseSpec:
         """The same spec over the records of a file, which messages call so."""
@@ -395,6 +393,7 @@ class ReleaseSpec(SpecPart):
             grammar=self.records.grammar,
             attributes=self.domain,
             called=self._called,
+            types=self.records.types,
         )
         return replace(source, snapshot=self._snapshot)
 
@@ -407,6 +406,7 @@ class ReleaseSpec(SpecPart):
             "domain": [(name, part.measured) for name, part in self.domain.items()],  # in order: it numbers the cells
             "person": self.records.person,
             "columns": self.records.columns,
+            **({"types": sorted(self.records.types.items())} if self.records.types else {}),
             **({} if self.records.count == "records" else {"count": self.records.count}),
             "queries": self.queries.fingerprint,
             **({} if self.records.counts is None else {"counts": self.records.counts}),

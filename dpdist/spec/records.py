@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from dpdist.errors import InvalidInput
 from dpdist.records import listing
+from dpdist.records.column_types import ColumnType
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.sources import PersonType
 from dpdist.spec.csv import CsvSpec
@@ -60,10 +61,10 @@ class Person(SpecPart):
         "is measured by itself (mechanism 'identity')",
         examples=[4],
     )
-    type: PersonType | None = Field(
-        None,
-        description="how values of the person column are compared in all files: as text, or as whole numbers. Default: the type "
-        "that the column has in the first file",
+    type: PersonType = Field(
+        "text",
+        description="how values of the person column are compared, in all files: as text, in which whole numbers are written in one way, "
+        "or as whole numbers, so that 01 is 1 and whatever is no whole number refuses the release",
         examples=["integer"],
     )
 
@@ -132,6 +133,13 @@ class Records(SpecPart):
         description="the column of an attribute, where its name differs from the attribute's",
         examples=[{"age": "AGE_YEARS"}],
     )
+    types: dict[str, ColumnType] = Field(
+        default_factory=dict,
+        description="the types of columns by their names, in all files and in the result of a query: 'text', 'whole', 'number', 'date', "
+        "'time' or 'boolean'. Each value is converted by itself, and one that does not convert is missing, so that no record decides how "
+        "others are read. Every column that a query reads from a file must be declared. Default: what the attribute needs",
+        examples=[{"age": "whole", "branch": "text"}],
+    )
     header: tuple[str, ...] = Field(
         (), description="the column names of CSV files that have no header row", examples=[["age", "branch"]]
     )
@@ -181,7 +189,11 @@ class Records(SpecPart):
             raise ValueError("'snapshot' belongs to 'delta' or 'iceberg'; leave it out")
         if self.header and self.path is None:
             raise ValueError("'header' belongs to CSV files; leave it out")
-        if self.csv is not None and (self.path is None or listing.kind_of(self.path) not in (None, "csv")):
+        if (
+            self.csv is not None
+            and self.sql is None
+            and (self.path is None or listing.kind_of(self.path) not in (None, "csv"))
+        ):
             raise ValueError("'csv' belongs to CSV files; leave it out")
         return self
 

@@ -139,15 +139,19 @@ PAIRS: dict[str, tuple[Question, Question]] = {
 
 
 def test_every_part_of_a_source_has_a_pair() -> None:
-    assert {field.name for field in fields(Source) if field.compare} == {*PAIRS, "person_type", "snapshot"}, (
+    assert {field.name for field in fields(Source) if field.compare} == {*PAIRS, "person_type", "snapshot", "types"}, (
         "a new part of Source needs a pair of questions here"
     )
 
 
 def test_persons_told_apart_in_another_way_are_another_question() -> None:
-    """Columns of another type than the one declared are refused, so that only the digest can show it."""
-    kinds: tuple[Any, ...] = (None, "text", "integer")
-    assert len({Source((("file", "0" * 64),), {}, person="person", person_type=kind).digest for kind in kinds}) == 3
+    kinds: tuple[Any, ...] = ("text", "integer")
+    assert len({Source((("file", "0" * 64),), {}, person="person", person_type=kind).digest for kind in kinds}) == 2
+
+
+def test_columns_of_another_type_are_another_question() -> None:
+    kinds: tuple[Any, ...] = ({}, {"age": "whole"}, {"age": "number"}, {"years": "whole"})
+    assert len({Source((("file", "0" * 64),), {}, types=kind).digest for kind in kinds}) == 4
 
 
 def test_two_snapshots_of_the_same_bytes_are_two_questions() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -23,7 +24,9 @@ from dpdist.errors import DpdistError, EngineError, InvalidSpec, ReleaseConflict
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import extracts
-from dpdist.records.extracts import GUESSED, DeltaTable, IcebergTable, Query, extracted, guesses_types
+from dpdist.records.column_types import ColumnType
+from dpdist.records.extracts import DeltaTable, IcebergTable, Query, extracted
+from dpdist.records.used import Use
 from dpdist.release.context import Context
 from dpdist.release.count import as_read
 from dpdist.spec import load
@@ -49,9 +52,15 @@ def shop(path: Path, table: pa.Table = TABLE) -> Path:
     return path
 
 
-def read(table: extracts.Table, home: Path, release: str = "r") -> extracts.Extract:
+USES: dict[str, Use] = {"age": "number", "sex": "text", "work": "text", "person": "person"}
+TYPES: dict[str, ColumnType] = {"age": "whole", "sex": "text", "work": "text", "person": "whole"}
+
+
+def read(
+    table: extracts.Table, home: Path, release: str = "r", uses: dict[str, Use] = USES, **given: Any
+) -> extracts.Extract:
     home.mkdir(exist_ok=True)
-    return extracted(table, release, home / "records", home, ROOT, MEMORY)
+    return extracted(table, release, home / "records", home, ROOT, MEMORY, uses, **given)
 
 
 def test_a_query_over_files_is_the_records_in_an_order_of_their_own(tmp_path: Path) -> None:
@@ -61,7 +70,7 @@ def test_a_query_over_files_is_the_records_in_an_order_of_their_own(tmp_path: Pa
         given = TABLE.take(np.arange(TABLE.num_rows)[order])
         pyarrow.parquet.write_table(given, tmp_path / str(number) / "visits.parquet")
     found = [
-        read(Query("SELECT * FROM 'visits.parquet';", None, tmp_path / folder), tmp_path / f"home-{folder}")
+        read(Query("SELECT * FROM 'visits.parquet';", None, tmp_path / folder, TYPES), tmp_path / f"home-{folder}")
         for folder in ("0", "1")
     ]
     assert found[0].path.read_bytes() == found[1].path.read_bytes()
@@ -78,7 +87,7 @@ def test_which_records_of_a_person_count_depends_on_these_alone(tmp_path: Path) 
         folder = tmp_path / name
         folder.mkdir()
         pyarrow.parquet.write_table(table, folder / "x.parquet")
-        path = read(Query("SELECT * FROM 'x.parquet'", None, folder), folder).path
+        path = read(Query("SELECT * FROM 'x.parquet'", None, folder, TYPES), folder).path
         kept.append(counted(folder, path, person="person", most_records=2)[0])
     assert int(np.abs(kept[0] - kept[1]).sum()) == min(2, TABLE["person"].to_pylist().count(7))
 
@@ -96,52 +105,9 @@ def test_a_query_of_a_database_is_read_once_for_each_release(tmp_path: Path, mon
 
 
 def test_a_query_takes_a_part_of_the_memory_and_sorts_on_disk_beyond_it(tmp_path: Path) -> None:
-    found = read(Query("SELECT current_setting('memory_limit') AS allowed", None, tmp_path), tmp_path / "home")
-    assert pyarrow.parquet.read_table(found.path)["allowed"].to_pylist() == [f"{MEMORY // 4 / 2**20} MiB"]
-
-
-@pytest.mark.parametrize("how", ["guessed", "cast"])
-def test_a_record_changes_how_others_are_read_where_types_are_guessed(how: str, tmp_path: Path) -> None:
-    """Why such queries are warned of: which part of 01/02/2026 is the month follows from another record."""
-    days = ["01/02/2026", "03/04/2026", "05/13/2026"]
-    sql = {
-        "guessed": "SELECT * FROM 'visits.csv'",
-        "cast": "SELECT strptime(day, '%m/%d/%Y')::DATE AS day, card FROM read_csv('visits.csv', all_varchar = true)",
-    }[how]
-    found = []
-    for some in (days[:2], days):
-        (tmp_path / "visits.csv").write_text("card,day\n" + "".join(f"{n},{day}\n" for n, day in enumerate(some)))
-        rows = pyarrow.parquet.read_table(
-            read(Query(sql, None, tmp_path), tmp_path / "home", str(len(some))).path
-        ).to_pylist()
-        found.append({(str(row["card"]), row["day"]) for row in rows})
-    assert (found[0] < found[1]) == (how == "cast") != guesses_types(sql)
-
-
-@pytest.mark.parametrize(
-    ("sql", "guesses"),
-    [
-        (None, False),
-        ("SELECT age FROM 'visits/*.parquet'", False),
-        ("SELECT age FROM visit", False),
-        ("SELECT age FROM 'visits.parquet' JOIN 'branches.CSV' USING (id)", True),
-        ("SELECT age FROM read_json_auto('visits.gz')", True),
-        ("SELECT age::INT FROM read_csv('visits.csv', ALL_VARCHAR=True)", False),
-    ],
-)
-def test_queries_that_leave_types_to_be_guessed(sql: str | None, guesses: bool) -> None:
-    assert guesses_types(sql) == guesses
-
-
-@pytest.mark.usefixtures("home")
-def test_guessed_types_are_warned_of_before_anything_is_read(tmp_path: Path) -> None:
-    path = small.write(tmp_path / "data", records={"sql": "SELECT * FROM 'records.csv'"}, mechanism="identity")
-    pyarrow.csv.write_csv(TABLE, tmp_path / "data" / "records.csv")
-    told: list[tuple[str, str]] = []
-    assert (
-        small.run(path, tmp_path / "home", lambda *line: told.append(line)).plan.warnings == []
-    )  # of what was read, in a file
-    assert told.index(("warning", GUESSED)) < [stage for stage, _ in told].index("count")
+    query = Query("SELECT current_setting('memory_limit') AS allowed", None, tmp_path)
+    found = read(query, tmp_path / "home", uses={"allowed": "text"})
+    assert pyarrow.parquet.read_table(found.path)["allowed"].to_pylist() == [f"{MEMORY // 8 / 2**20} MiB"]
 
 
 def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,37 +119,63 @@ def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, mo
     )
     (tmp_path / "url").write_text(url.replace("+psycopg", "") + "\n")
     monkeypatch.setenv("SHOP_FILE", str(tmp_path / "url"))
-    found = read(Query("SELECT age::int8, sex, work, paid FROM visit", "SHOP", tmp_path), tmp_path / "home")
+    uses: dict[str, Use] = {"age": "number", "sex": "text", "work": "text", "paid": "number"}
+    found = read(Query("SELECT age, sex, work, paid FROM visit", "SHOP", tmp_path), tmp_path / "home", uses=uses)
     np.testing.assert_array_equal(counted(tmp_path, found.path)[0], truth(TABLE))
-    assert pyarrow.parquet.read_table(found.path)["paid"][0].as_py() in ("2.50", "2.5")
+    assert set(pyarrow.parquet.read_table(found.path)["paid"].to_pylist()) == {2.5}
     numbers = "SELECT n AS who, n AS paid FROM (VALUES (7::numeric), (7.0), (7.00), (70), (0.50), (-1.250)) AS t (n)"
-    persons = read(Query(numbers, "SHOP", tmp_path, person="who"), tmp_path / "home", "persons")
-    written = pyarrow.parquet.read_table(persons.path)
-    assert sorted(written["who"].to_pylist()) == ["-1.25", "0.5", "7", "7", "7", "70"]  # one person, however it is written
-    assert sorted(written["paid"].to_pylist()) == ["-1.250", "0.50", "7", "7.0", "7.00", "70"]
-    for statement in ("DELETE FROM visit", "SELECT 1 FROM nothing", "SELECT ('x' || sex)::int FROM visit"):
-        with pytest.raises(InvalidSpec, match="the query of the records cannot be read") as refused:
-            read(Query(statement, "SHOP", tmp_path), tmp_path / "home", statement)
-        assert "xf" not in str(refused.value)
+    uses = {"who": "person", "paid": "text"}
+    written = pyarrow.parquet.read_table(read(Query(numbers, "SHOP", tmp_path), tmp_path / "home", "persons", uses).path)
+    for name_of_column in uses:  # one person, and one category, however it is written
+        assert sorted(written[name_of_column].to_pylist()) == ["-1.25", "0.5", "7", "7", "7", "70"]
+    with pytest.raises(InvalidSpec, match="the query of the records cannot be read") as refused:
+        read(
+            Query("SELECT ('x' || sex)::int AS age FROM visit", "SHOP", tmp_path),
+            tmp_path / "home",
+            "wrong",
+            {"age": "number"},
+        )
+    assert "xf" not in str(refused.value)
     assert postgres.execute("SELECT count(*) FROM visit", name) == [(3000,)]
+
+
+TOUCHING = (
+    "read_csv('visits.csv')",
+    "read_csv('visits.csv', all_varchar = true)",
+    "read_parquet('visits/*.parquet')",
+    "read_text('/etc/hostname')",
+    "glob('*')",
+    "sniff_csv('visits.csv')",
+    "query('SELECT * FROM read_text(''/etc/hostname'')')",
+    "query_table('visits.csv')",
+    "'visits.csv' AS a, read_blob('/etc/hostname') AS b",
+    "duckdb_secrets()",
+)
 
 
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
         ("DROP TABLE visit", "one SELECT"),
+        ("ATTACH 'other.duckdb'", "one SELECT"),
+        ("LOAD httpfs", "one SELECT"),
+        ("SET memory_limit = '1GB'", "one SELECT"),
         ("SELECT 1; SELECT 2", "one SELECT"),
         ("COPY visit TO 'out.csv'", "one SELECT"),
         ("SELEC age FROM visit", "cannot be run: its grammar is wrong \\(line 1, at 'SELEC'\\)"),
         ("SELECT agee FROM visit", "cannot be run: a column that it names does not exist, .* \\(at 'agee'\\)"),
         ("SELECT CAST('x' || sex AS INTEGER) FROM visit", r"cannot be read \(ConversionException\)"),
-        ("SELECT * FROM 'https://127.0.0.1:9/x.parquet'", "cannot be"),
+        ("SELECT * FROM 'https://127.0.0.1:9/x.parquet'", "declare the columns that it needs"),
+        ("SELECT * FROM 'visits.csv'", "declare the columns that it needs, as in 'records.types"),
+        *((f"SELECT * FROM {each}", "may name files as tables alone") for each in TOUCHING),
     ],
 )
 def test_queries_that_are_refused_in_one_line(sql: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP", str(shop(tmp_path / "shop.duckdb")))
+    types: dict[str, ColumnType] = {"age": "whole"} if "visits.csv' AS a" in sql else {}
+    (tmp_path / "visits.csv").write_text("age\n1\n")
     with pytest.raises(InvalidSpec, match=said) as refused:
-        read(Query(sql, "SHOP", tmp_path), tmp_path / "home")
+        read(Query(sql, "SHOP", tmp_path, types), tmp_path / "home")
     assert "\n" not in str(refused.value)
     assert "xf" not in str(refused.value)
     assert "xm" not in str(refused.value)
@@ -442,3 +434,66 @@ def test_a_worker_that_cannot_read_what_was_extracted_gets_no_tasks(
                 started.map(address, [1])
             apart.terminate()
     assert [line for line in told if line.startswith("warning: the worker at tcp://") and re.search(LACK, line)]
+
+
+CHANGES = (
+    "DELETE FROM visit",
+    "INSERT INTO visit VALUES (9, 'z') RETURNING age, sex",
+    "WITH gone AS (DELETE FROM visit RETURNING *) SELECT * FROM gone",
+    "COMMIT; DELETE FROM visit",
+    "SELECT age, sex FROM visit) AS q; DELETE FROM visit; SELECT * FROM (SELECT 1 AS age, '' AS sex",
+    "SELECT age, sex FROM visit) AS q; COMMIT; SET default_transaction_read_only = off; DELETE FROM visit; SELECT * FROM (SELECT 1",
+    "SELECT nextval('number')::int AS age, 'f' AS sex",
+    "SELECT setval('number', 5)::int AS age, 'f' AS sex",
+    "SELECT emptied() AS age, 'f' AS sex",
+    "SELECT set_config('transaction_read_only', 'off', false) AS sex, emptied() AS age",
+    "SELECT age, sex FROM visit FOR UPDATE",
+    "SELECT age, sex INTO copied FROM visit",
+    "COPY visit TO PROGRAM 'cat'",
+    "SET default_transaction_read_only = off",
+)
+
+
+@pytest.fixture(scope="module")
+def changed(postgres: Server) -> tuple[Server, str]:
+    """A database whose login may do everything."""
+    url = postgres.database()
+    name = url.rpartition("/")[2]
+    postgres.execute(
+        "CREATE TABLE visit (age int, sex text); INSERT INTO visit VALUES (1, 'f'), (2, 'm'); CREATE SEQUENCE number; "
+        "CREATE FUNCTION emptied() RETURNS int LANGUAGE plpgsql AS $$ BEGIN DELETE FROM visit; RETURN 1; END $$",
+        name,
+    )
+    return postgres, url.replace("+psycopg", "")
+
+
+@pytest.mark.parametrize("sql", CHANGES)
+def test_a_statement_in_a_spec_changes_no_postgresql(
+    sql: str, changed: tuple[Server, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where the login could: what is no SELECT is refused, and so is whatever would write."""
+    server, url = changed
+    monkeypatch.setenv("SHOP", url)
+    with pytest.raises(InvalidSpec, match="'records.sql' is one SELECT that changes nothing"):
+        read(Query(sql, "SHOP", tmp_path), tmp_path / "home", uses={"age": "number", "sex": "text"})
+    unchanged(server, url)
+
+
+def test_what_a_read_only_postgresql_lets_pass_is_rolled_back(
+    changed: tuple[Server, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before version 16 large objects could be made there; and what a session sets, it takes along."""
+    server, url = changed
+    monkeypatch.setenv("SHOP", url)
+    sql = "SELECT set_config('default_transaction_read_only', 'off', false) AS sex, lo_from_bytea(0, '\\x01')::int AS age"
+    with contextlib.suppress(InvalidSpec):
+        read(Query(sql, "SHOP", tmp_path), tmp_path / "home", uses={"age": "number", "sex": "text"})
+    unchanged(server, url)
+
+
+def unchanged(server: Server, url: str) -> None:
+    name = url.rpartition("/")[2]
+    assert server.execute("SELECT count(*) FROM visit", name) == [(2,)]
+    assert server.execute("SELECT last_value, is_called FROM number", name) == [(1, False)]
+    assert server.execute("SELECT count(*) FROM pg_largeobject_metadata", name) == [(0,)]
+    assert server.execute("SELECT count(*) FROM pg_class WHERE relname = 'copied'", name) == [(0,)]

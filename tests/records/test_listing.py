@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import os
 import socket
@@ -107,18 +108,18 @@ BAD = {
         parquet(pa.Table.from_arrays([TABLE["age"], TABLE["sex"], TABLE["sex"]], names=["age", "sex", "sex"])),
         "more than one column 'sex'",
     ),
-    "struct": ("x.parquet", with_sex(pa.array([{"a": "KNOWN"}] * 400)), "a column holds lists, maps or other parts"),
-    "list": ("x.parquet", with_sex(pa.array([["KNOWN"]] * 400)), "a column holds lists, maps or other parts"),
+    "struct": ("x.parquet", with_sex(pa.array([{"a": "KNOWN"}] * 400)), "its column holds lists, structures"),
+    "list": ("x.parquet", with_sex(pa.array([["KNOWN"]] * 400)), "its column holds lists, structures"),
     "bytes": ("x.parquet", with_sex(NOT_UTF8), "its text is not UTF-8"),
     "text that is not UTF-8": (
         "x.parquet",
         with_sex(pa.Array.from_buffers(pa.string(), 400, NOT_UTF8.buffers())),
         "its text is not UTF-8",
     ),
-    "texts for bins": (
+    "dates for bins": (
         "x.parquet",
-        parquet(TABLE.set_column(0, "age", pa.array(["KNOWN"] * 400))),
-        "has bins, its column holds",
+        parquet(TABLE.set_column(0, "age", pa.array([datetime.date(2026, 9, 1)] * 400))),
+        "has bins, its column holds dates",
     ),
 }
 

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import dpdist
@@ -23,10 +22,6 @@ CALLED = {
     "source.tags[0].called",
     "seen[content]",
     "other",  # of _named: the file that lacks a folder
-    "kind_called(found.type)",
-    "kind_called(column.type)",
-    "kind_called(column)",
-    "kind_called(kind)",
 }
 """Of ``wording``: nothing else says what was found."""
 OF_THE_SPEC = {
@@ -116,18 +111,3 @@ def test_what_files_are_called() -> None:
     assert wording.called_by("s3://bucket/visits/") == "visits"
     assert wording.called_by("s3://bucket") == "bucket"
     assert wording.called_within(wording.called_by("/data/visits/"), 3) == "file 3 of visits/"
-
-
-def test_types_are_called_by_a_few_words() -> None:
-    kinds = {
-        pa.struct({"SECRETJANE": pa.int8()}): "lists, maps or other parts",
-        pa.dictionary(pa.int8(), pa.string()): "texts",
-        pa.decimal128(30, 2): "numbers with fractions",
-        pa.int8(): "whole numbers",
-        pa.date32(): "dates",
-        pa.timestamp("us", "Secret/Jane"): "times",
-        pa.bool_(): "yes or no",
-        pa.null(): "nothing",
-        pa.binary(): "other values",
-    }
-    assert {kind: wording.kind_called(kind) for kind in kinds} == kinds

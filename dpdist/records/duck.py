@@ -1,0 +1,105 @@
+"""DuckDB as dpdist uses it: it runs queries and sorts, and reads no file but the database that it is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpdist.errors import InvalidSpec
+from dpdist.records import file_tables
+from dpdist.records.packages import package
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpdist.records.extracts import Query
+    from dpdist.records.sources import ArrowStream
+
+LEAST_BYTES = 64 * 2**20
+_CURE = (
+    "'records.sql' may name files as tables alone, FROM 'visits.csv' or 'visits/*.parquet', whose columns 'records.types' declares: "
+    "read_csv(...) and whatever else reads files, the network or extensions is not allowed, in views, too"
+)
+
+
+@contextmanager
+def connected(place: Path | None, spill: Path, memory_bytes: int, extra: str = "sql") -> Iterator[Any]:
+    """A connection to a database, or to none, that changes nothing and reaches nothing outside but a private folder to spill into."""
+    duckdb = package("duckdb", extra)
+    spill.mkdir(mode=0o700, exist_ok=True)
+    config = {
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "python_enable_replacements": "false",
+        "temp_directory": str(spill),
+        "memory_limit": f"{max(memory_bytes, LEAST_BYTES)}B",
+    }
+    target = ":memory:" if place is None else str(place)
+    with duckdb.connect(target, read_only=place is not None, config=config) as connection:
+        connection.execute(
+            "SET TimeZone = 'UTC'; SET enable_external_access = false; SET lock_configuration = true"
+        ).fetchall()
+        yield connection
+
+
+@contextmanager
+def in_order(
+    records: ArrowStream, columns: int, spill: Path, memory_bytes: int, extra: str
+) -> Iterator[pa.RecordBatchReader]:
+    """Records in an order of their own, by a digest of each: which ones of a person count depends on these alone."""
+    with connected(None, spill, memory_bytes, extra) as connection:
+        connection.register("records", records)
+        places = ", ".join(map(str, range(1, columns + 1)))
+        yield connection.sql(f"SELECT * FROM records ORDER BY md5(records::VARCHAR), {places}").to_arrow_reader()
+
+
+def selected(connection: Any, query: Query, failed: list[Exception]) -> pa.RecordBatchReader:
+    """The rows of one SELECT, over the database's tables and over files of records.
+
+    Args:
+        failed: is given what stopped the reading of a file.
+    Raises: InvalidSpec for anything else than a SELECT, and for one that cannot be bound.
+    """
+    duckdb, sql = package("duckdb", "sql"), query.sql
+    try:
+        found = duckdb.extract_statements(sql)
+        if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
+            raise InvalidSpec("'records.sql' is one SELECT, found something else; queries of records change nothing")
+        bare = sql.strip().rstrip(";")
+        names = file_tables.named_in(connection, bare)
+        for name in names:
+            connection.register(name, file_tables.table_of(name, query.folder, query.types, query.grammar, failed))
+        return connection.sql(f"SELECT * FROM ({bare}\n) AS q").to_arrow_reader()
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        declare = "; the columns of files are those that 'records.types' declares" if names_columns(error) else ""
+        raise InvalidSpec(f"'records.sql' cannot be run: {_fault(sql, error)}; correct it{declare}") from None
+    except duckdb.PermissionException:
+        raise InvalidSpec(_CURE) from None
+
+
+def names_columns(error: Exception) -> bool:
+    """Whether it is a column that was not found."""
+    return "column" in str(error).lower()
+
+
+_FAULTS = {
+    "ParserException": "its grammar is wrong",
+    "BinderException": "a column that it names does not exist, or a function or an operator does not take what it is given",
+    "CatalogException": "a table, view or function that it names does not exist",
+}
+_LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
+_NAMED = re.compile(r'"([^"]+)"|with name (\S+)')
+"""What a message of DuckDB is about, before it says what there is instead."""
+
+
+def _fault(sql: str, error: Exception) -> str:
+    """What is wrong with a query and where. Of DuckDB's message, which names columns and types of data, only words of the query."""
+    what = _FAULTS.get(type(error).__name__, "DuckDB refuses it")
+    text = str(error)
+    line = _LINE.search(text)
+    named = next((word for found in _NAMED.finditer(text.partition("\n")[0]) if (word := found[1] or found[2]) in sql), None)
+    where = ", ".join([*([f"line {line[1]}"] if line else []), *([f"at {named!r}"] if named else [])])
+    return f"{what} ({where})" if where else what

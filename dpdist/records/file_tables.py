@@ -1,0 +1,150 @@
+"""Files that a query names, read by dpdist: DuckDB gets their records, with the columns and types that the spec declares.
+
+DuckDB itself would take the types of many files from the first one, and those of texts from all of them: one record would decide how all
+others are read. So it touches no file at all.
+"""
+
+from __future__ import annotations
+
+import datetime
+import glob
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dpdist.domain import Attribute, Domain
+from dpdist.errors import DpdistError, InvalidSpec, NoRecords
+from dpdist.records import listing, remote
+from dpdist.records.csv_grammar import Grammar
+from dpdist.records.rows import declared, tables_of
+from dpdist.records.sources import Partition, Source, header_of, partitions_of, schema_of, source_of
+from dpdist.records.types import ARROW
+from dpdist.records.wording import Called, File
+from dpdist.times import Times
+
+if TYPE_CHECKING:
+    from dpdist.records.column_types import ColumnType
+
+_SOME_DAY = Times(datetime.datetime(1970, 1, 1), 1, "day")
+
+
+@dataclass(frozen=True)
+class FileTable:
+    """Files as DuckDB scans them, as often as it likes.
+
+    Attributes:
+        types: of the columns that it has.
+        failed: what stopped a scan; DuckDB would pass it on as a text.
+    """
+
+    source: Source
+    types: Mapping[str, ColumnType]
+    failed: list[Exception] = field(repr=False, compare=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and types, which the spec alone decides."""
+        return pa.schema([pa.field(name, ARROW[kind]) for name, kind in self.types.items()])
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        found: object = pa.RecordBatchReader.from_batches(self.schema, self._batches()).__arrow_c_stream__(requested_schema)
+        return found
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        domain = Domain(tuple(_read_as(name, kind) for name, kind in self.types.items()))
+        try:
+            for partition in partitions_of(self.source):
+                yield from self._of(partition, domain)
+        except DpdistError as error:
+            self.failed.append(error)
+            raise
+
+    def _of(self, partition: Partition, domain: Domain) -> Iterator[pa.RecordBatch]:
+        for table in tables_of(self.source, domain, partition):
+            yield from declared(table, self.types, partition.called).select(list(self.types)).to_batches()
+
+
+def _read_as(name: str, kind: ColumnType) -> Attribute:
+    """An attribute whose column is read as one of a type: texts of whole numbers, too, which are exact."""
+    if kind in ("date", "time"):
+        return Attribute(name, edges=(0.0, 1.0), times=_SOME_DAY)
+    return Attribute(name, edges=(0.0, 1.0)) if kind == "number" else Attribute(name, categories=("text",))
+
+
+def named_in(connection: Any, sql: str) -> list[str]:
+    """The files that a SELECT names as tables, where the database has no table of that name. Raises: InvalidSpec for two of one name."""
+    ((parsed,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
+    known = {name for (name,) in connection.execute("SELECT lower(table_name) FROM information_schema.tables").fetchall()}
+    found = list(dict.fromkeys(name for name in _tables(json.loads(parsed)) if _is_file(name) and name.lower() not in known))
+    if len({name.lower() for name in found}) < len(found):
+        raise InvalidSpec(
+            "'records.sql' names files that differ in capitals alone, which are one table to DuckDB; rename one of them"
+        )
+    return found
+
+
+def _tables(node: Any) -> Iterator[str]:
+    """The tables without a schema in a parsed statement."""
+    if isinstance(node, dict):
+        if node.get("type") == "BASE_TABLE" and not node.get("schema_name") and not node.get("catalog_name"):
+            yield node["table_name"]
+        for each in node.values():
+            yield from _tables(each)
+    elif isinstance(node, list):
+        for each in node:
+            yield from _tables(each)
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith("/") or listing.holds_rows(name)
+
+
+def table_of(
+    name: str, folder: Path, types: Mapping[str, ColumnType], grammar: Grammar, failed: list[Exception]
+) -> FileTable:
+    """The files that a query calls ``name``, with those of their columns that are declared. Raises: InvalidSpec."""
+    if not types:
+        raise InvalidSpec(
+            f"'records.sql' reads {name!r}: declare the columns that it needs, as in 'records.types: {{age: whole, branch: text}}'"
+        )
+    location, files = _place(name, folder)
+    source = source_of(
+        location, files=files, columns={}, attributes=list(types), grammar=grammar, called=Called(f"{name!r} of the query")
+    )
+    path, tags = source.files[0][0], source.tags[0]
+    kind = listing.kind_of(path)
+    if kind == "jsonl":
+        return FileTable(source, types, failed)
+    columns = header_of(source, path, tags) if kind == "csv" else schema_of(path, tags).names
+    there = {*columns, *(source.named[0] if source.named else ())}
+    kept = {column: kind for column, kind in types.items() if column in there}
+    if not kept:
+        raise InvalidSpec(
+            f"{name!r} in 'records.sql' has none of the columns that 'records.types' declares; declare those it needs"
+        )
+    return FileTable(source, kept, failed)
+
+
+def _place(name: str, folder: Path) -> tuple[str, list[File] | None]:
+    """Where files are, below which folders name columns, and which they are; None: all that are there."""
+    if remote.is_remote(name):
+        return name, None
+    place = str(folder / name)
+    if not glob.has_magic(name) or Path(place).exists():
+        return place, None
+    found = sorted(path for path in glob.glob(place, recursive=True) if listing.holds_rows(path) and Path(path).is_file())
+    if not found:
+        raise NoRecords(f"no file of records is {name!r}, which 'records.sql' names; correct it")
+    numbered = [File(path, Called(f"file {number} of {name!r}")) for number, path in enumerate(found, 1)]
+    return str(Path(*_before_magic(Path(place).parts))), numbered
+
+
+def _before_magic(parts: tuple[str, ...]) -> Iterator[str]:
+    for part in parts:
+        if glob.has_magic(part):
+            return
+        yield part

@@ -1,0 +1,83 @@
+"""The columns that a release counts, of whatever a query or a table gives: of types that the spec alone decides, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from dpdist.errors import InvalidSpec
+from dpdist.times import FINER_THAN_DAYS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpdist.domain import Attribute, Domain
+    from dpdist.records.column_types import ColumnType
+    from dpdist.records.sources import PersonType
+
+Use = Literal["text", "number", "day", "time", "whole", "person", "numbered person"]
+"""What a column is counted as: days are dates or times, times are none that are dates alone."""
+
+
+def use_of(attribute: Attribute) -> Use:
+    """What an attribute's column is counted as."""
+    if attribute.times is not None:
+        return "time" if attribute.times.every in FINER_THAN_DAYS else "day"
+    return "number" if attribute.edges else "text"
+
+
+def uses_of(
+    domain: Domain, columns: Mapping[str, str], person: str | None, person_type: PersonType, counts: str | None
+) -> dict[str, Use]:
+    """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""
+    uses: dict[str, Use] = {}
+    for attribute in domain.attributes:
+        name, use = columns.get(attribute.name, attribute.name), use_of(attribute)
+        if uses.setdefault(name, use) != use:
+            raise InvalidSpec(
+                f"the column {name!r} is counted as {uses[name]} and as {use}; give the query a column for each, with a name of its own"
+            )
+    if person is not None:
+        uses[person] = "numbered person" if person_type == "integer" else "person"
+    if counts is not None:
+        uses[counts] = "whole"
+    return uses
+
+
+def as_used(reader: pa.RecordBatchReader, uses: Mapping[str, Use], types: Mapping[str, ColumnType]) -> pa.RecordBatchReader:
+    """The used columns of all records, each value converted by itself. Raises: InvalidSpec for columns that are not there once."""
+    import pyarrow as pa
+
+    names = reader.schema.names
+    for name in uses:
+        if names.count(name) != 1:
+            found = "no column" if name not in names else "more than one column"
+            raise InvalidSpec(
+                f"the records have {found} {name!r}; name each once, or say under 'records.columns' what it is called there"
+            )
+    kinds = {"number": pa.float64(), "whole": pa.int64()}
+    schema = pa.schema([pa.field(name, kinds.get(use, pa.string())) for name, use in uses.items()])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            columns = [_used(batch.column(names.index(name)), name, use, types.get(name)) for name, use in uses.items()]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _used(column: pa.Array, name: str, use: Use, kind: ColumnType | None) -> pa.Array:
+    from dpdist.records import types
+    from dpdist.records.persons import persons_of
+
+    try:
+        if use in ("day", "time"):
+            return types.moments_of(column, finer=use == "time")
+        given = column if kind is None else types.converted(column, kind)
+        if use in ("number", "whole"):
+            return types.converted(given, use)
+        if use == "text":
+            return types.texts_of(given)
+        return persons_of(given, "integer" if use == "numbered person" else "text")
+    except types.Unconvertible as error:
+        raise InvalidSpec(f"the column {name!r} of the records is counted as {use} and {error}") from None
