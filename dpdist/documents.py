@@ -65,10 +65,10 @@ class Documents:
     def write_document(self, name: str, content: dict[str, Any]) -> None:
         """Write a small JSON document in one step. Raises: StoreError when it cannot be written."""
         if not self.is_local:
-            self._put(name, _encoded(content))
+            self._put(name, _encoded(name, content))
             return
         path = Path(self.location, name)
-        with _draft(path, _encoded(content), lasting=not name.startswith(FLEETING)) as draft:
+        with _draft(path, _encoded(name, content), lasting=not name.startswith(FLEETING)) as draft:
             draft.replace(path)
 
     def create_document(self, name: str, content: dict[str, Any]) -> bool:
@@ -79,10 +79,10 @@ class Documents:
         try:
             if self.is_local:
                 path = Path(self.location, name)
-                with _draft(path, _encoded(content), lasting=not name.startswith(FLEETING)) as draft:
+                with _draft(path, _encoded(name, content), lasting=not name.startswith(FLEETING)) as draft:
                     _place_once(draft, path)
             else:
-                self._put(name, _encoded(content), mode="create")
+                self._put(name, _encoded(name, content), mode="create")
         except (FileExistsError, obstore.exceptions.AlreadyExistsError):
             return False
         return True
@@ -90,7 +90,7 @@ class Documents:
     def read_document(self, name: str) -> dict[str, Any]:
         """A JSON document. Raises: StoreError when it is missing, cannot be read or is not what was written."""
         content, digest = self.read_with_digest(name)
-        if digest != seal(content) and not (digest is None and name.startswith(UNSEALED)):
+        if digest != seal(name, content) and not (digest is None and name.startswith(UNSEALED)):
             raise self.altered(name)
         return content
 
@@ -169,9 +169,7 @@ class Documents:
             yield
         except (OSError, obstore.exceptions.BaseError) as error:
             what = repr(name) if name else "everything"
-            raise StoreError(
-                f"{what} in the store {self.location} could not be {done}: {reason(error)}; {AGAIN}"
-            ) from None
+            raise StoreError(f"{what} in the store {self.location} could not be {done}: {reason(error)}; {AGAIN}") from None
 
     def sync(self, name: str) -> None:
         """Put everything below a folder on the disk, and every folder on the way to it: it is there after a power loss.
@@ -305,11 +303,11 @@ def reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or type(error).__name__)
 
 
-def seal(content: dict[str, Any]) -> str:
-    """The digest that a document holds of its own content."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def seal(name: str, content: dict[str, Any]) -> str:
+    """The digest that a document holds of its name and content: one that was put in another's place is altered, too."""
+    return hashlib.sha256(json.dumps([name, content], sort_keys=True).encode()).hexdigest()
 
 
-def _encoded(content: dict[str, Any]) -> bytes:
+def _encoded(name: str, content: dict[str, Any]) -> bytes:
     plain = json.loads(json.dumps(content))  # as it will be read: tuples are lists, keys are text
-    return json.dumps({**plain, SEAL: seal(plain)}, sort_keys=True, indent=1).encode()
+    return json.dumps({**plain, SEAL: seal(name, plain)}, sort_keys=True, indent=1).encode()

@@ -284,7 +284,7 @@ class Store(Documents):
         """The reference to a whole array. Raises: StoreError when it is missing, half-written or its record altered."""
         place = record_of(self, name)
         record, digest = self.read_with_digest(place)
-        sealed = digest == seal(record)
+        sealed = digest == seal(place, record)
         try:
             facts, digests = record.pop("facts"), tuple(record.pop("shard_digests"))
             plan = ArrayPlan(**{**record, "shape": tuple(record["shape"])})

@@ -204,5 +204,7 @@ def test_a_listing_that_fails_is_one_line(tmp_path: Path, s3: str, monkeypatch: 
     for call in ("list", "list_with_delimiter"):
         monkeypatch.setattr(obstore, call, away)
     for listing in (store.names, store.listed, store.folders):
-        with pytest.raises(StoreError, match="'measurements' in the store s3://.* could not be listed: GenericError; mend that"):
+        with pytest.raises(
+            StoreError, match="'measurements' in the store s3://.* could not be listed: GenericError; mend that"
+        ):
             listing("measurements")

@@ -480,9 +480,12 @@ class Ledger:
 
     def name(self) -> str | None:
         """What its first row calls this ledger, at random: all copies of it have the same name, and no other ledger has."""
-        query = sa.select(db.entries.c.facts).where(db.entries.c.sequence == 1)
-        facts = self._database.transaction(lambda connection: connection.execute(query).scalar())
-        return None if facts is None else json.loads(facts).get("ledger")
+
+        def work(connection: Connection) -> str | None:
+            facts = connection.execute(sa.select(db.entries.c.facts).where(db.entries.c.sequence == 1)).scalar()
+            return None if facts is None else json.loads(facts).get("ledger")
+
+        return self._database.transaction(work)
 
     def digest_of(self, sequence: int) -> str | None:
         """The digest of a row, None when there is no such row."""
@@ -532,6 +535,7 @@ class Ledger:
             "histogram_commitment": None if charge.histogram is None else charge.histogram(salt),
             "records": _records_facts(charge.records or Records("")),
             "run": run,
+            "salt": db.salt_digest(salt),
             **({"shared": True} if charge.shared else {}),
             **({"asked": charge.asked} if approved else {}),
             **({} if charge.part is None else {"part": charge.part.facts()}),
