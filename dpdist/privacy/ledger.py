@@ -651,7 +651,7 @@ class Ledger:
             _raise_version(connection, db.SELECTIONS_VERSION)
         if protection.participations is not None:
             _raise_version(connection, db.STREAMS_VERSION)
-        facts = {"cap": cap_facts(cap), "protection": protection.facts()}
+        facts: dict[str, Any] = {"cap": cap_facts(cap), "protection": protection.facts()}
         if db.newest(connection) is None:
             facts["ledger"] = _new_salt()[:NAME_BYTES].hex()
         row = db.append(connection, "declared", dataset, f"budget of {dataset}", 1, facts)
