@@ -74,10 +74,10 @@ class Documents:
     def write_document(self, name: str, content: dict[str, Any]) -> None:
         """Write a small JSON document in one step. Raises: StoreError when it cannot be written."""
         if not self.is_local:
-            self._put(name, _encoded(content))
+            self._put(name, _encoded(name, content))
             return
         path = Path(self.location, name)
-        with _draft(path, _encoded(content), lasting=not name.startswith(FLEETING)) as draft:
+        with _draft(path, _encoded(name, content), lasting=not name.startswith(FLEETING)) as draft:
             draft.replace(path)
 
     def create_document(self, name: str, content: dict[str, Any]) -> bool:
@@ -88,10 +88,10 @@ class Documents:
         try:
             if self.is_local:
                 path = Path(self.location, name)
-                with _draft(path, _encoded(content), lasting=not name.startswith(FLEETING)) as draft:
+                with _draft(path, _encoded(name, content), lasting=not name.startswith(FLEETING)) as draft:
                     _place_once(draft, path)
             else:
-                self._put(name, _encoded(content), mode="create")
+                self._put(name, _encoded(name, content), mode="create")
         except (FileExistsError, obstore.exceptions.AlreadyExistsError):
             return False
         return True
@@ -106,7 +106,7 @@ class Documents:
             raise StoreError(f"{name!r} in the store {self.location} is not readable JSON: it was altered") from None
         except (OSError, obstore.exceptions.BaseError) as error:
             raise StoreError(f"{name!r} in the store {self.location} could not be read: {reason(error)}; {AGAIN}") from None
-        if not isinstance(loaded, dict) or loaded.pop(SEAL, None) != seal(loaded):
+        if not isinstance(loaded, dict) or loaded.pop(SEAL, None) != seal(name, loaded):
             raise StoreError(
                 f"{name!r} in the store {self.location} was altered; restore it from a backup, or delete what it describes and run again"
             )
@@ -299,11 +299,11 @@ def reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or type(error).__name__)
 
 
-def seal(content: dict[str, Any]) -> str:
-    """The digest that a document holds of its own content."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def seal(name: str, content: dict[str, Any]) -> str:
+    """The digest that a document holds of its name and content: one that was put in another's place is altered, too."""
+    return hashlib.sha256(json.dumps([name, content], sort_keys=True).encode()).hexdigest()
 
 
-def _encoded(content: dict[str, Any]) -> bytes:
+def _encoded(name: str, content: dict[str, Any]) -> bytes:
     plain = json.loads(json.dumps(content))  # as it will be read: tuples are lists, keys are text
-    return json.dumps({**plain, SEAL: seal(plain)}, sort_keys=True, indent=1).encode()
+    return json.dumps({**plain, SEAL: seal(name, plain)}, sort_keys=True, indent=1).encode()

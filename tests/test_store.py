@@ -337,3 +337,15 @@ def test_one_of_many_writers_is_the_first_where_links_are_refused(tmp_path: Path
     monkeypatch.setattr("fcntl.flock", refused)
     with pytest.raises(StoreError, match="neither hard links nor locks"):
         Store(tmp_path).create_document("another", {})
+
+
+def test_a_document_in_the_place_of_another_is_altered(store: Store) -> None:
+    """Each is whole and sealed: swapped ones were taken as they were, and ended in the name of an exception."""
+    store.write_document("one.json", {"first": 1})
+    store.write_document("other.json", {"attempt": "x"})
+    content, digest = store.read_with_digest("other.json")
+    encoded = json.dumps({**content, "digest": digest}).encode()
+    obstore.put(store._objects, "one.json", encoded)
+    with pytest.raises(StoreError, match="'one.json' in the store .* was altered"):
+        store.read_document("one.json")
+    assert store.read_document("other.json") == {"attempt": "x"}

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from dpdist.errors import LedgerError
+from dpdist.errors import DpdistError, LedgerError
 
 SCHEMA_VERSION = 4
 APPROVALS_VERSION = 5
@@ -119,7 +119,15 @@ class Database:
             with self._engine.begin() as connection:
                 return work(connection)
 
-        return self._tried_again(attempt)
+        try:
+            return self._tried_again(attempt)
+        except DpdistError:
+            raise
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:  # of what tables hold
+            raise LedgerError(
+                f"the ledger holds something that dpdist did not write ({type(error).__name__}), nothing was changed: it was altered or "
+                "damaged; see 'dpdist ledger verify', and restore a backup"
+            ) from error
 
     def alone(self, statement: str) -> None:
         """Run a statement outside of a transaction, such as VACUUM."""
@@ -206,6 +214,11 @@ def append(
 def newest(connection: Connection) -> sa.Row[Any] | None:
     """The newest row, None in an empty ledger."""
     return connection.execute(sa.select(entries).order_by(entries.c.sequence.desc()).limit(1)).first()
+
+
+def salt_digest(salt: bytes) -> str:
+    """What a row says of its release's salt, by which an altered one is found: as many random bits cannot be guessed from it."""
+    return hashlib.sha256(b"dpdist salt\n" + salt).hexdigest()
 
 
 def row_digest(row: dict[str, Any]) -> str:

@@ -497,9 +497,12 @@ class Ledger:
 
     def name(self) -> str | None:
         """What its first row calls this ledger, at random: all copies of it have the same name, and no other ledger has."""
-        query = sa.select(db.entries.c.facts).where(db.entries.c.sequence == 1)
-        facts = self._database.transaction(lambda connection: connection.execute(query).scalar())
-        return None if facts is None else json.loads(facts).get("ledger")
+
+        def work(connection: Connection) -> str | None:
+            facts = connection.execute(sa.select(db.entries.c.facts).where(db.entries.c.sequence == 1)).scalar()
+            return None if facts is None else json.loads(facts).get("ledger")
+
+        return self._database.transaction(work)
 
     def digest_of(self, sequence: int) -> str | None:
         """The digest of a row, None when there is no such row."""
@@ -549,6 +552,7 @@ class Ledger:
             "histogram_commitment": None if charge.histogram is None else charge.histogram(salt),
             "records": _records_facts(charge.records or Records("")),
             "run": run,
+            "salt": db.salt_digest(salt),
             **({"shared": True} if charge.shared else {}),
             **({"asked": charge.asked} if approved else {}),
             **({} if charge.part is None else {"part": charge.part.facts()}),
@@ -664,7 +668,7 @@ class Ledger:
             _raise_version(connection, db.SELECTIONS_VERSION)
         if protection.participations is not None:
             _raise_version(connection, db.STREAMS_VERSION)
-        facts = {"cap": cap_facts(cap), "protection": protection.facts()}
+        facts: dict[str, Any] = {"cap": cap_facts(cap), "protection": protection.facts()}
         if db.newest(connection) is None:
             facts["ledger"] = _new_salt()[:NAME_BYTES].hex()
         row = db.append(connection, "declared", dataset, f"budget of {dataset}", 1, facts)

@@ -80,7 +80,8 @@ class Replay:
                 f"no ledger row has the digest {self.sought}: rows were removed or replaced; restore a backup. (A head that was noted "
                 "before the ledger was brought to version 4 is recognised with the root key only)"
             )
-        kept = set(connection.execute(sa.select(db.salts.c.release)).scalars())
+        salts = {row.release: bytes(row.salt) for row in connection.execute(sa.select(db.salts))}
+        kept = set(salts)
         running = {release for release, known in self.states.items() if known["state"] in ("reserved", "drawing")}
         if kept != running:
             wrong = sorted(kept ^ running)[0]
@@ -88,6 +89,12 @@ class Replay:
                 f"release {wrong!r}: its salt must be there exactly while it is reserved or drawing; the ledger was altered: "
                 "restore a backup"
             )
+        for release, salt in salts.items():
+            noted = json.loads(self.states[release]["facts"]).get("salt")
+            if noted not in (None, db.salt_digest(salt)):  # rows of older versions do not say
+                raise LedgerError(
+                    f"release {release!r}: its salt was altered, so its noise cannot be drawn; restore a backup"
+                )
         self._same_releases(connection)
         self._same_accounts(connection)
         self._same_records(connection)

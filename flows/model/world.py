@@ -137,7 +137,7 @@ class SimulatedStore(Store):
 
     def write_document(self, name: str, content: dict[str, Any]) -> None:
         plain = json.loads(json.dumps(content))
-        self._put(name, json.dumps({**plain, "digest": seal(plain)}).encode())
+        self._put(name, json.dumps({**plain, "digest": seal(name, plain)}).encode())
 
     def create_document(self, name: str, content: dict[str, Any]) -> bool:
         if name in self.world.objects:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict
+from dpdist.errors import BudgetExceeded, DpdistError, InvalidInput, LedgerError, ReleaseConflict
 from dpdist.privacy import accounting, database, keys, migration
 from dpdist.privacy.accounting import RESERVE, RHO_DENOMINATOR, Cap, Loss, gaussian_equivalent, rho_for
 from dpdist.privacy.keys import Secret
@@ -1215,3 +1215,51 @@ def test_a_restart_of_the_database_while_a_process_waits_for_the_lock_is_waited_
     assert ledger.verify().rows == 2
     ledger.close()
     engine.dispose()
+
+
+def test_an_altered_salt_of_a_running_release_is_found(ledger: Ledger, url: str) -> None:
+    ledger.reserve(charge("r"))
+    drawing(ledger, "r")
+    assert ledger.verify().running == 1
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(database.salts.update().values(salt=bytes(32)))
+    engine.dispose()
+    with pytest.raises(LedgerError, match="'r': its salt was altered, so its noise cannot be drawn; restore a backup"):
+        ledger.verify()
+
+
+DAMAGED = [
+    *(table.c.facts for table in (database.entries, database.caps, database.releases)),
+    *(database.accounts.c[name] for name in ("rule", "rho", "slack")),
+]
+
+
+@pytest.mark.parametrize("column", DAMAGED, ids=str)
+@pytest.mark.parametrize("damaged", ["", "{", "[]", '{"cap": 1}', "1/0"])
+def test_damaged_tables_are_told_in_the_ledgers_own_words(
+    ledger: Ledger, url: str, column: sa.Column[str], damaged: str
+) -> None:
+    """As by a flipped bit: whatever is asked then answers, or says what to do, in one line."""
+    finished(ledger, charge("first"))
+    ledger.reserve(charge("second"))
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.update(column.table).values({column.name: damaged}))
+    engine.dispose()
+    refused = []
+    for ask in (
+        lambda: ledger.rehearse(charge("third")),
+        lambda: ledger.receipt("second"),
+        lambda: ledger.budgets(charges=True),
+        lambda: ledger.budget_after("first"),
+        lambda: ledger.entries(),
+        lambda: ledger.name(),
+        lambda: ledger.verify(),
+    ):
+        try:
+            ask()
+        except DpdistError as error:
+            refused.append(str(error))
+    assert refused
+    assert not any("\n" in text for text in refused)
