@@ -243,7 +243,7 @@ def test_numbers_dates_nulls_and_escaped_texts_of_folders(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("names", "given", "said"),
     [
-        (("sex=f/a.csv", "b.csv"), {}, "those of b.csv do not"),
+        (("sex=f/a.csv", "b.csv"), {}, "those of file 1 of hive/ do not"),
         (("person=1/a.csv",), {"person": "person"}, "must stand in the files, record by record"),
         (("age=1/a.csv",), {}, "has a column 'age', and so has the name of its folder"),
         (("when=old/a.csv",), {"columns": {"age": "when"}}, "outside its declared domain, or none at all"),
@@ -271,7 +271,9 @@ def test_a_release_from_hives_folders(tmp_path: Path) -> None:
     partitioned(tmp_path / "data" / "hive")
     release = small.run(small.write(tmp_path / "data", records={"path": "hive"}), tmp_path / "home")
     assert release.tally.read == 3000
-    assert {each.name: each.kind for each in columns_of(tmp_path / "data" / "hive")}["work"] == "unknown"
+    assert {each.name: each.kind for each in columns_of(tmp_path / "data" / "hive", names_in_first_row=True)}[
+        "work"
+    ] == "unknown"
 
 
 def test_an_object_that_changes_after_it_was_hashed_is_never_read(s3: str, tmp_path: Path) -> None:

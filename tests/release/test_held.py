@@ -173,7 +173,7 @@ def test_no_name_becomes_durable_before_what_it_names(home: Path, monkeypatch: p
 
     def charged(self: Ledger, *given: object) -> object:
         events.append(("charge", ""))
-        return reserve(self, *given)  # type: ignore[arg-type]
+        return reserve(self, *given)
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", named)
