@@ -122,7 +122,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def published(python: Path, wheel: Path, folder: Path, versions: Versions, *, every: bool) -> subprocess.CompletedProcess[str]:
+def published(
+    python: Path, wheel: Path, folder: Path, versions: Versions, *, every: bool
+) -> subprocess.CompletedProcess[str]:
     """What releases tell that run in an environment of their own, in an empty folder, with nothing of this one."""
     folder.mkdir(parents=True)
     known = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DPDIST_", "VIRTUAL_ENV"))}
