@@ -27,7 +27,7 @@ import threadpoolctl
 
 from dpdist import versions
 from dpdist.admission import Admission, Place, told
-from dpdist.errors import DpdistError, EngineError, OutOfMemory, TaskFailed
+from dpdist.errors import DpdistError, EngineError, OutOfMemory, StoreError, TaskFailed
 from dpdist.limits import MIB, TERMINATED_SHARE, WORKER_BYTES, blas_threads, check_program, cores, left_bytes
 
 _T = TypeVar("_T")
@@ -279,12 +279,12 @@ class Engine:
                 while chosen & {address for address, _ in _optimisers(self._admitted())}:
                     try:
                         found = _result(future)
-                    except Exception:  # whatever the task raised: what its worker lacks decides
-                        if future.status != "error" or not chosen - self._admitted(again=chosen).keys():
+                        if found is not None:
+                            return self._fetched(found[0])
+                    except Exception as error:  # whatever the task raised: what its worker lacks decides
+                        if not _failed(future, error) or not chosen - self._admitted(again=chosen).keys():
                             raise
                         break  # a worker that lacks something: on another one
-                    if found is not None:
-                        return self._fetched(found[0])
                 future.cancel()  # every worker that it was meant for is gone
 
     def _distributed(
@@ -322,8 +322,9 @@ class Engine:
                 for future in [future for future in running if future.status != "pending"]:
                     try:
                         found = _result(future)
-                    except Exception:  # whatever the task raised: what its worker lacks decides
-                        if some is not None or future.status != "error" or not self._blameless(running[future]):
+                        result = None if found is None else self._fetched(found[0])
+                    except Exception as error:  # whatever the task raised: what its worker lacks decides
+                        if some is not None or not _failed(future, error) or not self._blameless(running[future]):
                             raise
                         left.appendleft(running.pop(future).item)
                         continue
@@ -331,7 +332,7 @@ class Engine:
                         if some is None:
                             self._await_workers()  # the worker died with the result: the task runs again
                         continue
-                    out[running.pop(future).item] = self._fetched(found[0])
+                    out[running.pop(future).item] = result
                     future.release()
                     done += 1
                     if on_done is not None:
@@ -359,7 +360,11 @@ class Engine:
         return [running.pop(future).item for future in lost]
 
     def _fetched(self, result: Any) -> Any:
-        return result.fetch() if isinstance(result, _Kept) else result
+        """What a task returned. Raises: what it refused."""
+        found = result.fetch() if isinstance(result, _Kept) else result
+        if isinstance(found, _Refusal):
+            raise found.error
+        return found
 
     def _await_workers(self) -> None:
         """Wait for the first worker if all are gone. Raises: EngineError when none comes back."""
@@ -433,6 +438,13 @@ class _Kept:
         return pickle.loads(data[SALT_BYTES:].tobytes())
 
 
+@dataclass(frozen=True)
+class _Refusal:
+    """What a task returns in place of raising it: Dask would run the task three times more, and log it each time."""
+
+    error: DpdistError
+
+
 class _Stage:
     """The function of a stage on a worker, unpickled once: what it reads for one task it holds for the next ones."""
 
@@ -468,8 +480,8 @@ def _called(folder: str, function: _Kept, item: Any) -> Any:
     return _held(folder, function)(item)
 
 
-def _without_data(function: Callable[[Any], _T], item: Any) -> _T:
-    """function(item). Raises: errors of dpdist as they are, TaskFailed for all others.
+def _without_data(function: Callable[[Any], _T], item: Any) -> _T | _Refusal:
+    """function(item), or what it refuses. Raises, for Dask to try again: StoreError as it is, TaskFailed for what is not of dpdist.
 
     Workers log errors and the scheduler keeps them: what other libraries write into theirs may quote a record, and so may the
     errors behind an error.
@@ -482,6 +494,8 @@ def _without_data(function: Callable[[Any], _T], item: Any) -> _T:
     except Exception as error:  # noqa: BLE001 - whatever it is
         failure = TaskFailed(failed_at(error))
     failure.__context__ = failure.__cause__ = None
+    if not isinstance(failure, StoreError | TaskFailed):
+        return _Refusal(failure)
     raise failure
 
 
@@ -492,6 +506,11 @@ def failed_at(error: BaseException) -> str:
         f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}; its text is not shown, it may quote records: "
         "run again with --debug, and report it"
     )
+
+
+def _failed(future: Any, error: Exception) -> bool:
+    """Whether an error is of the task itself."""
+    return future.status == "error" or isinstance(error, DpdistError)
 
 
 def _result(future: Any) -> tuple[Any] | None:

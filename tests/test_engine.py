@@ -20,7 +20,7 @@ from distributed import LocalCluster
 
 from dpdist import engine
 from dpdist.arrays.vector import Held
-from dpdist.errors import EngineError, OutOfMemory, TaskFailed
+from dpdist.errors import EngineError, InvalidSpec, OutOfMemory, TaskFailed
 from dpdist.grids.estimate import Shared
 from dpdist.limits import WORKER_BYTES
 from dpdist.release import story
@@ -218,6 +218,33 @@ def test_a_stage_of_many_items_is_few_tasks(tmp_path: Path, monkeypatch: pytest.
             assert told[-1] == (items, items)
         with pytest.raises(TaskFailed, match="ZeroDivisionError"):
             started.map(one_over, list(range(50, -1, -1)))
+
+
+def refuses(folder: str) -> None:
+    """Says on disk that it was called."""
+    with open(Path(folder) / "calls", "a", encoding="utf-8") as file:
+        file.write("x")
+    raise InvalidSpec("no record has a person")
+
+
+@pytest.mark.usefixtures("without_tls")
+@pytest.mark.parametrize("exchange", [True, False])
+def test_what_a_task_refuses_is_not_tried_again(tmp_path: Path, exchange: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Dask ran it four times, and logged four tracebacks."""
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        engine.started(cluster.scheduler_address) as started,
+        caplog.at_level("WARNING"),
+    ):
+        started.exchange = Store(tmp_path / "store") if exchange else None
+        for calls, run in enumerate((started.map, partial(started.map_where, None)), start=1):
+            with pytest.raises(InvalidSpec, match="no record has a person"):
+                run(refuses, [str(tmp_path)])
+            assert (tmp_path / "calls").read_text() == calls * "x"
+        with pytest.raises(InvalidSpec, match="no record has a person"):
+            started.on_largest_worker(refuses, str(tmp_path))
+        assert (tmp_path / "calls").read_text() == "xxx"
+    assert "no record has a person" not in caplog.text
 
 
 def one_over(item: int) -> float:

@@ -65,7 +65,7 @@ done = {}
 for kind in kinds if every else ["counts"]:
     content = kinds[kind]
     cap = {"epsilon": 2} if content["budget"] is epsilon else {"rho": 0.3, **({"selection": 1e-6} if kind == "names" else {})}
-    spec = {"release": kind, **content, "ledger": {"dataset": kind, "cap": cap}}
+    spec = {"release": kind, **content, "ledger": {"dataset": kind, "cap": cap, "shared_records": True}}
     if kind == "processes":
         extent.RECORD_BYTES = -1  # as if there were many
     given = records.filter(compute.less_equal(records["age"], 5)) if kind == "stream" else records

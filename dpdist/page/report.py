@@ -221,7 +221,10 @@ def _tables_in(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
 
     table = folder / "answers.parquet"
     if not table.exists():
-        raise StoreError(f"{folder} has no table (output.formats left it out); read its answers.zarr")
+        others = " or ".join(each for each in ("answers.csv", "answers.zarr") if (folder / each).exists())
+        raise StoreError(
+            f"{folder} has no Parquet table, which is the one that is read here (output.formats left it out); read its {others}"
+        )
     parts = sorted(table.glob("*.parquet")) if table.is_dir() else [table]
     return [pyarrow.parquet.ParquetFile(part, read_dictionary=["group"]) for part in parts]
 

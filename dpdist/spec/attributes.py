@@ -14,7 +14,7 @@ from dpdist.errors import InvalidInput
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.dates import DatesSpec, TimeSpec
 from dpdist.spec.levels import level_of, levels_of_file
-from dpdist.spec.values import DayOrTime, Exact, SpecPart, Text
+from dpdist.spec.values import DayOrTime, Exact, PathText, SpecPart, Text
 
 WHOLE = 2**53
 """Whole numbers beyond are not exact as floating-point numbers."""
@@ -124,7 +124,7 @@ class AttributeSpec(SpecPart):
         "every table and query that uses the attribute. Give it in place of 'outside'",
         examples=["another branch"],
     )
-    levels: dict[str, dict[Text, tuple[Text, ...]] | tuple[float, ...]] | str | None = Field(
+    levels: dict[str, dict[Text, tuple[Text, ...]] | tuple[float, ...]] | PathText | None = Field(
         None,
         description="coarser levels of the attribute. For each level, its name and its groups: lists of categories, or the edges of wider "
         "bins. Or a CSV file with a header row, whose first column holds the values and whose other columns each hold a level. Marginals "

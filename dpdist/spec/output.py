@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from dpdist.spec.values import SpecPart, Text
+from dpdist.spec.values import PathText, SpecPart, Text
 
 TableFormat = Literal["parquet", "csv", "zarr"]
 
@@ -21,7 +21,7 @@ class TargetSpec(SpecPart):
         description="an Iceberg table, catalog.namespace.table; the configuration of PyIceberg says where it is",
         examples=["lake.privacy.answers"],
     )
-    delta: str | None = Field(None, description="a Delta table: a folder or a URL", examples=["s3://bucket/answers"])
+    delta: PathText | None = Field(None, description="a Delta table: a folder or a URL", examples=["s3://bucket/answers"])
     postgres: str | None = Field(
         None,
         description="a table of PostgreSQL, schema.table, in the database whose URL DPDIST_WAREHOUSE gives",
@@ -72,7 +72,7 @@ class AboutSpec(SpecPart):
 class OutputSpec(SpecPart):
     """Where the published files go."""
 
-    folder: str | None = Field(
+    folder: PathText | None = Field(
         None,
         description="a folder, or the URL of an object store (s3://bucket/prefix). Default: a folder named after the release, in "
         "DPDIST_OUTPUT if that is set, else in ./releases",
@@ -163,7 +163,7 @@ class PostprocessSpec(SpecPart):
         description="rounds answers to whole numbers. A total may then differ from the sum of its parts",
         examples=[True],
     )
-    consistent_with: tuple[str, ...] = Field(
+    consistent_with: tuple[PathText, ...] = Field(
         (),
         description="the specs of earlier releases of the same records. All measurements are combined into one estimate, which makes "
         "the errors smaller",

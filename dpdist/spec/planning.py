@@ -13,7 +13,7 @@ from dpdist.strategies.needs import Limits
 
 def _mechanism(name: Any) -> Any:
     """A registered mechanism's name. Raises: ValueError."""
-    if name != AUTO and name not in REGISTRY:
+    if name not in (AUTO, *REGISTRY):
         *others, last = (repr(each) for each in (AUTO, *REGISTRY))
         raise ValueError(f"the mechanism must be {', '.join(others)} or {last}")
     return name

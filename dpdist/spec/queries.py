@@ -17,7 +17,7 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Saved
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.sums import OF_SQUARES, sums_of
-from dpdist.spec.values import End, SpecPart
+from dpdist.spec.values import End, PathText, SpecPart
 from dpdist.store import zarr_rows
 from dpdist.workloads import Filter, Workload, dnf, explicit, filtered, predicates, products, tall, union
 from dpdist.workloads.filters import (
@@ -138,7 +138,7 @@ class FilterSpec(SpecPart):
         examples=[[12, 36]],
     )
     width: int = Field(12, ge=1, description="half the width of the Baxter-King filter, in steps", examples=[36])
-    file: str | None = Field(
+    file: PathText | None = Field(
         None,
         description="a .npy file with the coefficients; the first one belongs to the present step",
         examples=["coefficients.npy"],
@@ -212,7 +212,7 @@ class RowsSpec(SpecPart):
     The matrix is a .npy file, a .npz file (SciPy sparse), or a .zarr folder or URL with an array or a group of compressed sparse rows.
     """
 
-    file: str = Field(
+    file: PathText = Field(
         description="the matrix: a .npy, .npz or .zarr file, relative to the spec file, or the URL of a .zarr",
         examples=["queries.npy"],
     )

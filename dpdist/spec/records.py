@@ -13,7 +13,7 @@ from dpdist.records.column_types import ColumnType
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.sources import PersonType
 from dpdist.spec.csv import CsvSpec
-from dpdist.spec.values import SpecPart, Text
+from dpdist.spec.values import PathText, SpecPart, Text
 
 ONE_PLACE = "give exactly one of 'path', 'sql', 'delta' and 'iceberg'"
 
@@ -92,7 +92,7 @@ class CountsSpec(SpecPart):
 class Records(SpecPart):
     """Where the records are: in files, or in a table that is read once for each release."""
 
-    path: str | None = Field(
+    path: PathText | None = Field(
         None,
         description="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files, or the URL of either at s3://, gs:// "
         "or az://, or of a file at https://. With 'counts' also an array with an axis for each attribute: a .npy file or .zarr folder. "
@@ -113,7 +113,7 @@ class Records(SpecPart):
         "address, with its password, must not stand in one",
         examples=["$SHOP_DATABASE"],
     )
-    delta: str | None = Field(
+    delta: PathText | None = Field(
         None, description="in place of 'path', the folder or URL of a Delta table", examples=["s3://bucket/visits"]
     )
     iceberg: str | None = Field(

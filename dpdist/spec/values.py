@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def exact(value: Any) -> Fraction:
@@ -68,6 +68,16 @@ End = Annotated[float | str, BeforeValidator(_end)]
 
 
 Text = Annotated[str, BeforeValidator(_text)]
+
+
+def _path(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("a path or URL without a NUL character is needed")
+    return value
+
+
+PathText = Annotated[str, AfterValidator(_path)]
+"""A path or URL; no file system and no store knows names that hold a NUL character."""
 
 
 Name = Annotated[str, Field(min_length=1, max_length=150, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]

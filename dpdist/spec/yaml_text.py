@@ -61,6 +61,8 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise InvalidSpec(f"{path}, line {line}: the text is not UTF-8; save the file as UTF-8") from None
+    except ValueError:  # of a NUL character
+        raise InvalidSpec(f"{path}: no file has such a name; give the path of a release spec in YAML") from None
 
 
 def _check_graph(root: yaml.Node, path: Path) -> None:

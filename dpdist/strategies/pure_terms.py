@@ -115,7 +115,8 @@ class WeightedMarginalsStrategy(TermStrategy):
         largest = 0.0
         for block in workload.blocks:
             parts = []
-            for subset in subsets(block.asked_axes):
+            several = tuple(axis for axis in block.asked_axes if self.sizes[axis] > 1)  # one value has no contrast
+            for subset in subsets(several):
                 centring = tuple(_centring(self.sizes[axis]) for axis in subset)
                 table = known[subset] / math.prod(size for axis, size in enumerate(self.sizes) if axis not in subset)
                 parts.append((subset, centring, table**-0.5))

@@ -49,6 +49,11 @@ CHANGES = {
     "huge width": ("to: 11", "to: 11\n    width: 99999999999999999999", "whole numbers lie between"),
     "a yes for a text": ("- f\n", "- yes\n", "line 10: domain.sex.categories.0: text is needed, but YAML reads this value as yes or no"),
     "a date for a text": ("- f\n", "- 2026-01-05\n", "as a date; put it in quotes"),
+    "a NUL in the place of the records": ("path: records.parquet", 'path: "a\\0b.parquet"', "without a NUL character is needed"),
+    "a NUL in the folder": ("release: small-1", 'output: {folder: "s3://a/\\0"}\nrelease: small-1', "without a NUL character is needed"),
+    "a NUL in a file of rows": ("workload:\n", 'workload:\n- rows: {file: "a\\0b.csv"}\n', "without a NUL character is needed"),
+    "a mapping for a mechanism": ("release: small-1", "mechanism: {a: 1}\nrelease: small-1", "the mechanism must be 'auto', "),
+    "a list for a mechanism": ("release: small-1", "mechanism: [auto]\nrelease: small-1", "the mechanism must be 'auto', "),
     "a mapping for a text": ("- f\n", "- {a: 1}\n", "text is needed, found a mapping"),
     "nothing for a text": ("- f\n", "- ~\n", "text is needed, found nothing"),
     "5,000 nots": ("workload:\n", f"workload:\n- predicates: ['{'not ' * 5000}age < 3']\n", "nested more than 100 levels deep"),
@@ -171,6 +176,11 @@ def test_values_of_another_kind_are_told_in_plain_words(changes: dict[str, objec
     text = str(found.value)
     assert message in text
     assert not re.search("Input should|valid (string|tuple|dictionary|integer|number)|instance of|Tuple", text)
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match="no file has such a name; give the path of a release spec in YAML"):
+        load(tmp_path / "a\0b.yaml")
 
 
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:

@@ -201,3 +201,16 @@ def test_a_block_that_sums_over_a_measured_attribute() -> None:
         first, second = optimiser(plain), optimiser(total)
         assert first.workload_cost == pytest.approx(second.workload_cost, rel=1e-6)
         assert second.cost(total) == pytest.approx(first.workload_cost, rel=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1, 3), (1, 1)])
+def test_an_attribute_of_one_value_has_no_contrast(sizes: tuple[int, ...]) -> None:
+    """The worst error of weighted marginals against dense algebra: what is measured of such an attribute is the total alone."""
+    for ways in ([1], [0, 1]):
+        workload = marginals(Domain.of_shape(sizes), ways=ways)
+        strategy = weighted_marginals(workload)
+        rows, asked = stacked(strategy.terms, sizes).dense(), workload.operator.dense()
+        variances = np.diag(asked @ np.linalg.pinv(rows.T @ rows) @ asked.T)
+        worst = strategy.worst(workload)
+        assert worst is not None
+        np.testing.assert_allclose(worst, strategy.unit_error * np.sqrt(variances.max()), rtol=1e-12)
