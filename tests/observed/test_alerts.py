@@ -28,7 +28,6 @@ from dpdist.spec import load
 from dpdist.store import Store
 from flows.observed import recorder, watch
 from flows.observed.expected import expected
-from flows.observed.run import Run
 from flows.periods import last_complete, periods
 from tests import HANGS, certificates, forked, small
 from tests.observed.test_observed import observed, told
@@ -57,7 +56,7 @@ def monthly(folder: Path, dataset: str, **changes: Any) -> Path:
         folder,
         release=f"{dataset}-{{period}}",
         period="{period}",
-        ledger={"dataset": dataset, "cap": MONTHLY},
+        ledger={"dataset": dataset, "cap": MONTHLY, "shared_records": True},
         output={"folder": str(folder / "published" / "{period}")},
         **changes,
     )
