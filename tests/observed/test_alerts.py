@@ -176,7 +176,9 @@ def test_which_periods_are_expected() -> None:
         "2026-W47": False,
     }
     assert expected("week", "2026-11-23T00:00:00+00:00", none, {}, moment) == {}
-    assert expected("month", "2026-10-24T09:00:00+00:00", none, {}, moment) == {"2026-10": False}  # declared in its last days
+    assert expected("month", "2026-10-24T09:00:00+00:00", none, {}, moment) == {
+        "2026-10": False
+    }
     runs = {"period": "2026-11-09", "every": "week"}
     weeks = {"2026-W46": True, "2026-W47": False}
     assert expected("total", "2026-01-01T00:00:00+00:00", none, runs, moment) == weeks
