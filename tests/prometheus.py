@@ -84,6 +84,13 @@ class Prometheus:
             if one["alertname"] == alert
         }
 
+    def error(self) -> str:
+        """Why the last scrape failed; empty where it did not, or where nobody scraped yet."""
+        try:
+            return "".join(target["lastError"] for target in self.ask("targets")["activeTargets"])
+        except OSError:
+            return ""
+
     def until(self, there: Callable[[], bool]) -> None:
         """Wait until something is so."""
         began = time.monotonic()
@@ -95,6 +102,7 @@ class Prometheus:
                 pass  # it is still starting
             assert self.process.poll() is None, "Prometheus ended"
             assert time.monotonic() - began < HANGS
+            assert "HTTP status" not in self.error(), self.error()
             time.sleep(0.2)
 
     def end(self) -> None:

@@ -44,5 +44,5 @@ def expected(
 
 def _over(first: datetime.date, every: Every, moment: datetime.datetime) -> list[datetime.date]:
     """First days of the periods from the one that holds a day to the last that is over."""
-    last = last_complete(moment, every)
-    return list(periods(first, last, every)) if start_of(first, every) <= last else []
+    begin, last = start_of(first, every), last_complete(moment, every)
+    return list(periods(begin, last, every)) if begin <= last else []

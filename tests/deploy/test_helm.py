@@ -455,8 +455,13 @@ def test_metrics_are_served_beside_the_worker() -> None:
         "tmp": False,
         "ledger": True,
         "shared": True,
+        "certificates": True,
     }
     assert not any("AWS" in variable["name"] or "KEY" in variable["name"] for variable in exporter["env"])
+    (mounted,) = [v for v in worker["spec"]["template"]["spec"]["volumes"] if v["name"] == "certificates"]
+    assert [item["key"] for item in mounted["secret"]["items"]] == ["ca.crt", "tls.crt"]
+    named = {each["value"].rpartition("/")[2] for each in exporter["env"] if "TLS" in each["name"]}
+    assert named == {item["path"] for item in mounted["secret"]["items"]}
     (monitor,) = [d for d in documents if d["kind"] == "PodMonitor"]
     labels = worker["spec"]["template"]["metadata"]["labels"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
