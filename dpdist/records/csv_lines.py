@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,33 +16,14 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from dpdist.errors import InvalidSpec
-from dpdist.records.csv_grammar import QUOTE, UTF_8, Broken, Grammar, records_in, values_of
+from dpdist.records.csv_blocks import BOM, MARK, NEWLINE, RETURN, Block, Bytes, Places, Stream, blocks, bytes_of, ends_of
+from dpdist.records.csv_grammar import QUOTE, Broken, Grammar, records_in, values_of
 from dpdist.records.numbers import numbers_of_texts
 
 BLOCK_BYTES = 4 * 2**20
 """What is read of a file at a time: with more, memory that is touched for the first time costs more than calls."""
-LONGEST = 16 * 2**20
-"""Bytes of a record."""
 HEADER_BYTES = 2**16
 """What is read of a file at a time for its first record alone."""
-BOM = b"\xef\xbb\xbf"
-NEWLINE, RETURN, MARK = ord("\n"), ord("\r"), ord(QUOTE)
-
-Bytes = NDArray[np.uint8]
-Places = NDArray[np.intp]
-
-
-class Stream(Protocol):
-    """What a file's bytes are read from."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-
-class Block(NamedTuple):
-    """Whole records as UTF-8, and the number of their first line."""
-
-    line: int
-    content: bytes
 
 
 class Column(NamedTuple):
@@ -55,7 +36,7 @@ class Column(NamedTuple):
 def header_of(stream: Stream, grammar: Grammar, name: str) -> list[str]:
     """The names in the first record of a file. Raises: InvalidSpec, naming the file and the line."""
     try:
-        for block in _blocks(stream, grammar, HEADER_BYTES):
+        for block in blocks(stream, grammar, HEADER_BYTES):
             if (found := _header(block, grammar)) is not None:
                 return found[0]
     except Broken as broken:
@@ -67,7 +48,7 @@ def is_empty(stream: Stream, grammar: Grammar, name: str, *, header: bool) -> bo
     """Whether a file holds no record below its header, or none at all if it has no header."""
     left = int(header)
     try:
-        for line, content in _blocks(stream, grammar, HEADER_BYTES):
+        for line, content in blocks(stream, grammar, HEADER_BYTES):
             for _ in records_in(content.decode(), grammar, line=line):
                 if not left:
                     return False
@@ -98,7 +79,7 @@ def batches(
     """
     columns = list(header)
     try:
-        for line, content in _blocks(stream, grammar, block_bytes):
+        for line, content in blocks(stream, grammar, block_bytes):
             block = Block(line, content)
             if not columns:
                 found = _header(block, grammar)
@@ -129,74 +110,6 @@ def _header(block: Block, grammar: Grammar) -> tuple[list[str], Block] | None:
     return None
 
 
-def _blocks(stream: Stream, grammar: Grammar, size: int) -> Iterator[Block]:
-    """The bytes of a file in blocks of whole records. Raises: Broken, for records that are too long and for other encodings."""
-    line, rest, begun = 1, b"", False
-    while True:
-        part = stream.read(size)
-        data = rest + part
-        if not begun:
-            if part and len(data) < len(BOM):
-                rest = data
-                continue
-            data, begun = data.removeprefix(BOM) if grammar.encoding == UTF_8 else data, True
-        if len(data) > LONGEST and _first_end(data, grammar) > LONGEST:
-            record = "record that begins here" if grammar.multiline else "line"
-            raise Broken(line, f"a {record} is longer than 16 MiB; close its quotation marks, or shorten it")
-        cut = _last_end(data, grammar) if part else len(data)
-        if cut:
-            content = data[:cut]
-            yield Block(line, _utf_8(content, grammar, line))
-            line += int(np.count_nonzero(_bytes(content) == NEWLINE))
-        if not part:
-            return
-        rest = data[cut:]
-
-
-def _utf_8(content: bytes, grammar: Grammar, line: int) -> bytes:
-    """The text of a block as UTF-8. Raises: Broken for bytes that its encoding does not have."""
-    if content.isascii():
-        return content
-    try:
-        text = content.decode(grammar.encoding)
-    except UnicodeDecodeError as error:
-        found = "UTF-8" if grammar.encoding == UTF_8 else grammar.encoding
-        raise Broken(
-            line + content.count(b"\n", 0, error.start),
-            f"its text is not {found}; save the file as UTF-8, or say its encoding in 'records.csv.encoding'",
-        ) from None
-    return content if grammar.encoding == UTF_8 else text.encode()
-
-
-def _bytes(content: bytes) -> Bytes:
-    return np.frombuffer(content, dtype=np.uint8)
-
-
-def _first_end(data: bytes, grammar: Grammar) -> int:
-    """Where the first record ends, or all of the data where it does not."""
-    if not grammar.multiline:
-        found = data.find(b"\n")
-        return found if found >= 0 else len(data)
-    ends = _ends(_bytes(data), grammar)
-    return int(ends[0]) if ends.size else len(data)
-
-
-def _last_end(data: bytes, grammar: Grammar) -> int:
-    """Where the last whole record ends, with its line end; 0 where none does."""
-    if not grammar.multiline:
-        return data.rfind(b"\n") + 1
-    ends = _ends(_bytes(data), grammar)
-    return int(ends[-1]) + 1 if ends.size else 0
-
-
-def _ends(data: Bytes, grammar: Grammar) -> Places:
-    """The places of the line ends that end a record, of data that begin with one: all, or those outside quotation marks."""
-    ends = np.flatnonzero(data == NEWLINE)
-    if not grammar.multiline:
-        return ends
-    return ends[np.searchsorted(np.flatnonzero(data == MARK), ends) % 2 == 0]
-
-
 def _table(block: Block, grammar: Grammar, width: int, columns: Sequence[Column]) -> pa.Table:
     """Some columns of a block of records with so many values each."""
     plain = _if_plain(block.content, grammar, width, columns)
@@ -216,7 +129,7 @@ def _if_plain(content: bytes, grammar: Grammar, width: int, columns: Sequence[Co
     """
     if content.startswith(BOM) or (b"\r" in content and content.count(b"\r") != content.count(b"\r\n")):
         return None
-    data = _bytes(content)
+    data = bytes_of(content)
     quoted = grammar.quoted and QUOTE.encode() in content
     if quoted and not _well_quoted(data, grammar):
         return None
@@ -224,7 +137,7 @@ def _if_plain(content: bytes, grammar: Grammar, width: int, columns: Sequence[Co
         table = _by_arrow(content, grammar, width, columns, quoted=quoted)
     except pa.ArrowInvalid:  # a record has another number of values
         return None
-    ends = _ends(data, grammar).size if quoted and grammar.multiline else int(np.count_nonzero(data == NEWLINE))
+    ends = ends_of(data, grammar).size if quoted and grammar.multiline else int(np.count_nonzero(data == NEWLINE))
     return table if table.num_rows == ends + (data[-1] != NEWLINE) else None
 
 
@@ -310,7 +223,7 @@ def _of_values(found: Sequence[list[str] | None], grammar: Grammar, columns: Seq
 
 def _line_by_line(block: Block, grammar: Grammar, width: int, columns: Sequence[Column]) -> pa.Table:
     """The same where single lines are not plain: the plain ones by Arrow's reader, the others by the grammar."""
-    content, data = block.content, _bytes(block.content)
+    content, data = block.content, bytes_of(block.content)
     ends = np.flatnonzero(data == NEWLINE)
     stops = ends if data[-1] == NEWLINE else np.append(ends, data.size)
     starts = np.concatenate([[0], stops[:-1] + 1])
@@ -349,4 +262,4 @@ def _plain_lines(data: Bytes, starts: Places, stops: Places, grammar: Grammar, w
         plain &= np.diff(np.append(firsts, marks.size)) % 2 == 0
         outside = (np.searchsorted(marks, delimiters) - firsts[line_of]) % 2 == 0
         line_of = line_of[outside]
-    return plain & (np.bincount(line_of, minlength=starts.size) == width - 1)
+    return np.asarray(plain & (np.bincount(line_of, minlength=starts.size) == width - 1))

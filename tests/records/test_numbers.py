@@ -83,6 +83,7 @@ def test_numbers_and_what_is_none() -> None:
     texts = [*NUMBERS, *NO_NUMBERS, None]
     assert equal(numbers_of_texts(pa.array(texts)).to_pylist(), [*NUMBERS.values(), *[None] * (len(NO_NUMBERS) + 1)])
     assert numbers_of_texts(pa.array([], pa.string())).type == pa.float64()
+    assert numbers_of_texts(pa.array(["nan(a)", "1"])).to_pylist() == [None, 1.0]  # where a cast of all finds no fault
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
