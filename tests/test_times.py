@@ -162,9 +162,7 @@ def test_texts_that_are_no_dates_are_never_clipped(outside: Any) -> None:
     times = Times(datetime.datetime(2026, 9, 1), 2, "day")
     attribute = Attribute("day", edges=even_edges(0, 1, 2), times=times, outside=outside)
     column = pa.chunked_array([pa.array(["2026-08-01", "2026-09-02", "2026-12-01", "soon", "2026-02-31"])])
-    assert _codes(column, attribute, None)[0].tolist() == (
-        [0, 1, 1, -1, -1] if outside == "clip" else [-1, 1, -1, -1, -1]
-    )
+    assert _codes(column, attribute, None)[0].tolist() == ([0, 1, 1, -1, -1] if outside == "clip" else [-1, 1, -1, -1, -1])
     assert list(attribute.labels) == (
         ["2026-09-01 or earlier", "2026-09-02 or later"] if outside == "clip" else ["2026-09-01", "2026-09-02"]
     )
