@@ -110,7 +110,7 @@ DATES = [pa.array([MOMENT.date(), None], kind) for kind in (pa.date32(), pa.date
 def test_columns_without_a_zone_are_taken_as_they_are(column: pa.Array, zone: str | None) -> None:
     times = Times(datetime.datetime(2026, 9, 1), 61, "day", zone)
     attribute = Attribute("day", edges=even_edges(0, 1, 61), times=times, missing="unknown")
-    assert _codes(pa.chunked_array([column]), attribute, "x.parquet")[0].tolist() == [29, 61]
+    assert _codes(pa.chunked_array([column]), attribute, None)[0].tolist() == [29, 61]
 
 
 @pytest.mark.parametrize("column", [*AWARE, pa.array(["2026-09-30T22:30Z", None])], ids=lambda c: str(c.type))
@@ -119,10 +119,10 @@ def test_columns_with_a_zone_are_days_of_the_declared_one(column: pa.Array) -> N
     given: Any = {"edges": even_edges(0, 1, 61), "missing": "unknown"}
     first = datetime.datetime(2026, 9, 1)
     berlin = Attribute("day", times=Times(first, 61, "day", "Europe/Berlin"), **given)
-    assert _codes(pa.chunked_array([column]), berlin, "x.parquet")[0].tolist() == [30, 61]
+    assert _codes(pa.chunked_array([column]), berlin, None)[0].tolist() == [30, 61]
     nowhere = Attribute("day", times=Times(first, 61, "day"), **given)
     with pytest.raises(InvalidSpec, match="its times carry a zone, and 'dates' names none"):
-        _codes(pa.chunked_array([column]), nowhere, "x.parquet")
+        _codes(pa.chunked_array([column]), nowhere, None)
 
 
 AGES = datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59)
@@ -141,20 +141,20 @@ def test_times_at_the_ends_of_all_calendars_are_outside(zone: str) -> None:
         times = Times(datetime.datetime(2026, 9, 1), 3, every, zone)
         attribute = Attribute("time", edges=even_edges(0, 1, 3), times=times, outside=outside)
         for column in FURTHEST:
-            assert _codes(pa.chunked_array([column]), attribute, "x.parquet")[0].tolist() == codes, (every, column)
+            assert _codes(pa.chunked_array([column]), attribute, None)[0].tolist() == codes, (every, column)
 
 
 @pytest.mark.parametrize(
     ("column", "every", "said"),
     [
-        (DATES[0], "hour", "its column holds dates; give 'every: day'"),
-        (pa.array([20260930, None]), "day", "its column holds whole numbers; allowed are dates, timestamps and ISO texts"),
+        (DATES[0], "hour", "holds dates, and counted is by the hour; give 'every: day'"),
+        (pa.array([20260930, None]), "day", "holds whole numbers; allowed are dates, timestamps and ISO texts"),
     ],
 )
 def test_columns_that_are_refused(column: pa.Array, every: Every, said: str) -> None:
     attribute = Attribute("day", edges=even_edges(0, 1, 2), times=Times(datetime.datetime(2026, 9, 30), 2, every))
     with pytest.raises(InvalidSpec, match=said):
-        _codes(pa.chunked_array([column]), attribute, "x.parquet")
+        _codes(pa.chunked_array([column]), attribute, None)
 
 
 @pytest.mark.parametrize("outside", ["clip", "drop"])
@@ -162,9 +162,7 @@ def test_texts_that_are_no_dates_are_never_clipped(outside: Any) -> None:
     times = Times(datetime.datetime(2026, 9, 1), 2, "day")
     attribute = Attribute("day", edges=even_edges(0, 1, 2), times=times, outside=outside)
     column = pa.chunked_array([pa.array(["2026-08-01", "2026-09-02", "2026-12-01", "soon", "2026-02-31"])])
-    assert _codes(column, attribute, "x.csv")[0].tolist() == (
-        [0, 1, 1, -1, -1] if outside == "clip" else [-1, 1, -1, -1, -1]
-    )
+    assert _codes(column, attribute, None)[0].tolist() == ([0, 1, 1, -1, -1] if outside == "clip" else [-1, 1, -1, -1, -1])
     assert list(attribute.labels) == (
         ["2026-09-01 or earlier", "2026-09-02 or later"] if outside == "clip" else ["2026-09-01", "2026-09-02"]
     )

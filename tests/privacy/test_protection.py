@@ -224,7 +224,7 @@ def test_examples_of_the_docstrings() -> None:
     [
         ("a.csv.gz", {"column": "who"}, "text"),
         ("a.csv", {"column": "who", "type": "integer"}, "integer"),
-        ("a.parquet", {"column": "who"}, None),
+        ("a.parquet", {"column": "who"}, "text"),
         ("a.csv", {}, None),
     ],
 )

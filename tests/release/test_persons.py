@@ -136,11 +136,12 @@ def test_what_is_no_count_of_persons_is_refused(tmp_path: Path, changes: dict[st
 
 
 def test_files_that_tell_persons_apart_otherwise_than_the_cap_are_refused_before_the_charge(home: Path) -> None:
-    """Numbers in Parquet, then texts in CSV, where 1 and 01 would be two persons: neither spec says so, the files do."""
-    records = {"person": {"column": "person", "most_records": 1}}
+    """Whole numbers, then texts, of which 1 and 01 would be two persons: the specs alone say so, whatever the files hold."""
+    records: dict[str, Any] = {"person": {"column": "person", "most_records": 1, "type": "integer"}}
     asked: dict[str, Any] = {"domain": {"age": {"from": 0, "to": 11}}, "workload": [{"marginals": {"ways": [1]}}]}
     table = pa.table({"age": [1, 2, 2], "person": [1, 1, 2]})
     small.run(small.write(home.parent / "a", table=table, records={"path": "records.parquet", **records}, **asked), home)
+    records["person"].pop("type")
     path = small.write(home.parent / "b", release="b", records={"path": "records.csv", **records}, **asked)
     (path.parent / "records.csv").write_text("age,person\n1,1\n2,01\n")
     with pytest.raises(LedgerError, match=r"tells persons apart as text, the cap of 'small' as whole numbers"):
