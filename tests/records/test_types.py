@@ -180,7 +180,7 @@ def asked(folder: Path, sql: str, domain: Domain, work: Path) -> np.ndarray:
 def test_the_first_of_several_files_decides_no_type(tmp_path: Path) -> None:
     """One missing value there turned its ages into double, and 17.6 in all other files into 18."""
     found = []
-    for number, first in enumerate(([17, 18], [17, 18, None])):
+    for number, first in enumerate(([17, 18], [17.0, 18.0, None])):  # as pandas writes them
         folder = tmp_path / str(number) / "visits"
         folder.mkdir(parents=True)
         for name, ages in (("a", pa.array(first)), ("b", pa.array([17.6] * 40))):
