@@ -220,21 +220,6 @@ def test_noise_workers_are_there_when_they_are_asked_for() -> None:
     assert keyed == {"weekly-dpdist-worker", "weekly-dpdist-test", "weekly-dpdist-migrate", name}
 
 
-@pytest.mark.parametrize(
-    ("values", "cure"),
-    [
-        ({"noise": {"replicas": 1}}, "dask.noise.ledgerSecret is empty"),
-        (
-            {"noise": {"replicas": 1, "ledgerSecret": "n"}, "tls": {"existingSecret": "", "disabled": True}},
-            "could read the root key",
-        ),
-    ],
-)
-def test_noise_workers_without_a_login_or_tls_are_refused(values: dict[str, Any], cure: str) -> None:
-    with pytest.raises(helm().HelmError, match=cure):
-        rendered(merged(BASE, {"dask": values}))
-
-
 def environment_of(pod: dict[str, Any]) -> dict[str, Any]:
     return {variable["name"]: variable.get("value") for variable in pod["containers"][0]["env"]}
 
@@ -344,68 +329,6 @@ def test_dask_listens_to_certificates_only() -> None:
                 assert container["args"][2:4] == ["--protocol", "tcp" if switched else "tls"]
 
 
-@pytest.mark.parametrize("case", MATRIX)
-def test_a_pod_fills_no_disk(case: str) -> None:
-    """Every folder in a pod has a limit, the scratch folder that of a container of the pod."""
-    for name, pod in pods(rendered(MATRIX[case])):
-        limits = {container["resources"]["limits"]["ephemeral-storage"] for container in pod["containers"]}
-        folders = {volume["name"]: volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"] if "emptyDir" in volume}
-        assert folders["tmp"] in limits, name
-
-
-def test_a_probe_kills_no_release_that_runs() -> None:
-    """The worker's own answer says that Prefect's server is away; only one without a release is restarted for that."""
-    (pod,) = (pod for name, pod in pods(rendered(BASE)) if name == "weekly-dpdist-worker")
-    container = pod["containers"][0]
-    assert not any("httpGet" in container[probe] for probe in ("startupProbe", "livenessProbe"))
-    url = f"http://127.0.0.1:{environment_of(pod)['PREFECT_WORKER_WEBSERVER_PORT']}/health"
-    command = container["livenessProbe"]["exec"]["command"]
-    assert command == ["python", "deploy/alive.py", url, "--or-child-of", "1"]
-    assert (CHART.parents[1] / command[1]).is_file()
-    assert "shareProcessNamespace" not in pod  # the worker is process 1 of its container
-
-
-@pytest.mark.parametrize(
-    ("tls", "expected"),
-    [
-        ({}, ("verify-full", "/etc/ssl/certs/ca-certificates.crt")),
-        ({"existingSecret": "ca"}, ("verify-full", "/run/dpdist/ledger-ca/ca.crt")),
-        ({"mode": "verify-ca", "existingSecret": "ca", "key": "root"}, ("verify-ca", "/run/dpdist/ledger-ca/root")),
-        ({"mode": "require"}, ("require", None)),  # with a root certificate, libpq would check the authority
-        ({"mode": "disable"}, ("disable", None)),
-    ],
-)
-def test_the_ledger_s_certificate_is_checked(tls: dict[str, str], expected: tuple[str, str | None]) -> None:
-    """In every container that has a URL of the ledger, unless the values say otherwise."""
-    noise = {"replicas": 1, "ledgerSecret": "dpdist-noise"}
-    peers = {"enabled": True, "from": [{"podSelector": {}}]}
-    found = pods(rendered(merged(BASE, {"ledger": {"tls": tls}, "dask": {"noise": noise}, "monitoring": peers})))
-    containers = [(pod, container) for _, pod in found for container in pod["containers"]]
-    reaching = 0
-    for pod, container in containers:
-        environment = {variable["name"]: variable.get("value") for variable in container["env"]}
-        if "DPDIST_LEDGER_FILE" not in environment:
-            assert "PGSSLMODE" not in environment
-            continue
-        reaching += 1
-        assert (environment["PGSSLMODE"], environment.get("PGSSLROOTCERT")) == expected
-        mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
-        assert ("/run/dpdist/ledger-ca" in mounted) == ("existingSecret" in tls)
-        assert ("ledger-ca" in {volume["name"] for volume in pod["volumes"]}) == ("existingSecret" in tls)
-    assert reaching == 5  # worker, exporter, noise worker, migration, test
-
-
-@pytest.mark.parametrize(("store", "read_only"), [("s3://bucket/dpdist", True), ("/data/store", False)])
-def test_only_the_flow_writes_to_the_shared_volume(store: str, read_only: bool) -> None:
-    """Dask workers write there only where the store is a folder of it; the register job sees it only for a file of yours."""
-    found = dict(pods(rendered(merged(BASE, {"store": {"url": store}}))))
-    for name in ("dask-worker", "dask-optimiser"):
-        (mount,) = (m for m in found[f"weekly-dpdist-{name}"]["containers"][0]["volumeMounts"] if m["name"] == "shared")
-        assert mount["readOnly"] is read_only
-    assert "shared" not in {volume["name"] for volume in found["weekly-dpdist-register"]["volumes"]}
-    assert "shared" not in {volume["name"] for volume in found["weekly-dpdist-scheduler"]["volumes"]}
-
-
 def test_what_other_charts_let_people_set() -> None:
     """The rows of docs/operations.md's comparison that ours lacked: annotations, users, DNS, runtime, environment from objects."""
     documents = rendered(MATRIX["everything"])
@@ -492,65 +415,6 @@ def test_names_fit_together() -> None:
     budgets = [d for d in documents if d["kind"] == "PodDisruptionBudget"]
     for budget in budgets:
         assert sum(budget["spec"]["selector"]["matchLabels"].items() <= has.items() for has in labels) == 1
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no key": ({"rootKey": {"existingSecret": ""}}, "rootKey.existingSecret is empty: make one with"),
-    "no ledger": ({"ledger": {"existingSecret": ""}}, "ledger.existingSecret is empty: name a Secret"),
-    "no server": ({"prefect": {"apiUrl": ""}}, "prefect.apiUrl is empty"),
-    "dask without store": ({"store": {"url": ""}}, "dask.enabled needs store.url"),
-    "dask with a store in a folder of each pod": (
-        {"shared": {"existingClaim": ""}, "store": {"url": "/data/store"}},
-        "dask.enabled with a store in a folder needs shared.existingClaim",
-    ),
-    "dask without TLS": ({"dask": {"tls": {"existingSecret": ""}}}, "whoever reached the scheduler's port could run code"),
-    "TLS and none": ({"dask": {"tls": {"disabled": True}}}, "exclude each other"),
-    "nothing that lasts": (
-        {"dask": {"enabled": False}, "store": {"url": ""}, "shared": {"existingClaim": ""}},
-        "would be lost with the pod",
-    ),
-    "an output that is no place": ({"output": {"url": "bucket"}}, "output.url .bucket. is neither"),
-    "two certificates": ({"dask": {"tls": {"certManager": {"enabled": True}}}}, "certManager excludes"),
-    "no issuer": (
-        {"dask": {"tls": {"existingSecret": "", "certManager": {"enabled": True}}}},
-        "issuerRef.name is empty: name an Issuer",
-    ),
-    "roles without an owner": ({"ledger": {"roles": {"application": "dpdist"}}}, "needs ledger.ownerSecret"),
-    "noise alone": ({"ledger": {"roles": {"noise": "dpdist_noise"}}}, "goes with ledger.roles.application"),
-    "a digest that is none": ({"image": {"digest": "latest"}}, "digest"),
-    "no URL": ({"store": {"url": "bucket/prefix"}}, "is no object store URL"),
-    "plain http": ({"store": {"allowHttp": True}}, "set store.endpoint, too"),
-    "a trial ledger that is asked for a certificate": (
-        {"ledger": {"embedded": {"enabled": True}}},
-        "set ledger.tls.mode=disable for the trial",
-    ),
-    "any authority for any name": ({"ledger": {"tls": {"mode": "verify-ca"}}}, "any public authority has certified"),
-    "an authority and no TLS": (
-        {"ledger": {"tls": {"mode": "disable", "existingSecret": "ca"}}},
-        "exclude each other: leave one out",
-    ),
-    "no such mode": ({"ledger": {"tls": {"mode": "prefer"}}}, "mode"),
-    "no bound on the disk": (
-        {"prefect": {"worker": {"resources": {"limits": {"ephemeral-storage": None}}}}},
-        "ephemeral-storage",
-    ),
-    "scaling down": (
-        {"dask": {"workers": {"replicas": 9, "autoscaling": {"enabled": True}}}},
-        "maxReplicas .8. is below dask.workers.replicas .9.",
-    ),
-    "metrics that nobody reaches": ({"monitoring": {"enabled": True}}, "monitoring.from is empty: the network policy"),
-    "a typo": ({"dask": {"worker": {"replicas": 3}}}, "worker"),
-    "a wrong type": ({"dask": {"workers": {"replicas": "three"}}}, "replicas"),
-    "no API": ({"prefect": {"apiUrl": "prefect-server"}}, "apiUrl"),
-    "no unit": ({"dask": {"workers": {"resources": {"limits": {"cpu": "1", "memory": "4"}}}}}, "memory"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refusals_name_the_cure(case: str) -> None:
-    change, message = REFUSED[case]
-    with pytest.raises(helm().HelmError, match=message):
-        rendered(merged(BASE, change))
 
 
 def test_lint() -> None:
