@@ -19,6 +19,7 @@ from dpdist.records.csv_files import dates_of_texts
 from dpdist.records.csv_grammar import PLAIN, Broken, Grammar, check_dates, is_encoding, records_in
 from dpdist.records.numbers import numbers_of_texts
 from dpdist.records.sources import _is_empty, hashed_file, source_of, unpacked
+from dpdist.records.wording import Called, File
 
 RFC = Grammar(multiline=True)
 BARE = Grammar(quoting="none")
@@ -262,4 +263,5 @@ def test_the_charge_is_bound_to_the_grammar(tmp_path: Path) -> None:
 def test_files_without_a_record(content: bytes, grammar: Grammar, header: bool, empty: bool, tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes(content)
-    assert _is_empty(str(path), hashed_file(str(path))[1], grammar, header=header) == empty
+    file = File(str(path), Called("x.csv"))
+    assert _is_empty(file.path, hashed_file(file)[1], grammar, header=header) == empty

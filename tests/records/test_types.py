@@ -51,7 +51,7 @@ def counts_of(place: Path, domain: Domain, work: Path, **given: Any) -> np.ndarr
 
 def extract(table: Table, work: Path, domain: Domain, types: dict[str, ColumnType], person: str | None = None) -> Path:
     work.mkdir(exist_ok=True, parents=True)
-    return extracted(table, "r", work, ROOT, 2**30, uses_of(domain, {}, person, "text", None), types).path
+    return extracted(table, "r", work / "records", work, ROOT, 2**30, uses_of(domain, {}, person, "text", None), types).path
 
 
 SAME = [
