@@ -15,7 +15,7 @@ from dpdist.records.packages import package
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpdist.records.extracts import Query
+    from dpdist.records.file_tables import Files
     from dpdist.records.sources import ArrowStream
 
 LEAST_BYTES = 64 * 2**20
@@ -56,14 +56,15 @@ def in_order(
         yield connection.sql(f"SELECT * FROM records ORDER BY md5(records::VARCHAR), {places}").to_arrow_reader()
 
 
-def selected(connection: Any, query: Query, failed: list[Exception]) -> pa.RecordBatchReader:
+def selected(connection: Any, sql: str, files: Files, failed: list[Exception]) -> pa.RecordBatchReader:
     """The rows of one SELECT, over the database's tables and over files of records.
 
     Args:
+        files: how those are read that it names.
         failed: is given what stopped the reading of a file.
     Raises: InvalidSpec for anything else than a SELECT, and for one that cannot be bound.
     """
-    duckdb, sql = package("duckdb", "sql"), query.sql
+    duckdb = package("duckdb", "sql")
     try:
         found = duckdb.extract_statements(sql)
         if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
@@ -71,7 +72,7 @@ def selected(connection: Any, query: Query, failed: list[Exception]) -> pa.Recor
         bare = sql.strip().rstrip(";")
         names = file_tables.named_in(connection, bare)
         for name in names:
-            connection.register(name, file_tables.table_of(name, query.folder, query.types, query.grammar, failed))
+            connection.register(name, file_tables.table_of(name, files, failed))
         return connection.sql(f"SELECT * FROM ({bare}\n) AS q").to_arrow_reader()
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         declare = "; the columns of files are those that 'records.types' declares" if names_columns(error) else ""

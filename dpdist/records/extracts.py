@@ -205,6 +205,7 @@ class Query(Table):
     @contextmanager
     def opened(self, spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
         from dpdist.records import duck
+        from dpdist.records.file_tables import Files
 
         place = _secret(self.connection)
         if place is not None and re.match(r"postgres(ql)?://", place):
@@ -220,7 +221,7 @@ class Query(Table):
             raise InvalidSpec("the DuckDB database that 'records.connection' names is not there; give its file")
         failed: list[Exception] = []
         with _first_told(failed), duck.connected(file, spill, memory_bytes) as connection:
-            yield "", duck.selected(connection, self, failed)
+            yield "", duck.selected(connection, self.sql, Files(self.folder, self.types, self.grammar), failed)
 
 
 def _secret(name: str | None) -> str | None:

@@ -33,6 +33,21 @@ _SOME_DAY = Times(datetime.datetime(1970, 1, 1), 1, "day")
 
 
 @dataclass(frozen=True)
+class Files:
+    """How the files that a query names are read.
+
+    Attributes:
+        folder: at which relative names start.
+        types: of their columns: it has no others.
+        grammar: of those that are CSV.
+    """
+
+    folder: Path
+    types: Mapping[str, ColumnType]
+    grammar: Grammar
+
+
+@dataclass(frozen=True)
 class FileTable:
     """Files as DuckDB scans them, as often as it likes.
 
@@ -103,18 +118,16 @@ def _is_file(name: str) -> bool:
     return name.endswith("/") or listing.holds_rows(name)
 
 
-def table_of(
-    name: str, folder: Path, types: Mapping[str, ColumnType], grammar: Grammar, failed: list[Exception]
-) -> FileTable:
+def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
     """The files that a query calls ``name``, with those of their columns that are declared. Raises: InvalidSpec."""
+    types = files.types
     if not types:
         raise InvalidSpec(
             f"'records.sql' reads {name!r}: declare the columns that it needs, as in 'records.types: {{age: whole, branch: text}}'"
         )
-    location, files = _place(name, folder)
-    source = source_of(
-        location, files=files, columns={}, attributes=list(types), grammar=grammar, called=Called(f"{name!r} of the query")
-    )
+    location, some = _place(name, files.folder)
+    called = Called(f"{name!r} of the query")
+    source = source_of(location, files=some, columns={}, attributes=list(types), grammar=files.grammar, called=called)
     path, tags = source.files[0][0], source.tags[0]
     kind = listing.kind_of(path)
     if kind == "jsonl":
