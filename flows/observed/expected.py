@@ -32,13 +32,13 @@ def expected(
     """
     newest = datetime.date.fromisoformat(known["period"]) if known.get("period") else None
     out = {}
-    if per in get_args(Every):
+    if per is not None and per in get_args(Every):
         for day in _over(datetime.datetime.fromisoformat(declared).date(), cast(Every, per), moment):
             key = period_of(day, per)
             out[key] = key in finished and (newest is None or day <= newest)
-    every = known.get("every")
+    every = str(known.get("every"))
     if newest is not None and every != per and every in get_args(Every):
-        out |= {period_of(day, every): day <= newest for day in _over(newest, every, moment)}
+        out |= {period_of(day, every): day <= newest for day in _over(newest, cast(Every, every), moment)}
     return out
 
 
