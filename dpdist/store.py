@@ -217,6 +217,8 @@ class Store(Documents):
             raise StoreError(f"array {plan.name!r} has {plan.shards} shards, digests of {len(shard_digests)} were given")
         stored = StoredArray(plan, tuple(shard_digests), json.loads(json.dumps(facts or {})))
         record = {**asdict(plan), "shard_digests": stored.shard_digests, "facts": stored.facts}
+        if not _is_scratch(plan):
+            self.sync(plan.name)  # a record that survives a power loss never stands for blocks that did not
         if not self.create_document(f"{plan.name}/{RECORD}", record):
             winner = self.open(plan.name)
             if winner.plan.attempt != plan.attempt:

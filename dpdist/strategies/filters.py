@@ -11,6 +11,8 @@ orthonormal Fourier basis; the Gaussian optimum goes beyond it. Square roots: Fi
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -57,7 +59,7 @@ def convolution(
             tell = Steps(on_done, len(filters) + 1)
             best = optimum(inner, filters, [b.weight for b in workload.blocks], _points(filters, work), tell)
             lower = best.cost * (1 - 1e-12) if filters[0].circular else bound_of_ends(workload, pinched=not work.in_memory)
-            facts: dict[str, Any] = {"cost": best.cost, "lower_bound": lower, "deviations": best.deviations}
+            facts: Mapping[str, Any] = {"cost": best.cost, "lower_bound": lower, "deviations": best.deviations}
             kept = work.write(as_kept(best.coefficients(inner, tell), work), name or None, facts), facts
     values, facts = kept
     given = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=True)
