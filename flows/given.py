@@ -83,7 +83,8 @@ class Given:
         if start_of(day, every) != day:
             raise InvalidSpec(f"{day} is not the first day of a {every}; ask for {start_of(day, every)}")
         now = datetime.datetime.now(datetime.UTC)
-        if after(day, every) > (now + EARLIEST_ZONE).date():
+        today = (now + EARLIEST_ZONE).date()
+        if day >= today or after(day, every) > today:  # the last days of all have no period after them
             raise InvalidSpec(f"the {every} of {day} is not over yet; ask for it when it is")
         if (now.date() - day).days > self.window:
             raise InvalidSpec(

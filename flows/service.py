@@ -215,10 +215,10 @@ class Service:
             if course is None or course.end is not None:
                 try:
                     checked = await asyncio.to_thread(self.given.spec, *key)
-                except DpdistError as error:
-                    _log(f"refused {key[0][:12]} {key[1]}: {error}")
-                    status = HTTPStatus.NOT_FOUND if isinstance(error, NotGiven) else HTTPStatus.UNPROCESSABLE_ENTITY
-                    return status, refusal(error)
+                except Exception as error:  # noqa: BLE001 - whatever it is, its client hears of it in one line
+                    end = refusal(error)
+                    _log(f"refused {key[0][:12]} {key[1]}: {end['line']}")
+                    return HTTPStatus.NOT_FOUND if isinstance(error, NotGiven) else HTTPStatus.UNPROCESSABLE_ENTITY, end
                 course = self._begun(key, checked)
         return HTTPStatus.OK, course.facts(0, self.limits.told)
 
