@@ -263,7 +263,9 @@ def serve(
             "DPDIST_SERVICE_TOKEN_FILE"
         ),
     ] = "unix:/run/dpdist/service.sock",
-    group: Annotated[str | None, typer.Option(help="the group of the Unix socket: its members may ask for releases")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="the group of the Unix socket, a name or number: its members may ask for releases")
+    ] = None,
     window: Annotated[int, typer.Option(min=1, help="how many days ago a period may have begun")] = 100,
     every: Annotated[
         str, typer.Option(help="how long the periods of specs are whose cap is in total: 'day', 'week' or 'month'")

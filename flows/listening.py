@@ -79,7 +79,7 @@ def _bound(path: str, group: str | None) -> socket.socket:
         finally:
             os.umask(before)
         if group is not None:
-            shutil.chown(path, group=group)
+            shutil.chown(path, group=int(group) if group.isdecimal() else group)
     except (OSError, LookupError) as error:
         made.close()
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -258,13 +259,12 @@ def test_slow_clients_are_hung_up_on(
         server = await asyncio.start_unix_server(found.answer, tmp_path / "socket", limit=found.limits.head_bytes)
         async with server:
             reader, writer = await asyncio.open_unix_connection(tmp_path / "socket")
-            began = time.monotonic()
-            with pytest.raises(ConnectionError):
-                while time.monotonic() < began + HANGS:
-                    writer.write(b"G")
-                    await writer.drain()
-                    await asyncio.sleep(0.05)
-            answers = [await reader.read(2**16)] if not reader.exception() else [b"hung up"]
+            answers = []
+            while not answers:  # a byte at a time, until it is answered
+                writer.write(b"G")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        answers.append(await reader.read(2**16))
             _, silent = await asyncio.open_unix_connection(tmp_path / "socket")
             silent.write(b"GET /health HTTP/1.1\r\n\r\n")  # and reads nothing
             while found._clients.total():
@@ -272,7 +272,7 @@ def test_slow_clients_are_hung_up_on(
             return answers
 
     (answer,) = served(work, "", monkeypatch, Limits(seconds=0.5))
-    assert answer == b"hung up" or b"408" in answer[:20]
+    assert answer.startswith(b"HTTP/1.1 408")
     assert "408 no request within 0.5 s" in capsys.readouterr().err
 
 
@@ -328,14 +328,20 @@ def test_a_service_that_is_killed_loses_nothing() -> None:
         assert not (folder / "run" / "socket").exists()
 
 
+CLIENT = """
+import datetime, os
+from flows.addresses import Address
+from flows.client import Course
+next(Course(Address.of({listen!r}), {spec!r}, datetime.date.fromisoformat({day!r})))
+os.kill(os.getpid(), 9)
+"""
+
+
 def test_a_release_goes_on_without_its_client_and_after_its_own_kill() -> None:
     with folder_for_all() as folder:
         running, spec = one_service(folder)
         try:
-            asking = f"from flows.client import Course; next(Course(__import__('flows.addresses').addresses.Address.of({running.listen!r}), "
-            asking += (
-                f"{str(spec)!r}, __import__('datetime').date.fromisoformat('{WEEK}'))); import os; os.kill(os.getpid(), 9)"
-            )
+            asking = CLIENT.format(listen=running.listen, spec=str(spec), day=str(WEEK))
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             gone = subprocess.run([sys.executable, "-c", asking], check=False, env=environment, timeout=HANGS)
             assert gone.returncode == -9
@@ -395,7 +401,10 @@ def test_addresses_that_cannot_be_used(text: str, line: str) -> None:
 
 
 def test_a_refusal_quotes_nothing_of_another_library() -> None:
-    end = measuring.refusal(ValueError("the record of Jane Doe"))
+    try:
+        raise ValueError("the record of Jane Doe")
+    except ValueError as error:
+        end = measuring.refusal(error)
     assert (end["reason"], "Jane" in json.dumps(end)) == ("TaskFailed", False)
     known = measuring.refusal(BudgetExceeded("visits", 0.1, 0.0))
     assert known["line"].startswith("budget of 'visits'")
