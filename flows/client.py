@@ -106,7 +106,7 @@ class Course:
         deadline = time.monotonic() + AWAY_SECONDS
         while True:
             try:
-                return _request(self._address, method, place)
+                return request(self._address, method, place)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 if isinstance(error, PermissionError | ssl.SSLCertVerificationError) or time.monotonic() > deadline:
                     why = getattr(error, "strerror", None) or type(error).__name__
@@ -130,7 +130,8 @@ def digest_of(spec: str) -> str:
         ) from None
 
 
-def _request(address: Address, method: str, place: str) -> dict[str, Any]:
+def request(address: Address, method: str, place: str) -> dict[str, Any]:
+    """The answer of the service at an address, with its status. Raises: OSError, HTTPException, ValueError."""
     connection = _connection(address)
     token = addresses.token()
     try:

@@ -18,7 +18,7 @@ from typing import Any
 
 from dpdist.privacy.ledger import opened
 from flows.addresses import Address
-from flows.client import _request, digest_of
+from flows.client import digest_of, request
 from tests import HANGS
 
 ROOT = Path(__file__).parents[1]
@@ -98,7 +98,7 @@ class Running:
 
     def health(self) -> bool:
         """Whether it answers."""
-        return bool(_request(self.address, "GET", "/health")["state"] == "ready")
+        return bool(request(self.address, "GET", "/health")["state"] == "ready")
 
     def log(self) -> str:
         """What it told the operator."""
@@ -116,7 +116,7 @@ class Running:
 
     def asked(self, spec: Path | str, period: object = "-", method: str = "POST") -> dict[str, Any]:
         """The answer to one request."""
-        return _request(self.address, method, f"/releases/{digest_of(str(spec))}/{period}")
+        return request(self.address, method, f"/releases/{digest_of(str(spec))}/{period}")
 
     def sent(self, text: bytes, *, seconds: float = HANGS) -> bytes:
         """What it answers to bytes."""

@@ -19,12 +19,12 @@ import pytest
 
 from dpdist.errors import BudgetExceeded, DpdistError, EngineError, InvalidInput, InvalidSpec
 from dpdist.privacy import keys
-from flows import addresses, client, measuring, service
+from flows import addresses, client, measuring, release, service
 from flows.addresses import Address
 from flows.client import Course
 from flows.given import Given
 from flows.service import Limits, Service
-from tests import HANGS, certificates, small
+from tests import HANGS, certificates, forked, small
 from tests.measuring_service import ROOT, Running, folder_for_all
 from tests.test_given import WEEK, weekly
 
@@ -67,6 +67,21 @@ def test_a_release_is_published_once_and_only_public_stages_are_told(running: Ru
     assert (again.done.folder, again.done.charged) == (first.done.folder, False)
     assert small.tree(Path(first.done.folder)) == before
     assert running.charges() == [f"small-{WEEK}"]
+
+
+def test_the_command_is_a_client(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs no key and no ledger; engine and home are the service's own, for the command and for flows."""
+    environment = {addresses.SERVICE: running.listen, "DPDIST_HOME": str(tmp_path / "home")}
+    asked = ("run", str(spec_of(running)), "--period", str(WEEK))
+    done = forked.finished("flows.entry", *asked, "--json", "--quiet", **environment)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["release"] == f"small-{WEEK}"
+    assert not (tmp_path / "home" / "ledger.db").exists()
+    refused = forked.finished("flows.entry", *asked, "--engine", "inline", **environment)
+    assert (refused.returncode, "has an engine of its own; leave out --engine" in refused.stderr) == (1, True)
+    monkeypatch.setenv(addresses.SERVICE, running.listen)
+    with pytest.raises(InvalidInput, match="leave out 'engine_address' and 'home'"):
+        list(release._released(str(spec_of(running)), [WEEK], "inline", None, needed=[WEEK], every="week"))
 
 
 def test_what_was_not_given_is_refused_in_one_line(running: Running, tmp_path: Path) -> None:

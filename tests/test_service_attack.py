@@ -5,11 +5,13 @@ The service, the worker and the operator are three users. The tests need root, w
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
+import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from tests.measuring_service import CLIENTS, ROOT, SERVICE, WORKER, Running, as_
 from tests.test_given import WEEK, weekly
 
 LOGIN = "operator:a-password"
+BEFORE = WEEK - datetime.timedelta(days=7)
 
 THIEF = '''
 """Take whatever can be had: files, memory, releases that nobody allowed."""
@@ -116,7 +119,8 @@ class Installed:
 
     def as_worker(self, **environment: str) -> dict[str, Any]:
         """Options of a process of the worker's user, which is one of the service's clients."""
-        there = {"HOME": str(self.folder / "loot"), "DPDIST_SERVICE": self.service.listen}
+        own = str(self.folder / "loot")
+        there = {"HOME": own, "TMPDIR": own, "DPDIST_SERVICE": self.service.listen}
         return as_user(WORKER, CLIENTS, **there, **environment)
 
 
@@ -127,15 +131,16 @@ def installed() -> Iterator[Installed]:
         pytest.skip("only root starts processes of another user, with a Python that they may run")
     with folder_for_all() as folder:
         weekly(folder / "specs")
-        small.write(folder / "specs" / str(WEEK))
         keys.initialise(folder / "home")
         for name, owner in {"home": SERVICE, "run": SERVICE, "releases": SERVICE, "loot": WORKER}.items():
             (folder / name).mkdir(exist_ok=True)
             os.chown(folder / name, owner, owner)
         os.chown(folder / "home" / "root.key", SERVICE, SERVICE)
-        os.chown(folder / "specs" / str(WEEK), SERVICE, SERVICE)
-        (folder / "specs" / str(WEEK)).chmod(0o700)
-        os.chown(folder / "specs" / str(WEEK) / "records.parquet", SERVICE, SERVICE)
+        for seed, week in enumerate((WEEK, BEFORE)):
+            small.write(folder / "specs" / str(week), table=small.records(seed=seed))
+            os.chown(folder / "specs" / str(week), SERVICE, SERVICE)
+            (folder / "specs" / str(week)).chmod(0o700)
+            os.chown(folder / "specs" / str(week) / "records.parquet", SERVICE, SERVICE)
         environment = {
             "DPDIST_HOME": str(folder / "home"),
             "HOME": str(folder / "home"),
@@ -191,7 +196,7 @@ def test_prefect_s_login_is_not_the_root_key(installed: Installed) -> None:
     content["deployments"][0]["parameters"] = {"spec_path": str(spec), "every": "week", "period": str(WEEK)}
     file.write_text(yaml.safe_dump(content))
     shell = f"{installed.python} {installed.thief}"
-    with flow_server(folder / "server", PREFECT_SERVER_API_AUTH_STRING=LOGIN) as (api, _):
+    with flow_server(folder / "server", PREFECT_SERVER_API_AUTH_STRING=LOGIN) as (api, server):
         known = {PREFECT_API_URL: api, PREFECT_API_AUTH_STRING: LOGIN}
         with temporary_settings(known), get_client(sync_client=True) as client:
             wait_for_server(client, HANGS)
@@ -233,10 +238,9 @@ def test_prefect_s_login_is_not_the_root_key(installed: Installed) -> None:
                     "variables": {**template["variables"], "properties": properties},
                 }
                 client.update_work_pool("dpdist", WorkPoolUpdate(base_job_template=opened))
-                run = client.create_flow_run_from_deployment(weekly_id, job_variables={"command": f"{shell} command"})
+                client.create_flow_run_from_deployment(weekly_id, job_variables={"command": f"{shell} command"})
                 wait_for(folder / "loot" / "command.json", folder)
                 check_nothing(installed.loot("command"))
-                del run
                 for name, steps, entrypoint in (
                     (
                         "pull",
@@ -262,12 +266,14 @@ def test_prefect_s_login_is_not_the_root_key(installed: Installed) -> None:
                     check_nothing(installed.loot(name))
                 assert installed.service.charges() == [f"small-{WEEK}"]
                 assert installed.service.health()
-                again = client.create_flow_run_from_deployment(weekly_id).id
-                ended(client, again, "COMPLETED", folder)
-                tasks = {run.name for run in client.read_task_runs()} if hasattr(client, "read_task_runs") else set()
-                assert not tasks or f"measure small-{WEEK}" in tasks
+                assert "closed the job template of work pool 'dpdist'" in register(client, Registration(file))[0]
+                client.create_flow_run_from_deployment(weekly_id, parameters={"period": str(BEFORE)})
+                wait_until(lambda: f"began small-{BEFORE}" in installed.service.log(), folder)
+                os.killpg(server, signal.SIGKILL)  # Prefect's server, amid a run: the release goes on
+                wait_until(lambda: f"published small-{BEFORE}" in installed.service.log(), folder)
+                assert sorted(installed.service.charges()) == [f"small-{BEFORE}", f"small-{WEEK}"]
             finally:
-                worker.terminate()
+                worker.kill()
                 worker.wait(HANGS)
                 log.close()
 
@@ -283,7 +289,12 @@ def ended(client: SyncPrefectClient, run: Any, state: str, folder: Path) -> None
 
 def wait_for(file: Path, folder: Path) -> None:
     """Wait until a thief has told what it got."""
+    wait_until(lambda: file.exists() and file.read_text().endswith("}"), folder)
+
+
+def wait_until(is_so: Callable[[], bool], folder: Path) -> None:
+    """Wait, and say what the worker told if it never comes to be."""
     deadline = time.monotonic() + HANGS
-    while not file.exists() or not file.read_text().endswith("}"):
+    while not is_so():
         assert time.monotonic() < deadline, (folder / "loot" / "worker.log").read_text()[-3000:]
         time.sleep(0.5)
