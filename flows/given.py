@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.spec import ReleaseSpec, check_many_periods, load
@@ -79,7 +80,7 @@ class Given:
 
     def _check_period(self, checked: ReleaseSpec, day: datetime.date) -> None:
         per = checked.ledger.cap.cap.per
-        every: Every = self.every if per == "total" else per
+        every = self.every if per == "total" else cast(Every, per)
         if start_of(day, every) != day:
             raise InvalidSpec(f"{day} is not the first day of a {every}; ask for {start_of(day, every)}")
         now = datetime.datetime.now(datetime.UTC)

@@ -283,8 +283,8 @@ async def _run(program: list[str], course: Course) -> dict[str, Any]:
     if end is not None:
         return end
     how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-    line = f"the release's process {how}; ask for the release again: it goes on where it stopped, with the same noise"
-    return {"state": "refused", "reason": "TaskFailed", "line": line}
+    told = f"the release's process {how}; ask for the release again: it goes on where it stopped, with the same noise"
+    return {"state": "refused", "reason": "TaskFailed", "line": told}
 
 
 def _refused(refused: Refused) -> dict[str, Any]:

@@ -206,7 +206,7 @@ def test_releases_of_a_data_set_run_one_after_the_other(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
 
     async def work(found: Service) -> list[Any]:
-        asked = [(f"{dataset}{number}" + "0" * 62, None) for number in range(3) for dataset in "ab"]
+        asked = [(f"{dataset}{number}" + "0" * 62, None) for dataset in "ab" for number in range(3)]
         for key in [*asked, *asked]:  # asked for twice while they wait: begun once
             await found._asked(key)
         while found._running:
