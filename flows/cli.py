@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 from rich.text import Text
@@ -22,7 +22,7 @@ from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
 from dpdist.limits import check_program
 from dpdist.private import private_folder
 from dpdist.state import OUTPUT, found_at, state_folder, store_of
-from flows import addresses, beginning, children, ledger_commands, settings
+from flows import addresses, beginning, children, ledger_commands, service_commands, settings
 from flows.periods import Every, periods
 from flows.signals import guarded
 from flows.starting import without_collecting
@@ -60,6 +60,7 @@ key_app = typer.Typer(
 )
 app.add_typer(key_app, name="keys")
 app.command()(beginning.init)
+app.command()(service_commands.serve)
 app.add_typer(ledger_commands.app, name="ledger")
 
 SpecPath = Annotated[Path, typer.Argument(help="the release spec, a YAML file")]
@@ -182,7 +183,7 @@ def run(
     """Publish a release. Run it again, and the same bytes are published and nothing more is charged."""
     service = addresses.service()
     if service is not None:
-        _run_there(service, spec, period, engine_address, as_json=as_json, quiet=quiet)
+        service_commands.run_there(service, spec, period, engine_address, as_json=as_json, quiet=quiet)
         return
     check_program()
     with without_collecting():
@@ -223,76 +224,6 @@ def run(
         print_answers(*report.first_rows(folder, group=None, limit=12))
     name = done.spec.release if isinstance(done.folder, Path) else done.folder
     out.print(f"all answers: dpdist show {name}; page: {shown(done.folder)}/index.html")
-
-
-def _run_there(
-    service: addresses.Address,
-    spec: Path,
-    period: datetime.date | None,
-    engine_address: str | None,
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Have a measuring service publish a release, and tell how that goes."""
-    from flows.client import Course
-
-    if engine_address is not None:
-        raise InvalidInput(f"the measuring service at {service} has an engine of its own; leave out --engine")
-    with progress(quiet=quiet) as tell:
-        course = Course(service, str(spec), period)
-        for event in course:
-            tell(event.stage, event.line or event.mark)
-    done = course.done
-    if as_json:
-        out.print_json(json.dumps(asdict(done)))
-    elif not quiet:
-        charged = "charged" if done.charged else "nothing charged: it was charged before"
-        out.print(Text.assemble(("published", "bold green"), f" {done.folder} ({charged})"), soft_wrap=True)
-
-
-@app.command()
-def serve(
-    specs: Annotated[
-        Path, typer.Option("--specs", help="the folder of the specs that may be released; only the operator may write it")
-    ],
-    listen: Annotated[
-        str,
-        typer.Option(
-            help="unix:/PATH, whose group may connect; https://HOST:PORT or http://127.0.0.1:PORT, where clients show the token of "
-            "DPDIST_SERVICE_TOKEN_FILE"
-        ),
-    ] = "unix:/run/dpdist/service.sock",
-    group: Annotated[
-        str | None, typer.Option(help="the group of the Unix socket, a name or number: its members may ask for releases")
-    ] = None,
-    window: Annotated[int, typer.Option(min=1, help="how many days ago a period may have begun")] = 100,
-    every: Annotated[
-        str, typer.Option(help="how long the periods of specs are whose cap is in total: 'day', 'week' or 'month'")
-    ] = "day",
-    certificate: Annotated[Path | None, typer.Option(help="with https://: the certificate, in PEM")] = None,
-    key: Annotated[Path | None, typer.Option(help="with https://: its private key, in PEM")] = None,
-) -> None:
-    """Measure for clients that are not trusted: this process alone holds the root key and the ledger's login.
-
-    They name a spec of the folder by the digest of its bytes, and a period that is over. 'dpdist run' and the flows are such clients where
-    DPDIST_SERVICE holds the address.
-    """
-    check_program()
-    from flows.given import Given
-    from flows.listening import serve as listening
-
-    _check_every(every)
-    given = Given(specs.resolve(), window, cast(Every, every))
-    listening(
-        given, listen, group=group, certificate=certificate, key=key, ready=lambda line: err.print(f"measuring for {line}")
-    )
-
-
-def _check_every(every: str) -> None:
-    """Raises: InvalidInput for a length that no period has."""
-    if every not in get_args(Every):
-        raise InvalidInput(f"periods are a day, week or month long, found {every!r}; set --every")
 
 
 def _settled_or_run(
@@ -362,7 +293,7 @@ def backfill(
     """Publish the releases of past periods, in order. Releases that exist are left as they are."""
     from dpdist.spec import check_many_periods
 
-    _check_every(every)
+    service_commands.check_every(every)
     days = list(periods(first, last, cast(Every, every)))
     if len(days) > 1 and addresses.service() is None:
         check_many_periods(spec)
