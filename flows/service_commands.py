@@ -25,8 +25,8 @@ def serve(
     listen: Annotated[
         str,
         typer.Option(
-            help="where it listens: unix:/PATH, whose group may connect; https://HOST:PORT or http://127.0.0.1:PORT, where clients show the token of "
-            "DPDIST_SERVICE_TOKEN_FILE"
+            help="where it listens: unix:/PATH, whose group may connect; https://HOST:PORT or http://127.0.0.1:PORT, where clients show "
+            "the token of DPDIST_SERVICE_TOKEN_FILE"
         ),
     ] = "unix:/run/dpdist/service.sock",
     group: Annotated[
