@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import ssl
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from flows import addresses, children
 from flows.addresses import Address
 from flows.given import Given
 from flows.service import Service
+from flows.signals import Terminated
 
 SOCKET_MODE = 0o660
 """Its group are the clients."""
@@ -40,10 +42,15 @@ def serve(
     with opened(home):
         pass
     children.end_with_this_process()
-    asyncio.run(_serve(Service(given, token=token), address, group, context, lambda: ready(f"{specs} specs, at {address}")))
+    asyncio.run(
+        _until_terminated(
+            Service(given, token=token), address, group, context, lambda: ready(f"{specs} specs, at {address}")
+        )
+    )
+    raise Terminated
 
 
-async def _serve(
+async def _until_terminated(
     service: Service, address: Address, group: str | None, context: ssl.SSLContext | None, ready: Callable[[], None]
 ) -> None:
     limit = service.limits.head_bytes
@@ -54,11 +61,13 @@ async def _serve(
         server = await asyncio.start_server(
             service.answer, address.host, address.port, ssl=context, ssl_handshake_timeout=wait, limit=limit
         )
+    terminated = asyncio.Event()  # what a handler of another kind raises in a callback, asyncio would log and forget
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
     try:
-        async with server:
-            ready()
-            await server.serve_forever()
+        ready()
+        await terminated.wait()
     finally:
+        server.close()
         if address.path:
             Path(address.path).unlink(missing_ok=True)
 

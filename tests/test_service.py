@@ -10,6 +10,7 @@ import random
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -341,6 +342,32 @@ def test_a_service_that_is_killed_loses_nothing() -> None:
         finally:
             running.end()
         assert not (folder / "run" / "socket").exists()
+
+
+def test_a_signal_ends_it_whatever_it_does_just_now(tmp_path: Path, home: Path) -> None:
+    """Also while an answer is written, where asyncio logs and forgets what a signal's handler raises."""
+    weekly(tmp_path / "specs")
+    running = Running(tmp_path, home)
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError):
+                running.sent(b"GET /health HTTP/1.1\r\n\r\n")
+
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    for each in asking:
+        each.start()
+    time.sleep(1)
+    running.process.terminate()
+    try:
+        assert running.process.wait(60) == 143
+        assert running.log().endswith("terminated; run the same command again to go on where it stopped\n")
+    finally:
+        running.kill()
+        over.set()
+        for each in asking:
+            each.join()
 
 
 CLIENT = """
