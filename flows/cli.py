@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 from rich.text import Text
@@ -22,7 +22,7 @@ from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
 from dpdist.limits import check_program
 from dpdist.private import private_folder
 from dpdist.state import OUTPUT, found_at, state_folder, store_of
-from flows import beginning, children, ledger_commands, settings
+from flows import addresses, beginning, children, ledger_commands, service_commands, settings
 from flows.periods import Every, periods
 from flows.signals import guarded
 from flows.starting import without_collecting
@@ -60,6 +60,7 @@ key_app = typer.Typer(
 )
 app.add_typer(key_app, name="keys")
 app.command()(beginning.init)
+app.command()(service_commands.serve)
 app.add_typer(ledger_commands.app, name="ledger")
 
 SpecPath = Annotated[Path, typer.Argument(help="the release spec, a YAML file")]
@@ -183,6 +184,10 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Publish a release. Run it again, and the same bytes are published and nothing more is charged."""
+    service = addresses.service()
+    if service is not None:
+        service_commands.run_there(service, spec, period, engine_address, as_json=as_json, quiet=quiet)
+        return
     check_program()
     with without_collecting():
         from dpdist.page import report
@@ -300,10 +305,9 @@ def backfill(
     """Publish the releases of past periods, in order. Releases that exist are left as they are."""
     from dpdist.spec import check_many_periods
 
-    if every not in get_args(Every):
-        raise InvalidInput(f"periods are a day, week or month long, found {every!r}; set --every")
+    service_commands.check_every(every)
     days = list(periods(first, last, cast(Every, every)))
-    if len(days) > 1:
+    if len(days) > 1 and addresses.service() is None:
         check_many_periods(spec)
     for day in days:
         if not quiet:

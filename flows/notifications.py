@@ -56,7 +56,7 @@ def artifacts(done: Release, home: Path) -> None:
     """The first answers, the error summary, the ledger and a link to the page, for the run's view in the server."""
     if not served():
         return
-    key = "".join(c if c.isalnum() else "-" for c in done.spec.release.lower()).strip("-")
+    key = _key(done.spec.release)
     certificate = done.certificate
     with report.local_copy(done.folder) as folder:
         if (folder / "answers.parquet").exists():
@@ -73,7 +73,17 @@ def artifacts(done: Release, home: Path) -> None:
         key=f"{key}-errors-and-budget",
         description="errors and the state of the ledger",
     )
-    create_link_artifact(f"{done.folder}/index.html", key=f"{key}-page", description="the published page")
+    page_link(done.spec.release, str(done.folder))
+
+
+def page_link(release: str, folder: str) -> None:
+    """A link to the page of a published release, for the run's view in the server."""
+    if served():
+        create_link_artifact(f"{folder}/index.html", key=f"{_key(release)}-page", description="the published page")
+
+
+def _key(release: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in release.lower()).strip("-")
 
 
 def _ledger_table(home: Path) -> str:

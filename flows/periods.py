@@ -54,10 +54,11 @@ def periods(first: datetime.date, last: datetime.date, every: Every) -> Iterator
     day = start_of(first, every)
     while day <= last:
         yield day
-        day = _next(day, every)
+        day = after(day, every)
 
 
-def _next(day: datetime.date, every: Every) -> datetime.date:
+def after(day: datetime.date, every: Every) -> datetime.date:
+    """The first day of the next period."""
     if every == "month":
         return (day + datetime.timedelta(days=31)).replace(day=1)
     return day + datetime.timedelta(days=1 if every == "day" else 7)

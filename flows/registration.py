@@ -1,12 +1,12 @@
 """Pool, limits, deployments and automations in a Prefect server, as a file says: what is there is left as operators changed it.
 
 A field of a deployment is written when it is new or when the file says something else than when it was registered last; a digest of each
-field, kept in a Prefect variable, tells. Whether a schedule is active is never changed once it exists, nor a pool's limit and job template.
+field, kept in a Prefect variable, tells. Whether a schedule is active is never changed once it exists, nor a pool's limit; of its job
+template only what lets runs choose their command (``flows.pools``).
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import importlib
 import json
@@ -26,7 +26,6 @@ from prefect.client.schemas.actions import (
     GlobalConcurrencyLimitCreate,
     VariableCreate,
     VariableUpdate,
-    WorkPoolCreate,
 )
 from prefect.client.schemas.objects import ConcurrencyOptions
 from prefect.client.schemas.responses import DeploymentResponse
@@ -34,10 +33,9 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.events.filters import AutomationFilter, AutomationFilterTags
 from prefect.exceptions import ObjectNotFound
 from prefect.utilities.callables import parameter_schema
-from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
 
 from dpdist.errors import InvalidInput
-from flows import settings
+from flows import pools, settings
 from flows.automations import TAG, is_own, zombies
 
 
@@ -93,7 +91,8 @@ def register(client: SyncPrefectClient, what: Registration) -> list[str]:
     except (OSError, yaml.YAMLError) as error:
         raise InvalidInput(f"{what.file} cannot be read as YAML ({type(error).__name__}); give a prefect.yaml") from None
     _check(content, what.file)
-    done += _pool(client, what)
+    fixed = pools.given_to_jobs(content["deployments"])
+    done += pools.registered(client, what.pool, kind=what.kind, limit=what.pool_limit, fixed=fixed)
     for dataset in what.datasets:
         done += _limit(client, settings.limit_name(dataset, what.prefix))
     for deployment in content["deployments"]:
@@ -114,24 +113,6 @@ def _check(content: Any, file: Path) -> None:
             raise InvalidInput(
                 f"{file}: every schedule of {deployment['name']!r} needs a slug of its own, by which it is known again; add 'slug:'"
             )
-
-
-def _pool(client: SyncPrefectClient, what: Registration) -> list[str]:
-    try:
-        known = client.read_work_pool(what.pool)
-    except ObjectNotFound:
-        template = asyncio.run(get_default_base_job_template_for_infrastructure_type(what.kind))
-        pool = WorkPoolCreate(
-            name=what.pool, type=what.kind, base_job_template=template or {}, concurrency_limit=what.pool_limit
-        )
-        client.create_work_pool(pool)
-        return [f"created work pool {what.pool!r}"]
-    if known.type != what.kind:
-        raise InvalidInput(
-            f"the work pool {what.pool!r} is of type {known.type!r}, asked for was {what.kind!r}; give --type {known.type}, or another "
-            "--pool"
-        )
-    return []
 
 
 def _limit(client: SyncPrefectClient, name: str) -> list[str]:
@@ -193,7 +174,7 @@ def _fields(given: Mapping[str, Any], what: Registration, pull: Any, flow: Any) 
     }
     fields |= {f"parameters.{key}": value for key, value in given.get("parameters", {}).items()}
     variables = (given.get("work_pool") or {}).get("job_variables", {})
-    fields |= {f"job_variables.{key}": value for key, value in variables.items()}
+    fields |= {f"job_variables.{key}": value for key, value in variables.items() if key not in pools.VARIABLES}
     for schedule in given.get("schedules", []):
         fields[f"schedules.{schedule['slug']}"] = {key: value for key, value in schedule.items() if key != "active"}
         fields[f"active.{schedule['slug']}"] = schedule.get("active", True)

@@ -26,11 +26,12 @@ from prefect.concurrency.sync import concurrency
 from prefect.exceptions import PrefectException
 
 from dpdist import engine, spec, state
-from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, InvalidSpec, NoRecords
+from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, InvalidInput, InvalidSpec, NoRecords
 from dpdist.release import story
 from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
 from dpdist.release.story import Release
-from flows import notifications, settings, waiting
+from flows import addresses, client, notifications, settings, waiting
+from flows.addresses import Address
 from flows.observed import recorder
 from flows.observed.watch import watching
 from flows.periods import Every, due, periods
@@ -42,15 +43,15 @@ REPEATED = ("plan", "count", "answer", "publish", "deliver")
 """Stages that are tried again when the cluster went away. A run of ``measure`` is finished by the next run, not by a retry."""
 
 
-def as_task(name: str, work: Callable[[], _T], *, release: str | None = None) -> _T:
-    """Run a stage as a Prefect task, named after its release; its result stays in this process."""
+def as_task(name: str, work: Callable[[], _T], *, release: str | None = None, again: bool = True) -> _T:
+    """Run a stage as a Prefect task, named after its release; its result stays in this process. ``again``: whether it may be repeated."""
 
     @task(
         name=name,
         task_run_name=name if release is None else f"{name} {release}".replace("{", "(").replace("}", ")"),
         cache_policy=NO_CACHE,
         persist_result=False,
-        retries=2 if name in REPEATED else 0,
+        retries=2 if again and name in REPEATED else 0,
         retry_delay_seconds=5,
         retry_condition_fn=_cluster_went_away,
     )
@@ -132,7 +133,7 @@ def release(
     Returns: where the releases are.
     """
     days = _days(period, every, catch_up, timezone)
-    return [str(done.folder) for done in _released(spec_path, days, engine_address, home, needed=days[-1:], every=every)]
+    return [*_released(spec_path, days, engine_address, home, needed=days[-1:], every=every)]
 
 
 @flow(
@@ -162,9 +163,9 @@ def backfill(
     Returns: where the releases are.
     """
     days = list(periods(first, last, every))
-    if len(days) > 1:
+    if len(days) > 1 and addresses.service() is None:
         spec.check_many_periods(Path(spec_path))
-    return [str(done.folder) for done in _released(spec_path, days, engine_address, home, needed=days, every=every)]
+    return [*_released(spec_path, days, engine_address, home, needed=days, every=every)]
 
 
 def _days(period: datetime.date | None, every: Every | None, catch_up: int, timezone: str) -> list[datetime.date | None]:
@@ -187,21 +188,29 @@ def _released(
     *,
     needed: Sequence[datetime.date | None],
     every: Every | None,
-) -> Iterator[Release]:
-    """One release a period. A period whose records are not there is passed over, unless it was needed, and the log says so.
+) -> Iterator[str]:
+    """Where the release of each period is. A period whose records are not there is passed over, unless it was needed, and the log says so.
 
     Raises: after the other periods InvalidSpec for records that are needed and not there, or that cannot be read; then, for releases
         that lack approvals, what suspends the run.
     """
-    folder = state.state_folder(Path(home) if home else None)
+    service = addresses.service()
+    if service is not None and (engine_address or home):
+        raise InvalidInput(
+            "the measuring service has an engine and a home of its own; leave out 'engine_address' and 'home'"
+        )
     failing: list[str] = []
     missing: dict[datetime.date | None, ApprovalsMissing] = {}
     for day in days:
         checked = None
         try:
+            if service is not None:
+                yield measured_by(service, spec_path, day)
+                continue
+            folder = state.state_folder(Path(home) if home else None)
             with recorder.counted(folder, ""):
                 checked = spec.load(spec_path, period=day)
-            yield published(checked, engine_address, home, every=every, needed=day in needed)
+            yield str(published(checked, engine_address, home, every=every, needed=day in needed).folder)
         except InvalidSpec as error:
             if day in needed or not isinstance(error, NoRecords):
                 failing.append(str(error))
@@ -210,8 +219,8 @@ def _released(
             notifications.notify({"period": str(day), "state": "skipped", "reason": type(error).__name__})
         except ApprovalsMissing as error:
             missing[day] = error
-            if checked is not None and checked.stream is not None:
-                break  # its parts go in order
+            if checked is None or checked.stream is not None:
+                break  # a stream's parts go in order, and whether it is one only the service knows
     if failing:
         raise InvalidSpec("; ".join([*failing, *map(str, missing.values())]))
     if missing:
@@ -250,6 +259,33 @@ def published(
         {"release": checked.release, "state": "published", "where": str(done.folder), "charged": done.charged}
     )
     return done
+
+
+def measured_by(service: Address, spec_path: str, day: datetime.date | None) -> str:
+    """Where the release is that a measuring service publishes, its public stages told as tasks; call it inside a flow.
+
+    Raises: what refuses the release, as where this process measures itself.
+    """
+    told = _told_to(silent)
+    course = client.Course(service, spec_path, day)
+
+    def through(stage: str) -> None:
+        for event in course:
+            if (event.stage, event.mark) == (stage, "ended"):
+                return
+            if event.mark == "told":
+                told(event.stage, event.line)
+
+    with notifications.without_data(), tags(f"dataset:{course.dataset}"):
+        for event in course:
+            if event.mark == "began":
+                as_task(event.stage, partial(through, event.stage), release=course.release, again=False)
+            elif event.mark == "told":
+                told(event.stage, event.line)
+    done = course.done
+    notifications.page_link(done.release, done.folder)
+    notifications.notify({"release": done.release, "state": "published", "where": done.folder, "charged": done.charged})
+    return done.folder
 
 
 @contextmanager

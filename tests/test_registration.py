@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import prefect.server.api
 import pytest
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -21,7 +23,7 @@ from dpdist.privacy import approvals
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.ledger import opened
 from dpdist.spec import load
-from flows import cli, settings
+from flows import cli, pools, settings
 from flows.automations import zombies
 from flows.registration import Registration, register, wait_for_server
 from flows.release import release
@@ -103,6 +105,50 @@ def test_two_installations_share_a_server(client: SyncPrefectClient, tmp_path: P
         assert client.read_deployment_by_name(f"release/{name}-weekly").work_pool_name == name
         client.read_global_concurrency_limit_by_name(settings.limit_name("visits", name))
         assert len(client.read_automations_by_name(f"{name} dpdist: runs that went silent")) == 1
+
+
+def test_no_run_chooses_its_command(client: SyncPrefectClient, tmp_path: Path) -> None:
+    """The job template of a new pool is closed, one that somebody opened is closed again, what the file says is fixed in it."""
+    what = Registration(shipped(tmp_path), pool="closed", prefix="closed")
+    register(client, what)
+    template = client.read_work_pool("closed").base_job_template
+    heartbeat = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "45"}
+    assert template["job_configuration"]["env"] == heartbeat
+    assert not template["job_configuration"].keys() & {"command", "working_dir"}
+    assert not template["variables"]["properties"].keys() & {"command", "env", "working_dir"}
+    assert client.read_deployment_by_name("release/closed-weekly").job_variables == {}
+    properties = {**template["variables"]["properties"], "mine": {"type": "string", "default": ""}}
+    opened = {
+        **template,
+        "job_configuration": {**template["job_configuration"], "command": "{{ mine }}", "labels": {"kept": "yes"}},
+        "variables": {**template["variables"], "properties": properties},
+    }
+    client.update_work_pool("closed", WorkPoolUpdate(base_job_template=opened))
+    assert register(client, what) == [
+        "closed the job template of work pool 'closed': runs could choose their command, environment or folder"
+    ]
+    again = client.read_work_pool("closed").base_job_template["job_configuration"]
+    assert (again.get("command"), again["env"], again["labels"]) == (None, heartbeat, {"kept": "yes"})
+    changed = shipped(tmp_path)
+    changed.write_text(changed.read_text().replace("'45'", "'30'"))
+    assert register(client, what) == ["changed the job template of work pool 'closed': env"]
+    assert register(client, what) == []
+    differs = {"name": "closed", "job_variables": {"env": {}}}
+    with pytest.raises(InvalidInput, match="deployment 'backfill' gives another job variable 'env'"):
+        register(client, Registration(shipped(tmp_path, work_pool=differs), pool="closed", prefix="closed"))
+
+
+def test_a_kubernetes_template_is_closed() -> None:
+    """Containers' arguments, environment and image, as Prefect's own template for Kubernetes has them."""
+    shipped = Path(prefect.server.api.__file__).parent / "collections_data" / "views" / "aggregate-worker-metadata.json"
+    template = json.loads(shipped.read_text())["prefect-kubernetes"]["kubernetes"]["default_base_job_configuration"]
+    made = pools.closed(template, {"image": "dpdist@sha256:0"})
+    (container,) = made["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "dpdist@sha256:0"
+    assert not container.keys() & {"args", "env"}
+    assert not made["variables"]["properties"].keys() & {"command", "env", "image"}
+    assert pools.closed(made, {}) == made
+    assert made["job_configuration"]["namespace"] == template["job_configuration"]["namespace"]  # the rest stays
 
 
 def test_refusals(client: SyncPrefectClient, server: str, tmp_path: Path) -> None:

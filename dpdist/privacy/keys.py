@@ -1,15 +1,18 @@
 """The root key, and the key of each release.
 
-The root key lives outside the ledger: a file of mode 0600 or an environment variable. It is never logged, shown in a
-repr, pickled, or accepted as an argument of a command.
+The root key lives outside the ledger: a file of mode 0600, what a command prints (a KMS that opens an envelope, a vault), or an
+environment variable. It is never logged, shown in a repr, pickled, or accepted as an argument of a command.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import os
+import shlex
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +28,9 @@ from dpdist.private import private_folder
 KEY_BYTES = 32
 ENVIRONMENT = "DPDIST_ROOT_KEY"
 FILE_ENVIRONMENT = "DPDIST_ROOT_KEY_FILE"
+COMMAND_ENVIRONMENT = "DPDIST_ROOT_KEY_COMMAND"
+COMMAND_SECONDS = 60.0
+"""How long a key service may take."""
 _CONTEXT = b"dpdist release key v1"
 
 
@@ -90,6 +96,8 @@ def load(home: Path) -> Secret:
     text = os.environ.get(ENVIRONMENT)
     if text is not None:
         return _parse(text, f"the environment variable {ENVIRONMENT}")
+    if command := os.environ.get(COMMAND_ENVIRONMENT):
+        return _printed(command)
     path = key_file(home)
     try:
         found = path.stat()
@@ -106,6 +114,32 @@ def load(home: Path) -> Secret:
     if mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP) or (mode & stat.S_IRGRP and not mounted):
         raise KeyUnavailable(f"the root key {path} has mode {mode & 0o777:04o}, others may read it; run: chmod 600 {path}")
     return _parse(text, str(path))
+
+
+@functools.cache
+def _printed(command: str) -> Secret:
+    """The key that a command prints, which is run without a shell and once a process. What it prints is never shown."""
+    where = f"the command of {COMMAND_ENVIRONMENT}"
+    cure = "run it by hand, and give one that prints the root key and nothing else"
+    try:
+        words, quiet = shlex.split(command), subprocess.DEVNULL
+        done = subprocess.run(
+            words,
+            stdin=quiet,
+            stdout=subprocess.PIPE,
+            stderr=quiet,
+            timeout=COMMAND_SECONDS,
+            check=False,
+            text=True,
+            encoding="ascii",
+        )
+    except UnicodeDecodeError:
+        raise _malformed(where) from None
+    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
+        raise KeyUnavailable(f"{where} cannot be run ({type(error).__name__}); {cure}") from None
+    if done.returncode:
+        raise KeyUnavailable(f"{where} ended with code {done.returncode}; {cure}")
+    return _parse(done.stdout, where)
 
 
 def release_key(root: Secret, *, salt: bytes, release: str, spec_digest: str, histogram_digest: str) -> Secret:

@@ -1,0 +1,88 @@
+"""Where the measuring service listens, as the service and its clients write it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from dpdist.errors import InvalidInput
+
+SERVICE = "DPDIST_SERVICE"
+"""The service's address: where it is set, releases are asked for there, and this process needs no key, ledger, store or records."""
+TOKEN_FILE = "DPDIST_SERVICE_TOKEN_FILE"
+"""The file of the token by which a service on a port knows its clients."""
+FEWEST_LETTERS = 32
+"""A token has at least so many: it is random, and cannot be guessed."""
+ALLOWED = "give unix:/run/dpdist/service.sock, https://host:port, or http://127.0.0.1:port"
+
+
+@dataclass(frozen=True)
+class Address:
+    """A Unix socket's path, or a host and port.
+
+    Attributes:
+        tls: whether the connection is encrypted, and the service shows a certificate.
+    """
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+    tls: bool = False
+
+    @classmethod
+    def of(cls, text: str) -> Address:
+        """The address that a text names. Raises: InvalidInput."""
+        if text.startswith("unix:"):
+            path = text.removeprefix("unix:")
+            if not path.startswith("/") or len(path.encode()) > 100 or "\0" in path:
+                raise InvalidInput(
+                    f"{text!r} is no address of a measuring service: its path begins with / and has at most 100 bytes"
+                )
+            return cls(path=path)
+        try:
+            found = urlsplit(text)
+            host, port = found.hostname or "", found.port or 0
+        except ValueError:
+            host, port = "", 0
+        if not host or not port or found.scheme not in ("http", "https") or found.path.strip("/") or "@" in text:
+            raise InvalidInput(f"{text!r} is no address of a measuring service; {ALLOWED}")
+        if found.scheme == "http" and not _is_loopback(host):
+            raise InvalidInput(f"{text!r} leaves this machine without TLS; {ALLOWED}")
+        return cls(host=host, port=port, tls=found.scheme == "https")
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}" if self.path else f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
+
+
+def service() -> Address | None:
+    """The measuring service of this process; None where it measures itself. Raises: InvalidInput."""
+    text = os.environ.get(SERVICE)
+    return Address.of(text) if text else None
+
+
+def token() -> str | None:
+    """The token of the file that the environment names. Raises: InvalidInput."""
+    name = os.environ.get(TOKEN_FILE)
+    if not name:
+        return None
+    try:
+        text = Path(name).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            f"{TOKEN_FILE}: {name} cannot be read ({type(error).__name__}); give a file with a token"
+        ) from None
+    if len(text) < FEWEST_LETTERS or not text.isalnum():
+        raise InvalidInput(
+            f"{TOKEN_FILE}: a token has at least {FEWEST_LETTERS} letters and digits; make one: openssl rand -hex 32"
+        )
+    return text
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,120 @@
+"""One release in a process of its own, which the measuring service starts: what may be told of it, a JSON document a line, on its output.
+
+What stops it stops neither the service nor the releases beside it. Only public facts leave it: no line of a private stage, no error's
+text but dpdist's own.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, TypeVar, cast
+
+from dpdist import engine
+from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, TaskFailed
+from dpdist.release import ahead, story
+from dpdist.release.context import PRIVATE_STAGES, Context
+from dpdist.state import state_folder, store_of
+from flows import children
+from flows.given import Given
+from flows.observed.watch import watching
+from flows.periods import Every
+from flows.signals import guarded
+
+_T = TypeVar("_T")
+TRIES = 3
+"""How often a stage is begun where the cluster goes away."""
+AGAIN_SECONDS = 5
+LINE = 400
+"""Longest line that is told of a stage."""
+LONGEST = 4000
+"""Longest line that is told of a refusal."""
+
+
+def command(given: Given, digest: str, period: datetime.date | None) -> list[str]:
+    """The command line of the process that measures; nothing in it is secret."""
+    day = "-" if period is None else period.isoformat()
+    return [sys.executable, "-P", "-m", __name__, str(given.folder), str(given.window), given.every, digest, day]
+
+
+def main() -> None:
+    """Measure what the command line names, and tell of it."""
+    folder, window, every, digest, day = sys.argv[1:]
+    given = Given(Path(folder), int(window), cast(Every, every))
+    with os.fdopen(os.dup(1), "w", encoding="ascii") as told:
+        os.dup2(2, 1)  # what libraries print is for the operator's log
+        try:
+            children.end_with_this_process()
+            end = measured(given, digest, None if day == "-" else datetime.date.fromisoformat(day), _teller(told))
+        except Exception as error:  # noqa: BLE001 - whatever it is, its caller hears of it in one line
+            end = refusal(error)
+        _tell(told, {"end": end})
+
+
+def refusal(error: Exception) -> dict[str, Any]:
+    """How a release ended that was not published, as clients may hear it; the text of errors that are not dpdist's may quote a record."""
+    known = error if isinstance(error, DpdistError) else TaskFailed(engine.failed_at(error))
+    end: dict[str, Any] = {"state": "refused", "reason": type(known).__name__, "line": str(known)[:LONGEST]}
+    if isinstance(known, ApprovalsMissing):
+        end["approvals"] = [known.release, known.needed, known.found, list(known.waiting)]
+    elif isinstance(known, EngineError):
+        end["reason"] = EngineError.__name__
+    return end
+
+
+def measured(
+    given: Given, digest: str, period: datetime.date | None, tell: Callable[[str, str, str], None]
+) -> dict[str, Any]:
+    """Where the release of a given spec is, and whether it was charged now."""
+    checked, home = given.spec(digest, period), state_folder()
+
+    def progress(stage: str, line: str) -> None:
+        tell(stage, "told", line)
+
+    def step(name: str, work: Callable[[], _T]) -> _T:
+        tell(name, "began", "")
+        result = _repeated(name, work)
+        tell(name, "ended", "")
+        return result
+
+    with watching(checked, home, progress) as watch:
+        with engine.started(ahead.engine_for(checked, None)) as started:
+            context = Context(home, store_of(home), started, progress)
+            done = story.release(context, checked, step=watch.stepping(step, started))
+        watch.published(done)
+    return {"state": "published", "folder": str(done.folder), "charged": done.charged}
+
+
+def _repeated(name: str, work: Callable[[], _T]) -> _T:
+    """A stage that is begun again where the cluster went away; that of the charge is finished when the release is asked for again."""
+    tries = 1 if name == "measure" else TRIES
+    while True:
+        tries -= 1
+        try:
+            return work()
+        except EngineError:
+            if not tries:
+                raise
+            time.sleep(AGAIN_SECONDS)
+
+
+def _teller(told: IO[str]) -> Callable[[str, str, str], None]:
+    def tell(stage: str, mark: str, line: str) -> None:
+        if stage not in PRIVATE_STAGES:
+            _tell(told, {"event": [stage, mark, str(DpdistError(line))[:LINE]]})
+
+    return tell
+
+
+def _tell(told: IO[str], document: dict[str, Any]) -> None:
+    told.write(json.dumps(document) + "\n")
+    told.flush()
+
+
+if __name__ == "__main__":
+    guarded(main)
