@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,12 @@ def as_gz(table: pa.Table, folder: Path) -> Given:
     return {"path": "x.csv.gz"}
 
 
+def as_json_lines(table: pa.Table, folder: Path) -> Given:
+    lines = (json.dumps(row, default=str) + "\n" for row in plain(table).to_pylist())
+    (folder / "x.jsonl").write_text("".join(lines), encoding="utf-8")
+    return {"path": "x.jsonl"}
+
+
 def as_parquet(table: pa.Table, folder: Path) -> Given:
     pyarrow.parquet.write_table(table, folder / "x.parquet")
     return {"path": "x.parquet"}
@@ -108,7 +115,7 @@ def as_hive(table: pa.Table, folder: Path) -> Given:
 
 def as_sql(table: pa.Table, folder: Path) -> Given:
     pyarrow.parquet.write_table(table, folder / f"{MARK}.parquet")
-    return {"sql": "SELECT * FROM '*.parquet'"}
+    return {"sql": "SELECT * FROM '*.parquet'", "types": {"age": "whole", "sex": "text", "person": "text"}}
 
 
 def as_database(table: pa.Table, folder: Path) -> Given:
@@ -142,6 +149,7 @@ def as_iceberg(table: pa.Table, folder: Path) -> Given:
 Writer = Callable[[pa.Table, Path], Given]
 SOURCES: dict[str, Writer] = {
     "csv": as_csv,
+    "json lines": as_json_lines,
     "csv without names": as_bare_csv,
     "csv.gz": as_gz,
     "parquet": as_parquet,

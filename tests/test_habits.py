@@ -50,7 +50,7 @@ def test_every_command_that_the_pages_name_exists() -> None:
     for page in PAGES:
         code = re.findall(r"^```sh[^\n]*\n(.*?)^```$|(?<!`)`([^`\n]+)`(?!`)", page.read_text(), re.MULTILINE | re.DOTALL)
         for line in (line for block, span in code for line in (block or span).splitlines()):
-            for first, second in re.findall(r"(?:^|[\s/])dpdist ([a-z]+)(?: ([a-z]+))?", line.split("#")[0]):
+            for first, second in re.findall(r"(?:^|[\s/])dpdist ([a-z]+)(?: ([a-z-]+))?", line.split("#")[0]):
                 assert (first,) in known, f"{page.name}: {line}"
                 assert not second or (first,) not in groups or (first, second) in known, f"{page.name}: {line}"
 

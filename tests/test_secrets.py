@@ -274,9 +274,9 @@ def private_records(folder: Path, fault: str) -> Path:
     content = small.spec(
         domain={"sex": {"categories": ["f", "m"], "outside": outside}}, workload=[{"marginals": {"ways": [1]}}]
     )
-    if fault == "ragged":
+    if fault == "open quote":
         content["records"] = {"path": "records.csv"}
-        (folder / "records.csv").write_text(f"sex,mail\nf,b\nm,{PERSON},{PERSON}\n")
+        (folder / "records.csv").write_text(f'sex,mail\nf,b\nm,"{PERSON}\n')
     else:
         pyarrow.parquet.write_table(pa.table({"sex": sex}), folder / "records.parquet")
     path = folder / "release.yaml"
@@ -300,7 +300,7 @@ def told_of_records(content: bytes, home: Path, records: Path) -> list[str]:
     "fault",
     [
         pytest.param("none", marks=pytest.mark.slow),
-        "ragged",
+        "open quote",
         pytest.param("unknown value", marks=pytest.mark.slow),
     ],
 )
@@ -321,7 +321,7 @@ def test_prefect_is_told_nothing_of_the_records(home: Path, fault: str) -> None:
 
 
 @pytest.mark.usefixtures("without_tls")
-@pytest.mark.parametrize("fault", ["none", "ragged", "unknown value"])
+@pytest.mark.parametrize("fault", ["none", "open quote", "unknown value"])
 def test_dask_is_told_nothing_of_the_records(
     home: Path, fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

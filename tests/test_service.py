@@ -102,7 +102,7 @@ def test_a_refusal_of_the_release_reaches_its_client(running: Running) -> None:
     earlier = WEEK.fromordinal(WEEK.toordinal() - 7)
     facts = ended(running, spec_of(running), earlier)
     assert (facts["state"], facts["reason"]) == ("refused", "NoRecords")
-    with pytest.raises(client.NoRecords, match="no records at"):
+    with pytest.raises(client.NoRecords, match="no records in"):
         list(Course(running.address, str(spec_of(running)), earlier))
 
 

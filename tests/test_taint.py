@@ -38,7 +38,7 @@ from tests.observed.test_observed import Receiver, told
 from tests.postgres import Server
 from tests.test_secrets import all_kept
 
-COVERED = {"parquet", "arrow", "csv", "npy", "zarr", "query", "delta", "iceberg"}
+COVERED = {"parquet", "arrow", "csv", "jsonl", "npy", "zarr", "query", "delta", "iceberg"}
 
 
 def test_every_kind_of_source_is_here() -> None:

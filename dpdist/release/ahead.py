@@ -55,7 +55,7 @@ def engine_for(spec: ReleaseSpec, address: str | None) -> str | None:
     """
     if spec.table is not None:
         return address  # how large it is shows when it is read
-    size = digests.bytes_at(listing.listed(spec.records_path))
+    size = digests.bytes_at(listing.listed(spec.records_path, spec.records_called))
     if size <= RECORD_BYTES:
         check_columns(spec.source, spec.attributes)
     return address if _is_asked_for(address) or not fits_one_process(spec, size) else "inline"

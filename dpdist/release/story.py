@@ -122,12 +122,24 @@ def release(context: Context, spec: ReleaseSpec, *, step: StepRunner = plainly) 
         if (context.home / "scratch").is_dir():  # records that killed runs were extracting there
             leases.sweep(Documents(context.home / "scratch"), None)
         sweep(context.home)
-        with nullcontext() if spec.table is None else held(context.home, spec.release) as kept:
-            return _released(context, spec, step, kept)
+    with nullcontext() if spec.table is None else held(context.home, spec.release) as kept:
+        with private_files():
+            done, measurements = _answered(context, spec, step, kept)
+        publishing = partial(publish, context, done.plan, measurements[0], done.columns, done.certificate, measurements[1])
+        folder = step("publish", publishing)
+        if spec.output.to:
+            step("deliver", lambda: deliver(folder, [target.named for target in spec.output.to]))
+    return replace(done, folder=folder)
 
 
-def _released(context: Context, written: ReleaseSpec, step: StepRunner, kept: Path | None) -> Release:
-    """The release, with a folder for the records of its table."""
+def _answered(
+    context: Context, written: ReleaseSpec, step: StepRunner, kept: Path | None
+) -> tuple[Release, tuple[StoredArray, dict[str, str]]]:
+    """The release before it is published, its measurement and the digests of all that it was made from.
+
+    Args:
+        kept: the folder for the records of its table.
+    """
     spec = written
     if spec.selecting is not None:
         for refusal in refused_by(context, step("plan", partial(plan, context, spec))):
@@ -152,10 +164,7 @@ def _released(context: Context, written: ReleaseSpec, step: StepRunner, kept: Pa
         name, budget = ledger.name(), ledger.budget_after(spec.release)
     certificate = planned.certificate(budget, answers.effect, ledger=name)
     measurements = {spec.release: measured.digest, **{other.spec.release: stored.digest for other, stored in others}}
-    folder = step("publish", lambda: publish(context, planned, measured, answers, certificate, measurements))
-    if spec.output.to:
-        step("deliver", lambda: deliver(folder, [target.named for target in spec.output.to]))
-    return Release(spec, planned, answers, folder, charged, tally, budget, certificate)
+    return Release(spec, planned, answers, "", charged, tally, budget, certificate), (measured, measurements)
 
 
 @contextmanager

@@ -327,9 +327,9 @@ class ReleaseSpec(SpecPart):
         return self.records.path if "://" in self.records.path else self._folder / self.records.path
 
     @property
-    def records_called(self) -> str:
-        """What messages call the place of the records, whatever file they were written to."""
-        return self._called or self.records.place
+    def records_called(self) -> Called:
+        """What messages call the place of the records, whatever file they were written to: by the spec's own text."""
+        return self._called or Called(self.records.place)
 
     @property
     def table(self) -> Table | None:
@@ -392,7 +392,7 @@ class ReleaseSpec(SpecPart):
             counts=None if self.records.counts is None else self.records.counts.column,
             grammar=self.records.grammar,
             attributes=self.domain,
-            called=self._called,
+            called=self.records_called,
             types=self.records.types,
         )
         return replace(source, snapshot=self._snapshot)

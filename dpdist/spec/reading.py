@@ -38,7 +38,7 @@ def load(
     """
     if isinstance(source, ReleaseSpec):
         if records:
-            source.records.check_place()
+            located(source.records.check_place, ("records",), {}, "spec")
         return source
     if isinstance(source, dict):
         return _checked(_dated(source, period, "spec"), {}, "spec", Path.cwd(), follow=follow, records=records, sizes=sizes)

@@ -11,8 +11,6 @@ orthonormal Fourier basis; the Gaussian optimum goes beyond it. Square roots: Fi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -53,15 +51,16 @@ def convolution(
     if is_dyadic(workload):
         return over_characters(workload, work, name, on_done)
     filters = line_of(workload)[2]
-    kept = work.kept(name) if name else None
-    if kept is None:
+    values, facts = work.kept(name) or (None, {}) if name else (None, {})
+    if not facts:  # kept coefficients may stand alone
         with work.scratch() as inner:
             tell = Steps(on_done, len(filters) + 1)
             best = optimum(inner, filters, [b.weight for b in workload.blocks], _points(filters, work), tell)
             lower = best.cost * (1 - 1e-12) if filters[0].circular else bound_of_ends(workload, pinched=not work.in_memory)
-            facts: Mapping[str, Any] = {"cost": best.cost, "lower_bound": lower, "deviations": best.deviations}
-            kept = work.write(as_kept(best.coefficients(inner, tell), work), name or None, facts), facts
-    values, facts = kept
+            facts = {"cost": best.cost, "lower_bound": lower, "deviations": best.deviations}
+            if values is None:
+                values = work.write(as_kept(best.coefficients(inner, tell), work), name or None, facts)
+    assert values is not None
     given = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=True)
     cost, lower = (given.series * facts[which] for which in ("cost", "lower_bound"))
     return FilterStrategy("convolution", over_cells(given, workload), cost, lower or None, CLOSED_FORM, coefficients=given)

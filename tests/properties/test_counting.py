@@ -68,19 +68,27 @@ def apart(separation: int) -> list[int]:
 
 
 def asked(
-    table: pa.Table = TABLE, *, csv: bool = False, named: str | None = None, stream: bool = False, **records: Any
+    table: pa.Table = TABLE,
+    *,
+    csv: str | None = None,
+    named: str | None = None,
+    stream: bool = False,
+    csv_is: dict[str, str] | None = None,
+    **records: Any,
 ) -> Callable[[Path, Path, str], list[int]]:
     """A question: publishes it without visible noise, and says what came out.
 
     Args:
+        csv: how a line of a CSV file is written; None: the file is Parquet.
         named: the folder that the file lies in, which names a column of it.
+        csv_is: the grammar that the spec declares.
         stream: whether the ages are steps of a stream.
     """
 
     def publish(folder: Path, home: Path, release: str) -> list[int]:
         folder.mkdir(exist_ok=True)
-        if csv:
-            (folder / "records.csv").write_text("".join(f"{a},{y}\n" for a, y in zip(*table.columns[:2], strict=True)))
+        if csv is not None:
+            (folder / "records.csv").write_text("".join(csv.format(a, y) for a, y in zip(*table.columns[:2], strict=True)))
         if named is not None:
             (folder / "parts" / named).mkdir(parents=True)
             pq.write_table(table, folder / "parts" / named / "part.parquet")
@@ -89,7 +97,7 @@ def asked(
             folder,
             table=table,
             release=release,
-            records={"path": place, **records},
+            records={"path": place, **({} if csv_is is None else {"csv": csv_is}), **records},
             domain={"age": {"from": 0, "to": 5}},
             workload=[{"filters": {"of": "age", "apply": [{"window": 1}]}} if stream else {"marginals": {"ways": [1]}}],
             **({"stream": {"name": release, "through": 5}} if stream else {"mechanism": "identity"}),
@@ -108,8 +116,8 @@ PAIRS: dict[str, tuple[Question, Question]] = {
     "files": ((asked(), counted(TABLE)), (asked(OTHER), counted(OTHER))),
     "columns": ((asked(), counted(TABLE)), (asked(columns={"age": "years"}), counted(TABLE, "years"))),
     "header": (
-        (asked(csv=True, header=["age", "years"]), counted(TABLE)),
-        (asked(csv=True, header=["years", "age"]), counted(TABLE, "years")),
+        (asked(csv="{},{}\n", header=["age", "years"]), counted(TABLE)),
+        (asked(csv="{},{}\n", header=["years", "age"]), counted(TABLE, "years")),
     ),
     "person": (
         (asked(person={"column": "person"}), counted(TABLE, person="person")),
@@ -130,6 +138,13 @@ PAIRS: dict[str, tuple[Question, Question]] = {
     "counts": (
         (asked(counts={"column": "years", "of": "visits"}), summed("years")),
         (asked(counts={"column": "household", "of": "visits"}), summed("household")),
+    ),
+    "grammar": (
+        (asked(csv="{},{}e-1;0\n", header=["age", "rest"]), counted(TABLE)),
+        (
+            asked(csv="{},{}e-1;0\n", header=["age", "rest"], csv_is={"delimiter": ";", "decimal": ","}),
+            [ROWS, 0, 0, 0, 0, 0],
+        ),
     ),
     "named": (
         (asked(TABLE.select(["years"]), named="age=1"), [0, ROWS, 0, 0, 0, 0]),

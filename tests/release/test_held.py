@@ -23,7 +23,10 @@ from dpdist.release import held
 from tests import forked, small
 from tests.command_line import CommandLine
 
-SQL = {"sql": "SELECT * FROM 'records.parquet'"}
+SQL = {
+    "sql": "SELECT * FROM 'records.parquet'",
+    "types": {"age": "whole", "sex": "text", "work": "text", "person": "whole"},
+}
 KILLED = """
 import os, signal, sys
 from pathlib import Path

@@ -406,6 +406,7 @@ PAID: dict[str, Any] = {
     "workload": [{"marginals": {"of": [["town"]]}}, {"marginals": {"of": [["town"]]}, "mean": "paid"}],
 }
 """Means of money, by names that nobody listed, of persons whose total is bounded."""
+PAID_TYPES = {"sex": "text", "town": "text", "person": "whole", "paid": "number"}
 
 
 def payments() -> pa.Table:
@@ -449,7 +450,7 @@ def test_sums_and_means_by_private_categories(home: Path) -> None:
 def test_private_categories_of_a_query(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The query is read once, before names are selected; killed after that, the same names and bytes come, whatever its rows are then."""
     data = home.parent / "data"
-    given = {**PAID["records"], "path": None, "sql": "SELECT * FROM 'rows.parquet'"}
+    given = {**PAID["records"], "path": None, "sql": "SELECT * FROM 'rows.parquet'", "types": PAID_TYPES}
     given.pop("path")
     path = written(data, payments(), **{**PAID, "records": given})
     rows = data / "rows.parquet"
