@@ -17,6 +17,7 @@ from flows.terminal import out
 
 if TYPE_CHECKING:
     from dpdist.records.columns import Column, Kind
+    from dpdist.records.csv_grammar import Grammar
 
 SCHEMA = "release.schema.json"
 LETTERS = str.maketrans(
@@ -51,6 +52,9 @@ def init(
         bool,
         typer.Option("--names-in-first-row", help="the first row of CSV files holds the columns' names, and is no record"),
     ] = False,
+    delimiter: Annotated[
+        str | None, typer.Option("--delimiter", help="the character between the values of CSV files. Default: a comma")
+    ] = None,
     epsilon: Annotated[float, typer.Option("--epsilon", help="the budget of the release", min=1e-6)] = 1.0,
     public: Annotated[
         bool, typer.Option("--public", help="the file is public: take categories and ranges from its values")
@@ -72,7 +76,9 @@ def init(
     asks = sys.stdin.isatty() and sys.stdout.isatty()
     if asks and not (names or public or names_in_first_row or has_names(records)):
         names_in_first_row = typer.confirm(f"Does the first row of {records.name} hold the columns' names?", default=False)
-    stated = columns_of(records, header=names, public=public, names_in_first_row=names_in_first_row)
+    stated = columns_of(
+        records, header=names, public=public, names_in_first_row=names_in_first_row, grammar=_grammar(delimiter)
+    )
     found = _of_kinds(stated, types or [])
     if asks and person is None:
         person = (
@@ -85,12 +91,25 @@ def init(
     chosen = _chosen(found, _parts(columns), person)
     chosen = [_told_kind(column, asks=asks) for column in chosen]
     place = os.path.relpath(records, target.parent)
-    asked = Asked(Path(place).as_posix(), dataset_of(records), names, person, epsilon)
+    asked = Asked(Path(place).as_posix(), dataset_of(records), names, person, epsilon, delimiter=delimiter)
     target.write_text(outline(chosen, asked, schema=SCHEMA, public=public), encoding="utf-8")
     schema = target.parent / SCHEMA
     if not schema.exists():
         schema.write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
     out.print(f"wrote {target}: complete the words in capitals, then run 'dpdist plan {target}'")
+
+
+def _grammar(delimiter: str | None) -> Grammar:
+    """How CSV files are written. Raises: InvalidInput for what can be no delimiter."""
+    from pydantic import ValidationError
+
+    from dpdist.records.csv_grammar import PLAIN
+    from dpdist.spec.csv import CsvSpec
+
+    try:
+        return PLAIN if delimiter is None else CsvSpec.model_validate({"delimiter": delimiter}).grammar
+    except ValidationError as error:
+        raise InvalidInput(f"--delimiter: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
 def dataset_of(records: Path) -> str:

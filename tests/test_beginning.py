@@ -172,6 +172,21 @@ def test_a_spec_from_a_csv_file_alone_says_which_lines_to_keep(place: Path, comm
         load(place / "records.yaml")
 
 
+def test_a_file_with_semicolons_is_begun_with_its_delimiter(place: Path, command: CommandLine) -> None:
+    (place / "de.csv").write_text("alter;ort\n34;Köln\n", encoding="utf-8")
+    for options, said in (
+        ((), "seems to have ';' between its columns; say so with --delimiter"),
+        (("--delimiter", "ab"), "--delimiter: 'delimiter' is one ASCII character"),
+    ):
+        refused = command("init", "de.csv", "--names-in-first-row", *options)
+        assert refused.code == 1
+        assert said in refused.err.replace("\n", " ")
+    assert command("init", "de.csv", "--names-in-first-row", "--delimiter", ";").code == 0
+    found = yaml.safe_load((place / "de.yaml").read_text(encoding="utf-8"))
+    assert found["records"]["csv"] == {"delimiter": ";"}
+    assert list(found["domain"]) == ["alter", "ort"]
+
+
 def test_a_hundred_texts_of_a_public_column_are_listed_and_not_one_more(tmp_path: Path) -> None:
     """Counted over all groups of rows, each of which alone holds few."""
     texts = [f"{number:03}" for number in range(101)]

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from dpdist.errors import InvalidSpec
 from dpdist.records import listing
-from dpdist.records.csv_grammar import PLAIN
+from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.reading import reading
 from dpdist.records.sources import arrow_file, header_in, schema_in, unpacked
 from dpdist.records.wording import File
@@ -60,7 +60,12 @@ def has_names(location: Path) -> bool:
 
 
 def columns_of(
-    location: Path, *, header: tuple[str, ...] = (), public: bool = False, names_in_first_row: bool = False
+    location: Path,
+    *,
+    header: tuple[str, ...] = (),
+    public: bool = False,
+    names_in_first_row: bool = False,
+    grammar: Grammar = PLAIN,
 ) -> list[Column]:
     """The columns of a file, or of the first file of a folder. Values are looked at only if the file is public.
 
@@ -70,6 +75,7 @@ def columns_of(
     Args:
         header: the columns of CSV files, whose first row is then a record.
         names_in_first_row: somebody says that the first row of CSV files is none. Without either nothing of it is told.
+        grammar: how CSV files are written.
     Raises: InvalidSpec, NoRecords.
     """
     first = listing.listed(location)[0]
@@ -79,15 +85,19 @@ def columns_of(
             f"the first row of {first.called} may hold the columns' names or a record, which nobody can see from here: say "
             "--names-in-first-row if it holds names, or name all columns: --header name,name,..."
         )
-    return [*_columns_of_file(first, header, public), *named]
+    return [*_columns_of_file(first, header, public, grammar), *named]
 
 
-def _columns_of_file(file: File, header: tuple[str, ...], public: bool) -> list[Column]:
+def _columns_of_file(file: File, header: tuple[str, ...], public: bool, grammar: Grammar) -> list[Column]:
     path = Path(file.path)
     if not listing.holds_rows(path):
         raise InvalidSpec(f"{file.called} holds counts and no columns; write its spec by hand, an attribute for each axis")
     if listing.kind_of(path) == "csv":
-        return _public_csv(file, header) if public else [Column(name, "unknown") for name in _header(file, header)]
+        if public:
+            return _public_csv(file, header, grammar)
+        return [Column(name, "unknown") for name in _header(file, header, grammar)]
+    if listing.kind_of(path) == "jsonl":
+        raise InvalidSpec(f"{file.called} names its keys in every record; write its spec by hand, or name a table of another format")
     with reading(file.called), path.open("rb") as content:
         schema = schema_in(content, file.path)
         found = [_typed(each.name, each.type) for each in schema]
@@ -105,12 +115,16 @@ def _batches(path: Path, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
     yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
 
 
-def _header(file: File, header: tuple[str, ...]) -> tuple[str, ...]:
+def _header(file: File, header: tuple[str, ...], grammar: Grammar) -> tuple[str, ...]:
     """The columns of a CSV file. Raises: InvalidSpec, without a word of it, when the first row seems to be a record."""
     if header:
         return header
     with reading(file.called), Path(file.path).open("rb") as content:
-        names = tuple(header_in(content, file, PLAIN))
+        names = tuple(header_in(content, file, grammar))
+    mark = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
+    if mark is not None:
+        shown = "tabs" if mark == "\t" else f"{mark!r}"
+        raise InvalidSpec(f"{file.called} seems to have {shown} between its columns; say so with --delimiter")
     if any(_VALUE.fullmatch(name) for name in names) or len(set(names)) < len(names):
         raise InvalidSpec(
             f"the first row of {file.called} seems to be a record, or names a column twice or not at all; name all {len(names)} columns "
@@ -119,25 +133,25 @@ def _header(file: File, header: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _public_csv(file: File, header: tuple[str, ...]) -> list[Column]:
+def _public_csv(file: File, header: tuple[str, ...], grammar: Grammar) -> list[Column]:
     import pyarrow as pa
 
-    names = _header(file, header)
+    names = _header(file, header, grammar)
     guessed = [pa.int64(), pa.bool_(), pa.date32(), pa.timestamp("s"), pa.timestamp("s", tz="UTC"), pa.float64()]
     kinds: dict[str, list[pa.DataType] | None] = dict.fromkeys(names)  # None: no value yet
-    for batch in _texts(file, names, header):
+    for batch in _texts(file, names, header, grammar):
         for name in names:
             values = batch[name].unique().drop_null()
             if len(values):
                 kinds[name] = [kind for kind in (kinds[name] or guessed) if _fits(values, kind)] or [pa.string()]
     types = {name: pa.null() if found is None else found[0] for name, found in kinds.items()}
     typed = (
-        pa.record_batch({name: batch[name].cast(types[name]) for name in names}) for batch in _texts(file, names, header)
+        pa.record_batch({name: batch[name].cast(types[name]) for name in names}) for batch in _texts(file, names, header, grammar)
     )
     return _looked_at([_typed(name, types[name]) for name in names], typed)
 
 
-def _texts(file: File, names: Sequence[str], header: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def _texts(file: File, names: Sequence[str], header: tuple[str, ...], grammar: Grammar) -> Iterator[pa.RecordBatch]:
     """The values of a CSV file, null where a text says that there is none."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -147,7 +161,7 @@ def _texts(file: File, names: Sequence[str], header: tuple[str, ...]) -> Iterato
     none = pa.array(_NO_VALUES)
     with reading(file.called), Path(file.path).open("rb") as content:
         stream = unpacked(content, file.path)
-        for batch in csv_lines.batches(stream, PLAIN, names, file.called, header=header):
+        for batch in csv_lines.batches(stream, grammar, names, file.called, header=header):
             columns = ((name, batch[name]) for name in names)
             yield pa.record_batch(
                 {name: pc.if_else(pc.is_in(each, none), pa.scalar(None, pa.string()), each) for name, each in columns}

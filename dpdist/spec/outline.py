@@ -37,6 +37,7 @@ class Asked:
     Attributes:
         path: of the records, as the spec names it.
         person: the column that identifies persons.
+        delimiter: between the values of CSV files, where it is not the comma.
     """
 
     path: str
@@ -45,6 +46,7 @@ class Asked:
     person: str | None = None
     epsilon: float = 1.0
     delta: float = 1e-6
+    delimiter: str | None = None
 
 
 def outline(columns: Sequence[Column], asked: Asked, *, schema: str, public: bool) -> str:
@@ -57,6 +59,7 @@ def outline(columns: Sequence[Column], asked: Asked, *, schema: str, public: boo
     names = names_of(columns)
     moved = {name: column.name for name, column in zip(names, columns, strict=True) if name != column.name}
     records = [f"  path: {_text(asked.path)}", "  called: records        # what the page calls them: people, visits, ..."]
+    records += [f"  csv: {{delimiter: {_text(asked.delimiter)}}}"] if asked.delimiter else []
     records += [f"  header: [{', '.join(map(_text, asked.header))}]"] if asked.header else []
     records += [f"  columns: {{{', '.join(f'{name}: {_text(column)}' for name, column in moved.items())}}}"] if moved else []
     if asked.person is None:
