@@ -97,7 +97,9 @@ def _columns_of_file(file: File, header: tuple[str, ...], public: bool, grammar:
             return _public_csv(file, header, grammar)
         return [Column(name, "unknown") for name in _header(file, header, grammar)]
     if listing.kind_of(path) == "jsonl":
-        raise InvalidSpec(f"{file.called} names its keys in every record; write its spec by hand, or name a table of another format")
+        raise InvalidSpec(
+            f"{file.called} names its keys in every record; write its spec by hand, or name a table of another format"
+        )
     with reading(file.called), path.open("rb") as content:
         schema = schema_in(content, file.path)
         found = [_typed(each.name, each.type) for each in schema]
@@ -146,7 +148,8 @@ def _public_csv(file: File, header: tuple[str, ...], grammar: Grammar) -> list[C
                 kinds[name] = [kind for kind in (kinds[name] or guessed) if _fits(values, kind)] or [pa.string()]
     types = {name: pa.null() if found is None else found[0] for name, found in kinds.items()}
     typed = (
-        pa.record_batch({name: batch[name].cast(types[name]) for name in names}) for batch in _texts(file, names, header, grammar)
+        pa.record_batch({name: batch[name].cast(types[name]) for name in names})
+        for batch in _texts(file, names, header, grammar)
     )
     return _looked_at([_typed(name, types[name]) for name in names], typed)
 
