@@ -60,7 +60,7 @@ def as_user(user: int, *groups: int, **environment: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def folder_for_all() -> Iterator[Path]:
     """A folder that all users may pass through."""
-    made = Path(tempfile.mkdtemp(prefix="dpdist-service-"))
+    made = Path(tempfile.mkdtemp(prefix="dpdist-service-", dir="/tmp"))
     made.chmod(0o755)
     try:
         yield made

@@ -344,7 +344,7 @@ def test_a_service_that_is_killed_loses_nothing() -> None:
         assert not (folder / "run" / "socket").exists()
 
 
-def test_a_signal_ends_it_whatever_it_does_just_now(tmp_path: Path, home: Path) -> None:
+def test_a_signal_ends_it(tmp_path: Path, home: Path) -> None:
     """Also while an answer is written, where asyncio logs and forgets what a signal's handler raises."""
     weekly(tmp_path / "specs")
     running = Running(tmp_path, home)

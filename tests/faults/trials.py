@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import io
 import json
 import os
 import random
@@ -20,6 +21,8 @@ import tempfile
 from itertools import product
 from pathlib import Path
 from unittest import mock
+
+import numpy as np
 
 from dpdist import engine
 from dpdist.errors import DpdistError
@@ -47,7 +50,13 @@ def run(folder: Path, spec: Path) -> str:
         audit, charges = ledger.verify(), [budget.releases for budget in ledger.budgets()]
     files = {name: data.hex() for name, data in small.tree(Path(published)).items()}
     certificate = json.loads(bytes.fromhex(files["release.json"]))
-    del certificate["measurements"]  # it covers the ledger's row, which is of this ledger only; the answers are compared
+    (digest,) = certificate.pop("measurements").values()
+    with np.load(io.BytesIO(bytes.fromhex(files.pop("measurement.npz")))) as measurement:
+        arrays = {name: array.tolist() for name, array in measurement.items()}
+    assert json.loads(arrays["facts"]).get("measurement") == digest
+    # the digest covers the ledger's row, which is of this ledger only, and the file the digest; what both are of is compared
+    files["measurement.npz"] = json.dumps({**arrays, "facts": arrays["facts"].replace(digest, "")})
+    del certificate["files"]["measurement.npz"]
     files["release.json"] = json.dumps(certificate)
     return json.dumps([audit.running, charges, files], sort_keys=True)
 
