@@ -24,6 +24,8 @@ from dpdist.workloads import Workload
 CELLS_A_QUERY = 16
 """Cells for every learnt query, as McKenna et al. found best on ranges."""
 RESTARTS = 3
+CONFIRMED = 1e-6
+"""How closely two ways to compute a cost have to agree, relative to it."""
 
 
 def p_identity(
@@ -99,11 +101,22 @@ def learnt(gram: Matrix, starts: Sequence[Matrix], *, max_iterations: int = 500,
         found = scipy.optimize.minimize(value, point.ravel(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         stop = "iteration limit" if found.nit >= max_iterations else "converged"
         cost = 2.0 * scale * float(found.fun)
-        if cost < best:
+        if cost < best and _confirmed(gram / scale, found.x.reshape(shape), float(found.fun)):
             best, theta = cost, found.x.reshape(shape)
         history.append(Step(len(history) + 1, best, float("inf")))
         on_step(replace(history[-1], checkpoint=theta))
     return Learnt(best, theta, stop, tuple(history))
+
+
+def _confirmed(gram: Matrix, theta: Matrix, cost: float) -> bool:
+    """Whether a cost is that of its queries: of very long ones, as of a workload that asks for a total alone, rounding leaves nothing."""
+    lengths = 1.0 + theta.sum(axis=0)
+    try:
+        inner = scipy.linalg.cho_factor(np.eye(gram.shape[0]) + theta.T @ theta, check_finite=False)
+    except np.linalg.LinAlgError:
+        return False
+    direct = float(np.trace(scipy.linalg.cho_solve(inner, lengths[:, None] * gram * lengths, check_finite=False)))
+    return cost > 0 and abs(direct - cost) <= CONFIRMED * cost
 
 
 def cost_and_gradient(gram: Matrix, theta: Matrix) -> tuple[float, Matrix]:

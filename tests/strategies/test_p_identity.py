@@ -144,3 +144,12 @@ def test_releases_have_the_predicted_error_and_auto_takes_it(tmp_path: Path) -> 
     assert mean.mean() / rmse**2 == pytest.approx(1, abs=4 * mean.std() / mean.mean() / 300**0.5)
     column = np.abs(found.grid.mixing).sum(axis=0).max()
     assert found.grid.sensitivity_squared == int(column) ** 2
+
+
+def test_a_total_alone_has_no_cost_that_rounding_made() -> None:
+    """Its learnt query grows without end; a negative cost was taken for the least one, and no strategy had it."""
+    found = p_identity(np.ones((72, 72)))
+    assert found.workload_cost is not None
+    assert found.lower_bound is not None
+    assert found.lower_bound * (1 - 1e-9) <= found.workload_cost <= 2 * 72
+    assert found.cost(np.ones((72, 72))) == pytest.approx(found.workload_cost, rel=1e-5)
