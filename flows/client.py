@@ -41,7 +41,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Measured:
+class PublishedRelease:
     """A release that the service published."""
 
     release: str
@@ -49,7 +49,7 @@ class Measured:
     charged: bool
 
 
-class Course:
+class ServedRelease:
     """The events of a release at the service, one after the other; then ``done``.
 
     A service that is away for a while, or started anew, is asked again: a repeat charges nothing.
@@ -63,7 +63,7 @@ class Course:
         while not (self._run or self._end):
             self._hear()
 
-    def __iter__(self) -> Course:
+    def __iter__(self) -> ServedRelease:
         return self
 
     def __next__(self) -> Event:
@@ -77,10 +77,10 @@ class Course:
         return self._events.pop(0)
 
     @property
-    def done(self) -> Measured:
+    def done(self) -> PublishedRelease:
         """The release, once its events have come to their end."""
         end = self._end or {}
-        return Measured(self.release, str(end["folder"]), bool(end["charged"]))
+        return PublishedRelease(self.release, str(end["folder"]), bool(end["charged"]))
 
     def _hear(self) -> None:
         """Ask for the release, or for news of it where it is under way."""

@@ -267,7 +267,7 @@ def measured_by(service: Address, spec_path: str, day: datetime.date | None) -> 
     Raises: what refuses the release, as where this process measures itself.
     """
     told = _told_to(silent)
-    course = client.Course(service, spec_path, day)
+    course = client.ServedRelease(service, spec_path, day)
 
     def through(stage: str) -> None:
         for event in course:

@@ -35,7 +35,7 @@ from flows.measuring import command, refusal
 
 
 @dataclass(frozen=True)
-class Limits:
+class ClientLimits:
     """What clients may take.
 
     Attributes:
@@ -61,7 +61,7 @@ class Limits:
     told: int = 50
 
 
-LIMITS = Limits()
+LIMITS = ClientLimits()
 REQUEST = re.compile(
     rb"(?P<method>GET|POST) /(?:health|releases/(?P<digest>[0-9a-f]{64})"
     rb"/(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2}|-)(?:\?after=(?P<after>[0-9]{1,6}))?)"
@@ -117,7 +117,7 @@ class Course:
 class Service:
     """Releases on request, one at a time of each data set."""
 
-    def __init__(self, given: Given, *, token: str | None = None, limits: Limits = LIMITS) -> None:
+    def __init__(self, given: Given, *, token: str | None = None, limits: ClientLimits = LIMITS) -> None:
         self.given, self.limits = given, limits
         self._token = None if token is None else b"Bearer " + token.encode()
         self._courses: OrderedDict[Key, Course] = OrderedDict()

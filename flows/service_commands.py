@@ -65,12 +65,12 @@ def run_there(
     quiet: bool,
 ) -> None:
     """Have a measuring service publish a release, and tell how that goes."""
-    from flows.client import Course
+    from flows.client import ServedRelease
 
     if engine_address is not None:
         raise InvalidInput(f"the measuring service at {service} has an engine of its own; leave out --engine")
     with progress(quiet=quiet) as tell:
-        course = Course(service, str(spec), period)
+        course = ServedRelease(service, str(spec), period)
         for event in course:
             tell(event.stage, event.line or event.mark)
     done = course.done

@@ -22,9 +22,9 @@ from dpdist.errors import BudgetExceeded, DpdistError, EngineError, InvalidInput
 from dpdist.privacy import keys
 from flows import addresses, client, measuring, release, service
 from flows.addresses import Address
-from flows.client import Course
+from flows.client import ServedRelease
 from flows.given import Given
-from flows.service import Limits, Service
+from flows.service import ClientLimits, Service
 from tests import HANGS, certificates, forked, small
 from tests.measuring_service import ROOT, Running, folder_for_all
 from tests.test_given import WEEK, weekly
@@ -57,13 +57,13 @@ def ended(running: Running, spec: Path, period: object = WEEK) -> dict[str, Any]
 
 
 def test_a_release_is_published_once_and_only_public_stages_are_told(running: Running) -> None:
-    first = Course(running.address, str(spec_of(running)), WEEK)
+    first = ServedRelease(running.address, str(spec_of(running)), WEEK)
     events = list(first)
     assert {event.stage for event in events if event.mark == "ended"} == {"plan", "measure", "answer", "publish"}
     assert not {"extract", "count"} & {event.stage for event in events}
-    assert first.done == client.Measured(f"small-{WEEK}", str(running.folder / "releases" / f"small-{WEEK}"), True)
+    assert first.done == client.PublishedRelease(f"small-{WEEK}", str(running.folder / "releases" / f"small-{WEEK}"), True)
     before = small.tree(Path(first.done.folder))
-    again = Course(running.address, f"sha256:{client.digest_of(str(spec_of(running)))}", WEEK)
+    again = ServedRelease(running.address, f"sha256:{client.digest_of(str(spec_of(running)))}", WEEK)
     list(again)
     assert (again.done.folder, again.done.charged) == (first.done.folder, False)
     assert small.tree(Path(first.done.folder)) == before
@@ -90,7 +90,7 @@ def test_what_was_not_given_is_refused_in_one_line(running: Running, tmp_path: P
     edited = tmp_path / "weekly.yaml"
     edited.write_text(spec_of(running).read_text().replace("0.1", "0.2"))
     with pytest.raises(InvalidSpec, match="the measuring service has no spec of digest"):
-        Course(running.address, str(edited), WEEK).__next__()
+        ServedRelease(running.address, str(edited), WEEK).__next__()
     for period in ("-", "2026-11-03", "9999-12-27", "0001-01-01"):
         facts = running.asked(spec_of(running), period)
         assert (facts["status"], facts["state"], facts["line"].count("\n")) == (422, "refused", 0)
@@ -103,7 +103,7 @@ def test_a_refusal_of_the_release_reaches_its_client(running: Running) -> None:
     facts = ended(running, spec_of(running), earlier)
     assert (facts["state"], facts["reason"]) == ("refused", "NoRecords")
     with pytest.raises(client.NoRecords, match="no records in"):
-        list(Course(running.address, str(spec_of(running)), earlier))
+        list(ServedRelease(running.address, str(spec_of(running)), earlier))
 
 
 MALFORMED = [
@@ -183,7 +183,7 @@ class Pretended(Given):
         return service.ReleaseSpec.model_validate(content)
 
 
-def served(work: Callable[[Service], Any], program: str, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Any:
+def served(work: Callable[[Service], Any], program: str, monkeypatch: pytest.MonkeyPatch, limits: ClientLimits) -> Any:
     """What work with a service in this process returns; its releases are a small program instead."""
     monkeypatch.setattr(service, "command", lambda given, digest, period: [sys.executable, "-c", program, digest])
 
@@ -214,7 +214,7 @@ def test_releases_of_a_data_set_run_one_after_the_other(tmp_path: Path, monkeypa
             await asyncio.sleep(0.05)
         return [found._courses[key].end for key in asked]
 
-    assert all(end["state"] == "published" for end in served(work, TRACKED, monkeypatch, Limits()))
+    assert all(end["state"] == "published" for end in served(work, TRACKED, monkeypatch, ClientLimits()))
     lines = (tmp_path / "starts").read_text().split()
     assert len(lines) == 12
     for dataset in "ab":
@@ -242,7 +242,7 @@ def test_a_process_that_breaks_is_told_and_its_turn_is_free(
                 await asyncio.sleep(0.05)
         return [found._courses[key].end for key in keys]
 
-    for end in served(work, program, monkeypatch, Limits(runs=1)):
+    for end in served(work, program, monkeypatch, ClientLimits(runs=1)):
         assert end["state"] == "refused"
         assert line in end["line"]
 
@@ -263,7 +263,7 @@ def test_limits_of_what_waits_and_is_remembered(tmp_path: Path, monkeypatch: pyt
             await asyncio.sleep(0.05)
         return len(found._courses)
 
-    assert served(work, TRACKED, monkeypatch, Limits(waiting=2, kept=2)) == 3  # two that ended, and the one that came
+    assert served(work, TRACKED, monkeypatch, ClientLimits(waiting=2, kept=2)) == 3  # two that ended, and the one that came
 
 
 def test_slow_clients_are_hung_up_on(
@@ -287,14 +287,14 @@ def test_slow_clients_are_hung_up_on(
                 await asyncio.sleep(0.05)
             return answers
 
-    (answer,) = served(work, "", monkeypatch, Limits(seconds=0.5))
+    (answer,) = served(work, "", monkeypatch, ClientLimits(seconds=0.5))
     assert answer.startswith(b"HTTP/1.1 408")
     assert "408 no request within 0.5 s" in capsys.readouterr().err
 
 
-def kept_going(running: Running, spec: Path, disturb: Callable[[Course], None]) -> Course:
+def kept_going(running: Running, spec: Path, disturb: Callable[[ServedRelease], None]) -> ServedRelease:
     """A release that is asked for, disturbed once it runs, and followed to its end."""
-    course = Course(running.address, str(spec), WEEK)
+    course = ServedRelease(running.address, str(spec), WEEK)
     next(course)
     disturb(course)
     list(course)
@@ -327,7 +327,7 @@ def test_a_service_that_is_killed_loses_nothing() -> None:
     with folder_for_all() as folder:
         running, spec = one_service(folder)
 
-        def kill(course: Course) -> None:
+        def kill(course: ServedRelease) -> None:
             running.kill()
             deadline = time.monotonic() + HANGS
             while processes_of(folder):
@@ -373,8 +373,8 @@ def test_a_signal_ends_it(tmp_path: Path, home: Path) -> None:
 CLIENT = """
 import datetime, os
 from flows.addresses import Address
-from flows.client import Course
-next(Course(Address.of({listen!r}), {spec!r}, datetime.date.fromisoformat({day!r})))
+from flows.client import ServedRelease
+next(ServedRelease(Address.of({listen!r}), {spec!r}, datetime.date.fromisoformat({day!r})))
 os.kill(os.getpid(), 9)
 """
 
@@ -414,13 +414,13 @@ def test_a_port_needs_its_token_and_its_certificate(home: Path, tmp_path: Path, 
     try:
         token.write_text(TOKEN[::-1])
         with pytest.raises(DpdistError, match="the token is missing or wrong"):
-            Course(running.address, f"sha256:{'0' * 64}", None).__next__()
+            ServedRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
         token.write_text(TOKEN)
         with pytest.raises(InvalidSpec, match="has no spec of digest"):
-            Course(running.address, f"sha256:{'0' * 64}", None).__next__()
+            ServedRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
         monkeypatch.delenv(client.CA_FILE)
         with pytest.raises(EngineError, match="does not answer .*CERTIFICATE|does not answer"):
-            Course(running.address, f"sha256:{'0' * 64}", None)
+            ServedRelease(running.address, f"sha256:{'0' * 64}", None)
     finally:
         running.end()
         port.release()
@@ -457,4 +457,4 @@ def test_a_client_gives_up_on_a_service_that_stays_away(monkeypatch: pytest.Monk
     with pytest.raises(
         EngineError, match="does not answer .*; check DPDIST_SERVICE, start it, and run the same command again"
     ):
-        Course(Address.of(f"unix:{tmp_path / 'nothing'}"), f"sha256:{'0' * 64}", None)
+        ServedRelease(Address.of(f"unix:{tmp_path / 'nothing'}"), f"sha256:{'0' * 64}", None)

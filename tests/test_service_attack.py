@@ -56,8 +56,8 @@ def memory():
 
 def asked(spec, day):
     from flows.addresses import Address
-    from flows.client import Course
-    list(Course(Address.of({listen!r}), str(spec), day))
+    from flows.client import ServedRelease
+    list(ServedRelease(Address.of({listen!r}), str(spec), day))
     return "published"
 
 
@@ -178,8 +178,8 @@ def test_another_user_gets_nothing(installed: Installed) -> None:
     took = installed.loot("own")["took"]
     assert [name for name in took if isinstance(took[name], list)] == ["spec changed", "spec added"]  # the operator's alone
     stranger = as_user(WORKER, HOME=str(installed.folder / "loot"))  # without the group
-    asked = "from flows.addresses import Address; from flows.client import Course; "
-    asked += f"Course(Address.of({installed.service.listen!r}), 'sha256:' + '0' * 64, None)"
+    asked = "from flows.addresses import Address; from flows.client import ServedRelease; "
+    asked += f"ServedRelease(Address.of({installed.service.listen!r}), 'sha256:' + '0' * 64, None)"
     done = subprocess.run(
         [installed.python, "-c", asked], check=False, capture_output=True, text=True, cwd="/", timeout=HANGS, **stranger
     )

@@ -35,6 +35,16 @@ _MONEY = re.compile(
     r"|.*(?:betrag|einkommen|gehalt|preis|umsatz)"
 )
 """Last words of names, in English, German, French, Spanish and Italian, and of currencies."""
+_KINDS: dict[str, Kind] = {
+    "text": "text",
+    "whole": "whole",
+    "number": "number",
+    "decimal": "number",
+    "date": "date",
+    "time": "time",
+    "boolean": "boolean",
+}
+"""By the families of ``dpdist.records.types``."""
 _TAXED = ("gross", "net", "brutto", "netto")
 
 
@@ -80,7 +90,7 @@ def columns_of(
     """
     first = listing.listed(location)[0]
     named = [Column(name, "unknown") for name in listing.named_by_folders(location, first.path)]
-    if not (header or public or names_in_first_row or has_names(location)):
+    if listing.kind_of(first.path) == "csv" and not (header or public or names_in_first_row):
         raise InvalidSpec(
             f"the first row of {first.called} may hold the columns' names or a record, which nobody can see from here: say "
             "--names-in-first-row if it holds names, or name all columns: --header name,name,..."
@@ -123,10 +133,7 @@ def _header(file: File, header: tuple[str, ...], grammar: Grammar) -> tuple[str,
         return header
     with reading(file.called), Path(file.path).open("rb") as content:
         names = tuple(header_in(content, file, grammar))
-    mark = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
-    if mark is not None:
-        shown = "tabs" if mark == "\t" else f"{mark!r}"
-        raise InvalidSpec(f"{file.called} seems to have {shown} between its columns; say so with --delimiter")
+    listing.check_delimiter(names, file.called, "say so with --delimiter")
     if any(_VALUE.fullmatch(name) for name in names) or len(set(names)) < len(names):
         raise InvalidSpec(
             f"the first row of {file.called} seems to be a record, or names a column twice or not at all; name all {len(names)} columns "
@@ -199,18 +206,9 @@ def is_money(name: str) -> bool:
 
 
 def _kind(found: pa.DataType) -> Kind:
-    import pyarrow as pa
+    from dpdist.records.types import family_of
 
-    kind, types = found.value_type if pa.types.is_dictionary(found) else found, pa.types
-    tests: tuple[tuple[Kind, Any], ...] = (
-        ("boolean", types.is_boolean),
-        ("whole", types.is_integer),
-        ("number", lambda each: types.is_floating(each) or types.is_decimal(each)),
-        ("date", types.is_date),
-        ("time", types.is_timestamp),
-        ("text", lambda each: types.is_string(each) or types.is_large_string(each) or types.is_string_view(each)),
-    )
-    return next((name for name, test in tests if test(kind)), "other")
+    return _KINDS.get(family_of(found), "other")
 
 
 def _looked_at(columns: list[Column], batches: Iterator[pa.RecordBatch]) -> list[Column]:

@@ -19,20 +19,20 @@ Bytes = NDArray[np.uint8]
 Places = NDArray[np.intp]
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     """What a file's bytes are read from."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Whole records as UTF-8, and the number of their first line."""
 
     line: int
     content: bytes
 
 
-def blocks(stream: Stream, grammar: Grammar, size: int) -> Iterator[Block]:
+def blocks(stream: ByteStream, grammar: Grammar, size: int) -> Iterator[LineBlock]:
     """The bytes of a file in blocks of whole records. Raises: Broken, for records that are too long and for other encodings."""
     line, rest, begun = 1, b"", False
     while True:
@@ -49,7 +49,7 @@ def blocks(stream: Stream, grammar: Grammar, size: int) -> Iterator[Block]:
         cut = _last_end(data, grammar) if part else len(data)
         if cut:
             content = data[:cut]
-            yield Block(line, _utf_8(content, grammar, line))
+            yield LineBlock(line, _utf_8(content, grammar, line))
             line += int(np.count_nonzero(bytes_of(content) == NEWLINE))
         if not part:
             return

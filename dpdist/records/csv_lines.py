@@ -16,7 +16,19 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from dpdist.errors import InvalidSpec
-from dpdist.records.csv_blocks import BOM, MARK, NEWLINE, RETURN, Block, Bytes, Places, Stream, blocks, bytes_of, ends_of
+from dpdist.records.csv_blocks import (
+    BOM,
+    MARK,
+    NEWLINE,
+    RETURN,
+    Bytes,
+    ByteStream,
+    LineBlock,
+    Places,
+    blocks,
+    bytes_of,
+    ends_of,
+)
 from dpdist.records.csv_grammar import QUOTE, Broken, Grammar, records_in, values_of
 from dpdist.records.numbers import numbers_of_texts
 
@@ -26,14 +38,14 @@ HEADER_BYTES = 2**16
 """What is read of a file at a time for its first record alone."""
 
 
-class Column(NamedTuple):
+class WantedColumn(NamedTuple):
     """A column that is read: its place, and whether it becomes numbers."""
 
     place: int
     number: bool
 
 
-def header_of(stream: Stream, grammar: Grammar, name: str) -> list[str]:
+def header_of(stream: ByteStream, grammar: Grammar, name: str) -> list[str]:
     """The names in the first record of a file. Raises: InvalidSpec, naming the file and the line."""
     try:
         for block in blocks(stream, grammar, HEADER_BYTES):
@@ -44,7 +56,7 @@ def header_of(stream: Stream, grammar: Grammar, name: str) -> list[str]:
     raise InvalidSpec(f"{name} cannot be read: the file is empty; write at least its header row")
 
 
-def is_empty(stream: Stream, grammar: Grammar, name: str, *, header: bool) -> bool:
+def is_empty(stream: ByteStream, grammar: Grammar, name: str, *, header: bool) -> bool:
     """Whether a file holds no record below its header, or none at all if it has no header."""
     left = int(header)
     try:
@@ -59,7 +71,7 @@ def is_empty(stream: Stream, grammar: Grammar, name: str, *, header: bool) -> bo
 
 
 def batches(
-    stream: Stream,
+    stream: ByteStream,
     grammar: Grammar,
     wanted: Sequence[str],
     name: str,
@@ -80,14 +92,14 @@ def batches(
     columns = list(header)
     try:
         for line, content in blocks(stream, grammar, block_bytes):
-            block = Block(line, content)
+            block = LineBlock(line, content)
             if not columns:
                 found = _header(block, grammar)
                 if found is None:
                     continue
                 columns, block = found
             if block.content:
-                asked = [Column(columns.index(each), each in numbers) for each in wanted]
+                asked = [WantedColumn(columns.index(each), each in numbers) for each in wanted]
                 table = _table(block, grammar, len(columns), asked).rename_columns(list(wanted))
                 yield from table.combine_chunks().to_batches()
     except Broken as broken:
@@ -98,7 +110,7 @@ def _refused(name: str, broken: Broken) -> InvalidSpec:
     return InvalidSpec(f"{name} cannot be read: {broken.what} (line {broken.line:,}); what it holds is not shown")
 
 
-def _header(block: Block, grammar: Grammar) -> tuple[list[str], Block] | None:
+def _header(block: LineBlock, grammar: Grammar) -> tuple[list[str], LineBlock] | None:
     """The values of a block's first record and the block behind it; None where it has no record."""
     text = block.content.decode()
     for line, values, end in records_in(text, grammar, line=block.line):
@@ -106,11 +118,11 @@ def _header(block: Block, grammar: Grammar) -> tuple[list[str], Block] | None:
             raise Broken(line, "text follows a closing quotation mark in the header row; correct the names of the columns")
         if any("\0" in value for value in values):
             raise Broken(line, "its text is UTF-16; save the file as UTF-8")
-        return values, Block(block.line + text.count("\n", 0, end), text[end:].encode())
+        return values, LineBlock(block.line + text.count("\n", 0, end), text[end:].encode())
     return None
 
 
-def _table(block: Block, grammar: Grammar, width: int, columns: Sequence[Column]) -> pa.Table:
+def _table(block: LineBlock, grammar: Grammar, width: int, columns: Sequence[WantedColumn]) -> pa.Table:
     """Some columns of a block of records with so many values each."""
     plain = _if_plain(block.content, grammar, width, columns)
     if plain is not None:
@@ -121,7 +133,7 @@ def _table(block: Block, grammar: Grammar, width: int, columns: Sequence[Column]
     return _line_by_line(block, grammar, width, columns)
 
 
-def _if_plain(content: bytes, grammar: Grammar, width: int, columns: Sequence[Column]) -> pa.Table | None:
+def _if_plain(content: bytes, grammar: Grammar, width: int, columns: Sequence[WantedColumn]) -> pa.Table | None:
     """The columns of a block by Arrow's reader, or None where it could read anything in it otherwise than the grammar does.
 
     It takes a lone carriage return for a line end, text after a closing quotation mark for a part of the value, line ends inside
@@ -174,7 +186,9 @@ def _after(data: Bytes, places: Places) -> Bytes:
     return np.where(places == data.size - 1, np.uint8(NEWLINE), found)
 
 
-def _by_arrow(content: bytes | Bytes, grammar: Grammar, width: int, columns: Sequence[Column], *, quoted: bool) -> pa.Table:
+def _by_arrow(
+    content: bytes | Bytes, grammar: Grammar, width: int, columns: Sequence[WantedColumn], *, quoted: bool
+) -> pa.Table:
     """Columns by Arrow's reader. Raises: pyarrow.ArrowInvalid where a record has another number of values."""
     reader = partial(_read, content, grammar, width, quoted=quoted)
     if any(column.number for column in columns):
@@ -206,7 +220,7 @@ def _read(
     )
 
 
-def _converted(texts: pa.Table, grammar: Grammar, columns: Sequence[Column]) -> pa.Table:
+def _converted(texts: pa.Table, grammar: Grammar, columns: Sequence[WantedColumn]) -> pa.Table:
     """Texts with those of columns of numbers as float64."""
     for place, column in enumerate(columns):
         if column.number:
@@ -215,13 +229,13 @@ def _converted(texts: pa.Table, grammar: Grammar, columns: Sequence[Column]) -> 
     return texts
 
 
-def _of_values(found: Sequence[list[str] | None], grammar: Grammar, columns: Sequence[Column]) -> pa.Table:
+def _of_values(found: Sequence[list[str] | None], grammar: Grammar, columns: Sequence[WantedColumn]) -> pa.Table:
     texts = [[None if values is None else values[column.place] for values in found] for column in columns]
     names = [str(column.place) for column in columns]
     return _converted(pa.table([pa.array(each, pa.string()) for each in texts], names=names), grammar, columns)
 
 
-def _line_by_line(block: Block, grammar: Grammar, width: int, columns: Sequence[Column]) -> pa.Table:
+def _line_by_line(block: LineBlock, grammar: Grammar, width: int, columns: Sequence[WantedColumn]) -> pa.Table:
     """The same where single lines are not plain: the plain ones by Arrow's reader, the others by the grammar."""
     content, data = block.content, bytes_of(block.content)
     ends = np.flatnonzero(data == NEWLINE)

@@ -154,10 +154,8 @@ def check_names(
     if both is not None:
         raise InvalidSpec(f"{called} has a column {both!r}, and so has the name of its folder; leave it out of the file")
     missing = [column for column in wanted if column not in found]
-    if missing and len(found) == 1 and (between := next((mark for mark in ";\t|" if mark in found[0]), None)):
-        shown = "tabs" if between == "\t" else f"{between!r}"
-        raise InvalidSpec(f"{called} seems to have {shown} between its columns; name them in 'records.csv.delimiter'")
     if missing:
+        check_delimiter(found, called, "name them in 'records.csv.delimiter'")
         cure = ", or all columns in 'records.header' if the file has no header row" if csv else ""
         raise InvalidSpec(
             f"{called} has no column {missing[0]!r}; say in 'records.columns' which of its columns is meant{cure} (the names "
@@ -166,3 +164,11 @@ def check_names(
     twice = [column for column in wanted if list(found).count(column) > 1]
     if twice:
         raise InvalidSpec(f"{called} has more than one column {twice[0]!r}; rename one of them")
+
+
+def check_delimiter(names: Sequence[str], called: Called, cure: str) -> None:
+    """Refuse a single name that holds what other programs write between columns. Raises: InvalidSpec."""
+    between = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
+    if between is not None:
+        shown = "tabs" if between == "\t" else f"{between!r}"
+        raise InvalidSpec(f"{called} seems to have {shown} between its columns; {cure}")
