@@ -19,20 +19,20 @@ from pathlib import Path
 import numpy as np
 import scipy.fft
 
-from dpdist import engine
 from dpdist.arrays.convolution import exact_convolution
 from dpdist.arrays.fourier import fourier
 from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import MEMORY
 from dpdist.grids.base import Noisy
 from dpdist.grids.filters import filter_grid
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.operators import Fourier
 from dpdist.privacy.accounting import rho_for, zcdp_epsilon
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release.exact import draw
 from dpdist.release.workspace import StoredVector, StoreWorkspace
-from dpdist.store import Store
 from dpdist.strategies import coa, convolution, laplace_spectrum, singular_value_bound, spectral_lower_bound, square_root
 from dpdist.strategies.filters import has_square_root
 from dpdist.strategies.spectrum import fitted_decay

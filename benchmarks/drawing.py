@@ -25,12 +25,12 @@ import numcodecs
 import numpy as np
 
 from dpdist.grids.base import GRID_BITS, Noisy
+from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release.exact import draw
 from dpdist.release.measure import make_safe
 from dpdist.release.workspace import StoredVector
-from dpdist.store import Store, StoredArray
 
 KEY = Secret(hashlib.sha256(b"benchmark").digest())
 NOISES = (Noise("gaussian", 5 << GRID_BITS), Noise("laplace", 3 << GRID_BITS))

@@ -24,8 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from dpdist import engine
 from dpdist.arrays.vector import held
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.release import story
 from dpdist.release.answers import answer
@@ -33,7 +34,6 @@ from dpdist.release.context import Context, silent
 from dpdist.release.count import count
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
-from dpdist.store import Store
 
 RECORDS = Path(__file__).parents[1] / "examples" / "census" / "records.parquet"
 SMALL = {"age": {"from": 0, "to": 89, "width": 5, "outside": "clip"}, "income": {"categories": ["below 50k", "above 50k"]}}

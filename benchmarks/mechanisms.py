@@ -30,7 +30,7 @@ from dpdist.strategies import (
     marginal_optimum,
     wavelet,
 )
-from dpdist.strategies.residual import residual_products
+from dpdist.strategies.residual_bases import residual_products
 from dpdist.workloads import (
     Workload,
     all_ranges,

@@ -16,12 +16,12 @@ import psutil
 from distributed import LocalCluster
 from distributed.comm.tcp import TCP
 
-from dpdist import engine
-from dpdist.documents import Documents
-from dpdist.limits import WORKER_BYTES
+from dpdist.machine import engine
+from dpdist.machine.documents import Documents
+from dpdist.machine.store import Store
 from dpdist.page.places import Folder
+from dpdist.process.limits import WORKER_BYTES
 from dpdist.release.drawing import RESOURCE
-from dpdist.store import Store
 
 GIB = 2**30
 

@@ -43,18 +43,18 @@ import zarr
 from meters import GIB, Use, measured, spent, used, worker_limit, workers
 from sections import headed, merged, others
 
-from dpdist import state
 from dpdist.domain import Attribute, Domain
-from dpdist.limits import cores
+from dpdist.machine import state
+from dpdist.machine.store import Store, codec, zarr_rows
 from dpdist.page import report
 from dpdist.privacy import keys
+from dpdist.process.limits import cores
 from dpdist.records import counting, sources
 from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.release.gram import stored_gram
 from dpdist.release.story import Release
 from dpdist.spec import ReleaseSpec, load
-from dpdist.store import Store, codec, zarr_rows
 from dpdist.version import version
 from dpdist.workloads.basis import column_codes
 

@@ -26,10 +26,10 @@ import psutil
 from distributed import LocalCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from dpdist import engine
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.operators import Generated
 from dpdist.release.gram import stored_gram
-from dpdist.store import Store
 from flows.scaling import signs
 
 CHUNK = 2**14

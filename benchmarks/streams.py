@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpdist.strategies import square_root
-from dpdist.strategies.triangular import triangular
+from dpdist.strategies.lower_factors import triangular
 from dpdist.workloads import Filter, filtered
 from dpdist.workloads.filters import exponential, running_sum, window
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from dpdist.domain import Domain
 from dpdist.spec import load
 from dpdist.strategies.exchangeable import symmetric
-from dpdist.strategies.oblique import oblique_products
-from dpdist.strategies.residual import residual_products
+from dpdist.strategies.oblique_bases import oblique_products
+from dpdist.strategies.residual_bases import residual_products
 from dpdist.workloads import Workload, products, union
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "sf1"

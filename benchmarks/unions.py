@@ -22,8 +22,8 @@ from pathlib import Path
 from dpdist.domain import Domain
 from dpdist.operators import Identity, Prefix
 from dpdist.strategies import coa
-from dpdist.strategies.oblique import oblique_products
-from dpdist.strategies.residual import residual_products
+from dpdist.strategies.oblique_bases import oblique_products
+from dpdist.strategies.residual_bases import residual_products
 from dpdist.workloads import Block, Workload
 
 TABLES = {

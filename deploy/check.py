@@ -29,7 +29,7 @@ def spec() -> dict[str, object]:
 def declare() -> None:
     """Declare the cap of the check's data set, with the login of the ledger's owner."""
     sys.path.insert(0, str(ROOT))
-    from dpdist import state
+    from dpdist.machine import state
     from dpdist.privacy.ledger import opened
     from dpdist.spec import load
 
@@ -41,7 +41,7 @@ def declare() -> None:
 def main() -> None:
     """Publish twice: the second time nothing may be charged."""
     sys.path.insert(0, str(ROOT))
-    from dpdist import engine, state
+    from dpdist.machine import engine, state
     from dpdist.release import story
     from dpdist.release.context import Context, silent
     from dpdist.spec import load

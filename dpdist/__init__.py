@@ -57,8 +57,8 @@ def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None 
         engine: ``tls://host:port``, ``"inline"``, or None: this process, or processes of this machine where planning takes long.
     Raises: InvalidSpec, OutOfMemory.
     """
-    from dpdist import engine as engines
-    from dpdist import state
+    from dpdist.machine import engine as engines
+    from dpdist.machine import state
     from dpdist.release import ahead
     from dpdist.release import plan as planning
     from dpdist.release.context import Context, silent
@@ -81,8 +81,8 @@ def run(
         engine: as for ``plan``; None takes processes of this machine where there are many records, too.
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
-    from dpdist import engine as engines
-    from dpdist import state
+    from dpdist.machine import engine as engines
+    from dpdist.machine import state
     from dpdist.privacy import keys
     from dpdist.records import sources
     from dpdist.release import ahead, story
@@ -111,6 +111,6 @@ def published(release: str | Path) -> Published:
     Raises: StoreError when its files were altered; InvalidInput when its measurement was not published.
     """
     from dpdist.asking import published as asking
-    from dpdist.state import found_at
+    from dpdist.machine.state import found_at
 
     return asking.published(found_at(str(release)))

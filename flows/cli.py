@@ -19,9 +19,9 @@ import typer
 from rich.text import Text
 
 from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
-from dpdist.limits import check_program
-from dpdist.private import private_folder
-from dpdist.state import OUTPUT, found_at, state_folder, store_of
+from dpdist.machine.state import OUTPUT, found_at, state_folder, store_of
+from dpdist.process.limits import check_program
+from dpdist.process.private import private_folder
 from flows import addresses, beginning, children, ledger_commands, service_commands, settings
 from flows.periods import Every, periods
 from flows.signals import guarded
@@ -125,7 +125,7 @@ def plan(
     Neither records nor budget are touched. If 'dpdist run' would be refused now, each reason is printed and the exit code is 1.
     """
     check_program()
-    from dpdist import engine
+    from dpdist.machine import engine
     from dpdist.mechanisms.planner import considered_with, planned_effort, why_not
     from dpdist.release.ahead import engine_to_plan
     from dpdist.release.context import Context

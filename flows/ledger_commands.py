@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from dpdist.errors import DpdistError, InvalidInput, KeyUnavailable, LedgerError
-from dpdist.state import state_folder, store_of
+from dpdist.machine.state import state_folder, store_of
 from flows.terminal import day_of, loss_text, out
 
 if TYPE_CHECKING:

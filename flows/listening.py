@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from dpdist.errors import InvalidInput
+from dpdist.machine.state import state_folder
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
-from dpdist.state import state_folder
 from flows import addresses, children
 from flows.addresses import Address
 from flows.given import Given

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
-from dpdist import engine
 from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, TaskFailed
+from dpdist.machine import engine
+from dpdist.machine.state import state_folder, store_of
 from dpdist.release import ahead, story
 from dpdist.release.context import PRIVATE_STAGES, Context
-from dpdist.state import state_folder, store_of
 from flows import children
 from flows.given import Given
 from flows.observed.watch import watching

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-from dpdist import engine
 from dpdist.errors import DpdistError, TaskFailed
+from dpdist.machine import engine
 from dpdist.page import report
 from dpdist.page.summary import over_bound
 from dpdist.privacy.ledger import opened

@@ -25,8 +25,9 @@ from prefect.cache_policies import NO_CACHE
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import PrefectException
 
-from dpdist import engine, spec, state
+from dpdist import spec
 from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, InvalidInput, InvalidSpec, NoRecords
+from dpdist.machine import engine, state
 from dpdist.release import story
 from dpdist.release.context import PRIVATE_STAGES, Context, Progress, silent
 from dpdist.release.story import Release

@@ -20,8 +20,12 @@ from typing import Any
 import numpy as np
 from prefect import flow
 
-from dpdist import engine
+from benchmarks.simulator import fitting, rates, simulated, tables
+from benchmarks.simulator.stages import predicted
+from benchmarks.simulator.world import COMMON, NO_FAULTS
 from dpdist.grids.base import Noisy
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.operators import Generated
 from dpdist.page import charts
 from dpdist.privacy.keys import Secret
@@ -29,10 +33,6 @@ from dpdist.privacy.noise import Noise
 from dpdist.release import gram
 from dpdist.release.exact import draw
 from dpdist.release.workspace import StoredVector
-from dpdist.store import Store
-from flows.model import fitting, rates, simulated, tables
-from flows.model.stages import predicted
-from flows.model.world import COMMON, NO_FAULTS
 from flows.release import as_task
 
 

@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from dpdist.errors import InvalidInput
-from dpdist.limits import check_program
+from dpdist.process.limits import check_program
 from flows.addresses import Address
 from flows.periods import Every
 from flows.terminal import err, out, progress

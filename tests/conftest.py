@@ -12,9 +12,9 @@ import hypothesis
 import pytest
 from moto.server import ThreadedMotoServer
 
-from dpdist import engine
-from dpdist.limits import cores
+from dpdist.machine import engine
 from dpdist.privacy import database, keys
+from dpdist.process.limits import cores
 from tests import forked
 from tests.postgres import Server
 

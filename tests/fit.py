@@ -15,7 +15,7 @@ import scipy.optimize
 from scipy import stats
 
 from dpdist.arrays import Held, held
-from dpdist.grids.base import Wanted
+from dpdist.grids.answers import Wanted
 from dpdist.grids.characters import CharacterGrid
 from dpdist.grids.dense import DenseGrid
 from dpdist.grids.filters import FilterGrid

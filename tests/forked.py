@@ -28,12 +28,12 @@ import dask
 import pytest
 from distributed.utils import get_mp_context
 
-from dpdist import engine
 from dpdist.errors import DpdistError
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import HANGS, prefect_ahead
 
 ROOT = Path(__file__).parents[1]

@@ -10,8 +10,8 @@ import numpy as np
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import InMemory
 from dpdist.domain import Layout
-from dpdist.engine import Engine
-from dpdist.grids.base import Grid, Wanted
+from dpdist.grids.answers import Wanted
+from dpdist.grids.base import Grid
 from dpdist.grids.characters import CharacterGrid, FormulaReader
 from dpdist.grids.coefficients import FilterCoefficients, Form
 from dpdist.grids.dense import DenseGrid
@@ -20,11 +20,12 @@ from dpdist.grids.filters import FilterGrid, FilterReader
 from dpdist.grids.term_grid import TermGrid
 from dpdist.grids.term_reader import TermReader, inverses_of
 from dpdist.grids.transformed import TransformReader
+from dpdist.machine.engine import Engine
+from dpdist.machine.store import Store, StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
 from dpdist.release.exact import exact_measurement
 from dpdist.release.workspace import StoreWorkspace
-from dpdist.store import Store, StoredArray
 from dpdist.workloads import Block, Workload
 
 
@@ -66,7 +67,7 @@ def reader_of(workload: Workload, grid: Any, *, direct: bool) -> LeastSquares | 
 
 def of_block(workload: Workload, grid: TermGrid, block: Block, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
     """Answers of a block of queries and their standard errors, from a grid over tables."""
-    return TermReader(workload, grid).of_block(block, inverses_of(grid), z, noise)
+    return TermReader(workload, grid.measured_terms).of_block(block, inverses_of(grid.measured_terms), z, noise)
 
 
 def filtered_answers(workload: Workload, grid: FilterGrid, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:

@@ -14,15 +14,15 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from dpdist import engine
 from dpdist.errors import InvalidSpec
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.ledger import Ledger
 from dpdist.release import story
 from dpdist.release.context import Context, Progress, silent
 from dpdist.release.story import Release, StepRunner, plainly
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
-from dpdist.store import Store
 
 
 def records(rows: int = 3000, seed: int = 0) -> pa.Table:

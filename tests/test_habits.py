@@ -73,7 +73,6 @@ def test_values_are_never_changed_in_place() -> None:
         "dpdist/strategies/fixed_point.py: _Best",
         "dpdist/strategies/barrier.py: _Inner",
         "dpdist/arrays/convolution.py: Steps",
-        "flows/model/world.py: World",
         "flows/observed/run.py: Run",
     }
 

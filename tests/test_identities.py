@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 
-from dpdist import engine, spec
+from dpdist import spec
 from dpdist.identities import canonical, digest_of, text
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.ledger import Part, Receipt
 from dpdist.privacy.noise import Noise
 from dpdist.release import charge, streams
@@ -27,7 +29,6 @@ from dpdist.release.plan import Plan, plan
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.records import Person
 from dpdist.spec.values import SpecPart
-from dpdist.store import Store
 from tests import small
 
 ROOMS = [importlib.import_module(f"dpdist.spec.{each.name}") for each in pkgutil.iter_modules(spec.__path__)]

@@ -109,8 +109,8 @@ def test_rows_of_the_table_are_read(tmp_path: Path) -> None:
 
 def test_only_changed_test_files_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that goes on after a new test measures that file alone; after a change of the library those that call what changed."""
-    called = {"tests/release/test_a.py": "dpdist/store.py", "tests/release/test_b.py": "dpdist/leases.py"}
-    for name in ("dpdist/store.py", "dpdist/leases.py", "dpdist/domain.py", "tests/small.py", *called):
+    called = {"tests/release/test_a.py": "dpdist/machine/store.py", "tests/release/test_b.py": "dpdist/machine/leases.py"}
+    for name in ("dpdist/machine/store.py", "dpdist/machine/leases.py", "dpdist/domain.py", "tests/small.py", *called):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     run = list[list[str]]()
@@ -127,7 +127,7 @@ def test_only_changed_test_files_are_measured_again(tmp_path: Path, monkeypatch:
         (None, []),
         (both[1], both[1:]),
         ("tests/small.py", both),
-        ("dpdist/store.py", both[:1]),
+        ("dpdist/machine/store.py", both[:1]),
         ("dpdist/domain.py", []),
     ):
         if changed:
@@ -156,10 +156,10 @@ def test_how_runs_end(tmp_path: Path) -> None:
     tree = tmp_path.resolve()
     for name, text in {
         "dpdist/__init__.py": "",
-        "dpdist/amounts.py": "def total(values):\n    return sum(values)\n",
+        "dpdist/domain/amounts.py": "def total(values):\n    return sum(values)\n",
         "tests/__init__.py": "",
         "tests/test_amounts.py": (
-            "from dpdist.amounts import total\n"
+            "from dpdist.domain.amounts import total\n"
             "def test_type(): assert isinstance(total([]), int)\n"
             "def test_sum(): assert total([1, 2]) == 3\n"
             "def test_nothing(): pass\n"
@@ -176,7 +176,7 @@ def test_how_runs_end(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (_, without), wrong, endless, broken = json.loads(done.stdout)
     calls = {row["test"].partition("::")[2]: [tuple(call) for call in row["calls"]] for row in without}
-    here = ("dpdist/amounts.py", 1)
+    here = ("dpdist/domain/amounts.py", 1)
     assert (here in calls["test_type"], here in calls["test_sum"], here in calls["test_nothing"]) == (True, True, False)
     assert wrong == [1, [{"test": "tests/test_amounts.py::test_sum"}]]
     assert endless == [-signal.SIGXCPU, []]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dpdist import state
 from dpdist.errors import StoreError
+from dpdist.machine import state
 from dpdist.page import report
 from dpdist.privacy.ledger import opened
 from tests import small

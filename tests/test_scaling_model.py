@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist import engine
+from benchmarks.simulator import fitting, rates, simulated, stages
+from benchmarks.simulator.rates import RATES, Rates
+from benchmarks.simulator.simulated import Lie, Simulated, after_a_lie, simulate
+from benchmarks.simulator.stages import predicted, wall
+from benchmarks.simulator.tables import optima, table
+from benchmarks.simulator.world import COMMON, SCALE, Faults, SimulatedEngine, SimulatedStore, World, registered
 from dpdist.errors import InvalidInput
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.page.places import PartWriter
 from dpdist.sizes import SIZES
-from dpdist.store import Store
-from flows.model import fitting, rates, simulated, stages
-from flows.model.rates import RATES, Rates
-from flows.model.simulated import Lie, Simulated, after_a_lie, simulate
-from flows.model.stages import predicted, wall
-from flows.model.tables import optima, table
-from flows.model.world import COMMON, SCALE, Faults, SimulatedEngine, SimulatedStore, World, registered
 
 CELLS, WORKERS, ANSWERS = 2**29, 4, 2**23
 """Small in CI, where slabs of a few lines round their number by up to a third.

@@ -20,15 +20,15 @@ import pytest
 import yaml
 from distributed import Client, LocalCluster
 
-from dpdist import engine
 from dpdist.errors import DpdistError, TaskFailed, UnknownValue
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.sizes import Sizes
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import forked, small
 
 

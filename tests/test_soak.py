@@ -14,17 +14,17 @@ import pytest
 
 from dpdist.privacy.ledger import opened
 from tests import HANGS, small
-from tests.test_engine import Processes
+from tests.machine.test_engine import Processes
 
 ROUNDS = 1
 RUN = """
 import sys
 from pathlib import Path
-from dpdist import engine
+from dpdist.machine import engine
 from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
-from dpdist.store import Store
+from dpdist.machine.store import Store
 home = Path(sys.argv[2])
 with engine.started(sys.argv[3]) as started:
     story.release(Context(home, Store(home / "store"), started, silent), load(sys.argv[1]))

@@ -23,13 +23,13 @@ import zarr
 from distributed import LocalCluster
 
 import dpdist as dp
-from dpdist import engine
 from dpdist.errors import DpdistError
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.records import extracts, listing
 from dpdist.release.context import Context, silent
 from dpdist.release.story import plainly, release
 from dpdist.spec import load
-from dpdist.store import Store
 from flows import notifications
 from flows.observed import watch
 from tests import forked, small

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.amounts import AMOUNT, PRESENT, STATISTICS
 from dpdist.arrays.vector import batches
 from dpdist.asking import questions
 from dpdist.asking.intervals import critical_value, difference_errors, fieller, ratio_error
@@ -26,6 +25,7 @@ from dpdist.asking.spreads import (
     covariance_of,
     variance_of,
 )
+from dpdist.domain.amounts import AMOUNT, PRESENT, STATISTICS
 from dpdist.errors import InvalidInput
 from dpdist.grids.space import MOST_PRODUCTS, Functionals, NotMeasured, Reading
 from dpdist.operators import Matrix

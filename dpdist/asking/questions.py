@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.amounts import AMOUNT, DEVIATION, PRESENT, SQUARE
 from dpdist.asking.conditions import condition, parted
 from dpdist.asking.products import EVERYTHING, Linear
 from dpdist.asking.spreads import CORRELATION, COVARIANCE, STANDARD_DEVIATION, VARIANCE
 from dpdist.domain import Attribute, Domain
+from dpdist.domain.amounts import AMOUNT, DEVIATION, PRESENT, SQUARE
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix, Operator
 from dpdist.workloads.base import asked_for

@@ -24,7 +24,8 @@ import scipy
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Domain, Layout
-from dpdist.grids.base import GRID_BITS, HELD_COPIES, Answers, Counts, Grid, Reader, StageBytes, Wanted, answer_bytes
+from dpdist.grids.answers import Answers, Reader, Wanted
+from dpdist.grids.base import GRID_BITS, HELD_COPIES, Counts, Grid, StageBytes, answer_bytes
 from dpdist.grids.dense import DenseGrid
 from dpdist.operators import ListedRanges, Matrix, Product, Sparse, Tree
 from dpdist.privacy.accounting import Loss, laplace_scale

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -18,20 +18,18 @@ from dpdist.arrays.vector import Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
+from dpdist.grids.answers import Reader
+from dpdist.grids.estimate import Estimate
 from dpdist.grids.space import MeasuredSpace
-from dpdist.limits import cores
 from dpdist.operators import Matrix, Tall
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, laplace_scale
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
+from dpdist.process.limits import cores
 from dpdist.sizes import SIZES
 from dpdist.stability import Distance
 from dpdist.workloads import Workload
-
-if TYPE_CHECKING:
-    from dpdist.grids.estimate import Estimate
-    from dpdist.grids.non_negative import Effect
 
 Norm = Literal["l2", "l1"]
 """What Gaussian noise and what Laplace noise has to hide: the L2 and the L1 distance."""
@@ -54,52 +52,6 @@ class StageBytes:
 
     measure: int
     answer: int
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which answers a release asks for.
-
-    Attributes:
-        folder: their vectors are kept below it.
-        integer: whether answers are rounded to whole numbers.
-    """
-
-    folder: str
-    integer: bool
-
-    @property
-    def names(self) -> tuple[str, str, str]:
-        """Names of the kept answers, standard errors and half widths."""
-        return f"{self.folder}/answer", f"{self.folder}/error", f"{self.folder}/half-width"
-
-    @property
-    def cells(self) -> str:
-        """Name of fitted non-negative cells, where they are asked for."""
-        return f"{self.folder}/cells"
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Answers, standard errors and half widths of 95 % intervals, one row a query.
-
-    Attributes:
-        effect: what a fit of non-negative cells did to the errors; None where none was made.
-    """
-
-    answer: Vector
-    error: Vector
-    half_width: Vector
-    effect: Effect | None = field(default=None, kw_only=True)
-
-
-class Reader(Protocol):
-    """Turns a measurement into the answers of one workload."""
-
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        """Every answer with its standard error and the half width of its interval, in the order of the workload's queries."""
 
 
 class Stream(Protocol):

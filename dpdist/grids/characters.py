@@ -17,17 +17,8 @@ from dpdist.arrays.passes import slab_bytes
 from dpdist.arrays.vector import Held, Interleaved, LazyVector, Vector, held
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.base import (
-    HELD_COPIES,
-    Counts,
-    Grid,
-    Reader,
-    StageBytes,
-    answer_bytes,
-    few_enough,
-    shard_bytes,
-    small_enough,
-)
+from dpdist.grids.answers import Reader
+from dpdist.grids.base import HELD_COPIES, Counts, Grid, StageBytes, answer_bytes, few_enough, shard_bytes, small_enough
 from dpdist.grids.coefficients import UNIT, Coefficients, Form, least, square
 from dpdist.grids.row_space import RowSpace
 from dpdist.grids.space import MeasuredSpace

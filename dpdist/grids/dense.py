@@ -20,31 +20,24 @@ from dpdist.arrays.vector import Held, LazyVector, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
+from dpdist.grids.answers import Reader
 from dpdist.grids.base import (
     HELD_COPIES,
     Counts,
     Grid,
     Measured,
     Norm,
-    Reader,
     StageBytes,
     answer_bytes,
     grid_bits,
     shard_bytes,
     small_enough,
 )
-from dpdist.grids.estimate import (
-    JOINT_CELLS,
-    CellReader,
-    DirectReader,
-    Estimate,
-    EstimateReader,
-    LeastSquares,
-    joint_estimate,
-    left_inverse,
-)
+from dpdist.grids.estimate import Estimate, LeastSquares, left_inverse
+from dpdist.grids.joint import JOINT_CELLS, joint_estimate
 from dpdist.grids.norms import exact_norms
 from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
+from dpdist.grids.readers import CellReader, DirectReader, EstimateReader
 from dpdist.grids.row_space import RowSpace, Subsets
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.totals import Totals, absolute, squared

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
 
-from dpdist.arrays.vector import Constant, Held, Vector, held, scaled
+from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import InvalidInput
-from dpdist.grids.base import Answers, Grid, Measured, Wanted
+from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.non_negative import Effect, effect_of, fitted
 from dpdist.operators import Matrix
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
-from dpdist.workloads import Basis, Block, Workload, integer_basis
+from dpdist.workloads import Basis, Block, Workload
 
-if TYPE_CHECKING:
-    from dpdist.grids.dense import DenseGrid
-
-JOINT_CELLS = 4096
-"""Up to here measurements are combined: every cell is written down."""
 TASK_WORK = 4e10
 """Floating-point operations of a task: handing one out costs a hundredth of them."""
 
@@ -217,116 +210,6 @@ def _answers_of(
     if biased:
         half = np.full_like(half, np.nan)  # the error bars know the noise only
     return [answers, errors, half]
-
-
-@dataclass(frozen=True)
-class EstimateReader:
-    """Answers from one estimate of everything that is asked."""
-
-    workload: Workload
-    grid: DenseGrid
-
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        """Least squares, then every query by itself."""
-        return self.grid.estimate(self.workload, measured, noise, (), work).answers(wanted, work, on_done)
-
-
-@dataclass(frozen=True)
-class CellReader:
-    """The measured cells are the answers: they are read from the measurement as they are needed, and nothing is written twice."""
-
-    spacing: float
-
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        """The cells with one standard error."""
-        error = noise.deviation * self.spacing
-        half = error * float(noise.half_width_95(1.0)) + (0.5 if wanted.integer else 0.0)
-        size = measured.size
-        return Answers(scaled(measured, self.spacing, whole=wanted.integer), Constant(error, size), Constant(half, size))
-
-
-@dataclass(frozen=True)
-class DirectReader:
-    """Every query is measured by itself: its answer is measured * spacing / unit.
-
-    Attributes:
-        units: spacing * M of each query.
-    """
-
-    workload: Workload
-    spacing: float
-    units: Matrix = field(repr=False)
-
-    def answers(
-        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
-    ) -> Answers:
-        """Each measurement in the unit of its query."""
-        task = partial(_in_units, measured, self.spacing, self.units, noise, wanted.integer)
-        queries = measured.size
-        return Answers(*work.fill(wanted.names, queries, max(1, min(DIRECT_ROWS, queries)), task, on_done))
-
-
-DIRECT_ROWS = 2**22
-"""Queries that a task of ``DirectReader`` answers."""
-
-
-def _in_units(
-    measured: Vector, spacing: float, units: Matrix, noise: Noise, integer: bool, start: int, stop: int
-) -> list[Matrix]:
-    errors = noise.deviation * spacing / units[start:stop]
-    answers, half = measured.read(start, stop) * spacing / units[start:stop], errors * noise.half_width_95(1.0)
-    return [np.rint(answers), errors, half + 0.5] if integer else [answers, errors, half]
-
-
-def stored_answers(answer: Matrix, error: Matrix, half: Matrix, wanted: Wanted, work: Workspace) -> Answers:
-    """Answers that were computed in one piece, kept under their names; rounded if that is asked for."""
-    columns = (np.rint(answer), error, half + 0.5) if wanted.integer else (answer, error, half)
-    return Answers(*(work.write(Held(values), name) for name, values in zip(wanted.names, columns, strict=True)))
-
-
-def joint_estimate(workload: Workload, parts: Sequence[Measured], work: Workspace) -> Estimate:
-    """One least-squares estimate from one or several measurements of the same records.
-
-    Each measurement is divided by its noise's deviation; the first one must determine every answer. Cells are written down:
-    see ``JOINT_CELLS``.
-
-    Args:
-        parts: all with the same kind of noise, on grids whose rows can be written down.
-    """
-    given = [(part.grid, held(part.values), part.noise) for part in parts]
-    reader, values = work.largest(partial(_joined, workload), given)
-    return Estimate(reader, values, parts[0].noise)
-
-
-class OverCells(Grid):
-    """A grid whose rows are written down where the cells of a domain are few, and then joined with other measurements."""
-
-    def estimates(self, cells: int, *, jointly: bool) -> bool:
-        return cells <= JOINT_CELLS
-
-    def estimate(
-        self, workload: Workload, measured: Vector, noise: Noise, others: Sequence[Measured], work: Workspace
-    ) -> Estimate:
-        """Least squares over all rows, and over other measurements of the same records: the cells are written down."""
-        return joint_estimate(workload, (Measured(self, measured, noise), *others), work)
-
-
-def _joined(workload: Workload, parts: Sequence[tuple[Grid, Matrix, Noise]]) -> tuple[LeastSquares, Matrix]:
-    rows = np.concatenate(
-        [block.astype(np.float64) / noise.deviation for grid, _, noise in parts for block in grid.row_blocks() or ()]
-    )
-    values = np.concatenate([measured.astype(np.float64) / noise.deviation for _, measured, noise in parts])
-    squares, vectors = scipy.linalg.eigh(rows.T @ rows, check_finite=False)
-    kept = squares > rows.shape[0] * np.finfo(float).eps * squares[-1]
-    inverse = (vectors[:, kept] / squares[kept]) @ (vectors[:, kept].T @ rows.T)
-    basis = integer_basis(workload)
-    if basis.operator is not None:
-        inverse = basis.operator.matvec(inverse)
-    return LeastSquares(workload, 1.0, basis=basis, inverse=inverse / parts[0][2].deviation), inverse @ values
 
 
 def left_inverse(rows: Matrix) -> Matrix:

@@ -19,17 +19,8 @@ from dpdist.arrays.past import circle_of_past, deviations_past, read_past, readi
 from dpdist.arrays.vector import Held, Interleaved, Repeated, Reversed, Strided, Vector, held, rows_of, scaled
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.base import (
-    HELD_COPIES,
-    Counts,
-    Grid,
-    Reader,
-    StageBytes,
-    answer_bytes,
-    few_enough,
-    shard_bytes,
-    small_enough,
-)
+from dpdist.grids.answers import Reader
+from dpdist.grids.base import HELD_COPIES, Counts, Grid, StageBytes, answer_bytes, few_enough, shard_bytes, small_enough
 from dpdist.grids.coefficients import UNIT, FilterCoefficients, Form, in_units, least, square
 from dpdist.grids.participations import GRAM_STEPS, falls, squared_at_most, squared_of_falling
 from dpdist.grids.product_space import Circle, Listed, Past

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -85,6 +86,25 @@ class IntegerTerm:
         shift = np.uint64(self.shift)
         rounded = (unsigned >> shift) + ((unsigned >> (shift - np.uint64(1))) & np.uint64(1))
         return np.asarray((high << np.int64(64 - self.shift)) + rounded.astype(np.int64))
+
+
+@dataclass(frozen=True)
+class MeasuredTerms:
+    """Terms in the order in which they are measured.
+
+    Attributes:
+        directions: of attributes whose rows are orthogonal to something else than all ones.
+    """
+
+    terms: tuple[IntegerTerm, ...]
+    directions: Directions = field(default_factory=dict)
+
+    def slices(self) -> Iterator[tuple[IntegerTerm, slice]]:
+        """Each term with its part of the measured vector."""
+        start = 0
+        for term in self.terms:
+            yield term, slice(start, start + term.rows)
+            start += term.rows
 
 
 def rounded(term: Term, spacing: float, directions: Directions = NO_DIRECTIONS) -> IntegerTerm:

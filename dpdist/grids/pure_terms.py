@@ -15,8 +15,8 @@ import numpy as np
 
 from dpdist.arrays.vector import Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
-from dpdist.grids.base import Answers, Norm, Reader, Wanted, grid_bits
-from dpdist.grids.estimate import stored_answers
+from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
+from dpdist.grids.base import Norm, grid_bits
 from dpdist.grids.integer_terms import IntegerTerm, rounded
 from dpdist.grids.term_grid import TermGrid
 from dpdist.grids.term_reader import Part, block_answers, inverses_of, read_term
@@ -122,9 +122,9 @@ class GroupReader:
         self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
     ) -> Answers:
         """Answers, exact standard errors, and intervals that know how many draws of noise each answer combines."""
-        z, inverses = held(measured), work.largest(inverses_of, self.grid)
+        z, inverses = held(measured), work.largest(inverses_of, self.grid.measured_terms)
         found: dict[int, tuple[Matrix, Matrix, Matrix]] = {}
-        for (term, place), own, group in zip(self.grid.slices(), inverses, self.grid.groups, strict=True):
+        for (term, place), own, group in zip(self.grid.measured_terms.slices(), inverses, self.grid.groups, strict=True):
             part = read_term(term, z[place], own, noise)
             for number in group:
                 block = self.workload.blocks[number]
@@ -169,7 +169,7 @@ class MarginalReader:
         """Answers and exact standard errors; intervals as wide as if every answer held one draw, the widest."""
         z, columns = held(measured), []
         asked = {subset for block in self.workload.blocks for subset in subsets(block.asked_axes)}
-        tables = {term.axes: (term, z[place].reshape(term.shape)) for term, place in self.grid.slices()}
+        tables = {term.axes: (term, z[place].reshape(term.shape)) for term, place in self.grid.measured_terms.slices()}
         parts = {subset: combined(subset, tables, self.grid.shape, noise) for subset in asked}
         for done, block in enumerate(self.workload.blocks, start=1):
             columns.append(block_answers(block, [parts[subset] for subset in subsets(block.asked_axes)]))

@@ -15,18 +15,11 @@ from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
-from dpdist.grids.base import (
-    GRID_BITS,
-    HELD_COPIES,
-    Answers,
-    Counts,
-    Reader,
-    StageBytes,
-    Wanted,
-    answer_bytes,
-)
+from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
+from dpdist.grids.base import GRID_BITS, HELD_COPIES, Counts, StageBytes, answer_bytes
 from dpdist.grids.dense import completed, row_blocks
-from dpdist.grids.estimate import OverCells, left_inverse, stored_answers
+from dpdist.grids.estimate import left_inverse
+from dpdist.grids.joint import OverCells
 from dpdist.grids.norms import exact_norms
 from dpdist.grids.terms import row_squares
 from dpdist.operators import Identity, Kronecker, Matrix, Operator

@@ -14,19 +14,10 @@ from dpdist.arrays.passes import Side, Target, slab_bytes
 from dpdist.arrays.vector import Held, Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
-from dpdist.grids.base import (
-    HELD_COPIES,
-    Counts,
-    Norm,
-    Reader,
-    StageBytes,
-    answer_bytes,
-    grid_bits,
-    shard_bytes,
-    small_enough,
-)
-from dpdist.grids.estimate import OverCells
-from dpdist.grids.integer_terms import CONVERTED_BYTES, IntegerTerm, rounded
+from dpdist.grids.answers import Reader
+from dpdist.grids.base import HELD_COPIES, Counts, Norm, StageBytes, answer_bytes, grid_bits, shard_bytes, small_enough
+from dpdist.grids.integer_terms import CONVERTED_BYTES, IntegerTerm, MeasuredTerms, rounded
+from dpdist.grids.joint import OverCells
 from dpdist.grids.product_space import Cells, Listed, OpenTerm, ProductSpace
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.term_reader import ProductReader, TermReader
@@ -100,12 +91,10 @@ class TermGrid(OverCells):
         for term in self.terms:
             yield Term(term.axes, term.factors, term.multiplier / 2.0**term.shift).operator(self.shape).dense()
 
-    def slices(self) -> Iterator[tuple[IntegerTerm, slice]]:
-        """Each term with its part of the measured vector."""
-        start = 0
-        for term in self.terms:
-            yield term, slice(start, start + term.rows)
-            start += term.rows
+    @property
+    def measured_terms(self) -> MeasuredTerms:
+        """The terms as readers get them."""
+        return MeasuredTerms(self.terms, self.directions)
 
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
         """Slabs where the one table is too large to be held, else copies of the tables and of z."""
@@ -140,7 +129,7 @@ class TermGrid(OverCells):
         return work.passes(counts.values, sides, [Target(p, np.int64)], on_done)[0]
 
     def reader(self, workload: Workload) -> Reader:
-        return ProductReader(workload, self) if self.streamed else TermReader(workload, self)
+        return ProductReader(workload, self.measured_terms) if self.streamed else TermReader(workload, self.measured_terms)
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         """The terms; what was measured in two passes is put in the order of the others."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
@@ -15,9 +14,9 @@ from dpdist.arrays.passes import Side, Target
 from dpdist.arrays.vector import Vector, held
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import InvalidInput
-from dpdist.grids.base import Answers, Wanted
-from dpdist.grids.estimate import left_inverse, stored_answers
-from dpdist.grids.integer_terms import IntegerTerm, along
+from dpdist.grids.answers import Answers, Wanted, stored_answers
+from dpdist.grids.estimate import left_inverse
+from dpdist.grids.integer_terms import IntegerTerm, MeasuredTerms, along
 from dpdist.grids.terms import (
     NO_DIRECTIONS,
     Directions,
@@ -32,18 +31,15 @@ from dpdist.operators import Matrix, Operator, Total
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Block, Workload
 
-if TYPE_CHECKING:
-    from dpdist.grids.term_grid import TermGrid
-
 Inverses = tuple[tuple[Matrix, ...], ...]
 """For every term, the pseudo-inverse of each of its factors, (n_i, p_i)."""
 
 
-def inverses_of(grid: TermGrid) -> Inverses:
-    """The inverses of a grid's terms."""
+def inverses_of(measured: MeasuredTerms) -> Inverses:
+    """The inverses of terms."""
     found = []
-    for term in grid.terms:
-        given = [(factor, grid.directions.get(axis)) for axis, factor in zip(term.axes, term.factors, strict=True)]
+    for term in measured.terms:
+        given = [(factor, measured.directions.get(axis)) for axis, factor in zip(term.axes, term.factors, strict=True)]
         found.append(tuple(_pseudo_inverse(f) if u is None else oblique_inverse(f, u) for f, u in given))
     return tuple(found)
 
@@ -53,13 +49,13 @@ class TermReader:
     """Answers from a measurement that is held."""
 
     workload: Workload
-    grid: TermGrid
+    terms: MeasuredTerms
 
     def answers(
         self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
     ) -> Answers:
         """Every block of queries straight from the measured terms."""
-        z, inverses = held(measured), work.largest(inverses_of, self.grid)
+        z, inverses = held(measured), work.largest(inverses_of, self.terms)
         columns: tuple[list[Matrix], list[Matrix]] = ([], [])
         blocks = self.workload.blocks
         for done, block in enumerate(blocks, start=1):
@@ -74,9 +70,9 @@ class TermReader:
         """Answers of a block's unweighted queries and their standard errors, both (queries,) float64."""
         parts = [
             read_term(term, measured[place], inverses, noise)
-            for (term, place), inverses in zip(self.grid.slices(), inverses_of_terms, strict=True)
+            for (term, place), inverses in zip(self.terms.slices(), inverses_of_terms, strict=True)
         ]
-        return block_answers(block, parts, self.grid.directions)
+        return block_answers(block, parts, self.terms.directions)
 
 
 @dataclass(frozen=True)
@@ -136,7 +132,7 @@ class ProductReader:
     """Answers of one product of queries from a measurement that is too large to be held."""
 
     workload: Workload
-    grid: TermGrid
+    terms: MeasuredTerms
 
     def answers(
         self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
@@ -145,7 +141,7 @@ class ProductReader:
 
         Raises: InvalidInput when the workload is not the one product that the measurement is for.
         """
-        (term,), (inverses,), (block,) = self.grid.terms, work.largest(inverses_of, self.grid), self.workload.blocks
+        (term,), (inverses,), (block,) = self.terms.terms, work.largest(inverses_of, self.terms), self.workload.blocks
         asked = dict(zip(block.axes, block.factors, strict=True))
         factors = [asked.get(axis) for axis in term.axes]
         if block.asked_axes != term.axes or any(f is None for f in factors):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.amounts import ENDS
 from dpdist.domain import Domain
+from dpdist.domain.amounts import ENDS
 from dpdist.errors import InvalidInput
 from dpdist.grids.integer_terms import IntegerTerm, distinct_columns
 from dpdist.grids.norms import exact_norms

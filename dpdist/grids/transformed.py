@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dpdist.arrays.vector import Blocks, Held, Vector, held, scaled
 from dpdist.arrays.workspace import MEMORY, OnDone, Workspace
-from dpdist.grids.base import Answers, Wanted
+from dpdist.grids.answers import Answers, Wanted
 from dpdist.grids.coefficients import Form
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Workload

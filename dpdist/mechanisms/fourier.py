@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, takes_much
 from dpdist.mechanisms.marginals import ONLY
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.marginals import fourier, marginal_weights
+from dpdist.strategies.marginal_optima import fourier, marginal_weights
 from dpdist.strategies.needs import residual_bytes
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_marginals

@@ -10,7 +10,7 @@ from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.mechanisms.symmetric import takes_over
 from dpdist.strategies.base import Solve, Step, Strategy
 from dpdist.strategies.fixed import identity
-from dpdist.strategies.marginals import marginal_minimax, marginal_optimum
+from dpdist.strategies.marginal_optima import marginal_minimax, marginal_optimum
 from dpdist.strategies.needs import Effort, effort
 from dpdist.strategies.representations import ResidualStrategy
 from dpdist.workloads import Workload

@@ -8,7 +8,7 @@ from dpdist.mechanisms.base import PlanWorkspace, Request
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.mechanisms.residual import Residual
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.oblique import oblique_products
+from dpdist.strategies.oblique_bases import oblique_products
 from dpdist.workloads import Workload
 
 

@@ -8,7 +8,7 @@ from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, 
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.needs import product_bytes
-from dpdist.strategies.residual import residual_products
+from dpdist.strategies.residual_bases import residual_products
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_separable
 

@@ -8,8 +8,8 @@ from functools import partial
 from dpdist.mechanisms.base import DENSE_CELLS, Mechanism, PlanWorkspace, Question, Request
 from dpdist.mechanisms.kept import kept_dense, name_of
 from dpdist.strategies.base import Strategy
+from dpdist.strategies.lower_factors import answers_growing, of_one_series, over_series, triangular
 from dpdist.strategies.needs import Effort, effort
-from dpdist.strategies.triangular import answers_growing, of_one_series, over_series, triangular
 from dpdist.workloads import Workload
 
 SQUARES = 9

@@ -13,8 +13,8 @@ import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.base import Matrix, Operator
+from dpdist.process.threads import in_order
 from dpdist.sizes import SIZES, Sizes
-from dpdist.threads import in_order
 
 EXACT_FLOAT32 = 2**24
 """Whole numbers up to here are exact in single precision, and so are their sums."""
@@ -74,7 +74,7 @@ def rows_of(source: Any) -> RowSource:
     raise InvalidInput(
         f"rows are an array of two dimensions, or a source with 'shape' and 'read(start, stop)'; found {type(source).__name__}"
         f"{' of shape ' + str(source.shape) if hasattr(source, 'shape') else ''}; give numpy.load(path, mmap_mode='r'), "
-        "dpdist.store.zarr_rows(location) or dp.operators.Generated(shape, function)"
+        "dpdist.machine.store.zarr_rows(location) or dp.operators.Generated(shape, function)"
     )
 
 

@@ -16,14 +16,14 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from dpdist.amounts import ENDS, Amounts, Bound
 from dpdist.domain import Attribute, Domain, EvenEdges, Level, amounts_attribute, even_edges
+from dpdist.domain.amounts import ENDS, Amounts, Bound
+from dpdist.domain.times import Times
 from dpdist.errors import StoreError
 from dpdist.grids.product_space import product_space_from
 from dpdist.grids.row_space import row_space_from
 from dpdist.grids.space import MeasuredSpace
 from dpdist.privacy.noise import Noise
-from dpdist.times import Times
 
 FORMAT, WITH_SHARES, OTHER_BINS = 1, 2, 3
 """Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are told, or

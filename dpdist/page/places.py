@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Generic, Protocol, TypeVar
 
-from dpdist import store
-from dpdist.documents import Documents
-from dpdist.drafts import could_not_write, parts_of
 from dpdist.errors import StoreError
-from dpdist.private import published_mode
-from dpdist.threads import in_order
+from dpdist.machine import store
+from dpdist.machine.documents import Documents
+from dpdist.machine.drafts import could_not_write, parts_of
+from dpdist.process.private import published_mode
+from dpdist.process.threads import in_order
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")

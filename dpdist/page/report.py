@@ -14,11 +14,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpdist.drafts import could_not_write, draft_of, move_into_place
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.machine.drafts import could_not_write, draft_of, move_into_place
 from dpdist.page.rows import short_rows
+from dpdist.process.threads import in_order
 from dpdist.sizes import SIZES
-from dpdist.threads import in_order
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,7 @@ def write(content: Content, folder: Path | str, *, spread: Spread | None = None,
 
 
 def _upload(content: Content, url: str, spread: Spread | None, notes: Notes | None) -> str:
-    from dpdist import store
+    from dpdist.machine import store
     from dpdist.page.places import Objects
 
     if store.exists_at(url, CERTIFICATE):
@@ -105,7 +105,7 @@ def _check_published(content: Content, url: str, notes: Notes | None) -> None:
 
     Raises: StoreError when it holds another one, or a file was altered.
     """
-    from dpdist import store
+    from dpdist.machine import store
 
     tags = store.tags_at(url)
     if notes is not None and notes.hold(url, tags):
@@ -158,7 +158,7 @@ def local_copy(folder: Path | str) -> Iterator[Path]:
     if isinstance(folder, Path):
         yield folder
         return
-    from dpdist import store
+    from dpdist.machine import store
 
     with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
         store.download(folder, Path(scratch) / "release")

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpdist import drafts
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.machine import drafts
 from dpdist.page import comparison, document, feed, report
 from dpdist.page.assets import assets, template
 from dpdist.page.charts.budget import Spending

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from dpdist import store
 from dpdist.arrays.vector import batches
+from dpdist.machine import store
 from dpdist.page.content import Content, formats_of
 from dpdist.page.places import PartWriter, Place, Spread, Written
 from dpdist.page.rows import FORMULA

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from dpdist.errors import LedgerError, StoreError
 from dpdist.privacy.charges import Mark
-from dpdist.threads import in_order
+from dpdist.process.threads import in_order
 
 if TYPE_CHECKING:
-    from dpdist.documents import Documents
+    from dpdist.machine.documents import Documents
 
 HEADS = "DPDIST_LEDGER_HEADS"
 """Where the heads of the ledger's rows are noted: a folder, or a URL such as s3://bucket/prefix. One ledger has one such place."""
@@ -102,7 +102,7 @@ def compare(marks: Marks) -> int | None:
 
 def _place() -> Documents | None:
     """Where heads are noted, None if nowhere. Raises: StoreError when it cannot be used."""
-    from dpdist.documents import Documents
+    from dpdist.machine.documents import Documents
 
     place = os.environ.get(HEADS)
     if not place:

@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dpdist.privacy.noise import Kind
+from dpdist.privacy.distributions import Kind
 from dpdist.privacy.thresholds import BATCH, FAST, FAST_TABLE
 
 _KEPT = "NUMBA_CACHE_DIR" in os.environ

@@ -21,9 +21,9 @@ from typing import NoReturn
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from dpdist.durable import sync_path
 from dpdist.errors import KeyUnavailable
-from dpdist.private import private_folder
+from dpdist.process.durable import sync_path
+from dpdist.process.private import private_folder
 
 KEY_BYTES = 32
 ENVIRONMENT = "DPDIST_ROOT_KEY"

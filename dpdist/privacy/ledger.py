@@ -60,7 +60,7 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.migration import migrate
 from dpdist.privacy.protection import TOLD_APART, Protection
 from dpdist.privacy.replay import Replay
-from dpdist.private import private_file
+from dpdist.process.private import private_file
 
 __all__ = ["Audit", "Budget", "Charge", "Ledger", "Mark", "Part", "Receipt", "Records", "opened"]
 

@@ -21,18 +21,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Kind = Literal["gaussian", "laplace"]
-Samples = NDArray[np.int64]
+from dpdist.privacy.distributions import Kind, Samples
 
-TILE = 16384
-"""Samples of a tile, which owns a part of the key's stream."""
-SCALE_LIMIT = 2**50
-"""Scales lie in (0, 2^50]: beyond it a sample might not fit into 62 bits."""
 NORMAL_95 = 1.959963984540054
 """Half width of a normal 95 % interval in standard errors."""
 LAPLACE_95 = 2.1183026052494203

@@ -17,7 +17,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy.noise import SCALE_LIMIT, TILE, Kind, Samples
+from dpdist.privacy.distributions import SCALE_LIMIT, TILE, Kind, Samples
 from dpdist.privacy.thresholds import BATCH, EXTENSION_BITS, TABLE, TABLE_BITS
 
 MARGIN = 2.0**-40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mpmath
 
-from dpdist.privacy.noise import Kind
+from dpdist.privacy.distributions import Kind
 
 BATCH = 4096
 """Attempts that are decided at once."""

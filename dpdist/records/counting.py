@@ -20,9 +20,11 @@ from functools import partial
 import numpy as np
 
 from dpdist.domain import Attribute, Domain, EvenEdges, Layout
-from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.grids.base import few_enough
+from dpdist.machine.engine import Engine, OnDone
+from dpdist.machine.reduction import fewer
+from dpdist.machine.store import ArrayPlan, Store, StoredArray
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.protection import Protection
@@ -34,10 +36,8 @@ from dpdist.records.rows import CountSummary, cells_of, tables_of
 from dpdist.records.shuffle import Dealt, Gathered, RunKey, gather
 from dpdist.records.sources import BATCH_ROWS, Partition, Source, check_columns, partitions_of, without_files
 from dpdist.records.tabulated import counted_rows
-from dpdist.reduction import fewer
 from dpdist.sizes import SIZES
 from dpdist.stability import Distance
-from dpdist.store import ArrayPlan, Store, StoredArray
 
 PARTS_A_WORKER = 4
 

@@ -23,18 +23,18 @@ from typing import Any, NamedTuple
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.machine.engine import Engine
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
+from dpdist.process.threads import in_order
 from dpdist.records import listing, remote
 from dpdist.records.hashing import BLOCK_BYTES, TAG_BYTES, HashedFile, Tags
 from dpdist.records.reading import reading
 from dpdist.records.shuffle import RunKey
 from dpdist.records.sources import Hashing, Source, hashed_file, hashed_here
 from dpdist.records.wording import File
-from dpdist.store import Store
-from dpdist.threads import in_order
 
 FOLDER = "digests"
 SETTLED_SECONDS = 2.0

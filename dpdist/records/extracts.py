@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from dpdist.durable import rename
 from dpdist.errors import DpdistError, InvalidSpec
-from dpdist.leases import Lease
+from dpdist.machine.leases import Lease
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.private import private_folder
+from dpdist.process.durable import rename
+from dpdist.process.private import private_folder
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.packages import package
 from dpdist.records.sources import ArrowStream, write_stream

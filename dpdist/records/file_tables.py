@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dpdist.domain import Attribute, Domain
+from dpdist.domain.times import Times
 from dpdist.errors import DpdistError, InvalidSpec, NoRecords
 from dpdist.records import listing, remote
 from dpdist.records.csv_grammar import Grammar
@@ -24,7 +25,6 @@ from dpdist.records.rows import declared, tables_of
 from dpdist.records.sources import Partition, Source, header_of, partitions_of, schema_of, source_of
 from dpdist.records.types import ARROW
 from dpdist.records.wording import Called, File
-from dpdist.times import Times
 
 if TYPE_CHECKING:
     from dpdist.records.column_types import ColumnType

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, InvalidSpec, OutOfMemory
-from dpdist.limits import left_bytes
+from dpdist.process.limits import left_bytes
 from dpdist.records.persons import HASHED, PersonKey, first_of_each, person_hashes
 from dpdist.records.reading import reading
 from dpdist.records.rows import cells_of, tables_of

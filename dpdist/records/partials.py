@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.domain import Domain, Layout
-from dpdist.engine import Engine
+from dpdist.machine.engine import Engine
+from dpdist.machine.reduction import narrow
+from dpdist.machine.store import ArrayPlan, Store
 from dpdist.records.shuffle import Dealt, Gathered, RunKey, deal
 from dpdist.records.sources import BATCH_ROWS
-from dpdist.reduction import narrow
-from dpdist.store import ArrayPlan, Store
 
 DENSE_COPIES = 3
 """Arrays of all counts that a task holds at once when it counts densely."""

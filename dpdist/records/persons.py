@@ -14,15 +14,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpdist.domain import Domain
-from dpdist.engine import Engine, OnDone
 from dpdist.errors import InvalidSpec
+from dpdist.machine.engine import Engine, OnDone
+from dpdist.machine.store import Store
 from dpdist.records.partials import Batch, Counter
 from dpdist.records.rows import CountSummary, cells_of, explained, tables_of
 from dpdist.records.shuffle import Dealt, Gathered, Rows, RunKey, deal, gather
 from dpdist.records.sources import BATCH_ROWS, Participations, Partition, PersonType, Source, without_files
 from dpdist.records.types import WORDS, Column, Unconvertible, converted, family_of, texts_of
 from dpdist.records.wording import Called
-from dpdist.store import Store
 
 HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
 """A record that is dealt out: the keyed hash of its person, and its cell."""

@@ -50,7 +50,7 @@ def listed(location: str) -> list[str]:
     except FileNotFoundError:
         raise NoRecords(f"no records at {location}: give a file of records, or a prefix that holds some") from None
     except (OSError, obstore.exceptions.BaseError) as error:
-        from dpdist.documents import reason
+        from dpdist.machine.documents import reason
 
         raise InvalidSpec(
             f"{location} cannot be read ({reason(error)}); check the URL and the credentials in the environment"
@@ -142,7 +142,7 @@ def _failed(location: str, error: Exception) -> Exception:
     """FileNotFoundError where a store says that an object is not there; StoreError where it, or the network, gave no answer."""
     import obstore.exceptions
 
-    from dpdist.documents import reason
+    from dpdist.machine.documents import reason
 
     if isinstance(error, FileNotFoundError | obstore.exceptions.NotFoundError):
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location.partition("://")[0])
@@ -161,6 +161,6 @@ def _split(location: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=16)
 def _opened(root: str) -> Any:
-    from dpdist.documents import reached
+    from dpdist.machine.documents import reached
 
     return reached(root)

@@ -13,6 +13,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from dpdist.domain import OUTSIDE, Attribute, Domain
+from dpdist.domain.times import FINER_THAN_DAYS, Times
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.records import json_lines, listing
 from dpdist.records.column_types import ColumnType
@@ -22,7 +23,6 @@ from dpdist.records.reading import reading
 from dpdist.records.sources import BATCH_ROWS, Partition, Source, arrow_file, wanted_columns
 from dpdist.records.types import Unconvertible, converted, moments_of, texts_of
 from dpdist.records.wording import Called
-from dpdist.times import FINER_THAN_DAYS, Times
 
 
 @dataclass(frozen=True)

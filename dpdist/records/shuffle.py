@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from dpdist.errors import StoreError
-from dpdist.store import Store
-from dpdist.threads import in_order
+from dpdist.machine.store import Store
+from dpdist.process.threads import in_order
 
 SEAL_BYTES = 16
 """What sealing adds to the rows of a part."""

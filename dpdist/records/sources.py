@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from dpdist.domain import Domain
-from dpdist.durable import rename
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.private import private_file, private_folder
+from dpdist.process.durable import rename
+from dpdist.process.private import private_file, private_folder
+from dpdist.process.threads import in_order
 from dpdist.records import histograms, listing
 from dpdist.records.column_types import ColumnType
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
 from dpdist.records.wording import Called, File
-from dpdist.threads import in_order
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,10 +14,10 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpdist.domain.times import moment_of_text
 from dpdist.errors import InvalidSpec
 from dpdist.records.column_types import ColumnType
 from dpdist.records.numbers import numbers_of_texts
-from dpdist.times import moment_of_text
 
 Family = Literal["nothing", "text", "whole", "number", "decimal", "date", "time", "boolean", "bytes", "other"]
 """What the values of a column are, however wide they are stored."""

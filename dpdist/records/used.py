@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
+from dpdist.domain.times import FINER_THAN_DAYS
 from dpdist.errors import InvalidSpec
-from dpdist.times import FINER_THAN_DAYS
 
 if TYPE_CHECKING:
     import pyarrow as pa

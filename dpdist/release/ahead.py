@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dpdist import engine
 from dpdist.errors import StoreError
+from dpdist.machine import engine
+from dpdist.machine.state import published_at, store_of
 from dpdist.page import report
 from dpdist.records import digests, listing
 from dpdist.records.sources import check_columns
@@ -16,7 +17,6 @@ from dpdist.release.plan import plan
 from dpdist.release.refusals import refused_by
 from dpdist.release.story import Release, release
 from dpdist.spec import ReleaseSpec
-from dpdist.state import published_at, store_of
 
 
 def finished(spec: ReleaseSpec, home: Path, progress: Progress) -> Release | None:

@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 
 from dpdist.arrays.vector import Vector, scaled
-from dpdist.grids.base import Answers, Measured, Wanted
+from dpdist.grids.answers import Answers, Wanted
+from dpdist.grids.base import Measured
 from dpdist.grids.non_negative import RULE, effect_of
 from dpdist.identities import digest_of
+from dpdist.machine.store import StoredArray
 from dpdist.privacy.noise import Noise, NoiseOfShares
 from dpdist.release.companions import Companion
 from dpdist.release.context import Context
 from dpdist.release.plan import Plan
 from dpdist.release.streams import steps_so_far
 from dpdist.release.workspace import StoredVector, StoreWorkspace
-from dpdist.store import StoredArray
 
 
 def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple[Companion, ...] = ()) -> Answers:

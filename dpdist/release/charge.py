@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dpdist.identities import digest_of
+from dpdist.machine.store import StoredArray
 from dpdist.mechanisms.registry import AUTO
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
@@ -13,7 +14,6 @@ from dpdist.release.context import Context, book
 from dpdist.release.plan import Plan, alternatives_of
 from dpdist.release.streams import next_part, periods_reached
 from dpdist.spec import ReleaseSpec
-from dpdist.store import StoredArray
 
 
 def charge_of(ledger: Ledger, planned: Plan, root: Secret | None, counts: StoredArray | None) -> Charge:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpdist.errors import InvalidInput
+from dpdist.machine.store import StoredArray
 from dpdist.privacy import keys
 from dpdist.release.charge import as_charged, records_of
 from dpdist.release.context import Context, book
@@ -12,7 +13,6 @@ from dpdist.release.ledger_and_store import (
 )
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import ReleaseSpec
-from dpdist.store import StoredArray
 
 Companion = tuple[Plan, StoredArray]
 """Another release of the same records: its plan and its measurement."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dpdist.engine import Engine
+from dpdist.machine.engine import Engine
+from dpdist.machine.store import Store
 from dpdist.privacy.ledger import Ledger, opened
-from dpdist.private import private_folder
-from dpdist.store import Store
+from dpdist.process.private import private_folder
 
 Progress = Callable[[str, str], None]
 """Called with a stage's name and a line about how it goes."""

@@ -11,9 +11,10 @@ import numpy as np
 from dpdist.arrays.vector import LazyVector
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.machine.store import StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
-from dpdist.private import private_files
+from dpdist.process.private import private_files
 from dpdist.records import counting, digests, extracts, remote, rows
 from dpdist.records.hashing import Tags
 from dpdist.records.sources import Source
@@ -22,7 +23,6 @@ from dpdist.release.context import Context
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.spec import ReleaseSpec
 from dpdist.stability import Distance
-from dpdist.store import StoredArray
 
 
 def source_of(context: Context, spec: ReleaseSpec) -> Source:

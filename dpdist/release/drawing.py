@@ -17,19 +17,20 @@ from typing import Any
 import numpy as np
 
 from dpdist.arrays.vector import Held, Vector
-from dpdist.documents import AGAIN
-from dpdist.engine import this_worker
 from dpdist.errors import KeyUnavailable, LedgerError, StoreError
 from dpdist.grids.base import Noisy
+from dpdist.machine.documents import AGAIN
+from dpdist.machine.engine import this_worker
+from dpdist.machine.state import state_folder
+from dpdist.machine.store import ArrayPlan, Store, StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
+from dpdist.privacy.distributions import TILE
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
-from dpdist.privacy.noise import TILE, Noise
+from dpdist.privacy.noise import Noise
+from dpdist.process.threads import in_order
 from dpdist.release.context import Context
-from dpdist.state import state_folder
-from dpdist.store import ArrayPlan, Store, StoredArray
-from dpdist.threads import in_order
 
 RESOURCE = "noise"
 """What a worker is started with that may draw: ``dask worker --resources noise=1``."""

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from dpdist import store
 from dpdist.errors import LedgerError, StoreError
+from dpdist.machine import store
 from dpdist.page import report
 from dpdist.privacy.ledger import Ledger
 

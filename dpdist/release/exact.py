@@ -10,9 +10,9 @@ from dpdist.arrays.vector import Vector
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.domain import Layout
 from dpdist.grids.base import Counts, Grid
+from dpdist.machine.store import Store, StoredArray
+from dpdist.process.threads import in_order
 from dpdist.release.workspace import StoredVector
-from dpdist.store import Store, StoredArray
-from dpdist.threads import in_order
 
 
 def exact_measurement(

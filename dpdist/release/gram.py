@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpdist.engine import Engine, OnDone
 from dpdist.errors import OutOfMemory, StoreError
+from dpdist.machine.engine import Engine, OnDone
+from dpdist.machine.reduction import fewer
+from dpdist.machine.store import ArrayPlan, Store, StoredArray
 from dpdist.operators import Dense, Matrix, RowSource, RowsScaled, Sparse, Tall
 from dpdist.operators.tall import row_gram
-from dpdist.reduction import fewer
 from dpdist.sizes import SIZES, Sizes
-from dpdist.store import ArrayPlan, Store, StoredArray
 from dpdist.workloads import Block, Workload
 
 RANGES_A_WORKER = 4

@@ -3,7 +3,7 @@
 They hold records in clear, so they lie in a private folder of their release, ``records/of/RELEASE`` in the state folder, and are there
 no longer than somebody needs them:
 
-- while a run uses them, which holds a lease (``dpdist.leases``);
+- while a run uses them, which holds a lease (``dpdist.machine.leases``);
 - while their release has a charge and has not finished: a run that was killed or refused after the charge goes on with the same bytes.
   Up to ``ABANDONED_SECONDS`` after the last run that used them; later runs read the records again.
 
@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dpdist import leases
-from dpdist.documents import Documents
 from dpdist.errors import DpdistError
+from dpdist.machine import leases
+from dpdist.machine.documents import Documents
 from dpdist.privacy.charges import SELECTION
 from dpdist.privacy.ledger import opened
-from dpdist.private import private_file, private_folder
+from dpdist.process.private import private_file, private_folder
 
 ABANDONED_SECONDS = 30 * 86_400.0
 """Nobody comes back for the records of a charged release that no run has used for so long."""

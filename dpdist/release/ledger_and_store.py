@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from dpdist.errors import LedgerError, StoreError
+from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.charges import Mark, Receipt
 from dpdist.privacy.ledger import Ledger
-from dpdist.store import Store, StoredArray
 
 _MARK = "ledger.json"
 MEASUREMENTS = "measurements"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpdist.amounts import AMOUNT, PRESENT
 from dpdist.arrays.vector import Held, batches
 from dpdist.asking.products import Linear, products_of
 from dpdist.asking.published import SPREADS_AT_ONCE, Published
 from dpdist.asking.questions import powers
 from dpdist.asking.spreads import CORRELATION, COVARIANCE, STANDARD_DEVIATION, VARIANCE
+from dpdist.domain.amounts import AMOUNT, PRESENT
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid
 from dpdist.page.measurement import MOST_BYTES, Measurement

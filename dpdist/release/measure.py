@@ -11,6 +11,7 @@ from typing import Any
 from dpdist.arrays.vector import Vector
 from dpdist.arrays.workspace import Workspace
 from dpdist.errors import StoreError
+from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy import keys
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.keys import Secret
@@ -29,7 +30,6 @@ from dpdist.release.ledger_and_store import (
 )
 from dpdist.release.plan import Plan
 from dpdist.release.streams import check_past, stream_grid
-from dpdist.store import Store, StoredArray
 
 
 def checked_integers(

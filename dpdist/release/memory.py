@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from dpdist.arrays.vector import BATCH
 from dpdist.domain import Layout
-from dpdist.engine import Engine
 from dpdist.errors import OutOfMemory
 from dpdist.grids.base import Grid
-from dpdist.limits import cores, told_limits
+from dpdist.machine.engine import Engine
 from dpdist.operators import Tall
+from dpdist.process.limits import cores, told_limits
 from dpdist.records import counting
 from dpdist.release import gram
 from dpdist.sizes import SIZES

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from dpdist.domain import Layout
-from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Norm
 from dpdist.grids.dense import over_groups
-from dpdist.grids.estimate import JOINT_CELLS
+from dpdist.grids.joint import JOINT_CELLS
 from dpdist.grids.non_negative import Effect
+from dpdist.machine.engine import Engine
 from dpdist.mechanisms.base import DENSE_CELLS
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
@@ -24,9 +24,10 @@ from dpdist.page import notebook
 from dpdist.page.content import versions
 from dpdist.page.summary import summary
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.distributions import SCALE_LIMIT
 from dpdist.privacy.ledger import Budget
-from dpdist.privacy.noise import SCALE_LIMIT, Noise
-from dpdist.private import private_files
+from dpdist.privacy.noise import Noise
+from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
 from dpdist.release.context import Context
 from dpdist.release.count import distance_of

@@ -13,6 +13,7 @@ import numpy as np
 from dpdist.arrays.workspace import OnDone, Workspace
 from dpdist.errors import OutOfMemory, StoreError
 from dpdist.grids.base import Norm
+from dpdist.machine.store import Store
 from dpdist.mechanisms.base import Request
 from dpdist.mechanisms.planner import alternatives
 from dpdist.mechanisms.registry import mechanism_of
@@ -22,7 +23,6 @@ from dpdist.release.gram import gram as gram_of_workload
 from dpdist.release.separation import separated_design
 from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.spec import ReleaseSpec
-from dpdist.store import Store
 from dpdist.strategies.base import Step, Strategy
 from dpdist.workloads import Workload
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.identities import digest_of
+from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.charges import SELECTION
 from dpdist.privacy.selection import UNIT_BITS, Selection, selection
 from dpdist.records import counting
 from dpdist.release.context import Context, book
 from dpdist.release.ledger_and_store import committed_measurement
 from dpdist.spec import ReleaseSpec
-from dpdist.store import Store, StoredArray
 
 
 @dataclass(frozen=True)

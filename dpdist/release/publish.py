@@ -8,15 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.grids.base import Answers
+from dpdist.grids.answers import Answers
+from dpdist.machine.engine import Engine
+from dpdist.machine.state import published_at
+from dpdist.machine.store import StoredArray, check_writable_at
 from dpdist.page import report
 from dpdist.page.content import CSV_ROWS, Content, formats_of
 from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.page.places import Notes, PartWriter, Spread, Told, Written, here
 from dpdist.page.suppression import Suppression
 from dpdist.page.tables import is_long
+from dpdist.process.threads import in_order
 from dpdist.release.context import Context
 from dpdist.release.means import means, variances
 from dpdist.release.memory import publish_bytes
@@ -24,9 +27,6 @@ from dpdist.release.plan import Plan
 from dpdist.release.streams import steps_so_far
 from dpdist.release.workspace import StoredVector
 from dpdist.spec import ReleaseSpec
-from dpdist.state import published_at
-from dpdist.store import StoredArray, check_writable_at
-from dpdist.threads import in_order
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from dpdist import drafts, store
 from dpdist.errors import DpdistError, InvalidInput, StoreError
+from dpdist.machine import drafts, store
+from dpdist.machine.state import published_at
+from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.page.content import PARQUET_ROWS, Format
 from dpdist.privacy import keys
@@ -23,8 +25,6 @@ from dpdist.release.plan import Plan
 from dpdist.release.private_names import stage_of
 from dpdist.release.selecting import check_stage
 from dpdist.release.streams import as_begun
-from dpdist.state import published_at
-from dpdist.store import Store
 from dpdist.warehouse.targets import warehouse
 
 

@@ -13,12 +13,13 @@ from typing import Any
 
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.grids.base import few_enough
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.charges import Charge
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Ledger, Receipt
 from dpdist.privacy.noise import Noise
-from dpdist.private import private_files
+from dpdist.process.private import private_files
 from dpdist.records.names import Names, names_of
 from dpdist.release.charge import committed_counts, records_of
 from dpdist.release.context import Context, book
@@ -27,7 +28,6 @@ from dpdist.release.ledger_and_store import check_measured, check_pair, committe
 from dpdist.release.measure import drawn_once
 from dpdist.release.private_names import Stage, kept_form, stage_of, with_kept
 from dpdist.spec import ReleaseSpec
-from dpdist.store import Store
 
 
 def charge_of_stage(stage: Stage, root: Secret | None, counted: Names | None) -> Charge:

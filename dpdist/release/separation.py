@@ -9,10 +9,10 @@ from functools import partial
 
 import numpy as np
 
-from dpdist.engine import Engine, OnDone
 from dpdist.errors import StoreError
+from dpdist.machine.engine import Engine, OnDone
+from dpdist.machine.store import Store, StoredArray
 from dpdist.operators import Matrix
-from dpdist.store import Store, StoredArray
 from dpdist.strategies.base import ignore
 from dpdist.strategies.eigen_queries import designed, eigen_queries, group_weights, merged_weights, separation
 from dpdist.strategies.representations import DenseStrategy

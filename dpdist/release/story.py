@@ -13,17 +13,18 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from dpdist import leases
 from dpdist.asking.published import Answer, Published, published
-from dpdist.documents import Documents
 from dpdist.errors import ReleaseConflict
-from dpdist.grids.base import Answers
+from dpdist.grids.answers import Answers
+from dpdist.machine import leases
+from dpdist.machine.documents import Documents
+from dpdist.machine.store import StoredArray
 from dpdist.operators import Matrix
 from dpdist.page import notebook, report
 from dpdist.page.summary import summary
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import OF_RECORDS, Budget
-from dpdist.private import private_files
+from dpdist.process.private import private_files
 from dpdist.records.rows import CountSummary
 from dpdist.release.answers import answer
 from dpdist.release.charge import as_charged, charge_of
@@ -39,7 +40,6 @@ from dpdist.release.selecting import selected
 from dpdist.release.streams import as_begun
 from dpdist.release.workspace import StoreWorkspace
 from dpdist.spec import ReleaseSpec
-from dpdist.store import StoredArray
 from dpdist.warehouse.targets import deliver
 
 _T = TypeVar("_T")

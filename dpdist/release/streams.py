@@ -9,9 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from dpdist.arrays.vector import Held, Vector
+from dpdist.domain.times import Times
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Stream
 from dpdist.identities import digest_of
+from dpdist.machine.store import StoredArray
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.charges import period_of
 from dpdist.privacy.ledger import Ledger, Part
@@ -21,8 +23,6 @@ from dpdist.release.ledger_and_store import (
 )
 from dpdist.release.plan import Plan
 from dpdist.spec import ReleaseSpec
-from dpdist.store import StoredArray
-from dpdist.times import Times
 
 
 def as_begun(context: Context, planned: Plan) -> Plan:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from dpdist.arrays.passes import Exchange
-from dpdist.leases import RECORD
+from dpdist.machine.leases import RECORD
+from dpdist.machine.store import Part, Store
 from dpdist.operators import Matrix
-from dpdist.store import Part, Store
 
 DIGEST_BYTES = 32
 

@@ -14,11 +14,11 @@ import numpy as np
 from dpdist.arrays.passes import Side, Target, cut
 from dpdist.arrays.vector import Held, Vector, batches, held
 from dpdist.arrays.workspace import InMemory, OnDone, Workspace
-from dpdist.engine import Engine
 from dpdist.errors import StoreError
+from dpdist.machine.engine import Engine
+from dpdist.machine.store import ArrayPlan, Store, StoredArray
 from dpdist.operators import Matrix
 from dpdist.release.tiles import Handed, gathered, handed_in_groups, merge_tiles, write_tiles
-from dpdist.store import ArrayPlan, Store, StoredArray
 
 _T = TypeVar("_T")
 

@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from dpdist.domain import Attribute
+from dpdist.domain.times import Every, Times, is_zone, steps_between
 from dpdist.errors import InvalidInput
 from dpdist.spec.values import DayOrTime, Name, SpecPart
-from dpdist.times import Every, Times, is_zone, steps_between
 
 
 class TimeSpec(SpecPart):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpdist.amounts import MOST_STEPS
+from dpdist.domain.amounts import MOST_STEPS
 from dpdist.records.columns import Column, Kind
 
 WORDS: dict[Kind, str] = {

@@ -11,14 +11,14 @@ import numpy as np
 import scipy
 from pydantic import Field, model_validator
 
-from dpdist.amounts import STATISTICS
 from dpdist.domain import Domain
+from dpdist.domain.amounts import STATISTICS
 from dpdist.errors import InvalidInput
+from dpdist.machine.store import zarr_rows
 from dpdist.operators import Saved
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.sums import OF_SQUARES, sums_of
 from dpdist.spec.values import End, PathText, SpecPart
-from dpdist.store import zarr_rows
 from dpdist.workloads import Filter, Workload, dnf, explicit, filtered, predicates, products, tall, union
 from dpdist.workloads.filters import (
     baxter_king,

@@ -10,8 +10,8 @@ from fractions import Fraction
 import numpy as np
 from pydantic import Field, model_validator
 
-from dpdist.amounts import AMOUNT, DEVIATION, MOST_STEPS, PRESENT, SQUARE, STATISTICS, Amounts, Bound
 from dpdist.domain import DROP, NOWHERE, Attribute, Domain, amounts_attribute
+from dpdist.domain.amounts import AMOUNT, DEVIATION, MOST_STEPS, PRESENT, SQUARE, STATISTICS, Amounts, Bound
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Kronecker, Matrix, Operator, Tall, Total
 from dpdist.spec.values import Exact, SpecPart, Text

@@ -12,13 +12,13 @@ from dpdist.strategies.filters import convolution, square_root
 from dpdist.strategies.fixed import hierarchical, identity, wavelet
 from dpdist.strategies.learnt_products import pure_products
 from dpdist.strategies.learnt_queries import p_identity
-from dpdist.strategies.marginals import fourier, marginal_minimax, marginal_optimum
+from dpdist.strategies.marginal_optima import fourier, marginal_minimax, marginal_optimum
 from dpdist.strategies.needs import Effort, effort
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.partition import dawa
 from dpdist.strategies.products import kronecker
 from dpdist.strategies.pure_marginals import weighted_marginals
-from dpdist.strategies.residual import residual_products
+from dpdist.strategies.residual_bases import residual_products
 from dpdist.strategies.spectrum import laplace_spectrum, spectral_lower_bound
 from dpdist.strategies.weighted_designs import weighted_design
 from dpdist.strategies.worst import least_worst

@@ -6,7 +6,7 @@ import math
 
 from dpdist.grids.terms import subsets
 from dpdist.strategies.base import queries_of
-from dpdist.strategies.marginals import Subset, marginal_weights, over_residuals
+from dpdist.strategies.marginal_optima import Subset, marginal_weights, over_residuals
 from dpdist.strategies.representations import ResidualStrategy
 from dpdist.workloads import Workload
 

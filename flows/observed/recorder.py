@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpdist import errors
-from dpdist.private import private_file, private_folder
+from dpdist.process.private import private_file, private_folder
 from flows.observed.aside import aside
 from flows.observed.run import Observer, Published, Run
 

@@ -68,7 +68,7 @@ class Published:
     @staticmethod
     def of(done: Release) -> Published:
         """What a release published."""
-        from dpdist.store import size_of
+        from dpdist.machine.store import size_of
 
         return Published(str(done.folder), size_of(done.folder), done.plan.workload.shape[0], done.charged)
 

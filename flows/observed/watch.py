@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from dpdist.engine import Engine
+from dpdist.machine.engine import Engine
 from dpdist.release.context import PRIVATE_STAGES, Progress
 from dpdist.release.plan import Plan, stage_memory
 from dpdist.release.story import Release, StepRunner

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import dpdist as dp
 from dpdist.asking.published import published
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.machine.store import Store
 from dpdist.page import measurement, report
-from dpdist.store import Store
 from flows import cli, terminal
 from tests import small
 from tests.small import run

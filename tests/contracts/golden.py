@@ -14,10 +14,10 @@ from unittest import mock
 
 import numpy as np
 
-from dpdist.engine import Engine
+from dpdist.machine.engine import Engine
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
-from dpdist.store import Store
 from tests import small
 from tests.contracts.cases import CASES, Case
 

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from dpdist import engine
 from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import InMemory
-from dpdist.grids.base import Counts, Wanted
+from dpdist.grids.answers import Wanted
+from dpdist.grids.base import Counts
+from dpdist.machine import engine
+from dpdist.machine.store import Store, StoredArray
 from dpdist.release.answers import answer
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.sizes import Sizes
-from dpdist.store import Store, StoredArray
 from tests.contracts.cases import Case
 from tests.readers import Remembering
 from tests.readers import measured as exact_values

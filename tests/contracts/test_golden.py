@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.engine import Engine, started
+from dpdist.machine.engine import Engine, started
+from dpdist.machine.store import Store
 from dpdist.mechanisms.registry import REGISTRY
-from dpdist.store import Store
 from tests.contracts import golden
 from tests.contracts.cases import CASES
 

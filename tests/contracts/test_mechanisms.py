@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist import engine
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import answer_bytes
 from dpdist.grids.term_grid import TermGrid
+from dpdist.machine import engine
 from dpdist.privacy.accounting import Loss
 from dpdist.release.plan import stage_memory
 from tests.contracts.cases import AGES, CASES, SEXES, Case

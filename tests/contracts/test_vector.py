@@ -24,10 +24,10 @@ from dpdist.arrays import (
     least_positive,
     scaled,
 )
+from dpdist.machine.store import Store
 from dpdist.operators.toeplitz import PowerCoefficients
 from dpdist.release.workspace import StoredVector
 from dpdist.sizes import Sizes
-from dpdist.store import Store
 from dpdist.workloads.dnf import TruthTable
 
 VALUES = np.random.default_rng(0).integers(-9, 10, 23)

@@ -18,8 +18,8 @@ import psutil
 from flows import settings
 from tests import HANGS, forked, prefect_ahead
 from tests.flow_server import with_tables
+from tests.machine.test_engine import Processes
 from tests.ports import HeldPort
-from tests.test_engine import Processes
 
 ROOT = Path(__file__).parents[2]
 

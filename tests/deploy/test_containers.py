@@ -110,7 +110,7 @@ def test_planted_secrets_are_not_in_the_image(image: str, tmp_path: Path) -> Non
 
 
 def test_limits_of_a_container_are_seen(image: str) -> None:
-    says = "from dpdist import limits; print(limits.cores(), limits.memory_bytes())"
+    says = "from dpdist.process import limits; print(limits.cores(), limits.memory_bytes())"
     assert run("podman", "run", "--rm", "--cpus", "0.5", "--memory", "1g", image, "python", "-c", says).split() == [
         "1",
         str(2**30),
@@ -211,13 +211,13 @@ def test_compose_runs_as_its_header_says(installed: Compose) -> None:
 
 DRAWN_BY_WORKERS = """
 import json, os, time
-from dpdist import engine, state
+from dpdist.machine import engine, state
 from dpdist.arrays.vector import held
 from dpdist.release import drawing, measure, story
 from dpdist.release.context import Context
 from dpdist.sizes import Sizes
 from dpdist.spec import load
-from dpdist.store import Store
+from dpdist.machine.store import Store
 
 own, told, sizes = [], [], Sizes(shard_bytes=128)
 
@@ -240,7 +240,7 @@ print(json.dumps({"drawers": len(drawers), "told": told, "same": same}))
 """
 WITHOUT_TLS = """
 import dask
-from dpdist import engine
+from dpdist.machine import engine
 from distributed import Client
 try:
     with engine.started("tcp://scheduler:8786"):
@@ -286,7 +286,7 @@ def test_each_container_may_do_what_the_documentation_says(installed: Compose) -
 
 RACE = """
 import sys, time
-from dpdist.documents import Documents
+from dpdist.machine.documents import Documents
 documents = Documents("/data/store")
 while time.time() < {start}:
     pass
@@ -310,7 +310,7 @@ def test_one_of_several_containers_writes_a_name_first(installed: Compose) -> No
     print("documents won:", {name: len(numbers) for name, numbers in won.items()})
     assert sorted(int(number) for numbers in won.values() for number in numbers) == list(range(300))
     assert sum(bool(numbers) for numbers in won.values()) >= 2  # they were at it at the same time
-    read = "from dpdist.documents import Documents; d = Documents('/data/store')\n" + (
+    read = "from dpdist.machine.documents import Documents; d = Documents('/data/store')\n" + (
         "print(*(d.read_document(f'scratch/race/{n}.json')['by'] for n in range(300)))"
     )
     by = installed.python("dask-worker", read).split()
@@ -432,7 +432,7 @@ def test_scheduled_weeks_come_though_containers_are_killed(installed: Compose) -
         assert json.loads(installed.inside("worker", *again))["charged"] is False
         assert published(installed.data / "releases" / f"weekly-{week}") == files
     budgets = (
-        "from dpdist import state; from dpdist.privacy.ledger import opened\n"
+        "from dpdist.machine import state; from dpdist.privacy.ledger import opened\n"
         "with opened(state.state_folder()) as ledger:\n"
         "    print(*[charge for b in ledger.budgets('weekly', charges=True) for charge in b.charges])"
     )

@@ -17,13 +17,13 @@ from unittest import mock
 import pytest
 import yaml
 
-from dpdist import engine
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
 from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import HANGS, small
 from tests.forked import finished
 

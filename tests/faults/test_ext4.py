@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dpdist import drafts
 from dpdist.errors import StoreError
+from dpdist.machine import drafts
+from dpdist.machine.store import Store
 from dpdist.privacy.ledger import Ledger, opened
-from dpdist.store import Store
 from tests import small
 
 

@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
-from dpdist import engine
 from dpdist.arrays.vector import Vector, held
-from dpdist.engine import Engine
 from dpdist.errors import KeyUnavailable, LedgerError, StoreError
+from dpdist.machine import engine
+from dpdist.machine.engine import Engine
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import drawing, measure, story
@@ -27,7 +28,6 @@ from dpdist.release.context import Context
 from dpdist.release.drawing import RESOURCE, Claim, Shards, Told
 from dpdist.sizes import Sizes
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import HANGS, small
 from tests.faults import harness
 from tests.faults.test_steps import Begun, begun_in, finishes_with

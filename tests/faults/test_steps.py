@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from dpdist import engine
 from dpdist.errors import DpdistError, EngineError, LedgerError, StoreError
 from dpdist.grids.estimate import LeastSquares
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy import database, keys
 from dpdist.privacy.ledger import opened
 from dpdist.release import measure, story
 from dpdist.release.context import Context
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import HANGS, small
 from tests.faults import harness
 from tests.forked import FORKED, exit_code, killed_run, limited_run

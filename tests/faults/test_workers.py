@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from dpdist import engine
-from dpdist.engine import Engine
 from dpdist.errors import EngineError
+from dpdist.machine import engine
+from dpdist.machine.engine import Engine
+from dpdist.machine.store import Store
 from dpdist.privacy.ledger import opened
 from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.faults import harness
 from tests.faults.test_kills import MECHANISMS

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist import store as stores
 from dpdist.errors import StoreError
 from dpdist.grids.base import Noisy
+from dpdist.machine import store as stores
+from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release.exact import draw
 from dpdist.release.measure import make_safe
 from dpdist.release.workspace import StoredVector
 from dpdist.sizes import Sizes
-from dpdist.store import Store
 
 encoded = stores.encoded
 

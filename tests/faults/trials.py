@@ -24,13 +24,13 @@ from unittest import mock
 
 import numpy as np
 
-from dpdist import engine
 from dpdist.errors import DpdistError
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.ledger import opened
 from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 
 ROOT_KEY = "5c" * 32 + "\n"

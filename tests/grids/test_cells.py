@@ -7,8 +7,8 @@ import pytest
 
 from dpdist.arrays.vector import Held, held
 from dpdist.domain import Domain
-from dpdist.grids.base import Wanted
-from dpdist.grids.estimate import CellReader
+from dpdist.grids.answers import Wanted
+from dpdist.grids.readers import CellReader
 from dpdist.privacy.noise import Noise
 from dpdist.strategies import Strategy, hierarchical, identity, wavelet
 from dpdist.workloads import marginals

@@ -16,16 +16,17 @@ from dpdist.arrays import Held, Vector, held
 from dpdist.arrays.past import binomials
 from dpdist.arrays.workspace import MEMORY
 from dpdist.domain import Attribute, Domain, EvenEdges, Layout
-from dpdist.engine import Engine
 from dpdist.errors import OutOfMemory
-from dpdist.grids.base import Counts, Wanted
+from dpdist.grids.answers import Wanted
+from dpdist.grids.base import Counts
 from dpdist.grids.characters import CharacterGrid
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.filters import FilterGrid
+from dpdist.machine.engine import Engine
+from dpdist.machine.store import Store
 from dpdist.privacy.noise import Noise
 from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.sizes import SIZES, Sizes
-from dpdist.store import Store
 from dpdist.strategies import convolution, singular_value_bound, square_root
 from dpdist.strategies.filters import bound_of_ends
 from dpdist.workloads import Workload, dnf, filtered, union

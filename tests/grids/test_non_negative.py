@@ -13,16 +13,16 @@ import pytest
 from scipy import stats
 from scipy.optimize import nnls
 
-from dpdist import engine
 from dpdist.grids import non_negative
 from dpdist.grids.non_negative import Effect, Fit, closest
 from dpdist.identities import digest_of
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.privacy.noise import Noise
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.store import Store
 from dpdist.strategies import coa
 from dpdist.workloads import Workload, all_ranges, explicit, integer_basis, marginals, prefix, random_ranges, union
 from tests import small

@@ -22,7 +22,7 @@ MODULES = (
     "dpdist/grids/*.py",
     "dpdist/strategies/representations.py",
     "dpdist/release/*.py",
-    "dpdist/store.py",
+    "dpdist/machine/store.py",
     "dpdist/domain.py",
     "dpdist/records/*.py",
     "dpdist/spec/sums.py",

@@ -18,14 +18,14 @@ import pytest
 import yaml
 
 import dpdist
-from dpdist import engine
 from dpdist.errors import DpdistError
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy import database
 from dpdist.privacy.ledger import opened
 from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
-from dpdist.store import Store
 from flows.observed import recorder, watch
 from flows.observed.expected import expected
 from flows.periods import last_complete, periods

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pytest
 from prometheus_client import generate_latest
 
-from dpdist import engine
 from dpdist.errors import UnknownValue
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
-from dpdist.store import Store
 from flows.observed import metrics, recorder, watch
 from flows.observed.run import Run
 from tests import HANGS, forked, small

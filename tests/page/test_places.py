@@ -19,10 +19,10 @@ from typing import Any, BinaryIO, cast
 import pytest
 from distributed import Client, LocalCluster
 
-from dpdist import engine, store
-from dpdist.drafts import draft_of, move_into_place
-from dpdist.engine import Engine
 from dpdist.errors import StoreError
+from dpdist.machine import engine, store
+from dpdist.machine.drafts import draft_of, move_into_place
+from dpdist.machine.engine import Engine
 from dpdist.page import report
 from dpdist.page.places import Folder, Objects, Place, Written
 from dpdist.privacy import keys
@@ -266,7 +266,7 @@ def test_what_was_published_is_known_again_without_a_download(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from dpdist import store
+from dpdist.machine import store
 from tests import small
 from tests.page.test_places import MANY
 

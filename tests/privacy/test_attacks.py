@@ -20,13 +20,13 @@ import pytest
 from scipy import special, stats
 
 from dpdist.arrays.vector import Held
-from dpdist.engine import inline
 from dpdist.grids.base import Noisy
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.privacy.accounting import Loss, gaussian_epsilon
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release.exact import draw
-from dpdist.store import Store
 from dpdist.strategies import identity
 from dpdist.workloads import Workload, marginals
 from tests.readers import measured as exact_values

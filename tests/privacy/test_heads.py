@@ -12,8 +12,8 @@ from unittest import mock
 
 import pytest
 
-from dpdist.documents import Documents
 from dpdist.errors import LedgerError, StoreError
+from dpdist.machine.documents import Documents
 from dpdist.privacy import heads
 from dpdist.privacy.charges import Mark
 from dpdist.privacy.ledger import Ledger

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import engine
 from dpdist.arrays.vector import Held, Vector
 from dpdist.grids.base import Noisy
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release import story
@@ -21,7 +22,6 @@ from dpdist.release.exact import draw
 from dpdist.release.story import Release
 from dpdist.release.workspace import StoredVector
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
 from tests.readers import measured as exact_values

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from dpdist import engine
 from dpdist.errors import OutOfMemory
 from dpdist.grids.base import answer_bytes
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.accounting import SLACK_DENOMINATOR, Cap, Loss, gaussian_scale, gaussian_slack
 from dpdist.release import memory
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import load
-from dpdist.store import Store
 from dpdist.workloads import prefix
 from tests import small
 

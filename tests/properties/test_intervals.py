@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 from scipy.stats import norm
 
-from dpdist import engine
-from dpdist.grids.base import Answers
+from dpdist.grids.answers import Answers
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.page.content import decimals_of
 from dpdist.release import story
@@ -22,7 +23,6 @@ from dpdist.release.context import Context, silent
 from dpdist.sizes import Sizes
 from dpdist.spec import load
 from dpdist.spec.output import PostprocessSpec
-from dpdist.store import Store
 from tests import small
 from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
 

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import engine
 from dpdist.arrays import Constant, Held
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.page.content import Content
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.store import Store
 from dpdist.workloads import Workload
 from tests import small
 from tests.page.test_page import browser, page

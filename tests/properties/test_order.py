@@ -13,10 +13,10 @@ import pytest
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict, StoreError
 from dpdist.grids.base import Grid
 from dpdist.grids.dense import DenseGrid
+from dpdist.machine.store import Store
 from dpdist.privacy import database as tables
 from dpdist.privacy.ledger import opened
 from dpdist.release import measure
-from dpdist.store import Store
 from flows import release as flow
 from tests import small
 from tests.small import run

@@ -15,14 +15,14 @@ import pytest
 
 from dpdist import strategies
 from dpdist.domain import Attribute, Domain, Layout
-from dpdist.engine import inline
 from dpdist.grids import dense
 from dpdist.grids.adaptive import adaptive_grid, best_tree, interval_costs, reduced
 from dpdist.grids.base import Norm
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.operators import Dense, ListedRanges
 from dpdist.privacy.accounting import Loss
 from dpdist.sizes import Sizes
-from dpdist.store import Store
 from dpdist.strategies import Strategy
 from dpdist.strategies.representations import FilterStrategy
 from dpdist.workloads import marginals, prefix, union

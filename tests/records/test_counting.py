@@ -11,9 +11,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from dpdist import engine
 from dpdist.domain import Attribute, Domain, Layout
+from dpdist.domain.times import Times
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.records import counting
 from dpdist.records.counting import count
@@ -24,8 +26,6 @@ from dpdist.records.rows import CountSummary
 from dpdist.records.shuffle import RunKey, gather
 from dpdist.records.sources import Partition, source_of
 from dpdist.sizes import Sizes
-from dpdist.store import Store
-from dpdist.times import Times
 from tests import small
 
 DOMAIN = Domain(

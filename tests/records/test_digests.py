@@ -15,8 +15,9 @@ import yaml
 import zarr
 from distributed import LocalCluster
 
-from dpdist import engine
 from dpdist.errors import InvalidInput
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import digests, sources
@@ -24,7 +25,6 @@ from dpdist.records.digests import Memory, hashing, seen_at, verify
 from dpdist.records.hashing import BLOCK_BYTES, hashed
 from dpdist.records.sources import hashed_here, source_of
 from dpdist.records.wording import File, called_by
-from dpdist.store import Store
 from tests import small
 
 ROOT = Secret(bytes(range(32)))

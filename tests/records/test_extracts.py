@@ -19,8 +19,9 @@ import pyarrow.parquet
 import pytest
 from distributed import LocalCluster
 
-from dpdist import engine
 from dpdist.errors import DpdistError, EngineError, InvalidSpec, ReleaseConflict
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import extracts
@@ -30,7 +31,6 @@ from dpdist.records.used import Use
 from dpdist.release.context import Context
 from dpdist.release.count import as_read
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.command_line import CommandLine
 from tests.postgres import Server
@@ -381,7 +381,7 @@ LACK = "cannot read the query's result of the records: put them on a volume that
 APART = """
 import asyncio, os, sys
 from distributed import Worker
-import dpdist.admission, dpdist.engine, dpdist.store
+import dpdist.machine.admission, dpdist.machine.engine, dpdist.machine.store
 
 async def main():
     async with Worker(sys.argv[1], nthreads=1, dashboard=False, local_directory=sys.argv[2]) as worker:

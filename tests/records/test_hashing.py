@@ -13,14 +13,14 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from dpdist import engine
 from dpdist.errors import InvalidInput
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import counting, hashing, sources
 from dpdist.records.hashing import BLOCK_BYTES, HashedFile, hashed
 from dpdist.records.sources import source_of
-from dpdist.store import Store
 from tests import small
 from tests.records.test_counting import DOMAIN, truth
 

@@ -12,15 +12,15 @@ import obstore.store
 import pytest
 import zarr
 
-from dpdist import engine
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError, NoRecords, OutOfMemory
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.records import counting, histograms
 from dpdist.records.counting import count
 from dpdist.records.rows import CountSummary
 from dpdist.records.sources import partitions_of, source_of
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.records.test_counting import DOMAIN, ROOT, counted, truth
 

@@ -14,9 +14,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from dpdist import engine
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError, InvalidSpec, UnknownValue
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
 from dpdist.records import listing
@@ -24,7 +25,6 @@ from dpdist.records.counting import count
 from dpdist.records.rows import CountSummary
 from dpdist.records.sources import source_of
 from dpdist.spec import check_many_periods, load
-from dpdist.store import Store
 from tests import small
 
 DOMAIN = Domain((Attribute("age", edges=tuple(range(13))), Attribute("sex", categories=("f", "m"))))

@@ -28,9 +28,10 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 import dpdist as dp
-from dpdist import engine
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, NoRecords, StoreError
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.records import remote
 from dpdist.records.columns import columns_of
@@ -41,7 +42,6 @@ from dpdist.records.rows import CountSummary
 from dpdist.records.sources import source_of, write_records
 from dpdist.records.wording import File, called_by
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.ports import HeldPort
 from tests.records.test_counting import DOMAIN, truth

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpdist.errors import StoreError
+from dpdist.machine.store import Store
 from dpdist.records.shuffle import Dealt, Gathered, RunKey, deal, gather
-from dpdist.store import Store
 
 ROWS = np.dtype([("part", "<i8"), ("number", "<u4")])
 

@@ -51,10 +51,10 @@ def test_a_table_of_counts_is_the_records(form: str, sparse: bool, tmp_path: Pat
 
 
 def test_tables_of_attributes_are_counted_with_the_numbers(tmp_path: Path) -> None:
-    from dpdist import engine
+    from dpdist.machine import engine
+    from dpdist.machine.store import Store
     from dpdist.records.counting import count
     from dpdist.records.sources import source_of
-    from dpdist.store import Store
     from tests.records.test_counting import ROOT
 
     store, asked = Store(tmp_path / "store", SIZES), ((0, 2), (1,))

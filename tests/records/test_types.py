@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist import engine
 from dpdist.domain import Attribute, Domain
+from dpdist.domain.times import Times
 from dpdist.errors import InvalidSpec
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.records import json_lines
 from dpdist.records.column_types import ColumnType
 from dpdist.records.counting import count
@@ -25,8 +27,6 @@ from dpdist.records.sources import Source, source_of
 from dpdist.records.types import Unconvertible, converted, moments_of, texts_of
 from dpdist.records.used import uses_of
 from dpdist.spec import load
-from dpdist.store import Store
-from dpdist.times import Times
 from tests import small
 from tests.records.test_counting import ROOT
 

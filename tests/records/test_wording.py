@@ -63,7 +63,7 @@ FIXED = {
     "WORDS[family]",
     "bound.records",
     "cure",
-    "error",  # of dpdist.times, which quotes nothing of a record
+    "error",  # of dpdist.domain.times, which quotes nothing of a record
     "error.strerror",
     "extra",
     "float(kinds)",

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from dpdist import engine
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import refusals
@@ -18,7 +19,6 @@ from dpdist.release.count import count
 from dpdist.release.plan import alternatives_of, plan
 from dpdist.release.streams import as_begun
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 
 SERIES = {

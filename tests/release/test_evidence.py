@@ -11,9 +11,9 @@ from unittest import mock
 import pytest
 
 from dpdist.errors import LedgerError
+from dpdist.machine.store import put_at
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import evidence
-from dpdist.store import put_at
 from tests import small
 
 CAP = {"dataset": "small", "cap": {"rho": 0.15}}

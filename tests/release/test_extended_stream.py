@@ -18,9 +18,10 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from dpdist.engine import inline
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, LedgerError
 from dpdist.grids.filters import FilterGrid, rounded_up
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.privacy import database
 from dpdist.privacy.accounting import Loss
@@ -29,7 +30,6 @@ from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.fit import assert_errors_fit
 from tests.small import run

@@ -13,14 +13,15 @@ import pytest
 import scipy.sparse
 import zarr
 
-from dpdist import engine, workloads
+from dpdist import workloads
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, OutOfMemory, StoreError
+from dpdist.machine import engine
+from dpdist.machine.store import Store, zarr_rows
 from dpdist.operators import Generated, Tall
 from dpdist.operators.tall import row_gram
 from dpdist.release.gram import ENTRY_BYTES, WORKER_SHARE, block_columns, gram, stored_gram, task_bytes
 from dpdist.sizes import SIZES, Sizes
-from dpdist.store import Store, zarr_rows
 
 STATE = np.random.default_rng(11)
 KINDS: dict[str, Any] = {

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dpdist.documents import Documents
 from dpdist.errors import BudgetExceeded, LedgerError, StoreError
+from dpdist.machine.documents import Documents
 from dpdist.privacy import heads
 from dpdist.privacy.ledger import opened
 from tests import small

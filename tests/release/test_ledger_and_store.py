@@ -11,14 +11,14 @@ from unittest import mock
 import pyarrow.parquet
 import pytest
 
-from dpdist import engine
 from dpdist.errors import LedgerError
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import ledger_and_store, story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.command_line import CommandLine
 

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 import zarr
 
-from dpdist import engine, limits, strategies, workloads
+from dpdist import strategies, workloads
 from dpdist.domain import Layout
 from dpdist.errors import OutOfMemory
+from dpdist.machine import engine
 from dpdist.mechanisms.planner import planned_effort
+from dpdist.process import limits
 from dpdist.release import memory
 from tests import HANGS, small
 
@@ -26,13 +28,13 @@ MEASURE = """
 import json, os, sys, threading
 from pathlib import Path
 import flows.release, flows.server  # as the command line loads them
-from dpdist import engine
-from dpdist.limits import status_bytes
+from dpdist.machine import engine
+from dpdist.process.limits import status_bytes
 from dpdist.release import story
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import stage_memory
 from dpdist.spec import load
-from dpdist.store import Store
+from dpdist.machine.store import Store
 home, out = Path(sys.argv[1]), {}
 where = engine.Engine(workers=1, memory_bytes=2**30, threads=1, connect=None, local=True)
 context = Context(home, Store(home / "store"), where, silent)

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import engine
 from dpdist.errors import InvalidSpec, LedgerError
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.ledger import opened
 from dpdist.privacy.noise import NORMAL_95
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 
 PERSON = {"column": "person", "most_groups": 3}

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist import engine
 from dpdist.errors import (
     BudgetExceeded,
     DpdistError,
@@ -28,6 +27,8 @@ from dpdist.errors import (
     UnknownValue,
 )
 from dpdist.grids import base
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.privacy.selection import Selection
@@ -39,7 +40,6 @@ from dpdist.release.plan import plan
 from dpdist.release.refusals import refused_by
 from dpdist.release.selecting import selected
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.forked import exit_code, killed_run
 

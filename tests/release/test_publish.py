@@ -18,8 +18,8 @@ import pytest
 import scipy.sparse
 import zarr
 
-from dpdist import engine, state, store
 from dpdist.errors import InvalidSpec, LedgerError, OutOfMemory, StoreError
+from dpdist.machine import engine, state, store
 from dpdist.page import document, report
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened

@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 import pytest
 import typer
 
-from dpdist import engine
 from dpdist.errors import BudgetExceeded, DpdistError, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.ledger import opened
 from dpdist.release import refusals, story
 from dpdist.release.context import Context, silent
 from dpdist.spec import load
-from dpdist.store import Store
 from flows import cli
 from tests import small
 from tests.small import run

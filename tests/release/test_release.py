@@ -21,8 +21,9 @@ import pytest
 from distributed import LocalCluster
 
 import dpdist as dp
-from dpdist import engine
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.mechanisms import coa as coa_mechanism
 from dpdist.page import report, rows
 from dpdist.privacy.ledger import opened
@@ -30,7 +31,6 @@ from dpdist.release import measure, planning, story
 from dpdist.release.context import Context, silent
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.fit import assert_errors_fit, assert_release_fits
 from tests.small import run

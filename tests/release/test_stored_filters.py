@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import engine
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.grids.coefficients import Form
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.mechanisms.planner import considered, why_not
 from dpdist.page import report
 from dpdist.release import story
@@ -23,7 +24,6 @@ from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import load
-from dpdist.store import Store
 from dpdist.workloads import dnf, filtered
 from dpdist.workloads.filters import window
 from dpdist.workloads.kinds import is_long

@@ -18,11 +18,11 @@ from dpdist.arrays import scaled
 from dpdist.arrays.past import Root, root_of
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
 from dpdist.grids.filters import FilterGrid
+from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.privacy.accounting import rho_for
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.fit import assert_errors_fit
 from tests.small import run

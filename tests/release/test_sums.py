@@ -16,15 +16,16 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from dpdist import engine
-from dpdist.amounts import Amounts
 from dpdist.arrays.vector import Held, held
 from dpdist.asking.intervals import fieller
 from dpdist.asking.products import Linear
 from dpdist.asking.published import Published
 from dpdist.domain import Domain, amounts_attribute
+from dpdist.domain.amounts import Amounts
 from dpdist.errors import DpdistError, InvalidInput
-from dpdist.grids.base import Wanted
+from dpdist.grids.answers import Wanted
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.page.numbers import digits_for, plain
 from dpdist.release.answers import answer
@@ -34,7 +35,6 @@ from dpdist.release.means import means
 from dpdist.release.plan import plan
 from dpdist.sizes import Sizes
 from dpdist.spec import load
-from dpdist.store import Store
 from dpdist.strategies.base import Strategy
 from tests import small
 from tests.command_line import CommandLine

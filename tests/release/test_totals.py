@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import engine
 from dpdist.arrays.vector import Held
 from dpdist.asking.intervals import fieller
 from dpdist.asking.products import Linear
 from dpdist.asking.published import Published
 from dpdist.errors import DpdistError, InvalidSpec, ReleaseConflict
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.privacy.ledger import opened
 from dpdist.records import persons
@@ -29,7 +30,6 @@ from dpdist.release.context import Context, silent
 from dpdist.release.count import count
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.forked import exit_code, killed_run
 from tests.readers import measured

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import amounts
-from dpdist.amounts import AMOUNT, DEVIATION, PIECES, PRESENT, SQUARE, STATISTICS, Amounts
 from dpdist.arrays.vector import Held
 from dpdist.asking.products import EVERYTHING
 from dpdist.asking.published import Published
 from dpdist.asking.spreads import correlation_of, covariance_of, variance_of
+from dpdist.domain import amounts
+from dpdist.domain.amounts import AMOUNT, DEVIATION, PIECES, PRESENT, SQUARE, STATISTICS, Amounts
 from dpdist.errors import InvalidInput
 from dpdist.page import measurement
 from dpdist.page.measurement import MOST_BYTES, Measurement

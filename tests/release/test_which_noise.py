@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist import engine
 from dpdist.errors import InvalidSpec
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.ledger import Ledger
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.readers import errors_of
 

@@ -19,9 +19,10 @@ import pyarrow.parquet
 import pytest
 from scipy import stats
 
-from dpdist.engine import inline
 from dpdist.grids.adaptive import AdaptiveGrid
 from dpdist.grids.adaptive import measured as measured_by_dawa
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
@@ -30,7 +31,6 @@ from dpdist.release.context import Context, silent
 from dpdist.release.count import count
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.readers import measured
 from tests.stability.tester import power, verdict_on

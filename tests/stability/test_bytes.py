@@ -23,8 +23,9 @@ import pytest
 import yaml
 from pyiceberg.utils.config import Config
 
-from dpdist.engine import inline
 from dpdist.errors import DpdistError
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.records.persons import PersonKey, person_hashes
 from dpdist.records.rows import cells_of, tables_of
@@ -32,7 +33,6 @@ from dpdist.records.sources import partitions_of, write_records
 from dpdist.release.context import Context, silent
 from dpdist.release.count import as_read
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.postgres import Server
 

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from dpdist.domain import Layout
-from dpdist.engine import inline
 from dpdist.grids.adaptive import interval_costs, longest
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy import keys
 from dpdist.privacy.protection import Protection
 from dpdist.records import counting, persons, sources
@@ -26,7 +27,6 @@ from dpdist.release.count import distance_around
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
 from dpdist.stability import Distance
-from dpdist.store import Store, StoredArray
 from tests import small
 from tests.readers import measured
 from tests.stability.files import BASE, FORMS, PROTECTIONS, Data, changed, tells

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.engine import inline
 from dpdist.errors import InvalidInput
 from dpdist.grids.dense import DenseGrid, over_groups
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.records import counting, persons, sources
 from dpdist.records.persons import HASHED, first_of_groups
@@ -18,7 +19,6 @@ from dpdist.release.context import Context, silent
 from dpdist.release.count import distance_of
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
 

@@ -17,11 +17,12 @@ import scipy
 from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import MEMORY
 from dpdist.domain import Layout
-from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
 from dpdist.grids import filters
 from dpdist.grids.base import Counts
 from dpdist.grids.participations import falls, fitting, squared_at_most, squared_of_falling
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.records import counting, persons, sources
 from dpdist.records.persons import HASHED, first_of_steps
@@ -29,7 +30,6 @@ from dpdist.records.sources import Participations
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 
 Record = tuple[str, int, str]

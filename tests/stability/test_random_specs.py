@@ -19,8 +19,9 @@ import pytest
 import yaml
 
 from dpdist.domain import Domain
-from dpdist.engine import inline
 from dpdist.errors import DpdistError
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import laplace_scale
 from dpdist.privacy.protection import Protection
@@ -33,7 +34,6 @@ from dpdist.release.means import check_means
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
 from dpdist.stability import Distance
-from dpdist.store import Store
 from tests.readers import measured
 from tests.stability import specs
 from tests.stability.specs import PEOPLE, STEPS, Content, Record

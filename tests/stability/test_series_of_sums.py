@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist.amounts import Amounts
 from dpdist.domain import Layout
-from dpdist.engine import inline
+from dpdist.domain.amounts import Amounts
 from dpdist.errors import InvalidInput
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.records import counting, sources
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.readers import measured
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from dpdist.domain import Domain, Layout
-from dpdist.engine import inline
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import few_enough
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.privacy.protection import Protection
 from dpdist.records import counting
 from dpdist.release.context import Context, silent
 from dpdist.release.count import distance_of
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 from tests.stability.files import FORMS, PROTECTIONS, Data
 from tests.stability.test_files import Pipeline, farthest

@@ -16,17 +16,17 @@ import pytest
 from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import InMemory
 from dpdist.domain import Domain
-from dpdist.engine import inline
 from dpdist.errors import InvalidInput
 from dpdist.grids import totals
 from dpdist.grids.base import Counts, few_enough
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.mechanisms.registry import mechanism_of
 from dpdist.privacy import keys
 from dpdist.records import counting, persons, sources
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
-from dpdist.store import Store
 from tests import small
 
 BY_B = {"marginals": {"of": [[], ["b"]]}}

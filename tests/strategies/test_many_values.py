@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist import engine, state
 from dpdist.arrays.vector import Held, held
 from dpdist.arrays.workspace import MEMORY
 from dpdist.domain import Domain
 from dpdist.errors import OutOfMemory
 from dpdist.grids import dense
 from dpdist.grids import symmetric as over_orbits
-from dpdist.grids.base import Wanted
+from dpdist.grids.answers import Wanted
+from dpdist.machine import engine, state
 from dpdist.mechanisms import marginals as mechanism
 from dpdist.mechanisms.base import Request
 from dpdist.mechanisms.planner import considered, why_not
@@ -30,7 +30,7 @@ from dpdist.sizes import Sizes
 from dpdist.stability import Neighbours
 from dpdist.strategies import effort, symmetric
 from dpdist.strategies.direct import gaussian, laplace
-from dpdist.strategies.marginals import marginal_weights
+from dpdist.strategies.marginal_optima import marginal_weights
 from dpdist.strategies.needs import NO_LIMITS, Limits
 from dpdist.workloads import Workload, marginals, products, union
 

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist import engine
 from dpdist.errors import InvalidInput
 from dpdist.grids.integer_terms import orthogonal_to
 from dpdist.grids.terms import oblique_inverse
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.store import Store
 from dpdist.strategies import coa, marginal_optimum
-from dpdist.strategies import oblique as module
-from dpdist.strategies.oblique import _Asked, _share, oblique_products
-from dpdist.strategies.residual import residual_products
+from dpdist.strategies import oblique_bases as module
+from dpdist.strategies.oblique_bases import _Asked, _share, oblique_products
+from dpdist.strategies.residual_bases import residual_products
 from dpdist.workloads import Workload, marginals
 from tests import small
 from tests.readers import errors_of

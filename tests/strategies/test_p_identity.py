@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpdist import engine
 from dpdist.errors import InvalidInput
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.store import Store
 from dpdist.strategies import hierarchical, identity, laplace_bound, low_rank, p_identity
 from dpdist.strategies.base import Step
 from dpdist.strategies.learnt_queries import cost_and_gradient

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist import engine
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.operators import Dense, Identity, Operator, Prefix
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.store import Store
 from dpdist.strategies import coa, dual_bound, marginal_optimum
 from dpdist.strategies.product_bound import _Asked, bound_steps, product_bound
-from dpdist.strategies.residual import residual_products
+from dpdist.strategies.residual_bases import residual_products
 from dpdist.workloads import Block, Workload, marginals, predicates, prefix
 from tests import small
 

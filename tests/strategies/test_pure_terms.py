@@ -12,7 +12,8 @@ from dpdist.arrays import Held, held
 from dpdist.arrays.workspace import InMemory
 from dpdist.domain import Domain, Layout
 from dpdist.errors import InvalidInput
-from dpdist.grids.base import Counts, Wanted
+from dpdist.grids.answers import Wanted
+from dpdist.grids.base import Counts
 from dpdist.grids.terms import Term
 from dpdist.operators import Identity, Operator, Prefix, Total
 from dpdist.privacy.noise import Noise

@@ -12,18 +12,18 @@ import pytest
 
 from dpdist.arrays import Held, held
 from dpdist.domain import Attribute, Domain
-from dpdist.engine import inline
 from dpdist.grids.adaptive import adaptive_grid, best_tree, greedy_tree
 from dpdist.grids.characters import character_grid
 from dpdist.grids.coefficients import Coefficients, Form
 from dpdist.grids.dense import l1_sensitivity, sensitivity_squared
 from dpdist.grids.filters import FilterGrid, filter_grid
 from dpdist.grids.term_grid import TermGrid
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
 from dpdist.operators import Dense, Hadamard, Identity, ListedRanges, Matrix, Operator, Prefix
 from dpdist.release.workspace import StoreWorkspace
 from dpdist.sizes import SIZES
 from dpdist.stability import Neighbours
-from dpdist.store import Store
 from dpdist.strategies import (
     Strategy,
     coa,

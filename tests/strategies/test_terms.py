@@ -36,7 +36,7 @@ from dpdist.strategies import (
     marginal_optimum,
     residual_products,
 )
-from dpdist.strategies.marginals import marginal_weights, over_residuals
+from dpdist.strategies.marginal_optima import marginal_weights, over_residuals
 from dpdist.strategies.needs import Limits, effort
 from dpdist.strategies.representations import ResidualStrategy, TermStrategy
 from dpdist.workloads import (

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist import engine
 from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.store import Store
 from dpdist.strategies import square_root
-from dpdist.strategies.triangular import over_series, triangular
+from dpdist.strategies.lower_factors import over_series, triangular
 from dpdist.workloads import Workload, filtered, union
 from dpdist.workloads.filters import coefficients, exponential, running_sum, window
 from tests import small

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist import engine
 from dpdist.errors import InvalidInput
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.release.certificate import targets
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
-from dpdist.store import Store
 from dpdist.strategies import Strategy, coa, marginal_minimax
 from dpdist.strategies.base import Step
 from dpdist.strategies.needs import effort

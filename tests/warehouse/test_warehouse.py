@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from pyiceberg.utils.config import Config
 
-from dpdist import engine
 from dpdist.errors import DpdistError, InvalidSpec, StoreError
+from dpdist.machine import engine
+from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.privacy.ledger import opened
 from dpdist.release.context import Context, silent
 from dpdist.release.memory import DELIVERED_ROW_BYTES
 from dpdist.release.plan import plan, stage_memory
 from dpdist.spec import load
-from dpdist.store import Store
 from dpdist.warehouse.base import Rows, rows_of
 from dpdist.warehouse.targets import deliver, warehouse
 from tests import small

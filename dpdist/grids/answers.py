@@ -1,0 +1,66 @@
+"""Answers of a release, and the reader that makes them of a measurement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from dpdist.arrays.vector import Held, Vector
+from dpdist.arrays.workspace import OnDone, Workspace
+from dpdist.grids.non_negative import Effect
+from dpdist.operators import Matrix
+from dpdist.privacy.noise import Noise
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which answers a release asks for.
+
+    Attributes:
+        folder: their vectors are kept below it.
+        integer: whether answers are rounded to whole numbers.
+    """
+
+    folder: str
+    integer: bool
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Names of the kept answers, standard errors and half widths."""
+        return f"{self.folder}/answer", f"{self.folder}/error", f"{self.folder}/half-width"
+
+    @property
+    def cells(self) -> str:
+        """Name of fitted non-negative cells, where they are asked for."""
+        return f"{self.folder}/cells"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers, standard errors and half widths of 95 % intervals, one row a query.
+
+    Attributes:
+        effect: what a fit of non-negative cells did to the errors; None where none was made.
+    """
+
+    answer: Vector
+    error: Vector
+    half_width: Vector
+    effect: Effect | None = field(default=None, kw_only=True)
+
+
+class Reader(Protocol):
+    """Turns a measurement into the answers of one workload."""
+
+    def answers(
+        self, measured: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+    ) -> Answers:
+        """Every answer with its standard error and the half width of its interval, in the order of the workload's queries."""
+
+
+def stored_answers(answer: Matrix, error: Matrix, half: Matrix, wanted: Wanted, work: Workspace) -> Answers:
+    """Answers that were computed in one piece, kept under their names; rounded if that is asked for."""
+    columns = (np.rint(answer), error, half + 0.5) if wanted.integer else (answer, error, half)
+    return Answers(*(work.write(Held(values), name) for name, values in zip(wanted.names, columns, strict=True)))
