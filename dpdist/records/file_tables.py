@@ -19,7 +19,8 @@ import pyarrow as pa
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.times import Times
 from dpdist.errors import DpdistError, InvalidSpec, NoRecords
-from dpdist.records import listing, remote
+from dpdist.machine.objects import Folder
+from dpdist.records import listing
 from dpdist.records.csv_grammar import Grammar
 from dpdist.records.rows import declared, tables_of
 from dpdist.records.sources import Partition, Source, header_of, partitions_of, schema_of, source_of
@@ -144,16 +145,16 @@ def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
 
 def _place(name: str, folder: Path) -> tuple[str, list[File] | None]:
     """Where files are, below which folders name columns, and which they are; None: all that are there."""
-    if remote.is_remote(name):
-        return name, None
-    place = str(folder / name)
-    if not glob.has_magic(name) or Path(place).exists():
-        return place, None
-    found = sorted(path for path in glob.glob(place, recursive=True) if listing.holds_rows(path) and Path(path).is_file())
+    place = listing.place_of(name, below=folder)
+    if not isinstance(place, Folder) or not glob.has_magic(name) or place.given.exists():
+        return place.location, None
+    found = sorted(
+        path for path in glob.glob(place.location, recursive=True) if listing.holds_rows(path) and Path(path).is_file()
+    )
     if not found:
         raise NoRecords(f"no file of records is {name!r}, which 'records.sql' names; correct it")
     numbered = [File(path, Called(f"file {number} of {name!r}")) for number, path in enumerate(found, 1)]
-    return str(Path(*_before_magic(Path(place).parts))), numbered
+    return str(Path(*_before_magic(place.given.parts))), numbered
 
 
 def _before_magic(parts: tuple[str, ...]) -> Iterator[str]:

@@ -211,7 +211,7 @@ def _is_empty(path: str, tags: Tags, grammar: Grammar, *, header: bool) -> bool:
 def hashed_file(file: File) -> tuple[str, Tags]:
     """The SHA-256 and the tags of a file. Raises: InvalidSpec when it cannot be read."""
     with reading(file.called):
-        return histograms.hashed_array(file) if listing.kind_of(file.path) == "zarr" else hashed(file.path)
+        return histograms.hashed_array(file) if listing.kind_of(file.path) == "zarr" else hashed(file.path, file.called)
 
 
 class Partition(NamedTuple):

@@ -68,9 +68,8 @@ class Published:
     @staticmethod
     def of(done: Release) -> Published:
         """What a release published."""
-        from dpdist.machine.store import size_of
-
-        return Published(str(done.folder), size_of(done.folder), done.plan.workload.shape[0], done.charged)
+        size = sum(each.size for each in done.place.entries())
+        return Published(str(done.place), size, done.plan.workload.shape[0], done.charged)
 
 
 class Observer:

@@ -12,16 +12,15 @@ from types import SimpleNamespace
 
 import numcodecs
 import numpy as np
-import obstore
 import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist.errors import StoreError
-from dpdist.machine.documents import reached
 from dpdist.machine.frames import decoded, encoded
-from dpdist.machine.store import ArrayPlan, Store, download
+from dpdist.machine.objects import place_at
+from dpdist.machine.store import ArrayPlan, Store
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -81,12 +80,12 @@ def test_a_copy_holds_every_file_where_it_was(tmp_path: Path, s3: str) -> None:
     files = {"a.json": b"{}", "tables/b.csv": b"1,2", "tables/deep/er/c.bin": state.bytes(3 * 2**20), "tables/empty": b""}
     for folder, held in ((base, files), (f"{base}-2", {"d": b"d"})):
         for name, content in held.items():
-            obstore.put(reached(f"{s3}/{folder}"), name, content)
-    copy = tmp_path / "not" / "yet"
-    download(f"{s3}/{base}", copy)
-    assert {str(path.relative_to(copy)): path.read_bytes() for path in copy.rglob("*") if path.is_file()} == files
-    with pytest.raises(StoreError, match="there is nothing at"):
-        download(f"{s3}/{base}-3", tmp_path / "nothing")
+            place_at(f"{s3}/{folder}").write(name, content)
+    with place_at(f"{s3}/{base}").copied() as copy:
+        copied = {str(path.relative_to(copy)): path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    assert copied == files
+    with pytest.raises(StoreError, match="there is nothing at"), place_at(f"{s3}/{base}-3").copied():
+        pass
 
 
 def test_digest_is_of_content(store: Store) -> None:
@@ -186,14 +185,13 @@ def test_what_is_read_is_what_zarr_reads(store: Store, shape: tuple[int, ...], k
         plan = store.plan(f"a/{compressed}/{lies.__name__}", shape, kind, shard_rows=4, compressed=compressed)
         store.begin(plan)
         stored = store.finish(plan, [store.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(plan.shards)])
-        np.testing.assert_array_equal(zarr.open_array(store._zarr(plan), mode="r")[:], array)
+        np.testing.assert_array_equal(zarr.open_array(store.place.zarr(f"{plan.name}/{plan.attempt}"), mode="r")[:], array)
         np.testing.assert_array_equal(store.read(stored), array)
         assert store.read(stored).dtype.str == kind
-        ours = {name: obstore.get(store._objects, name).bytes() for name in chunks(store, plan)}
-        for name in ours:
-            obstore.delete(store._objects, name)
-        zarr.open_array(store._zarr(plan), mode="r+")[:] = array
-        assert ours == {name: obstore.get(store._objects, name).bytes() for name in chunks(store, plan)}
+        ours = {name: bytes(store.place.read(name)) for name in chunks(store, plan)}
+        store.place.delete(list(ours))
+        zarr.open_array(store.place.zarr(f"{plan.name}/{plan.attempt}"), mode="r+")[:] = array
+        assert ours == {name: bytes(store.place.read(name)) for name in chunks(store, plan)}
 
 
 def test_zeros_take_the_place_of_what_was_written(store: Store) -> None:
@@ -343,7 +341,7 @@ def test_a_document_in_the_place_of_another_is_altered(store: Store) -> None:
     """Each is whole and sealed: swapped ones were taken as they were, and ended in the name of an exception."""
     store.write_document("one.json", {"first": 1})
     store.write_document("other.json", {"attempt": "x"})
-    obstore.put(store._objects, "one.json", bytes(obstore.get(store._objects, "other.json").bytes()))
+    store.place.write("one.json", bytes(store.place.read("other.json")))
     with pytest.raises(StoreError, match="'one.json' in the store .* was altered"):
         store.read_document("one.json")
     assert store.read_document("other.json") == {"attempt": "x"}
