@@ -28,7 +28,7 @@ from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.process.threads import in_order
-from dpdist.records import listing
+from dpdist.records.formats.registry import known_format
 from dpdist.records.hashing import BLOCK_BYTES, TAG_BYTES, HashedFile, Tags
 from dpdist.records.reading import reading
 from dpdist.records.shuffle import RunKey
@@ -45,7 +45,7 @@ def seen_at(file: File) -> Seen:
     """What the file system or the object store says of a file. Raises: InvalidSpec when it says nothing."""
     path = file.path
     with reading(file.called):
-        if listing.kind_of(path) == "zarr":  # many files, each of which may be written by itself
+        if known_format(path).is_folder:  # many files, each of which may be written by itself
             return Seen(sum(each.size for each in place_at(path, called=file.called).entries()), None)
         return file_at(path, file.called).seen()
 
