@@ -19,7 +19,6 @@ import typer
 from rich.text import Text
 
 from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
-from dpdist.machine.objects import Folder
 from dpdist.machine.state import OUTPUT, found_at, state_folder, store_of
 from dpdist.process.limits import check_program
 from dpdist.process.private import private_folder
@@ -229,7 +228,7 @@ def run(
     out.print(Text.assemble(("published", "bold green"), where))
     with done.place.copied() as folder:
         print_answers(*report.first_rows(folder, group=None, limit=12))
-    name = done.spec.release if isinstance(done.place, Folder) else done.folder
+    name = shown(done.place) if done.spec.output.folder else done.spec.release
     out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from dpdist.errors import DpdistError, StoreError
 from dpdist.machine import versions
-from dpdist.machine.objects import Folder, place_at, reason
+from dpdist.machine.objects import place_at, reason
 
 ANSWER_SECONDS = 60
 """A worker that does not say for so long what it lacks gets no tasks."""
@@ -157,8 +157,7 @@ async def lack_of(needed: Needed) -> str:
 
 def _lack_of(needed: Needed) -> str:
     where = f"the store {needed.location}"
-    place = place_at(needed.location)
-    if isinstance(place, Folder) and not place.given.is_dir():
+    if place_at(needed.location).absent():
         return f"does not see the folder {needed.location}, where the store is: mount it there and give the rights"
     try:
         exchange = pickle.loads(needed.exchange)

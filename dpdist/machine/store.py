@@ -16,7 +16,6 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,10 @@ import numpy as np
 from dpdist.errors import StoreError
 from dpdist.machine import leases
 from dpdist.machine.documents import Documents
-from dpdist.machine.frames import decoded, encoded, holds_frames
+from dpdist.machine.frames import codec, decoded, encoded
 from dpdist.machine.leases import RECORD, Lease
-from dpdist.machine.objects import Missing, Place
-from dpdist.machine.stored import MOST_CODED, Array, ArrayPlan, StoredArray, StoredPart, codec
+from dpdist.machine.objects import Missing
+from dpdist.machine.stored import Array, ArrayPlan, StoredArray, StoredPart
 from dpdist.process.threads import in_order
 from dpdist.sizes import SIZES, Sizes
 
@@ -87,7 +86,6 @@ class Store(Documents):
         """Make room for an array, in a folder of its own: whether it becomes the array is decided by ``finish``."""
         import zarr
 
-        shard_bytes = np.dtype(plan.dtype).itemsize * plan.shard_rows * int(np.prod(plan.shape[1:], dtype=np.int64))
         if not _is_scratch(plan):
             leases.mark(self, plan.attempt, plan.name)
         with self.place.refusing("begun", plan.name):
@@ -95,8 +93,8 @@ class Store(Documents):
                 self.place.zarr(_folder(plan)),
                 shape=plan.shape,
                 dtype=plan.dtype,
-                chunks=(plan.shard_rows, *plan.shape[1:]),
-                compressors=codec(plan.dtype) if plan.compressed and shard_bytes < MOST_CODED else None,
+                chunks=plan.chunk,
+                compressors=codec(plan.dtype) if plan.framed else None,
                 fill_value=0,
             )
 
@@ -105,8 +103,6 @@ class Store(Documents):
 
         Raises: StoreError when the block is not exactly the shard: partial writes lose data silently in Zarr.
         """
-        import zarr
-
         start, stop = plan.bounds(shard)
         expected = (stop - start, *plan.shape[1:])
         if not 0 <= shard < plan.shards or block.shape != expected or np.dtype(block.dtype).str != plan.dtype:
@@ -114,15 +110,11 @@ class Store(Documents):
                 f"array {plan.name!r}: a writer owns whole shards; shard {shard} is {expected} of {plan.dtype}, "
                 f"found {block.shape} of {np.dtype(block.dtype).str}"
             )
-        array, framed = _opened(self.place, _folder(plan))
-        name = _chunk(plan, shard)
-        with self.place.refusing("written", name):
-            if not framed:
-                zarr.open_array(self.place.zarr(_folder(plan)), mode="r+")[start:stop] = block
-            elif (frame := encoded(array, block)) is not None:
-                self.place.write(name, frame)
-            else:  # of zeros there is no object, nor an earlier one
-                self.place.delete([name])
+        data, name = encoded(plan, block), _chunk(plan, shard)
+        if data is None:  # of zeros there is no object, nor an earlier one
+            self.place.delete([name])
+        else:
+            self.place.write(name, data)
         return _sha256(block)
 
     def finish(self, plan: ArrayPlan, shard_digests: Sequence[str], facts: dict[str, Any] | None = None) -> StoredArray:
@@ -219,17 +211,13 @@ class Store(Documents):
         return block
 
     def _shard(self, plan: ArrayPlan, shard: int) -> Array:
-        """The values of a shard, not checked: of a frame without Zarr's copies of it."""
+        """The values of a shard, not checked."""
         start, stop = plan.bounds(shard)
-        array, framed = _opened(self.place, _folder(plan))
-        chunk = (plan.shard_rows, *plan.shape[1:])
-        if not framed or (array.chunks, array.dtype.str) != (chunk, plan.dtype):
-            return np.ascontiguousarray(array[start:stop])
         try:
-            frame = self.place.read(_chunk(plan, shard))
+            data = self.place.read(_chunk(plan, shard))
         except Missing:  # as Zarr has it: blocks of zeros are not written
             return np.zeros((stop - start, *plan.shape[1:]), dtype=plan.dtype)
-        return decoded(frame, chunk, plan.dtype)[: stop - start]
+        return decoded(plan, data)[: stop - start]
 
     def read(self, stored: StoredArray) -> Array:
         """The whole array, checked; for those that fit in memory."""
@@ -324,15 +312,3 @@ def _is_scratch(plan: ArrayPlan) -> bool:
 
 def _sha256(block: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(block).data).hexdigest()
-
-
-@lru_cache(maxsize=64)
-def _opened(place: Place, folder: str) -> tuple[Any, bool]:
-    """The Zarr array of an attempt, for reading, and whether its chunks are frames.
-
-    Its name is never used again, and opening takes longer than reading a small shard.
-    """
-    import zarr
-
-    array = zarr.open_array(place.zarr(folder), mode="r")
-    return array, holds_frames(array)

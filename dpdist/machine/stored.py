@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,18 +14,6 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 MOST_CODED = 2**31 - 2**20
 """Bytes that the codec takes at once."""
-
-
-@cache
-def codec(dtype: str) -> Any:
-    """How blocks of a type are compressed: whole numbers bit by bit.
-
-    The signs of noisy values then lie together: they take 0.61 of their bytes in place of 0.76 (benchmarks/drawing.py beside 0.2.0).
-    """
-    import zarr.codecs
-
-    whole = np.dtype(dtype).kind == "i"
-    return zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle" if whole else "shuffle")
 
 
 @dataclass(frozen=True)
@@ -50,6 +38,16 @@ class ArrayPlan:
     def shards(self) -> int:
         """Number of shards."""
         return -(-self.shape[0] // self.shard_rows) if self.shape[0] else 0
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """The shape of what an object holds: of a whole shard."""
+        return (self.shard_rows, *self.shape[1:])
+
+    @property
+    def framed(self) -> bool:
+        """Whether objects are frames of the codec, which takes no more at once."""
+        return self.compressed and np.dtype(self.dtype).itemsize * math.prod(self.chunk) < MOST_CODED
 
     def bounds(self, shard: int) -> tuple[int, int]:
         """First row of a shard, and one past its last."""

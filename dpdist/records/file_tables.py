@@ -19,7 +19,6 @@ import pyarrow as pa
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.times import Times
 from dpdist.errors import DpdistError, InvalidSpec, NoRecords
-from dpdist.machine.objects import Folder
 from dpdist.records import listing
 from dpdist.records.csv_grammar import Grammar
 from dpdist.records.formats.base import Partition
@@ -149,7 +148,8 @@ def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
 def _place(name: str, folder: Path) -> tuple[str, list[File] | None]:
     """Where files are, below which folders name columns, and which they are; None: all that are there."""
     place = listing.place_of(name, below=folder)
-    if not isinstance(place, Folder) or not glob.has_magic(name) or place.given.exists():
+    path = Path(place.location)
+    if not glob.has_magic(name) or path.exists():
         return place.location, None
     found = sorted(
         path for path in glob.glob(place.location, recursive=True) if listing.holds_rows(path) and Path(path).is_file()
@@ -157,7 +157,7 @@ def _place(name: str, folder: Path) -> tuple[str, list[File] | None]:
     if not found:
         raise NoRecords(f"no file of records is {name!r}, which 'records.sql' names; correct it")
     numbered = [File(path, Called(f"file {number} of {name!r}")) for number, path in enumerate(found, 1)]
-    return str(Path(*_before_magic(place.given.parts))), numbered
+    return str(Path(*_before_magic(path.parts))), numbered
 
 
 def _before_magic(parts: tuple[str, ...]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -114,7 +113,7 @@ def check_output(output: Place, release: str, receipt: Callable[[], Receipt | No
     Raises: StoreError.
     """
     content = report.published_certificate(output)
-    if content is not None or (isinstance(output, Folder) and os.path.lexists(output.given)):
+    if content is not None or (isinstance(output, Folder) and not output.absent()):
         _check_holds(content, output, release, receipt())
         return
     other = next(output.entries(), None)

@@ -15,7 +15,7 @@ from dpdist.domain import Domain
 from dpdist.domain.amounts import STATISTICS
 from dpdist.errors import InvalidInput
 from dpdist.machine.matrices import zarr_rows
-from dpdist.machine.objects import Folder, place_at
+from dpdist.machine.objects import place_at
 from dpdist.operators import Saved
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.sums import OF_SQUARES, sums_of
@@ -408,12 +408,7 @@ def _rows_of(entry: RowsSpec, domain: Domain, folder: Path) -> Workload:
     place, path = place_at(entry.file, below=folder), folder / entry.file
     if place.name.endswith(".zarr"):
         return tall(zarr_rows(place.location), domain, **given)
-    if (
-        isinstance(place, Folder)
-        and path.suffix == ".npy"
-        and path.is_file()
-        and path.stat().st_size > domain.sizes.mapped_bytes
-    ):
+    if path.suffix == ".npy" and path.is_file() and path.stat().st_size > domain.sizes.mapped_bytes:
         return tall(Saved(str(path.resolve()), _rows_file(path, mapped=True).shape), domain, **given)
     return explicit(_rows_file(path), domain, **given)
 

@@ -6,7 +6,6 @@ A place is made once, where a user's text comes in (``place_at``), and travels f
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from dpdist.machine.objects.base import AGAIN, Denied, Entry, Missing, Place, Seen, reason
@@ -46,8 +45,4 @@ def place_at(
 
 def file_at(location: str | Path, called: str | None = None) -> Place:
     """A single file or object, which its own methods name by an empty name."""
-    text = str(location)
-    if "://" in text and text.rstrip("/").count("/") > 2:
-        root, _, name = text.rstrip("/").rpartition("/")
-        return replace(place_at(root) / name, called=called or text)
-    return place_at(location, called=called)
+    return place_at(location, called=called).as_file()

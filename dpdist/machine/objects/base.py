@@ -90,6 +90,14 @@ class Place(ABC):
     def given(self) -> Path | str:
         """What other programs open: a path, or a URL."""
 
+    def as_file(self) -> Place:
+        """The same place, to be read as one file."""
+        return self
+
+    def absent(self) -> bool:
+        """Whether nothing has the name of this folder; a prefix of an object store needs nothing to be there."""
+        return False
+
     @abstractmethod
     def claim(self) -> None:
         """Make the folder if it is missing, closed to other users; accept the URL of an object store."""

@@ -11,7 +11,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,10 @@ class Bucket(Place):
     def __truediv__(self, name: str) -> Bucket:
         url = f"{self.location}/{name}"
         return Bucket(url, url, self.root, self.briefly, self.checksums)
+
+    def as_file(self) -> Bucket:
+        root, _, name = self.location.rpartition("/")
+        return replace(self, root=root) if name and not root.endswith("/") else self
 
     def claim(self) -> None:
         _ = self._client

@@ -45,6 +45,9 @@ class Folder(Place):
         path = str(self.given / name)
         return Folder(path, path)
 
+    def absent(self) -> bool:
+        return not os.path.lexists(self.given)
+
     def claim(self) -> None:
         with self.refusing("opened"):
             private_folder(self.given)
