@@ -6,7 +6,7 @@ Zarr would copy the values on the way, and takes longer to open an array than a 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from dpdist.machine.stored import ArrayPlan
 
 HEAD = 16
 """Bytes of a Blosc frame's head: those from 4 to 8 say how many the values take, those from 12 to 16 how many the frame takes."""
-COMPRESSOR, LEVEL = "lz4", 5
+COMPRESSOR: Literal["lz4"] = "lz4"
+LEVEL = 5
 
 
 @cache
