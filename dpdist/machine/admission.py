@@ -25,7 +25,7 @@ ANSWER_SECONDS = 60
 PROBE_BYTES = 16
 
 
-class Exchange(Protocol):
+class TaskStore(Protocol):
     """Where tasks take their functions from and leave their results: a ``Store``.
 
     Attributes:
@@ -73,12 +73,12 @@ class Admission:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._exchange: Exchange | None = None
+        self._exchange: TaskStore | None = None
         self._files: tuple[tuple[str, str], ...] = ()
         self._lacks: dict[tuple[str, str], str] = {}
         self.tell: Callable[[str], None] | None = None
 
-    def need(self, exchange: Exchange | None, files: tuple[tuple[str, str], ...]) -> None:
+    def need(self, exchange: TaskStore | None, files: tuple[tuple[str, str], ...]) -> None:
         """From now on workers must have this exchange and these files."""
         if exchange is not self._exchange or files != self._files:
             self._exchange, self._files = exchange, files

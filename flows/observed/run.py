@@ -50,7 +50,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Published:
+class Publication:
     """What a run published.
 
     Attributes:
@@ -66,10 +66,10 @@ class Published:
     charged: bool
 
     @staticmethod
-    def of(done: Release) -> Published:
+    def of(done: Release) -> Publication:
         """What a release published."""
         size = sum(each.size for each in done.place.entries())
-        return Published(str(done.place), size, done.plan.workload.shape[0], done.charged)
+        return Publication(str(done.place), size, done.plan.workload.shape[0], done.charged)
 
 
 class Observer:
@@ -84,7 +84,7 @@ class Observer:
     def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
         """A stage ended. Stages whose time tells of the records are not told of."""
 
-    def published(self, run: Run, what: Published) -> None:
+    def published(self, run: Run, what: Publication) -> None:
         """The release is published."""
 
     def failed(self, run: Run, reason: str) -> None:

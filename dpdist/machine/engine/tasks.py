@@ -19,7 +19,7 @@ import numpy as np
 import threadpoolctl
 
 from dpdist.errors import DpdistError, StoreError, TaskFailed
-from dpdist.machine.admission import Exchange
+from dpdist.machine.admission import TaskStore
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -30,11 +30,11 @@ SALT_BYTES = 16
 class Parcel:
     """A pickled object in the exchange, fetched once in a process."""
 
-    def __init__(self, exchange: Exchange, name: str, size: int, digest: str) -> None:
+    def __init__(self, exchange: TaskStore, name: str, size: int, digest: str) -> None:
         self._exchange, self._name, self._size, self._digest = exchange, name, size, digest
 
     @staticmethod
-    def of(exchange: Exchange, folder: str, item: Any) -> Parcel:
+    def of(exchange: TaskStore, folder: str, item: Any) -> Parcel:
         """Put an object into a folder of the exchange."""
         data = os.urandom(SALT_BYTES) + cloudpickle.dumps(item)  # the digest travels: it must not tell what is kept
         name = f"{folder}/{uuid.uuid4().hex}"
@@ -74,7 +74,7 @@ def forget() -> None:
         _Stage.folder, _Stage.function = "", None
 
 
-def by_reference(exchange: Exchange, folder: str, function: Parcel, item: Any) -> Any:
+def by_reference(exchange: TaskStore, folder: str, function: Parcel, item: Any) -> Any:
     """function(item) where it runs; its result, if it has one, is left in the exchange."""
     found = without_data(partial(_called, folder, function), item)
     return None if found is None else Parcel.of(exchange, folder, found)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from dpdist.errors import EngineError
-from dpdist.machine.admission import Admission, Exchange, told
+from dpdist.machine.admission import Admission, TaskStore, told
 from dpdist.process.limits import TERMINATED_SHARE, WORKER_BYTES, left_bytes
 
 SCHEDULER_GONE = "the Dask scheduler went away; start it and run the same command again: it goes on where it stopped"
@@ -32,7 +32,7 @@ class Workforce:
         self._connect, self._admission = connect, admission
         self._seen, self._looked = seen, time.monotonic()
         self._had_workers = False
-        self.exchange: Exchange | None = None
+        self.exchange: TaskStore | None = None
         self.needed_files: tuple[tuple[str, str], ...] = ()
         self.tell: Callable[[str], None] | None = None
 
