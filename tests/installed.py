@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,17 +117,17 @@ class Environment:
         return made if made.returncode != 0 else self._run([uv(), *asked, "--python", self._started], {})
 
     def ran(self, program: str, *words: str) -> Done:
-        """A program of ``tests/layers``, in its folder."""
-        shutil.copy(PROGRAMS / f"{program}.py", self.folder)
-        return self.python(f"{program}.py", *words)
+        """A program of ``tests/layers``."""
+        return self.python(self.of.inside(Path(shutil.copy(PROGRAMS / f"{program}.py", self.folder))), *words)
 
     def python(self, *words: str) -> Done:
-        """Its interpreter, in its folder."""
-        place = self.of.inside(self.folder)
+        """Its interpreter, in a folder of this call's own, with a state folder there."""
+        here = Path(tempfile.mkdtemp(dir=self.folder))
+        place = self.of.inside(here)
         environment = {"DPDIST_HOME": f"{place}/home", "HOME": place, "PYTHONDONTWRITEBYTECODE": "1"}
         if self.of.system is not None:
             environment["PYTHONPATH"] = self.of.inside(self._packages)
-        return self._run([*self.of.command(self._started, self.folder), *words], environment)
+        return self._run([*self.of.command(self._started, here), *words], environment, here)
 
     def packages(self) -> list[str]:
         """Names of what is installed, with their versions."""
@@ -146,10 +147,10 @@ class Environment:
     def _started(self) -> str:
         return self.of.path if self.of.system is not None else str(self._packages / "bin" / "python")
 
-    def _run(self, command: list[str], environment: Mapping[str, str]) -> Done:
+    def _run(self, command: list[str], environment: Mapping[str, str], folder: Path | None = None) -> Done:
         known = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DPDIST_", "VIRTUAL_ENV"))}
         return subprocess.run(
-            command, cwd=self.folder, env={**known, **environment}, capture_output=True, text=True, check=False, timeout=SECONDS
+            command, cwd=folder or self.folder, env={**known, **environment}, capture_output=True, text=True, check=False, timeout=SECONDS
         )  # fmt: skip
 
 
