@@ -148,7 +148,9 @@ class Environment:
         return self.of.path if self.of.system is not None else str(self._packages / "bin" / "python")
 
     def _run(self, command: list[str], environment: Mapping[str, str], folder: Path | None = None) -> Done:
-        known = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DPDIST_", "VIRTUAL_ENV"))}
+        known = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DPDIST_", "VIRTUAL_ENV"))
+        }
         return subprocess.run(
             command, cwd=folder or self.folder, env={**known, **environment}, capture_output=True, text=True, check=False, timeout=SECONDS
         )  # fmt: skip

@@ -66,7 +66,9 @@ def brought(extra: str) -> set[str]:
 def modules() -> dict[str, set[str]]:
     """The modules of each layer. What a layer's packages bring counts, not what happens to be installed beside it."""
     owners = metadata.packages_distributions()
-    names = {module: {name.lower().replace("_", "-").replace(".", "-") for name in found} for module, found in owners.items()}
+    names = {
+        module: {name.lower().replace("_", "-").replace(".", "-") for name in found} for module, found in owners.items()
+    }
     layers = {extra: brought(extra) for extra in LAYERS}
     return {
         extra: {"dpdist", "flows"} | {module for module, found in names.items() if found & layer}

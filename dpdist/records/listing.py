@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from dpdist.errors import InvalidSpec, NoRecords
 from dpdist.records import remote
-from dpdist.records.wording import Called, File, called_by, called_within
+from dpdist.records.wording import Called, File, called_by, called_within, encodes
 
 ARROW = (".arrow", ".feather", ".ipc")
 """Files in Arrow's IPC format."""
@@ -78,7 +78,9 @@ def _numbered(paths: list[str], folder: Called) -> list[File]:
 
 
 def _check_kind(file: File) -> None:
-    """Raises: InvalidSpec when a file's name is none of a file of records."""
+    """Raises: InvalidSpec when a file's name is none of a file of records, or no text."""
+    if not encodes(file.path):
+        raise InvalidSpec(f"the path of {file.called!r} is not UTF-8; rename the file or folder in it that has such a name")
     if kind_of(file.path) is None:
         raise InvalidSpec(
             f"records in {file.called!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv, .csv.gz, .jsonl and .ndjson, "

@@ -23,6 +23,15 @@ class File(NamedTuple):
     called: Called
 
 
+def encodes(name: str) -> bool:
+    """Whether a name can be written as UTF-8, as everything does that keeps or sends it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def called_by(location: object) -> Called:
     """What the file is called that the spec names itself: the last part of its path or URL."""
     return Called(PurePosixPath(str(location).partition("://")[2] or str(location)).name or str(location))

@@ -38,4 +38,11 @@ done = json.loads(dpdist("run", "release.yaml", "--json"))
 assert done["charged"]
 assert "Centre" in dpdist("show", "visitors")
 dpdist("ledger", "verify")
-print(json.dumps({"planned": planned["queries"], "published": json.loads(Path("releases/visitors/release.json").read_text())["queries"]}))
+print(
+    json.dumps(
+        {
+            "planned": planned["queries"],
+            "published": json.loads(Path("releases/visitors/release.json").read_text())["queries"],
+        }
+    )
+)

@@ -23,7 +23,9 @@ import dpdist as dp
 from dpdist.privacy import accounting, keys
 
 with duckdb.connect(os.environ["SHOP"]) as db:
-    db.sql("CREATE TABLE visit AS SELECT i % 12 AS age, CASE WHEN i % 3 = 0 THEN 'f' ELSE 'm' END AS sex FROM range(600) AS r(i)")
+    db.sql(
+        "CREATE TABLE visit AS SELECT i % 12 AS age, CASE WHEN i % 3 = 0 THEN 'f' ELSE 'm' END AS sex FROM range(600) AS r(i)"
+    )
 keys.initialise(Path("home").resolve())
 spec = {
     "release": "shop",

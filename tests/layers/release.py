@@ -14,9 +14,14 @@ every = sys.argv[1] == "every"
 keys.initialise(pathlib.Path("home").resolve())
 state = np.random.default_rng(0)
 names = np.repeat([f"town {number}" for number in range(20)], 30)
-records = pa.table({
-    "age": state.integers(0, 12, 600), "sex": state.choice(["f", "m"], 600), "town": names, "paid": state.integers(0, 100, 600),
-})
+records = pa.table(
+    {
+        "age": state.integers(0, 12, 600),
+        "sex": state.choice(["f", "m"], 600),
+        "town": names,
+        "paid": state.integers(0, 100, 600),
+    }
+)
 domain = {"age": {"from": 0, "to": 11}, "sex": {"categories": ["f", "m"]}}
 asked = [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}}]
 rho, epsilon = {"rho": 0.1}, {"epsilon": 1}
@@ -29,7 +34,9 @@ kinds = {
     "series": {"domain": domain, "workload": steps, "budget": rho},
     "stream": {"domain": domain, "workload": steps, "budget": rho, "stream": {"name": "ages", "through": 5}},
     "sums": {
-        "domain": domain, "sums": {"paid": {"from": 0, "to": 99}}, "budget": rho,
+        "domain": domain,
+        "sums": {"paid": {"from": 0, "to": 99}},
+        "budget": rho,
         "workload": [*asked, {"marginals": {"ways": [1]}, "mean": "paid"}],
     },
     "names": {"domain": {**towns, "sex": domain["sex"]}, "workload": [{"marginals": {"ways": [1, 2]}}], "budget": rho},
@@ -37,7 +44,9 @@ kinds = {
 done = {}
 for kind in kinds if every else ["counts"]:
     content = kinds[kind]
-    cap = {"epsilon": 2} if content["budget"] is epsilon else {"rho": 0.3, **({"selection": 1e-6} if kind == "names" else {})}
+    cap = (
+        {"epsilon": 2} if content["budget"] is epsilon else {"rho": 0.3, **({"selection": 1e-6} if kind == "names" else {})}
+    )
     spec = {"release": kind, **content, "ledger": {"dataset": kind, "cap": cap, "shared_records": True}}
     if kind == "processes":
         extent.RECORD_BYTES = -1  # as if there were many
