@@ -1,4 +1,7 @@
-"""Environments as users have them: the wheel with some of its layers, on any Python that is found, with nothing of the tests'."""
+"""Environments as users have them: the wheel with some of its layers, on any Python that is found, with nothing of the tests'.
+
+``python -m tests.installed`` prints what each layer brings.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ PROGRAMS = ROOT / "tests" / "layers"
 SYSTEM = "DPDIST_TEST_SYSTEM"
 """Names a folder with a whole system whose Python is later than any here, such as mmdebstrap makes of Debian."""
 SECONDS = 10 * HANGS
+LAYERS = {"": "pure", "release": "release", "flows": "commands", "all": "extras"}
+"""The program of ``tests/layers`` that shows each; the programs of the layers before it run there, too."""
 Versions = Literal["newest", "lowest", "constraints"]
 OPTIONS: dict[Versions, tuple[str, ...]] = {
     "newest": (),
@@ -129,11 +134,13 @@ class Environment:
             environment["PYTHONPATH"] = self.of.inside(self._packages)
         return self._run([*self.of.command(self._started, here), *words], environment, here)
 
-    def packages(self) -> list[str]:
-        """Names of what is installed, with their versions."""
-        listed = [uv(), "pip", "freeze", "--quiet"]
-        where = ["--path", str(self._packages)] if self.of.system is not None else ["--python", self._started]
-        return self._run([*listed, *where], {}).stdout.splitlines()
+    def packages(self) -> int:
+        """How many are installed."""
+        return len(self._run([uv(), "pip", "freeze", "--quiet", "--python", self._started], {}).stdout.splitlines())
+
+    def size(self) -> int:
+        """Bytes of all that is installed."""
+        return sum(path.stat().st_size for path in self._packages.rglob("*") if path.is_file() and not path.is_symlink())
 
     def removed(self) -> None:
         """Delete it: whole ones take 900 MB."""
@@ -160,3 +167,21 @@ def environment(of: Python, folder: Path) -> Environment:
     """A place for one: below the folder, or inside of the interpreter's own system."""
     inside = folder if of.system is None else of.system / "tmp" / f"{folder.parent.name}-{folder.name}-{os.getpid()}"
     return Environment(of, inside)
+
+
+def main() -> None:
+    """Print how many packages each layer brings to this Python, newest versions, and how much room they take."""
+    print("| `pip install` | packages | MB |\n|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        built = wheel(Path(folder, "wheel"))
+        for extra in LAYERS:
+            place = environment(Python(sys.version_info[1], sys.executable), Path(folder, extra or "pure"))
+            done = place.installed(built, extra, "newest")
+            if done.returncode != 0:
+                sys.exit(done.stderr)
+            print(f"| `dpdist{f'[{extra}]' if extra else ''}` | {place.packages()} | {place.size() / 1e6:,.0f} |")
+            place.removed()
+
+
+if __name__ == "__main__":
+    main()

@@ -16,13 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests import HANGS, installed
-from tests.installed import OPTIONS, PROGRAMS, ROOT, Environment, Versions
+from tests.installed import LAYERS, OPTIONS, PROGRAMS, ROOT, Environment, Versions
 
 HERE = sys.version_info[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MINORS = tuple(int(name.rpartition(".")[2]) for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name))
-LAYERS = {"": "pure", "release": "release", "flows": "commands", "all": "extras"}
-"""The program that shows each: its own, and those of the layers below it."""
 NEEDS = r'{} needs the package \w+, which is not installed: pip install "dpdist\[{}\]"'
 REFUSED = [NEEDS.format(rf"dpdist\.{name}", "release") for name in ("plan", "run", "published", r"privacy\.Ledger")]
 COMMAND = f"error: {NEEDS.format('the command dpdist', 'flows')}\n"
@@ -112,14 +110,6 @@ def test_each_layer_needs_no_package_of_the_next(modules: dict[str, set[str]], p
         done = blocked(modules[extra], tmp_path, "flows.entry", "plan", "release.yaml")
         assert (done.returncode, done.stdout) == (1, "")
         assert re.fullmatch(COMMAND, done.stderr), done.stderr
-
-
-def test_the_contract_allows_the_pure_layer_what_it_installs() -> None:
-    """And llvmlite, of which Numba is the other half."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (contract,) = (each for each in contracts if each["type"] == "allowed packages")
-    asked = {re.match(r"[\w-]+", line).group().replace("-", "_") for line in PROJECT["dependencies"]}
-    assert {*contract["allowed_packages"]} == asked | {"llvmlite"}
 
 
 @pytest.fixture(scope="module")
