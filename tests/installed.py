@@ -129,7 +129,7 @@ class Environment:
         """Its interpreter, in a folder of this call's own, with a state folder there."""
         here = Path(tempfile.mkdtemp(dir=self.folder))
         place = self.of.inside(here)
-        environment = {"DPDIST_HOME": f"{place}/home", "HOME": place, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {"DPDIST_HOME": f"{place}/home", "HOME": place}
         if self.of.system is not None:
             environment["PYTHONPATH"] = self.of.inside(self._packages)
         return self._run([*self.of.command(self._started, here), *words], environment, here)
