@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import json, pathlib, sys
+import json
+import pathlib
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
+
 import dpdist as dp
 from dpdist.privacy import keys
 from dpdist.release import extent
@@ -55,6 +59,7 @@ for kind in kinds if every else ["counts"]:
     extent.RECORD_BYTES = 2**24
     assert ("distributed" in sys.modules) == (kind not in ("counts", "pure")), kind
     answers = release.answers.arrow
-    assert release.charged and answers.num_rows > 3, kind
+    assert release.charged, kind
+    assert answers.num_rows > 3, kind
     done[kind] = answers.num_rows
 print(json.dumps(done))
