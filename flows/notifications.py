@@ -58,7 +58,7 @@ def artifacts(done: Release, home: Path) -> None:
         return
     key = _key(done.spec.release)
     certificate = done.certificate
-    with report.local_copy(done.folder) as folder:
+    with done.place.copied() as folder:
         if (folder / "answers.parquet").exists():
             rows, total = report.first_rows(folder, group=None, limit=SHOWN_ROWS)
             shown = f"the first {len(rows)} of {total:,} answers of {done.spec.release}"

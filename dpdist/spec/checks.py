@@ -10,7 +10,7 @@ from dpdist.errors import InvalidInput
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
-from dpdist.records import remote
+from dpdist.records import listing
 from dpdist.records.column_types import ColumnType
 from dpdist.records.formats.registry import format_of
 from dpdist.spec.dates import through_of
@@ -28,8 +28,8 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
         located(partial(part.attribute, attribute, folder=folder), ("domain", attribute), lines, name)
     located(lambda: _check_sums(spec), ("sums",), lines, name)
     located(lambda: spec.attributes, ("domain",), lines, name)
-    located(lambda: remote.is_remote(spec.records.path or ""), ("records", "path"), lines, name)
-    located(lambda: remote.is_remote(spec.records.delta or ""), ("records", "delta"), lines, name)
+    located(lambda: listing.place_of(spec.records.path or ""), ("records", "path"), lines, name)
+    located(lambda: listing.place_of(spec.records.delta or ""), ("records", "delta"), lines, name)
     located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
     located(lambda: _check_csv(spec), ("records", "csv"), lines, name)
     located(lambda: _check_types(spec), ("records", "types"), lines, name)
