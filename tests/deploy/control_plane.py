@@ -71,7 +71,7 @@ class Authority:
         loopback = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         built = self._built(_named(name, group), key).add_extension(loopback, critical=False)
         certificate.write_bytes(built.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-        form, none = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        form, none = serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
         file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, none))
         return certificate, file
 
@@ -150,6 +150,8 @@ class ControlPlane:
                 "bind-address": "127.0.0.1",
                 "secure-port": ports["kube-controller-manager"],
                 "leader-elect": "false",
+                "use-service-account-credentials": "true",
+                "service-account-private-key-file": server[1],
                 "controllers": ",".join(f"{name}-controller" for name in CONTROLLERS),
             },
         )
