@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-import zoneinfo
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -22,8 +21,6 @@ from typing import Any
 
 import numpy as np
 import psutil
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 import yaml
 import zarr
@@ -31,49 +28,31 @@ from prefect.server.schemas.schedules import CronSchedule
 
 from dpdist.page import report
 from dpdist.privacy.ledger import Ledger
-from tests import HANGS, small
+from tests import HANGS, small, zoned
 from tests.deploy.installation import ROOT, Installation, below, wait_until
 from tests.deploy.parts import Parts, install
 from tests.postgres import Server
 
 pytestmark = pytest.mark.slow
 
-ZONE, CRON = "Europe/Berlin", "30 3 * * *"
+CRON = "30 3 * * *"
+PLACES = 350_000
+"""So many for each hour: the noise of a day is drawn in two parts."""
 FIRST = datetime.date(2026, 10, 19)  # the clocks go back on 25 October
 DAYS = [FIRST + datetime.timedelta(days=number) for number in range(14)]
 RHO = Fraction(1, 10)
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
-def bounds(day: datetime.date) -> tuple[int, int]:
-    """First microsecond of a day of the zone, and that of the next."""
-    midnights = [
-        datetime.datetime.combine(each, datetime.time(), zoneinfo.ZoneInfo(ZONE))
-        for each in (day, day + datetime.timedelta(1))
-    ]
-    start, stop = (int(midnight.timestamp()) * 10**6 for midnight in midnights)
-    return start, stop
-
-
-def records(day: datetime.date) -> pa.Table:
-    """Records of a day, its first and its last microsecond among them: one more, and the release were refused."""
-    state, (start, stop) = np.random.default_rng(day.toordinal()), bounds(day)
-    moments = np.concatenate([[start, stop - 1], state.integers(start, stop, 3000)])
-    places = state.integers(0, 350_000, moments.size)
-    return pa.table({"moment": pa.array(moments).cast(pa.timestamp("us", "UTC")), "place": places})
-
-
 def daily(installation: Installation, folder: Path) -> Path:
     """Records of each day, and the spec of all: its path."""
     for day in DAYS:
-        (folder / str(day)).mkdir(parents=True)
-        pyarrow.parquet.write_table(records(day), folder / str(day) / "records.parquet")
-    hours = {"from": "{period}", "to": "{period}", "every": "hour", "zone": ZONE}
+        zoned.write(folder / str(day), day, places=PLACES)
     content = {
         "release": "visits-{period}",
         "period": "{period}",
         "records": {"path": "{period}/records.parquet"},
-        "domain": {"moment": {"dates": hours}, "place": {"from": 0, "to": 349_999}},
+        "domain": {"moment": zoned.HOURS, "place": {"from": 0, "to": PLACES - 1}},
         "workload": [{"marginals": {"of": [["moment", "place"]]}}],
         "mechanism": "identity",
         "budget": {"rho": str(RHO)},
@@ -95,7 +74,7 @@ def registered(installation: Installation, name: str, dataset: str, deployment: 
             {
                 "name": name,
                 "work_pool": {"name": "dpdist"},
-                "concurrency_limit": {"limit": 1, "collision_strategy": "ENQUEUE"},
+                "concurrency_limit": {"limit": 1, "collision_strategy": "ENQUEUE", "grace_period_seconds": 600},
                 **deployment,
             }
         ],
@@ -117,16 +96,12 @@ class Fortnight:
         self.spec = daily(installation, folder / "data")
         self.ledger = Ledger(installation.ledger_url)
         self.deployment = self.register([])
-        fires = asyncio.run(CronSchedule(cron=CRON, timezone=ZONE).get_dates(15, start=self.midnight(FIRST)))
+        fires = asyncio.run(CronSchedule(cron=CRON, timezone=zoned.ZONE).get_dates(15, start=zoned.midnight(FIRST)))
         self.fires = dict(zip(DAYS, fires[1:], strict=True))  # a day is released when the schedule fires next
         self.parts.start("scheduler", "dask", "noise")
 
-    @staticmethod
-    def midnight(day: datetime.date) -> datetime.datetime:
-        return datetime.datetime.combine(day, datetime.time(), zoneinfo.ZoneInfo(ZONE))
-
     def register(self, schedules: list[dict[str, Any]]) -> str:
-        parameters = {"spec_path": str(self.spec), "every": "day", "timezone": ZONE, "catch_up": 4}
+        parameters = {"spec_path": str(self.spec), "every": "day", "timezone": zoned.ZONE, "catch_up": 4}
         deployment = {"entrypoint": "flows/release.py:release", "parameters": parameters, "schedules": schedules}
         return registered(self.installation, "daily", "visits", deployment)
 
@@ -200,7 +175,7 @@ def check_all(installation: Installation, dataset: str, releases: dict[str, str]
 def test_two_weeks(fortnight: Fortnight) -> None:
     """Every part is killed amid a run; a run is cancelled; runs are late; the pool is paused; the version changes amid a release."""
     installation, parts = fortnight.installation, fortnight.parts
-    assert {stop - start for start, stop in map(bounds, DAYS)} == {24 * 3_600_000_000, 25 * 3_600_000_000}
+    assert [zoned.hours(day) for day in DAYS] == [24.0] * 6 + [25.0] + [24.0] * 7
     assert {fire.astimezone(datetime.UTC).time() for fire in fortnight.fires.values()} == {
         datetime.time(1, 30),
         datetime.time(2, 30),
@@ -235,7 +210,7 @@ def test_two_weeks(fortnight: Fortnight) -> None:
     for day in DAYS:
         with report.local_copy(f"{installation.s3}/published/{day}") as folder:
             numbers.add(report.certificate_of(folder)["versions"]["dpdist"])
-            assert zarr.open_group(str(folder / "answers.zarr"), mode="r")["answer"].shape == (24 * 350_000,)
+            assert zarr.open_group(str(folder / "answers.zarr"), mode="r")["answer"].shape == (24 * PLACES,)
     assert numbers == {"0.2.90", "0.2.91"}
 
 
