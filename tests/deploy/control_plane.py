@@ -39,6 +39,7 @@ CONTROLLERS = (
     "serviceaccount",
     "namespace",
     "garbage-collector",
+    "persistentvolumeclaim-protection",
 )
 MANAGER = "helm"
 """Under this name the chart's fields are applied."""
