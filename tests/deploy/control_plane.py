@@ -136,6 +136,7 @@ class ControlPlane:
                 "tls-private-key-file": server[1],
                 "client-ca-file": authority.certificate,
                 "authorization-mode": "RBAC",
+                "allow-privileged": "true",  # so that it is Pod Security that refuses
                 "anonymous-auth": "false",
                 "service-cluster-ip-range": "10.96.0.0/16",
                 "service-account-issuer": "https://kubernetes.default.svc",
