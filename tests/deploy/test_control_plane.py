@@ -30,12 +30,14 @@ ANYBODY = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectre
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane that knows the custom kinds which the chart renders."""
+    """A control plane that knows the custom kinds and the classes which the chart names."""
     found = programs()
     started = ControlPlane(found, tmp_path_factory.mktemp("kubernetes"))
     for document in itertools.chain(*map(rendered, MATRIX.values())):
         if document["apiVersion"].startswith(CUSTOM):
             started.define(document["apiVersion"], document["kind"])
+        for named in classes_of(document):
+            started.apply(named, "")
     yield started
     started.stop()
 
@@ -67,6 +69,21 @@ def template_of(document: Document) -> Document | None:
         return {"metadata": document["metadata"], "spec": document["spec"]}
     found: Document | None = document.get("spec", {}).get("template")
     return found if found is not None and "containers" in found.get("spec", {}) else None
+
+
+def classes_of(document: Document) -> Iterator[Document]:
+    """The classes that a pod names, which the operator of a cluster makes."""
+    pod = (template_of(document) or {}).get("spec", {})
+    if "priorityClassName" in pod:
+        name = {"name": pod["priorityClassName"]}
+        yield {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": name, "value": 1000}
+    if "runtimeClassName" in pod:
+        yield {
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": {"name": pod["runtimeClassName"]},
+            "handler": "runsc",
+        }
 
 
 def admit(plane: ControlPlane, document: Document, namespace: str) -> None:
