@@ -101,7 +101,7 @@ class Fortnight:
         self.parts.start("scheduler", "dask", "noise")
 
     def register(self, schedules: list[dict[str, Any]]) -> str:
-        parameters = {"spec_path": str(self.spec), "every": "day", "timezone": zoned.ZONE, "catch_up": 4}
+        parameters = {"spec_path": str(self.spec), "every": "day", "timezone": zoned.ZONE, "catch_up": 1}
         deployment = {"entrypoint": "flows/release.py:release", "parameters": parameters, "schedules": schedules}
         return registered(self.installation, "daily", "visits", deployment)
 
