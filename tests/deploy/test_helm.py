@@ -1,4 +1,4 @@
-"""The chart, rendered by a real Helm engine and checked against Kubernetes' schemas. It was never installed on a cluster here."""
+"""The chart, rendered by a real Helm engine and checked against Kubernetes' schemas; test_control_plane.py installs it."""
 
 from __future__ import annotations
 

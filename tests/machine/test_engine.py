@@ -40,6 +40,7 @@ class Processes:
 
     Attributes:
         environment, settings: Dask's variables and settings for processes that are to reach them.
+        tls: the options that make a scheduler or a worker one of them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,7 +49,7 @@ class Processes:
         self.file = folder / "scheduler.json"
         certificate, key = certificates.written(folder / "certificates")
         self.environment, self.settings = certificates.environment(certificate, key), certificates.settings(certificate, key)
-        self._tls = [
+        self.tls = [
             "--protocol",
             "tls",
             "--tls-ca-file",
@@ -58,7 +59,7 @@ class Processes:
             "--tls-key",
             str(key),
         ]
-        self.scheduler = self._start(*SCHEDULER, *self._tls, "--scheduler-file", str(self.file))
+        self.scheduler = self._start(*SCHEDULER, *self.tls, "--scheduler-file", str(self.file))
         deadline = time.monotonic() + HANGS
         while not self.file.exists() or not self.file.read_text():
             assert time.monotonic() < deadline, "the scheduler did not start"
@@ -66,7 +67,7 @@ class Processes:
         self.address = json.loads(self.file.read_text())["address"]
 
     def worker(self, threads: int, *options: str) -> Program:
-        return self._start(*WORKER, str(threads), "--no-nanny", *self._tls, *options, self.address)
+        return self._start(*WORKER, str(threads), "--no-nanny", *self.tls, *options, self.address)
 
     def _start(self, *command: str) -> Program:
         self.running.append(Program(*command, folder=self.folder))
