@@ -2,8 +2,9 @@
 
     python deploy/alive.py URL [--or-child-of PID]
 
-The URL has to answer with 200; unix:/PATH asks the measuring service at that socket. With --or-child-of, a process that has running children is alive whatever it answers: Prefect's worker
-calls itself unhealthy when the server has been away for some minutes, and a restart would then kill the releases that it runs.
+The URL has to answer with 200; unix:/PATH asks the measuring service at that socket. With --or-child-of, a process that has running
+children is alive whatever it answers: Prefect's worker calls itself unhealthy when the server has been away for some minutes, and a
+restart would then kill the releases that it runs.
 """
 
 from __future__ import annotations

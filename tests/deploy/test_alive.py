@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from flows.given import Given
-from flows.service import Service
+from flows.service import ClientLimits, Service
 from tests import HANGS
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "alive.py"
@@ -63,12 +63,13 @@ def test_a_measuring_service_is_alive_that_answers_at_its_socket(tmp_path: Path)
     """Its own code answers, over an empty folder of specs; a socket where nobody listens any more is not alive."""
     path = tmp_path / "socket"
 
-    async def look() -> bool:
-        server = await asyncio.start_unix_server(Service(Given(tmp_path)).answer, path)
+    async def look(limits: ClientLimits) -> bool:
+        server = await asyncio.start_unix_server(Service(Given(tmp_path), limits=limits).answer, path)
         async with server:
             return await asyncio.to_thread(alive, f"unix:{path}")
 
-    assert asyncio.run(look())
+    assert asyncio.run(look(ClientLimits()))
+    assert not asyncio.run(look(ClientLimits(clients=0)))  # 503
     assert path.exists()
     assert not alive(f"unix:{path}")
     assert not alive(f"unix:{tmp_path}/nothing")
