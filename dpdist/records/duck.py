@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpdist.errors import InvalidSpec
-from dpdist.records import file_tables
+from dpdist.records import file_tables, query_limits
 from dpdist.records.packages import package
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ _CURE = (
 
 @contextmanager
 def connected(place: Path | None, spill: Path, memory_bytes: int, extra: str = "sql") -> Iterator[Any]:
-    """A connection to a database, or to none, that changes nothing and reaches nothing outside but a private folder to spill into."""
+    """A connection to a database, or to none, that changes nothing and reaches nothing outside but a private folder to spill into.
+
+    Raises: InvalidSpec for what needs more memory and disk than it may take.
+    """
     duckdb = package("duckdb", extra)
     spill.mkdir(mode=0o700, exist_ok=True)
     config = {
@@ -35,6 +38,7 @@ def connected(place: Path | None, spill: Path, memory_bytes: int, extra: str = "
         "autoload_known_extensions": "false",
         "python_enable_replacements": "false",
         "temp_directory": str(spill),
+        "max_temp_directory_size": f"{query_limits.disk_bytes()}B",
         "memory_limit": f"{max(memory_bytes, LEAST_BYTES)}B",
     }
     target = ":memory:" if place is None else str(place)
@@ -42,7 +46,10 @@ def connected(place: Path | None, spill: Path, memory_bytes: int, extra: str = "
         connection.execute(
             "SET TimeZone = 'UTC'; SET enable_external_access = false; SET lock_configuration = true"
         ).fetchall()
-        yield connection
+        try:
+            yield connection
+        except duckdb.OutOfMemoryException:
+            raise query_limits.took_too_much() from None
 
 
 @contextmanager

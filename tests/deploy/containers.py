@@ -163,27 +163,6 @@ def write_spec(compose: Compose, name: str, content: dict[str, Any]) -> None:
     (compose.data / "specs" / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def publish_with(compose: Compose, image: str) -> None:
-    """A release by an earlier image, with the ledger, the store and the key of this installation."""
-    variables = {
-        "DPDIST_STORE": "/data/store",
-        "DPDIST_ENGINE": "inline",
-        "DPDIST_ROOT_KEY_FILE": "/run/secrets/root.key",
-        "DPDIST_LEDGER_FILE": "/run/secrets/dpdist_owner-url",
-        "PGSSLMODE": "verify-full",
-        "PGSSLROOTCERT": "/run/secrets/postgres.crt",
-    }
-    options = [f"--env={name}={value}" for name, value in variables.items()]
-    volumes = [f"--volume={compose.data}:/data", f"--volume={compose.secrets}:/run/secrets:ro"]
-    network = ["--network", f"{compose.project}_default"]
-    script = (
-        f"cd /data && for i in $(seq 60); do "
-        f"python -c 'from flows.cli import main; main()' run specs/earlier.yaml --period {WEEKS[0]} && exit 0; "
-        "sleep 2; done; exit 1"
-    )
-    run("podman", "run", "--rm", "--read-only", "--tmpfs", "/tmp", *network, *volumes, *options, image, "sh", "-c", script)
-
-
 def state(installed: Compose, run_id: str, wanted: set[str]) -> str:
     """The state of a run, as soon as it is one of these."""
     deadline = time.monotonic() + MINUTES * 60

@@ -1,7 +1,7 @@
 """The image and deploy/compose.yaml in real containers: make containers.
 
-The installation comes up over a ledger and a store in which version 0.1.0 has published a release; its schedule releases two weeks, and
-while the first is released the containers of the worker and of the Dask scheduler are killed.
+The installation's schedule releases two weeks, and while the first is released the containers of the worker, of the measuring service and
+of the Dask scheduler are killed.
 
 The file is the shipped one, unchanged; this module waits for what its depends_on names, as docker compose does and podman 4.3 cannot.
 
@@ -32,7 +32,6 @@ from tests.deploy.containers import (
     WEEKS,
     Compose,
     needed,
-    publish_with,
     published,
     run,
     state,
@@ -42,8 +41,6 @@ from tests.deploy.containers import (
 
 pytestmark = pytest.mark.slow
 
-EARLIER = "54afbb9"
-"""The commit of version 0.1.0 from which the tests take what it left behind (tests/earlier)."""
 ENDED = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 PLANTED = b"planted-secret-5c5c5c5c"
 PLACES = (
@@ -139,35 +136,14 @@ def test_another_user_reaches_its_own_folders(image: str, tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="session")
-def earlier(image: str, tmp_path_factory: pytest.TempPathFactory) -> str | None:
-    """An image of version 0.1.0: its code over the packages of this one; None without the history."""
-    folder = tmp_path_factory.mktemp("earlier")
-    archive = subprocess.run(
-        ["git", "archive", "--output", str(folder / "code.tar"), EARLIER, "dpdist", "flows"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
-    if archive.returncode != 0:
-        return None
-    (folder / "Dockerfile").write_text(f"FROM {image}\nADD code.tar /earlier/\nENV PYTHONPATH=/earlier\n")
-    run("podman", "build", "--tag", f"{IMAGE}-earlier", ".", cwd=folder)
-    return f"{IMAGE}-earlier"
-
-
-@pytest.fixture(scope="session")
-def installed(checkout: Path, image: str, earlier: str | None) -> Iterator[Compose]:
-    """Everything of the compose file, up, over what version 0.1.0 left in ledger and store where the history is there."""
+def installed(checkout: Path, image: str) -> Iterator[Compose]:
+    """Everything of the compose file, up."""
     needed(shutil.which("podman-compose") is not None, "needs podman-compose: pip install podman-compose")
     compose = Compose(checkout, image)
     shutil.copy2(checkout / "deploy" / "prefect.yaml", compose.data / "specs" / "prefect.yaml")
-    for name in ("earlier", "weekly"):
-        write_release(compose, name)
+    write_release(compose, "weekly")
     compose.owned()
     try:
-        compose.start("postgres")
-        if earlier is not None:
-            publish_with(compose, earlier)
         for service, content in compose.services.items():
             if "profiles" not in content:
                 compose.start(service)
@@ -337,19 +313,6 @@ def test_prefect_s_login_gets_nothing(installed: Compose) -> None:
     everything = json.loads(installed.python("service", theft.PROGRAM.format(week=WEEKS[0])))
     assert everything["files"]["/run/secrets/root-key"] > 0  # the same program finds what is there
     assert everything["hosts"]["postgres:5432"] == "reached"
-
-
-def test_what_the_earlier_version_published_stays(installed: Compose, earlier: str | None) -> None:
-    """The ledger was migrated in place; the release is found finished: the same answers, nothing charged."""
-    needed(earlier is not None, f"needs the commit {EARLIER} of version 0.1.0: a clone with its history")
-    folder = installed.data / "releases" / f"earlier-{WEEKS[0]}"
-    before = (folder / "answers.csv").read_bytes()
-    said = json.loads(
-        installed.inside("worker", "dpdist", "run", "/data/specs/earlier.yaml", "--period", WEEKS[0], "--json", "--quiet")
-    )
-    assert said["charged"] is False
-    assert (folder / "answers.csv").read_bytes() == before
-    assert "earlier" in installed.inside("service", "dpdist", "ledger", "explain", f"earlier-{WEEKS[0]}")
 
 
 def test_scheduled_weeks_come_though_containers_are_killed(installed: Compose) -> None:
