@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dpdist.records.sources import ArrowStream
 
 LEAST_BYTES = 64 * 2**20
+_WITHOUT_ROOM = "Out of Memory Error"
+"""What DuckDB says where Arrow passes its error on as one of the system."""
 _CURE = (
     "'records.sql' may name files as tables alone, FROM 'visits.csv' or 'visits/*.parquet', whose columns 'records.types' declares: "
     "read_csv(...) and whatever else reads files, the network or extensions is not allowed, in views, too"
@@ -38,17 +40,19 @@ def connected(place: Path | None, spill: Path, memory_bytes: int, extra: str = "
         "autoload_known_extensions": "false",
         "python_enable_replacements": "false",
         "temp_directory": str(spill),
-        "max_temp_directory_size": f"{query_limits.disk_bytes()}B",
         "memory_limit": f"{max(memory_bytes, LEAST_BYTES)}B",
     }
     target = ":memory:" if place is None else str(place)
     with duckdb.connect(target, read_only=place is not None, config=config) as connection:
         connection.execute(
+            f"SET max_temp_directory_size = '{query_limits.disk_bytes()}B'; "  # as a part of 'config' it would bound nothing (2.0.0)
             "SET TimeZone = 'UTC'; SET enable_external_access = false; SET lock_configuration = true"
         ).fetchall()
         try:
             yield connection
-        except duckdb.OutOfMemoryException:
+        except (duckdb.OutOfMemoryException, OSError) as error:
+            if isinstance(error, OSError) and _WITHOUT_ROOM not in str(error):
+                raise
             raise query_limits.took_too_much() from None
 
 
