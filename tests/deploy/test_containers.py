@@ -26,6 +26,7 @@ import pytest
 from tests import small
 from tests.deploy import inside, rights, theft
 from tests.deploy.containers import (
+    ENDED,
     IMAGE,
     MINUTES,
     ROOT,
@@ -41,7 +42,6 @@ from tests.deploy.containers import (
 
 pytestmark = pytest.mark.slow
 
-ENDED = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 PLANTED = b"planted-secret-5c5c5c5c"
 PLACES = (
     "root.key", "deploy/secrets/root.key", "deploy/secrets/postgres-password", "deploy/own.key", "examples/own/root.key",

@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-from tests.deploy.containers import MINUTES, Compose
+from tests.deploy.containers import ENDED, MINUTES, Compose, state
 
 PROGRAM = """
 import datetime, json, os, pathlib, socket, sys
@@ -95,7 +95,7 @@ def by_command(installed: Compose, week: str) -> dict[str, Any]:
     pool = installed.ask("work_pools/dpdist", method="GET")
     (plan,) = [each for each in installed.ask("deployments/filter", {}) if each["name"] == "plan"]
     chosen = {"job_variables": {"command": _shell("closed", week)}, "parameters": {"spec_path": "/data/specs/nothing.yaml"}}
-    installed.ask(f"deployments/{plan['id']}/create_flow_run", chosen)
+    state(installed, installed.ask(f"deployments/{plan['id']}/create_flow_run", chosen)["id"], ENDED)
     template = pool["base_job_template"]
     variables = template["variables"]
     opened = {
@@ -105,8 +105,10 @@ def by_command(installed: Compose, week: str) -> dict[str, Any]:
     installed.ask("work_pools/dpdist", {"base_job_template": opened}, "PATCH")
     try:
         chosen["job_variables"] = {"command": _shell("command", week)}
-        installed.ask(f"deployments/{plan['id']}/create_flow_run", chosen)
+        stolen = installed.ask(f"deployments/{plan['id']}/create_flow_run", chosen)["id"]
         loot = _loot(installed, "command")
+        crashed = {"state": {"type": "CRASHED"}, "force": True}  # it told Prefect no end
+        installed.ask(f"flow_runs/{stolen}/set_state", crashed)
     finally:
         installed.ask("work_pools/dpdist", {"base_job_template": template}, "PATCH")
     closed = installed.inside("worker", "sh", "-c", f"cat {LOOT.format(name='closed')} 2>/dev/null || echo none")
