@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar, cast
 
-from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, TaskFailed
+from dpdist.errors import ApprovalsMissing, DpdistError, EngineError
 from dpdist.machine import engine
 from dpdist.machine.state import state_folder, store_of
 from dpdist.release import ahead, story
@@ -66,7 +66,7 @@ def _end_at_once(told: IO[str], error: Exception) -> NoReturn:
 
 def refusal(error: Exception) -> dict[str, Any]:
     """How a release ended that was not published, as clients may hear it; the text of errors that are not dpdist's may quote a record."""
-    known = error if isinstance(error, DpdistError) else TaskFailed(engine.failed_at(error))
+    known = engine.failure_of(error)
     end: dict[str, Any] = {"state": "refused", "reason": type(known).__name__, "line": str(known)[:LONGEST]}
     if isinstance(known, ApprovalsMissing):
         end["approvals"] = [known.release, known.needed, known.found, list(known.waiting)]

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.machine.engine import Engine
-from dpdist.machine.objects import Seen, file_at, place_at
+from dpdist.machine.objects import Seen, file_at
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
@@ -46,7 +46,7 @@ def seen_at(file: File) -> Seen:
     path = file.path
     with reading(file.called):
         if known_format(path).is_folder:  # many files, each of which may be written by itself
-            return Seen(sum(each.size for each in place_at(path, called=file.called).entries()), None)
+            return Seen(sum(each.size for each in file_at(path, file.called).entries()), None)
         return file_at(path, file.called).seen()
 
 

@@ -36,7 +36,7 @@ def place_of(location: str | Path, *, below: Path | None = None) -> Place:
     Args:
         below: where relative paths start; default the current folder.
     """
-    place = place_at(location, below=below)
+    place = place_at(location, below=below).verbatim()
     if isinstance(place, Folder):
         return place
     scheme, _, rest = place.location.partition("://")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from dpdist.errors import LedgerError, StoreError
 from dpdist.machine.objects import Denied, Place
@@ -51,6 +52,6 @@ def _folders(place: Place) -> list[str]:
 def _certificates(place: Place, names: list[str]) -> Iterator[tuple[Place, bytes]]:
     """The certificates in folders of a place, where there are some."""
     for each in (place / name for name in names):
-        content = report.published_certificate(each)
-        if content:
-            yield each, content
+        with suppress(Denied):  # a folder of somebody else
+            if content := report.published_certificate(each):
+                yield each, content

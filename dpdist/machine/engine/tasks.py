@@ -103,23 +103,22 @@ def without_data(function: Callable[[Any], _T], item: Any) -> _T | _Refusal:
     Workers log errors and the scheduler keeps them: what other libraries write into theirs may quote a record, and so may the
     errors behind an error.
     """
-    failure: DpdistError
     try:
         return function(item)
-    except DpdistError as error:
-        failure = error
     except Exception as error:  # noqa: BLE001 - whatever it is
-        failure = TaskFailed(failed_at(error))
+        failure = failure_of(error)
     failure.__context__ = failure.__cause__ = None
     if not isinstance(failure, StoreError | TaskFailed):
         return _Refusal(failure)
     raise failure
 
 
-def failed_at(error: BaseException) -> str:
-    """The type of an error and the line of code that raised it: nothing of its text."""
+def failure_of(error: Exception) -> DpdistError:
+    """An error of dpdist as it is; of another one its type and the line of code that raised it, and nothing of its text."""
+    if isinstance(error, DpdistError):
+        return error
     *_, last = traceback.extract_tb(error.__traceback__)
-    return (
+    return TaskFailed(
         f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}; its text is not shown, it may quote records: "
         "run again with --debug, and report it"
     )

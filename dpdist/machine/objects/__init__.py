@@ -44,5 +44,5 @@ def place_at(
 
 
 def file_at(location: str | Path, called: str | None = None) -> Place:
-    """A single file or object, which its own methods name by an empty name."""
-    return place_at(location, called=called).as_file()
+    """A single file or object that was listed: its methods are called without a name."""
+    return place_at(location, called=called).verbatim()

@@ -90,8 +90,8 @@ class Place(ABC):
     def given(self) -> Path | str:
         """What other programs open: a path, or a URL."""
 
-    def as_file(self) -> Place:
-        """The same place, to be read as one file."""
+    def verbatim(self) -> Place:
+        """The same place, whose path is taken as it is, as names are that were listed; in a URL, %2F is a slash."""
         return self
 
     def absent(self) -> bool:
@@ -181,7 +181,7 @@ class Place(ABC):
     def told(self, done: str, error: Exception, name: str = "") -> StoreError:
         """What the operating system or the object store refused, as an error that names the place."""
         what = f"{name!r} in {self.called}" if name else self.called
-        if isinstance(error, FileNotFoundError) and done == "read":
+        if isinstance(error, FileNotFoundError | NotADirectoryError) and done == "read":
             return Missing(f"{what} is missing; restore it, or correct its name")
         kind = Denied if isinstance(error, PermissionError) else StoreError
         return kind(f"{what} could not be {done}: {reason(error)}; {self._cure}")

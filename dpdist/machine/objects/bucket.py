@@ -74,9 +74,9 @@ class Bucket(Place):
         url = f"{self.location}/{name}"
         return Bucket(url, url, self.root, self.briefly, self.checksums)
 
-    def as_file(self) -> Bucket:
-        root, _, name = self.location.rpartition("/")
-        return replace(self, root=root) if name and not root.endswith("/") else self
+    def verbatim(self) -> Bucket:
+        scheme, _, rest = self.location.partition("://")
+        return replace(self, root=f"{scheme}://{rest.partition('/')[0]}")
 
     def claim(self) -> None:
         _ = self._client

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidSpec, NoRecords
-from dpdist.machine.objects import place_at
+from dpdist.machine.objects import file_at
 from dpdist.records.formats.base import Format, Partition, Reading
 from dpdist.records.hashing import HashedFile, Members, Tags, hashed
 from dpdist.records.reading import reading
@@ -67,7 +67,7 @@ class Zarr(Array):
 
 def hashed_array(file: File) -> tuple[str, Tags]:
     """A digest of all objects of a Zarr array by their names, and the tags of each. Raises: NoRecords."""
-    place = place_at(file.path, called=file.called)
+    place = file_at(file.path, file.called)
     names = sorted(each.name for each in place.entries())
     found = {name: hashed(f"{place}/{name}", file.called) for name in names}
     if not any(name in found for name in DESCRIBES):
