@@ -23,9 +23,9 @@ class AllowedPackages(Contract):
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         del verbose
-        allowed = {*self.allowed_packages, *sys.stdlib_module_names}  # type: ignore[misc]
+        allowed = {*self.allowed_packages, *sys.stdlib_module_names}
         needed = set()
-        for source in self.source_modules:  # type: ignore[attr-defined]
+        for source in self.source_modules:
             needed |= {source} | graph.find_descendants(source) | graph.find_upstream_modules(source, as_package=True)
         inside = {name for name in needed if not graph.is_module_squashed(name)}
         found = {
@@ -35,7 +35,7 @@ class AllowedPackages(Contract):
             for module in inside
             for package in graph.find_modules_directly_imported_by(module) - inside - allowed
         }
-        exceptions = set(self.within or ())  # type: ignore[call-overload]
+        exceptions = set(self.within or ())
         missing = {name: [] for name in exceptions - set(found)}
         broken = {name: lines for name, lines in found.items() if name not in exceptions}
         return ContractCheck(kept=not (broken or missing), metadata={"broken": broken, "missing": missing})
