@@ -23,7 +23,7 @@ found = {
 def refused(ask: object) -> str:
     """The one line of a layer that is not installed; it survives pickling."""
     try:
-        ask()  # type: ignore[operator]
+        ask()
     except dp.errors.NotInstalled as missing:
         return str(pickle.loads(pickle.dumps(missing)))
     raise AssertionError("this layer is installed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ asked = [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}}]
 rho, epsilon = {"rho": 0.1}, {"epsilon": 1}
 towns = {"town": {"categories": "private", "selection": {"share": 0.2, "delta": 1e-6, "most": 70}, "other": "elsewhere"}}
 steps = [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}]
-kinds = {
+kinds: dict[str, dict[str, Any]] = {
     "counts": {"domain": domain, "workload": asked, "budget": rho},
     "pure": {"domain": domain, "workload": asked, "budget": epsilon},
     "processes": {"domain": domain, "workload": asked, "budget": rho},
