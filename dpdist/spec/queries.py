@@ -12,12 +12,14 @@ import scipy
 from pydantic import Field, model_validator
 
 from dpdist.domain import Domain
-from dpdist.domain.amounts import STATISTICS
+from dpdist.domain.amounts import PRESENT
 from dpdist.errors import InvalidInput
 from dpdist.machine.store import zarr_rows
-from dpdist.operators import Saved
+from dpdist.operators import Dense, Operator, Saved, Sparse
+from dpdist.operators.base import Entries
+from dpdist.quantities.registry import STATISTICS
+from dpdist.quantities.sums import sums_of
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.sums import OF_SQUARES, sums_of
 from dpdist.spec.values import End, PathText, SpecPart
 from dpdist.workloads import Filter, Workload, dnf, explicit, filtered, predicates, products, tall, union
 from dpdist.workloads.filters import (
@@ -305,14 +307,14 @@ class QuerySpec(SpecPart):
             raise ValueError(
                 "give 'sum' or 'mean', or one of 'variance', 'covariance' and 'correlation'; a mean has the sum beside it"
             )
-        if self.statistic and self.dnf is not None:
-            raise ValueError("formulas ('dnf') count records; sums and means are asked of the other kinds")
         if self.statistic and self.filters is not None and (self.sum is None or self.filters.around is not None):
             raise ValueError(
                 "filters add up amounts with 'sum' and without 'around'; means and variances are asked of the other kinds"
             )
         if self.statistic and self.sum is None and self.target is not None:
             raise ValueError("a 'target' is the error of a count or a sum; ask for 'sum' with a target, or leave it out")
+        if self.target is not None and (self.relative or self.weight != 1.0):
+            raise ValueError("a group has a 'target', or 'weight' and 'relative'; leave one out")
         if self.statistic and len(set(self.statistic[1])) < len(self.statistic[1]):
             raise ValueError(f"a {self.statistic[0]} is that of two columns; ask for the variance of one")
         return self
@@ -326,7 +328,11 @@ class QuerySpec(SpecPart):
 
     def adds_up(self, name: str, *, squares: bool = False) -> bool:
         """Whether a column of amounts is added up, or its squares are."""
-        return self.statistic is not None and name in self.statistic[1] and (not squares or self.statistic[0] in OF_SQUARES)
+        return (
+            self.statistic is not None
+            and name in self.statistic[1]
+            and (not squares or STATISTICS[self.statistic[0]].squares)
+        )
 
     def ordered_by(self, name: str) -> bool:
         """Whether every query of the group is over the order of an attribute."""
@@ -355,10 +361,36 @@ def workload_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
     counts = counts_of(entry, domain.grouped, folder)
     if entry.statistic is None:
         return Workload(domain, counts.blocks) if domain.amounts else counts
-    if entry.filters is not None:  # of sums alone: their column has one bin, which filters need not name
-        titled = (replace(block, name=f"sum of {entry.sum}, {block.name}") for block in counts.blocks)
-        return Workload(domain, tuple(titled))
-    return sums_of(counts, domain, *entry.statistic, scaled=entry.target is None and not entry.relative)
+    if entry.filters is not None:
+        return summed_alone(entry, counts, domain)
+    statistic, names = entry.statistic
+    return sums_of(counts, domain, STATISTICS[statistic], names, scaled=entry.target is None and not entry.relative)
+
+
+def counts_in(entry: QuerySpec, domain: Domain, folder: Path) -> list[bool]:
+    """Of each block of an entry's workload whether its answers are numbers of records: sums are none, nor are differences and distances."""
+    if entry.filters is not None:
+        plain = entry.sum is None and entry.filters.around is None
+        steps = domain.attribute(entry.filters.of).values
+        found = (each.made(steps, folder, domain.sizes).coefficients for each in entry.filters.apply)
+        return [plain and (isinstance(each, Entries) or bool((each >= 0).all())) for each in found]
+    blocks = counts_of(entry, domain.grouped, folder).blocks
+    made = STATISTICS[entry.statistic[0]].of if entry.statistic else ((PRESENT,),)
+    taken = entry.rows is not None and not all(_adds_only(block.factors[0]) for block in blocks)
+    return [not taken and set(of) == {PRESENT} for _ in blocks for of in made]
+
+
+def _adds_only(rows: Operator) -> bool:
+    """Whether no row takes anything away; of rows that are too many to be held nobody looks."""
+    listed = rows.array if isinstance(rows, Dense) else rows.matrix.data if isinstance(rows, Sparse) else np.full(1, -1.0)
+    return bool((np.asarray(listed) >= 0).all())
+
+
+def summed_alone(entry: QuerySpec, counts: Workload, domain: Domain) -> Workload:
+    """Filters of sums alone: their column has one bin, which filters need not name."""
+    if entry.sum is None:
+        return counts
+    return Workload(domain, tuple(replace(block, name=f"sum of {entry.sum}, {block.name}") for block in counts.blocks))
 
 
 def counts_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:

@@ -50,7 +50,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFiles:
     """What a run published.
 
     Attributes:
@@ -66,11 +66,11 @@ class Published:
     charged: bool
 
     @staticmethod
-    def of(done: Release) -> Published:
+    def of(done: Release) -> PublishedFiles:
         """What a release published."""
         from dpdist.machine.store import size_of
 
-        return Published(str(done.folder), size_of(done.folder), done.plan.workload.shape[0], done.charged)
+        return PublishedFiles(str(done.folder), size_of(done.folder), done.plan.workload.shape[0], done.charged)
 
 
 class Observer:
@@ -85,7 +85,7 @@ class Observer:
     def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
         """A stage ended. Stages whose time tells of the records are not told of."""
 
-    def published(self, run: Run, what: Published) -> None:
+    def published(self, run: Run, what: PublishedFiles) -> None:
         """The release is published."""
 
     def failed(self, run: Run, reason: str) -> None:

@@ -20,10 +20,10 @@ from dpdist.machine.engine import inline
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy import keys
 from dpdist.privacy.protection import Protection
+from dpdist.quantities.counts import Distances
 from dpdist.records import counting, persons, sources
 from dpdist.release import count
 from dpdist.release.context import Context, silent
-from dpdist.release.count import distance_around
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
 from dpdist.stability import Distance
@@ -64,8 +64,6 @@ BINS: dict[str, dict[str, Any]] = {
 def planned(folder: Path, mechanism: str, protection: Protection, outside: str, **changes: Any) -> Plan | None:
     """The plan of a release of such files; None where the spec refuses the combination."""
     asked = dict(MECHANISMS[mechanism])
-    if mechanism == "around" and protection.neighbours == "replace-one":
-        return None
     path = small.write(
         folder,
         neighbours=protection.neighbours,
@@ -245,7 +243,7 @@ def test_distances_from_a_public_count_move_as_declared(replaced: bool) -> None:
     """A replaced record may raise two of them, which no difference of two columns covers: it counts as two records."""
     counts = np.array([0, 2, 5])
     moved = Distance(1, replaced)
-    out = distance_around(moved)
+    out = Distances(3).stability(moved)
     assert out == Distance(2 if replaced else 1, replaced=False)
     changes = [np.eye(3, dtype=int)[i] - (np.eye(3, dtype=int)[j] if replaced else 0) for i in range(3) for j in range(3)]
     reached = set()

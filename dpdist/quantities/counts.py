@@ -1,0 +1,53 @@
+"""Counts: of records, of persons by group, and their distances from a public count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpdist.quantities.base import Asked, Quantity, Refusal
+from dpdist.stability import Distance
+
+
+class RecordCounts(Quantity):
+    """The number of records of every cell."""
+
+    def stability(self, moved: Distance) -> Distance:
+        return moved
+
+
+class PersonsByGroup(RecordCounts):
+    """The different persons that have records in a cell."""
+
+    counts_records = False
+    withheld = "it counts persons by group, and sums over groups are no numbers of persons"
+
+    def refuses(self, asked: Asked) -> Refusal | None:
+        """A person in two groups counts in both, so that no table is a sum of another one."""
+        if not asked.in_groups or any(asked.statistics):
+            return ("records", "person"), (
+                "'count: persons' counts every person once in each of some groups, whatever amounts their records have: give 'person' a "
+                "'column' and 'most_groups', and leave 'most_records' and 'sums' out"
+            )
+        whole = [len(some) == 1 and sorted(some[0]) == sorted(asked.attributes) for some in asked.tables]
+        if asked.levels or not all(whole):
+            return ("records", "person"), (
+                f"'count: persons' publishes one table of all attributes, 'marginals: {{of: [[{', '.join(asked.attributes)}]]}}', without "
+                "levels: persons of other tables are no sums of these, so make a release of its own for each"
+            )
+        return super().refuses(asked)
+
+
+@dataclass(frozen=True)
+class Distances(Quantity):
+    """How far the number of records of every cell is from a public count.
+
+    A count that moves by one moves its distance by one, up or down whichever way the count went: where a record is replaced, both of its
+    changes may go up.
+    """
+
+    centre: int
+    counts_records = False
+    withheld = "it measured distances from a known count, and not counts of records"
+
+    def stability(self, moved: Distance) -> Distance:
+        return Distance(moved.length, replaced=False)
