@@ -10,8 +10,9 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
-from dpdist.records import listing, remote
+from dpdist.records import remote
 from dpdist.records.column_types import ColumnType
+from dpdist.records.formats.registry import format_of
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
 from dpdist.spec.model import ReleaseSpec
@@ -117,7 +118,8 @@ def _check_participations(spec: ReleaseSpec) -> None:
 def _check_counts(spec: ReleaseSpec) -> None:
     """Records that were counted before belong to nobody any more."""
     counts, path = spec.records.counts, (spec.records.path or "").rstrip("/")
-    array = listing.kind_of(path) in listing.ARRAYS
+    format_ = format_of(path)
+    array = format_ is not None and not format_.holds_rows
     if (counts is None and array) or (counts is not None and counts.column is None and not array):
         raise InvalidInput(
             f"{Path(path).name} holds counts, not records: say what it counts, counts: {{of: ...}}"

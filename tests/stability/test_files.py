@@ -61,8 +61,8 @@ BINS: dict[str, dict[str, Any]] = {
 """Attributes whose missing and other values have bins of their own: counted ones, and ones that no query asks for."""
 
 
-def planned(folder: Path, mechanism: str, protection: Protection, outside: str, **changes: Any) -> Plan | None:
-    """The plan of a release of such files; None where the spec refuses the combination."""
+def planned(folder: Path, mechanism: str, protection: Protection, outside: str, **changes: Any) -> Plan:
+    """The plan of a release of such files."""
     asked = dict(MECHANISMS[mechanism])
     path = small.write(
         folder,
@@ -150,8 +150,6 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def compare(pipeline: Pipeline, form: str, protection: Protection, mechanism: str, folder: Path, *, thorough: bool) -> None:
     plan = planned(folder, mechanism, protection, FORMS[form][1])
-    if plan is None:
-        return
     moved, reach = farthest(pipeline, plan, form, protection, thorough=thorough)
     assert moved == counting.distance_out(protection).length, mechanism
     assert reach <= plan.grid.sensitivity_squared, mechanism
