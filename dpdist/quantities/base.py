@@ -103,6 +103,7 @@ class Statistic(ABC):
         tells: the statistics that ``made`` computes of them.
         published: the statistics that are published beside the sums where a spec asks for it; none for sums themselves.
         table: where they are published.
+        asks: what a spec's key of its name asks for.
         plural: what is published of it, in words.
         interval: how its interval is made, in words.
     """
@@ -113,6 +114,7 @@ class Statistic(ABC):
     tells: ClassVar[tuple[str, ...]] = ()
     published: ClassVar[tuple[str, ...]] = ()
     table: ClassVar[str] = VARIANCES
+    asks: ClassVar[str] = ""
     plural: ClassVar[str]
     interval: ClassVar[str] = ""
 

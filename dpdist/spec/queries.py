@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from dpdist.domain import Domain
 from dpdist.domain.amounts import PRESENT
@@ -223,8 +224,17 @@ class RowsSpec(SpecPart):
     )
 
 
+def _with_registered(schema: dict[str, Any]) -> None:
+    """Keys of statistics that the registry lists beside those that are fields."""
+    text = {1: {"type": "string"}, 2: {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}}
+    for name, each in STATISTICS.items():
+        schema["properties"].setdefault(name, {**text[each.columns], "description": each.asks, "default": None})
+
+
 class QuerySpec(SpecPart):
     """One group of queries. Give exactly one kind, and optionally 'weight' and 'relative'."""
+
+    model_config = ConfigDict(json_schema_extra=_with_registered)
 
     marginals: MarginalsSpec | None = Field(None, description="counts of every combination of values: contingency tables")
     cdf: CdfSpec | None = Field(None, description="counts of the records at or below each value: a cumulative distribution")
@@ -298,12 +308,25 @@ class QuerySpec(SpecPart):
         examples=[25],
     )
 
+    registered: SkipJsonSchema[tuple[str, tuple[str, ...]] | None] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _beside(cls, given: Any) -> Any:
+        """Statistics that the registry lists beside those that are fields."""
+        found = [name for name in STATISTICS if isinstance(given, dict) and name in given and name not in cls.model_fields]
+        if not found:
+            return given
+        of = given[found[0]]
+        rest = {name: value for name, value in given.items() if name != found[0]}
+        return {**rest, "registered": (found[0], (of,) if isinstance(of, str) else of)}
+
     @model_validator(mode="after")
     def _one_kind(self) -> QuerySpec:
         kinds = ("marginals", "cdf", "ranges", "predicates", "product", "filters", "dnf", "rows")
         if sum(getattr(self, kind) is not None for kind in kinds) != 1:
             raise ValueError(f"give exactly one of {', '.join(kinds)}")
-        if sum(getattr(self, statistic) is not None for statistic in STATISTICS) > 1:
+        if sum(getattr(self, name, None) is not None for name in (*STATISTICS, "registered")) > 1:
             raise ValueError(
                 "give 'sum' or 'mean', or one of 'variance', 'covariance' and 'correlation'; a mean has the sum beside it"
             )
@@ -322,8 +345,8 @@ class QuerySpec(SpecPart):
     @property
     def statistic(self) -> tuple[str, tuple[str, ...]] | None:
         """The statistic that is asked for in place of counts, and the columns of amounts that it is of; None for counts."""
-        found = ((name, getattr(self, name)) for name in STATISTICS)
-        given = next(((name, of) for name, of in found if of is not None), None)
+        found = ((name, getattr(self, name, None)) for name in STATISTICS)
+        given = self.registered or next(((name, of) for name, of in found if of is not None), None)
         return given and (given[0], (given[1],) if isinstance(given[1], str) else given[1])
 
     def adds_up(self, name: str, *, squares: bool = False) -> bool:

@@ -23,14 +23,12 @@ MODULES = (
     "dpdist/strategies/representations.py",
     "dpdist/release/*.py",
     "dpdist/machine/store.py",
-    "dpdist/domain.py",
+    "dpdist/domain/*.py",
+    "dpdist/quantities/*.py",
     "dpdist/records/*.py",
     "dpdist/spec/sums.py",
     "dpdist/strategies/worst.py",
-    *(
-        f"dpdist/{name}.py"
-        for name in ("amounts", "durable", "engine", "identities", "leases", "private", "reduction", "stability", "times")
-    ),
+    *(f"dpdist/{name}.py" for name in ("durable", "engine", "identities", "leases", "private", "reduction", "stability")),
 )
 """Where faults are planted: patterns of files."""
 OPERATORS = tuple(
