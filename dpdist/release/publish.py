@@ -15,7 +15,9 @@ from dpdist.machine.state import published_at
 from dpdist.machine.store import StoredArray, check_writable_at
 from dpdist.page import report
 from dpdist.page.content import CSV_ROWS, Content, formats_of
+from dpdist.page.measurement import FILE as MEASUREMENT_FILE
 from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.page.outputs import amounts
 from dpdist.page.places import Notes, PartWriter, Spread, Told, Written, here
 from dpdist.page.suppression import Suppression
 from dpdist.page.tables import is_long
@@ -162,7 +164,7 @@ def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Meas
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
     found = Measurement(space, planned.workload.domain, planned.noise, measured.digest)
-    return found, {"file": report.MEASUREMENT, "format": found.format, "values": int(space.values.size), "why": None}
+    return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": None}
 
 
 def _statistics(context: Context, planned: Plan, measured: StoredArray) -> dict[str, pa.Table]:
@@ -174,7 +176,7 @@ def _statistics(context: Context, planned: Plan, measured: StoredArray) -> dict[
     return statistics(spec, Measurement(space, spec.attributes, planned.noise, measured.digest))
 
 
-_FILES = {MEANS: report.MEANS, VARIANCES: report.VARIANCES}
+_FILES = {MEANS: amounts.MEANS, VARIANCES: amounts.VARIANCES}
 
 
 def _told(spec: ReleaseSpec, made: dict[str, pa.Table]) -> dict[str, Any]:
