@@ -26,7 +26,8 @@ class Asked:
         attributes: those that records are grouped by.
         tables: of each group of queries the tables that it lists; none where it asks for anything else.
         levels: whether attributes have levels.
-        statistics: of each group of queries, with the columns of amounts.
+        columns: of amounts that are declared.
+        statistics: of each group of queries, with their columns of amounts.
         series: whether a group asks for filters.
         apart: whether persons are told apart.
         in_groups: whether every person counts once in each of some groups.
@@ -37,6 +38,7 @@ class Asked:
     attributes: tuple[str, ...]
     tables: tuple[tuple[tuple[str, ...], ...], ...]
     levels: bool
+    columns: tuple[str, ...]
     statistics: tuple[tuple[str, tuple[str, ...]] | None, ...]
     series: bool
     apart: bool
@@ -67,6 +69,11 @@ class Quantity(ABC):
 
     def refuses(self, asked: Asked) -> Refusal | None:
         """What it does not go with, and why; None where it goes with all that is asked."""
+        idle = set(asked.columns).difference(*(each[1] for each in asked.statistics if each))
+        if idle:
+            name = min(idle)
+            said = f"no group of the workload asks for {name!r}; add 'sum: {name}' to one, or leave it out of 'sums'"
+            return ("sums",), said
         if not asked.known or self.counts_records:
             return None
         return ("postprocess", "known"), (

@@ -15,11 +15,20 @@ class RecordCounts(Quantity):
         return moved
 
 
-class PersonsByGroup(RecordCounts):
-    """The different persons that have records in a cell."""
+@dataclass(frozen=True)
+class PersonsByGroup(Quantity):
+    """The different persons that have records in a cell: one record of each is counted there.
 
+    Attributes:
+        of: how their records are counted.
+    """
+
+    of: Quantity
     counts_records = False
     withheld = "it counts persons by group, and sums over groups are no numbers of persons"
+
+    def stability(self, moved: Distance) -> Distance:
+        return self.of.stability(moved)
 
     def refuses(self, asked: Asked) -> Refusal | None:
         """A person in two groups counts in both, so that no table is a sum of another one."""
@@ -43,11 +52,15 @@ class Distances(Quantity):
 
     A count that moves by one moves its distance by one, up or down whichever way the count went: where a record is replaced, both of its
     changes may go up.
+
+    Attributes:
+        of: how the records are counted.
     """
 
     centre: int
+    of: Quantity
     counts_records = False
     withheld = "it measured distances from a known count, and not counts of records"
 
     def stability(self, moved: Distance) -> Distance:
-        return Distance(moved.length, replaced=False)
+        return Distance(self.of.stability(moved).length, replaced=False)

@@ -31,9 +31,7 @@ def quantity_of(domain: Domain, *, centre: int | None, persons: bool) -> Quantit
         centre: the public count whose distances are measured in place of counts.
         persons: whether persons are counted in each group, and not their records.
     """
+    counted = Shares(domain.shares_per_record, not domain.sums_alone) if domain.amounts else RecordCounts()
     if persons:
-        return PersonsByGroup()
-    if centre is not None:
-        return Distances(centre)
-    columns = tuple(attribute.name for attribute in domain.amounts)
-    return Shares(columns, domain.shares_per_record, not domain.sums_alone) if columns else RecordCounts()
+        return PersonsByGroup(counted)
+    return counted if centre is None else Distances(centre, counted)

@@ -25,12 +25,10 @@ class Shares(Quantity):
     """The shares of records in every cell, where amounts divide them among the bins of their ranges.
 
     Attributes:
-        columns: of amounts.
         shares: of a record, all together.
         counts_records: whether the number of records is measured beside the sums.
     """
 
-    columns: tuple[str, ...]
     shares: int
     counts_records: bool
 
@@ -38,14 +36,7 @@ class Shares(Quantity):
         return replace(moved, records=moved.records * self.shares)
 
     def refuses(self, asked: Asked) -> Refusal | None:
-        """Columns are asked for, their totals bounded where persons are told apart, and a series adds up one of them alone."""
-        idle = set(self.columns).difference(*(each[1] for each in asked.statistics if each))
-        if idle:
-            name = min(idle)
-            return (
-                ("sums",),
-                f"no group of the workload asks for {name!r}; add 'sum: {name}' to one, or leave it out of 'sums'",
-            )
+        """Totals are bounded where persons are told apart, and a series adds up one column alone."""
         if asked.bounded is not None and not asked.apart:
             return ("sums",), (
                 f"'most_per_person' of {asked.bounded!r} bounds the total of a person: name the 'column' that identifies persons under "

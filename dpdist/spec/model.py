@@ -187,6 +187,7 @@ class ReleaseSpec(SpecPart):
             attributes=tuple(self.domain),
             tables=tuple(of or () for of in listed) + ((),) * (len(self.workload) - len(listed)),
             levels=any(part.levels is not None for part in self.domain.values()),
+            columns=tuple(self.sums),
             statistics=tuple(entry.statistic for entry in self.workload),
             series=any(entry.filters is not None for entry in self.workload),
             apart=person.column is not None,

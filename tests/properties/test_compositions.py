@@ -6,10 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.errors import InvalidInput
-from dpdist.spec import checks
+from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.quantities.counts import Distances, PersonsByGroup
+from dpdist.quantities.sums import Shares
+from dpdist.spec import checks, load
+from dpdist.stability import Distance
 from tests.properties import compositions
-from tests.properties.compositions import DOCUMENT, ROOMS, Choice, covering, document, refusal, refused, released
+from tests.properties.compositions import (
+    AMOUNTS,
+    DOCUMENT,
+    ROOMS,
+    Choice,
+    content_of,
+    covering,
+    document,
+    refusal,
+    refused,
+    released,
+)
 
 SAMPLED = 6
 """One spec in so many is released."""
@@ -56,6 +70,18 @@ def test_a_sample_is_released(tmp_path: Path) -> None:
 def _of_other_values(row: Choice) -> bool:
     """Whether an array is to hold values that it has no places for: counting says so, before the charge."""
     return row["sources"] == "counts in arrays" and row["values"] in ("a bin of missing values", "a bin of other values")
+
+
+@pytest.mark.parametrize("choice", [{"queries": "filters around a count"}, {"quantities": "persons by group"}])
+def test_amounts_that_nobody_asks_for_divide_no_records(choice: Choice) -> None:
+    """They are refused, whatever is measured; and if they were not, their shares would be hidden, too."""
+    content = content_of(choice) | {"sums": {"m": AMOUNTS}}
+    with pytest.raises(InvalidSpec, match="no group of the workload asks for 'm'|and leave 'most_records' and 'sums' out"):
+        load(content)
+    shares = Shares(8, counts_records=True)
+    moved = Distance(2, replaced=True)
+    assert Distances(3, shares).stability(moved).records == 2 * 2 * 8
+    assert PersonsByGroup(shares).stability(moved).records == 2 * 8
 
 
 def test_a_pair_that_is_refused_without_need_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

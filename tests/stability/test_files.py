@@ -20,7 +20,7 @@ from dpdist.machine.engine import inline
 from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy import keys
 from dpdist.privacy.protection import Protection
-from dpdist.quantities.counts import Distances
+from dpdist.quantities.counts import Distances, RecordCounts
 from dpdist.records import counting, persons, sources
 from dpdist.release import count
 from dpdist.release.context import Context, silent
@@ -241,7 +241,7 @@ def test_distances_from_a_public_count_move_as_declared(replaced: bool) -> None:
     """A replaced record may raise two of them, which no difference of two columns covers: it counts as two records."""
     counts = np.array([0, 2, 5])
     moved = Distance(1, replaced)
-    out = Distances(3).stability(moved)
+    out = Distances(3, RecordCounts()).stability(moved)
     assert out == Distance(2 if replaced else 1, replaced=False)
     changes = [np.eye(3, dtype=int)[i] - (np.eye(3, dtype=int)[j] if replaced else 0) for i in range(3) for j in range(3)]
     reached = set()

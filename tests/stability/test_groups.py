@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dpdist.domain import Attribute, Domain, amounts_attribute
+from dpdist.domain.amounts import Amounts
 from dpdist.grids.dense import DenseGrid
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
@@ -110,6 +113,17 @@ def test_the_first_groups_of_each_person_are_kept(groups: int, most: int) -> Non
                 expected.append(place)
     assert sorted(first_of_groups(rows, rows["cell"], groups, most).tolist()) == expected
     assert first_of_groups(rows[:0], rows["cell"][:0], groups, most).size == 0
+
+
+@pytest.mark.parametrize(("groups", "most", "places"), [(2, 1, [0, 2]), (1, 2, [0, 1]), (2, 2, [0, 1, 2])])
+def test_a_group_is_one_whatever_the_amounts_of_its_records_are(groups: int, most: int, places: list[int]) -> None:
+    """Two records of x with amounts of their own, then one of y: amounts that told groups apart would let x count twice."""
+    amounts = amounts_attribute("m", Amounts(Fraction(0), Fraction(1), 4), None)
+    domain = Domain((Attribute("b", categories=("x", "y")), amounts))
+    rows = np.zeros(3, dtype=HASHED)
+    rows["cell"] = [0, 3, amounts.kinds + 1]
+    source = sources.Source((), {}, person="who", most_records=most, most_groups=groups)
+    assert sorted(persons.kept_records(source, domain, rows).tolist()) == places
 
 
 def test_other_grids_take_the_triangle_inequality(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from dpdist.release.means import check_means
 from dpdist.release.plan import Plan, plan
 from dpdist.spec import load
 from dpdist.stability import Distance
+from dpdist.strategies.base import Strategy
 from tests.readers import measured
 from tests.stability import specs
 from tests.stability.specs import PEOPLE, STEPS, Content, Record
@@ -243,6 +244,19 @@ KINDS = {
 }
 
 
+FEW_COMPOSED = (200_003, 200_007, 200_008, 200_013, 200_016, 200_022, 200_036)
+"""The same of parts that went by themselves once: counts in steps, a stream of sums, groups in a series, around a count and of sums,
+formulas of sums, and counts of sums."""
+
+
+def test_parts_that_went_by_themselves_move_by_no_more_than_is_charged(tmp_path: Path) -> None:
+    found = [moved(drawn(seed, tmp_path), files=2) for seed in FEW_COMPOSED]
+    assert [each.case.seed for each in found if not each.covered] == []
+    assert {"groups", "participations", "counts", "around", "sums", "filters"} <= set().union(
+        *(each.kinds for each in found)
+    )
+
+
 def test_a_few_random_files_move_by_no_more_than_is_charged(tmp_path: Path) -> None:
     assert set().union(*(each.kinds for each in checked(FEW, tmp_path, files=2))) == KINDS
 
@@ -269,6 +283,7 @@ FAULTS = {
     "distances of half of the records": 100_007,
     "numbers of records twice": 100_026,
     "noise for half of it": 45,
+    "the groups of a person are one": 200_036,
 }
 
 
@@ -287,6 +302,9 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(counting, "distance_out", half)
     elif fault == "distances of half of the records":
         monkeypatch.setattr(Distances, "stability", lambda self, moved: Distance(moved.length // 2, replaced=False))
+    elif fault == "the groups of a person are one":
+        true = Strategy.grid_for
+        monkeypatch.setattr(Strategy, "grid_for", lambda self, asked, moved: true(self, asked, replace(moved, groups=1)))
     elif fault == "numbers of records twice":
         monkeypatch.setattr(counting, "counted_rows", twice)
     else:
