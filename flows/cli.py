@@ -20,6 +20,7 @@ from rich.text import Text
 
 from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
 from dpdist.machine.state import OUTPUT, found_at, state_folder, store_of
+from dpdist.process.encoding import encodes
 from dpdist.process.limits import check_program
 from dpdist.process.private import private_folder
 from flows import addresses, beginning, children, ledger_commands, service_commands, settings
@@ -488,6 +489,9 @@ def keys_check() -> None:
 def main() -> None:
     """Entry point: whatever goes wrong becomes one line and exit code 1, wrong usage 2; --debug shows the traceback."""
     try:
+        for word in sys.argv[1:]:
+            if not encodes(word):
+                raise InvalidInput(f"the argument {word} is not UTF-8; rename what it names, or write it in UTF-8")
         sys.exit(app(prog_name="dpdist", standalone_mode=False) or 0)
     except typer.Abort:  # a question was left without an answer
         sys.exit(128 + signal.SIGINT)

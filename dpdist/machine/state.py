@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
+from dpdist.errors import InvalidInput
+from dpdist.process.encoding import encodes
+
 if TYPE_CHECKING:
     from dpdist.machine.store import Store
 
 
 def state_folder(home: Path | None = None) -> Path:
-    """``DPDIST_HOME``, or the platform's user data folder."""
+    """``DPDIST_HOME``, or the platform's user data folder. Raises: InvalidInput when its path is not UTF-8."""
     chosen = home or os.environ.get("DPDIST_HOME") or platformdirs.user_data_dir("dpdist", appauthor=False)
-    return Path(chosen).expanduser().resolve()
+    folder = Path(chosen).expanduser().resolve()
+    if not encodes(str(folder)):
+        raise InvalidInput(f"the path of the state folder {folder} is not UTF-8; name another one in DPDIST_HOME")
+    return folder
 
 
 def store_of(home: Path) -> Store:

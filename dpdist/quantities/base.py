@@ -19,7 +19,7 @@ AT_AN_END = "not told apart from an end of its range"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Beside:
     """What else a release is, as far as a quantity can be against it.
 
     Attributes:
@@ -67,14 +67,14 @@ class Quantity(ABC):
     def stability(self, moved: Distance) -> Distance:
         """How far what is measured can move when so many records move from one cell to another."""
 
-    def refuses(self, asked: Asked) -> Refusal | None:
+    def refuses(self, beside: Beside) -> Refusal | None:
         """What it does not go with, and why; None where it goes with all that is asked."""
-        idle = set(asked.columns).difference(*(each[1] for each in asked.statistics if each))
+        idle = set(beside.columns).difference(*(each[1] for each in beside.statistics if each))
         if idle:
             name = min(idle)
             said = f"no group of the workload asks for {name!r}; add 'sum: {name}' to one, or leave it out of 'sums'"
             return ("sums",), said
-        if not asked.known or self.counts_records:
+        if not beside.known or self.counts_records:
             return None
         return ("postprocess", "known"), (
             "'known' is a number of records, and this release measures none: distances from a count ('around'), sums alone, or persons "

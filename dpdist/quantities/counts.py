@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpdist.quantities.base import Asked, Quantity, Refusal
+from dpdist.quantities.base import Beside, Quantity, Refusal
 from dpdist.stability import Distance
 
 
@@ -30,20 +30,20 @@ class PersonsByGroup(Quantity):
     def stability(self, moved: Distance) -> Distance:
         return self.of.stability(moved)
 
-    def refuses(self, asked: Asked) -> Refusal | None:
+    def refuses(self, beside: Beside) -> Refusal | None:
         """A person in two groups counts in both, so that no table is a sum of another one."""
-        if not asked.in_groups or any(asked.statistics):
+        if not beside.in_groups or any(beside.statistics):
             return ("records", "person"), (
                 "'count: persons' counts every person once in each of some groups, whatever amounts their records have: give 'person' a "
                 "'column' and 'most_groups', and leave 'most_records' and 'sums' out"
             )
-        whole = [len(some) == 1 and sorted(some[0]) == sorted(asked.attributes) for some in asked.tables]
-        if asked.levels or not all(whole):
+        whole = [len(some) == 1 and sorted(some[0]) == sorted(beside.attributes) for some in beside.tables]
+        if beside.levels or not all(whole):
             return ("records", "person"), (
-                f"'count: persons' publishes one table of all attributes, 'marginals: {{of: [[{', '.join(asked.attributes)}]]}}', without "
+                f"'count: persons' publishes one table of all attributes, 'marginals: {{of: [[{', '.join(beside.attributes)}]]}}', without "
                 "levels: persons of other tables are no sums of these, so make a release of its own for each"
             )
-        return super().refuses(asked)
+        return super().refuses(beside)
 
 
 @dataclass(frozen=True)

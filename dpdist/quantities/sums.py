@@ -11,7 +11,7 @@ from dpdist.domain import Domain
 from dpdist.domain.amounts import AMOUNT, DEVIATION, PRESENT, SQUARE
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Kronecker, Matrix, Operator, Tall, Total
-from dpdist.quantities.base import Asked, Quantity, Refusal, Statistic
+from dpdist.quantities.base import Beside, Quantity, Refusal, Statistic
 from dpdist.stability import Distance
 from dpdist.workloads.base import Block, Workload
 
@@ -35,23 +35,23 @@ class Shares(Quantity):
     def stability(self, moved: Distance) -> Distance:
         return replace(moved, records=moved.records * self.shares)
 
-    def refuses(self, asked: Asked) -> Refusal | None:
+    def refuses(self, beside: Beside) -> Refusal | None:
         """Totals are bounded where persons are told apart, and a series adds up one column alone."""
-        if asked.bounded is not None and not asked.apart:
+        if beside.bounded is not None and not beside.apart:
             return ("sums",), (
-                f"'most_per_person' of {asked.bounded!r} bounds the total of a person: name the 'column' that identifies persons under "
+                f"'most_per_person' of {beside.bounded!r} bounds the total of a person: name the 'column' that identifies persons under "
                 "'records: person', or leave it out"
             )
-        if asked.bounded is not None and asked.non_negative:
+        if beside.bounded is not None and beside.non_negative:
             return ("sums",), (
                 "'non_negative' fits cells, and where 'most_per_person' bounds totals the cells of the ends may be negative: leave one out"
             )
-        if asked.series and len({each if each and each[0] == SUM else None for each in asked.statistics}) > 1:
+        if beside.series and len({each if each and each[0] == SUM else None for each in beside.statistics}) > 1:
             return ("sums",), (
                 "where filters add up amounts, every group of the workload asks for the 'sum' of the same column, whose steps are all that "
                 "is counted: make a release of its own for counts, means and other columns"
             )
-        return super().refuses(asked)
+        return super().refuses(beside)
 
 
 class SumStatistic(Statistic):

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from dpdist.errors import InvalidSpec, NoRecords
+from dpdist.process.encoding import encodes
 from dpdist.records import remote
 from dpdist.records.formats.registry import endings, format_of
 from dpdist.records.wording import Called, File, called_by, called_within
@@ -61,7 +62,9 @@ def _numbered(paths: list[str], folder: Called) -> list[File]:
 
 
 def _check_kind(file: File) -> None:
-    """Raises: InvalidSpec when a file's name is none of a file of records."""
+    """Raises: InvalidSpec when a file's name is none of a file of records, or no text."""
+    if not encodes(file.path):
+        raise InvalidSpec(f"the path of {file.called!r} is not UTF-8; rename the file or folder in it that has such a name")
     if format_of(file.path) is None:
         raise InvalidSpec(
             f"records in {file.called!r} cannot be read: allowed are {endings(rows=True)}, and {endings(rows=False)} for counts"

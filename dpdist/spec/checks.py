@@ -27,7 +27,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     for attribute, part in spec.domain.items():
         located(partial(part.attribute, attribute, folder=folder), ("domain", attribute), lines, name)
     located(lambda: spec.attributes, ("domain",), lines, name)
-    refusal = spec.quantity.refuses(spec.asked)
+    refusal = spec.quantity.refuses(spec.beside)
     if refusal is not None:
         raise InvalidSpec(f"{where_of(refusal[0], lines, name)}: {refusal[1]}")
     located(lambda: remote.is_remote(spec.records.path or ""), ("records", "path"), lines, name)

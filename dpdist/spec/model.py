@@ -17,7 +17,7 @@ from dpdist.grids.base import Norm
 from dpdist.identities import canonical, digest_of
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.protection import Protection
-from dpdist.quantities.base import Asked, Quantity
+from dpdist.quantities.base import Beside, Quantity
 from dpdist.quantities.registry import quantity_of
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
 from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
@@ -179,11 +179,11 @@ class ReleaseSpec(SpecPart):
         return quantity_of(self.attributes, centre=self.around, persons=self.records.count == "persons")
 
     @property
-    def asked(self) -> Asked:
+    def beside(self) -> Beside:
         """What else is asked for, as far as quantities can be against it."""
         person, options = self.records.person, self.postprocess
         listed = [entry.marginals.of for entry in self.workload if entry.marginals is not None]
-        return Asked(
+        return Beside(
             attributes=tuple(self.domain),
             tables=tuple(of or () for of in listed) + ((),) * (len(self.workload) - len(listed)),
             levels=any(part.levels is not None for part in self.domain.values()),
@@ -224,7 +224,7 @@ class ReleaseSpec(SpecPart):
     @property
     def totals(self) -> bool:
         """Whether the total of a person's amounts is bounded."""
-        return self.asked.bounded is not None
+        return self.beside.bounded is not None
 
     @property
     def declared(self) -> ReleaseSpec:

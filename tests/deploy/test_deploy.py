@@ -185,7 +185,7 @@ def test_the_image_s_steps_run(tmp_path: Path) -> None:
         subprocess.run(["cp", "-r", str(ROOT / name), str(build)], check=True)
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     pip = [tmp_path / "venv" / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    subprocess.run([*pip, "--constraint", "constraints.txt", f".[{extras}]"], cwd=build, check=True, timeout=HANGS)
+    subprocess.run([*pip, "--constraint", "constraints.txt", f".[flows,{extras}]"], cwd=build, check=True, timeout=HANGS)
     size = subprocess.run(["du", "-sm", str(tmp_path / "venv")], capture_output=True, text=True, check=True).stdout.split()[
         0
     ]
