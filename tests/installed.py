@@ -115,6 +115,8 @@ class Environment:
         """Make it. A system of its own gets the packages into a folder: its interpreter cannot ask for them itself."""
         self.folder.mkdir(parents=True)
         asked = ["pip", "install", "--quiet", *OPTIONS[versions], f"{wheel}[{extras}]" if extras else str(wheel)]
+        if versions == "lowest":  # what only a wheel asks for is not direct, and comes in its newest version
+            asked += ["-r", str(ROOT / "pyproject.toml"), *(["--extra", extras] if extras else [])]
         if self.of.system is not None:
             where = ["--target", str(self._packages), "--python-version", f"3.{self.of.minor}", "--only-binary", ":all:"]
             return self._run([uv(), *asked, "--python", sys.executable, *where], {})
