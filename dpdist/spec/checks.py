@@ -131,10 +131,12 @@ def _check_counts(spec: ReleaseSpec) -> None:
             "a row of counts stands for records of several persons, whose contributions cannot be bounded any more: leave 'person.column' "
             "out and say with 'most_records' how many one person has at most, or give the records themselves"
         )
-    if array and (spec.sums or spec.selecting or (counts and counts.column) or spec.records.columns or spec.records.header):
+    beyond = any(part.missing is not None or part.other is not None for part in spec.domain.values())
+    columns = spec.records.columns or spec.records.header or spec.sums or (counts and counts.column)
+    if array and (beyond or columns or spec.selecting):
         raise InvalidInput(
-            "an array has an axis for each attribute and no columns: leave 'counts.column', 'columns', 'header', 'sums' and private "
-            "categories out"
+            "an array has an axis for each attribute, with its declared values alone, and no columns: leave 'missing', 'other', "
+            "'counts.column', 'columns', 'header', 'sums' and private categories out"
         )
 
 

@@ -283,7 +283,7 @@ FAULTS = {
     "distances of half of the records": 100_007,
     "numbers of records twice": 100_026,
     "noise for half of it": 45,
-    "the groups of a person are one": 200_036,
+    "the groups of a person are one": 200_012,
 }
 
 
