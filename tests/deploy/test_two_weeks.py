@@ -200,6 +200,7 @@ def test_two_weeks(fortnight: Fortnight) -> None:
     assert (
         fortnight.disturbed(DAYS[9], lambda run: installation.ask(f"flow_runs/{run}/set_state", cancelling)) == "CANCELLED"
     )
+    assert fortnight.ended(fortnight.due(DAYS[9])) == "COMPLETED"  # once the cancelled run's turn has ended
     upgraded(fortnight, DAYS[10])
     on_the_clock(fortnight, DAYS[11:])
     periods = {f"visits-{day}": str(day) for day in DAYS}
