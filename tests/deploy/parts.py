@@ -50,7 +50,6 @@ class Parts:
             "DPDIST_DIRECTORY": str(self.current),
             "DPDIST_LOG": "json",
             "PYTHONPATH": str(self.current),
-            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "45",  # as in deploy/prefect.yaml
         }
         tls, plain = installation.dask.tls, ("--no-dashboard", "--nthreads", "1", "--memory-limit", "1GiB")
         worker = ("distributed.cli.dask_worker", *plain, *tls, "--local-directory", str(installation.folder))
