@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -229,15 +228,14 @@ def told(installation: Installation) -> list[str]:
 
 
 def upgraded(fortnight: Fortnight, day: datetime.date) -> None:
-    """Every part is exchanged while a release is charged and not drawn: it ends with the noise that the earlier version draws."""
+    """Every part is exchanged amid the measurement of a release: it ends with the noise that the earlier version draws."""
     installation, parts = fortnight.installation, fortnight.parts
-    parts.send(signal.SIGSTOP, "noise")  # the flow waits for them
     fortnight.due(day)
     fortnight.charged(day)
+    parts.kill("prefect", "scheduler", "dask", "noise")
     receipt = fortnight.ledger.receipt(f"visits-{day}")
     assert receipt is not None
     assert receipt.state in ("reserved", "drawing")
-    parts.kill("prefect", "scheduler", "dask", "noise")
     copied = fortnight.postgres.copy(installation.ledger_url)
     expected = answers_alone(fortnight, day, copied)
     parts.switch(fortnight.versions["0.2.91"])
