@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -76,7 +75,10 @@ def registered(installation: Installation, name: str, dataset: str, deployment: 
         "deployments": [
             {
                 "name": name,
-                "work_pool": {"name": "dpdist"},
+                "work_pool": {
+                    "name": "dpdist",
+                    "job_variables": {"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "45"}},
+                },  # as in deploy/prefect.yaml
                 "concurrency_limit": {"limit": 1, "collision_strategy": "ENQUEUE", "grace_period_seconds": 600},
                 **deployment,
             }
@@ -201,6 +203,7 @@ def test_two_weeks(fortnight: Fortnight) -> None:
     assert (
         fortnight.disturbed(DAYS[9], lambda run: installation.ask(f"flow_runs/{run}/set_state", cancelling)) == "CANCELLED"
     )
+    assert fortnight.ended(fortnight.due(DAYS[9])) == "COMPLETED"  # once the cancelled run's turn has ended
     upgraded(fortnight, DAYS[10])
     on_the_clock(fortnight, DAYS[11:])
     periods = {f"visits-{day}": str(day) for day in DAYS}
@@ -226,15 +229,14 @@ def told(installation: Installation) -> list[str]:
 
 
 def upgraded(fortnight: Fortnight, day: datetime.date) -> None:
-    """Every part is exchanged while a release is charged and not drawn: it ends with the noise that the earlier version draws."""
+    """Every part is exchanged amid the measurement of a release: it ends with the noise that the earlier version draws."""
     installation, parts = fortnight.installation, fortnight.parts
-    parts.send(signal.SIGSTOP, "noise")  # the flow waits for them
     fortnight.due(day)
     fortnight.charged(day)
+    parts.kill("prefect", "scheduler", "dask", "noise")
     receipt = fortnight.ledger.receipt(f"visits-{day}")
     assert receipt is not None
     assert receipt.state in ("reserved", "drawing")
-    parts.kill("prefect", "scheduler", "dask", "noise")
     copied = fortnight.postgres.copy(installation.ledger_url)
     expected = answers_alone(fortnight, day, copied)
     parts.switch(fortnight.versions["0.2.91"])
