@@ -30,7 +30,7 @@ LAYERS = {"": "pure", "release": "release", "flows": "commands", "all": "extras"
 Versions = Literal["newest", "lowest", "constraints"]
 OPTIONS: dict[Versions, tuple[str, ...]] = {
     "newest": (),
-    "lowest": ("--resolution", "lowest-direct"),
+    "lowest": ("--resolution", "lowest-direct", "--only-binary", ":all:"),  # of those that a later Python can install
     "constraints": ("--constraint", str(ROOT / "constraints.txt")),
 }
 INSIDE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -115,6 +115,8 @@ class Environment:
         """Make it. A system of its own gets the packages into a folder: its interpreter cannot ask for them itself."""
         self.folder.mkdir(parents=True)
         asked = ["pip", "install", "--quiet", *OPTIONS[versions], f"{wheel}[{extras}]" if extras else str(wheel)]
+        if versions == "lowest":  # what only a wheel asks for is not direct, and comes in its newest version
+            asked += ["-r", str(ROOT / "pyproject.toml"), *(["--extra", extras] if extras else [])]
         if self.of.system is not None:
             where = ["--target", str(self._packages), "--python-version", f"3.{self.of.minor}", "--only-binary", ":all:"]
             return self._run([uv(), *asked, "--python", sys.executable, *where], {})

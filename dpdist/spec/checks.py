@@ -10,7 +10,7 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
-from dpdist.records import remote
+from dpdist.records import listing
 from dpdist.records.column_types import ColumnType
 from dpdist.records.formats.registry import format_of
 from dpdist.spec.dates import through_of
@@ -30,8 +30,8 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     refusal = spec.quantity.refuses(spec.beside)
     if refusal is not None:
         raise InvalidSpec(f"{where_of(refusal[0], lines, name)}: {refusal[1]}")
-    located(lambda: remote.is_remote(spec.records.path or ""), ("records", "path"), lines, name)
-    located(lambda: remote.is_remote(spec.records.delta or ""), ("records", "delta"), lines, name)
+    located(lambda: listing.place_of(spec.records.path or ""), ("records", "path"), lines, name)
+    located(lambda: listing.place_of(spec.records.delta or ""), ("records", "delta"), lines, name)
     located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
     located(lambda: _check_types(spec), ("records", "types"), lines, name)
     located(lambda: _check_roles(spec), ("records",), lines, name)

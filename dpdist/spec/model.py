@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr
 from dpdist.domain import Attribute, Domain
 from dpdist.grids.base import Norm
 from dpdist.identities import canonical, digest_of
+from dpdist.machine.objects import place_at
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.protection import Protection
 from dpdist.quantities.base import Beside, Quantity
@@ -351,10 +352,10 @@ class ReleaseSpec(SpecPart):
         return self._companions
 
     @property
-    def records_path(self) -> str | Path:
+    def records_path(self) -> str:
         """The records: a URL, or a path, resolved against the spec's folder if it is relative."""
         assert self.records.path is not None  # the records of a table are extracted first
-        return self.records.path if "://" in self.records.path else self._folder / self.records.path
+        return place_at(self.records.path, below=self._folder).location
 
     @property
     def records_called(self) -> Called:
@@ -369,8 +370,7 @@ class ReleaseSpec(SpecPart):
             connection = given.connection and given.connection.removeprefix("$")
             return Query(given.sql, connection, self._folder, given.types, given.grammar)
         if given.delta is not None:
-            place = given.delta if "://" in given.delta else str(self._folder / given.delta)
-            return DeltaTable(place, given.snapshot)
+            return DeltaTable(place_at(given.delta, below=self._folder).location, given.snapshot)
         return None if given.iceberg is None else IcebergTable(given.iceberg, given.snapshot)
 
     @property

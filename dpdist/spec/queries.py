@@ -15,7 +15,8 @@ from pydantic.json_schema import SkipJsonSchema
 from dpdist.domain import Domain
 from dpdist.domain.amounts import PRESENT
 from dpdist.errors import InvalidInput
-from dpdist.machine.store import zarr_rows
+from dpdist.machine.matrices import zarr_rows
+from dpdist.machine.objects import place_at
 from dpdist.operators import Dense, Operator, Saved, Sparse
 from dpdist.operators.base import Entries
 from dpdist.quantities.registry import STATISTICS
@@ -459,11 +460,10 @@ def _check_listable(domain: Domain) -> None:
 
 def _rows_of(entry: RowsSpec, domain: Domain, folder: Path) -> Workload:
     given: Any = {"names": entry.names, "title": entry.file}
-    remote = "://" in entry.file
-    path = folder / entry.file
-    if entry.file.rstrip("/").endswith(".zarr"):
-        return tall(zarr_rows(entry.file if remote else str(path.resolve())), domain, **given)
-    if not remote and path.suffix == ".npy" and path.is_file() and path.stat().st_size > domain.sizes.mapped_bytes:
+    place, path = place_at(entry.file, below=folder), folder / entry.file
+    if place.name.endswith(".zarr"):
+        return tall(zarr_rows(place.location), domain, **given)
+    if path.suffix == ".npy" and path.is_file() and path.stat().st_size > domain.sizes.mapped_bytes:
         return tall(Saved(str(path.resolve()), _rows_file(path, mapped=True).shape), domain, **given)
     return explicit(_rows_file(path), domain, **given)
 
