@@ -21,6 +21,7 @@ from dpdist import spec
 from dpdist.identities import canonical, digest_of, text
 from dpdist.machine import engine
 from dpdist.machine.store import Store
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.ledger import Receipt, StreamPart
 from dpdist.privacy.noise import Noise
 from dpdist.release import charge, streams
@@ -38,7 +39,7 @@ MODELS = {
     for name, kind in vars(module).items()
     if inspect.isclass(kind) and issubclass(kind, SpecPart) and kind.__module__ == module.__name__
 }
-NOISE = Noise("gaussian", 1000)
+NOISE = Noise(GAUSSIAN, 1000)
 PART = StreamPart("ages", "d" * 64, 0, 4)
 CONTENT = small.spec(
     workload=[

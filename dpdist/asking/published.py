@@ -31,6 +31,7 @@ from dpdist.grids.space import MOST_PRODUCTS, Functionals, NotMeasured, Reading
 from dpdist.operators import Matrix
 from dpdist.page import measurement, report
 from dpdist.page.measurement import Measurement
+from dpdist.privacy.distributions import GAUSSIAN
 
 SPREADS_AT_ONCE = 64
 """Groups whose variances are computed together."""
@@ -249,7 +250,7 @@ class Published:
             yield Answer(text, of.labels[value], None, of.labels[low], of.labels[high], group)
 
     def _top(self, text: str, asked: Top) -> list[Answer]:
-        if self.measurement.noise.kind != "gaussian":
+        if self.measurement.noise.kind is not GAUSSIAN:
             raise InvalidInput(
                 "how sure the order of a top is, is computed for Gaussian noise; ask for the counts themselves"
             )

@@ -199,8 +199,9 @@ class Database:
 def append(connection: Connection, event: Event) -> Written:
     """Write an event as the new newest row."""
     last = newest(connection)
+    sequence: int = 1 if last is None else last.sequence + 1
     content = {
-        "sequence": 1 if last is None else last.sequence + 1,
+        "sequence": sequence,
         "event": event.kind,
         "dataset": event.dataset,
         "release": event.release,
@@ -211,7 +212,7 @@ def append(connection: Connection, event: Event) -> Written:
     }
     digest = row_digest(content)
     connection.execute(entries.insert().values(**content, digest=digest))
-    return Written(event, content["sequence"], digest)
+    return Written(event, sequence, digest)
 
 
 def _is_ready(connection: Connection) -> bool:

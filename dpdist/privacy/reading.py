@@ -193,7 +193,7 @@ def _digest(connection: Connection, sequence: int) -> str | None:
 
 
 def _budget(dataset: str, period: str, known: DataSet, account: Account) -> Budget:
-    rule = account.rule or "gaussian"
+    rule = account.rule or "exact"
     return Budget(dataset, period, known.cap, known.protection, rule, account.spent, account.releases)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -128,7 +129,7 @@ class Known:
 
     def _part(self, event: Event) -> State:
         known, facts = self.releases.get(event.release), event.facts
-        period, stream = facts.get("period"), facts.get("part", {}).get("stream")
+        period, stream = facts.get("period", ""), facts.get("part", {}).get("stream")
         if known is not None and event.kind != "reserved":
             period, stream = known.period, None if known.part is None else known.part.stream
         return State(
@@ -198,15 +199,18 @@ def _compare_salts(connection: Connection, known: Known) -> None:
             raise LedgerError(f"release {release!r}: its salt was altered, so its noise cannot be drawn; restore a backup")
 
 
+_COMPARED = ("release", "dataset", "period", "attempt", "state", "sequence", "binding", "measurement_digest")
+_compared = attrgetter(*_COMPARED)
+
+
 def _compare_releases(connection: Connection, known: Known) -> None:
-    columns = ("dataset", "period", "attempt", "state", "sequence", "binding", "measurement_digest")
-    found = set()
-    for row in connection.execute(sa.select(db.releases).execution_options(yield_per=_AT_ONCE)):
-        receipt = known.releases.get(row.release)
-        stream = None if receipt is None or receipt.part is None else receipt.part.stream
-        if receipt is None or row.stream != stream or any(getattr(row, name) != getattr(receipt, name) for name in columns):
-            raise _differs("dpdist_releases", f"release {row.release!r}")
-        found.add(row.release)
+    query, found = sa.select(*(db.releases.c[name] for name in _COMPARED), db.releases.c.stream), set()
+    for *row, stream in connection.execute(query.execution_options(yield_per=_AT_ONCE)):
+        receipt = known.releases.get(row[0])
+        of = None if receipt is None or receipt.part is None else receipt.part.stream
+        if receipt is None or tuple(row) != _compared(receipt) or stream != of:
+            raise _differs("dpdist_releases", f"release {row[0]!r}")
+        found.add(row[0])
     facts = sa.select(db.releases.c.release).outerjoin(db.entries, db.entries.c.sequence == db.releases.c.sequence)
     other = connection.execute(facts.where(db.entries.c.facts.is_distinct_from(db.releases.c.facts)).limit(1)).scalars()
     for release in [*(known.releases.keys() - found), *other]:

@@ -16,6 +16,7 @@ from dpdist.grids.base import few_enough
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.charges import Charge, budget_period
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Ledger, Receipt
 from dpdist.privacy.noise import Noise
@@ -102,7 +103,7 @@ def _check_same(stage: Stage, known: Receipt, root: Secret) -> None:
 
 def _write(store: Store, stage: Stage, names: Names, name: str, key: Secret, facts: dict[str, Any]) -> bool:
     """Draw the noise of exact counts of names, and keep the names that it selects. They are not read back here."""
-    noise = Noise("gaussian", stage.rule.scale)
+    noise = Noise(GAUSSIAN, stage.rule.scale)
     chosen = stage.rule.chosen(names.counts, lambda count: noise.draw(key.reveal(), count=count))
     content = kept_form([names.names[number] for number in chosen.tolist()])
     store.put_if_absent(name, content, {"noise": noise.kind, "scale": noise.scale, **facts})

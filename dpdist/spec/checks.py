@@ -10,6 +10,7 @@ from dpdist.errors import InvalidInput
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.distributions import Kind
 from dpdist.records import listing, remote
 from dpdist.records.column_types import ColumnType
 from dpdist.spec.dates import through_of
@@ -415,7 +416,7 @@ def _check_selection(spec: ReleaseSpec) -> None:
 def _check_noise(spec: ReleaseSpec) -> None:
     """A kind of noise that the budget does not buy."""
     if "noise" in spec.model_fields_set and spec.noise != AUTO:
-        spec.budget.loss_with("l1" if spec.noise == "laplace" else "l2")
+        spec.budget.loss_with(Kind(spec.noise).norm)
 
 
 def _check_mechanism(spec: ReleaseSpec) -> None:

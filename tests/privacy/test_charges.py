@@ -84,7 +84,7 @@ def test_whether_this_call_charged_is_no_part_of_a_receipt() -> None:
 def test_the_course_of_a_budget() -> None:
     """Shares that are left after each of the newest charges, behind those that are not listed."""
     charges = {"b": Loss.gaussian(Fraction(1, 10)), "c": Loss.gaussian(Fraction(1, 20))}
-    budget = Budget("people", "total", CAP, RECORDS, "gaussian", Loss.gaussian(Fraction(1, 4)), 3, charges)
+    budget = Budget("people", "total", CAP, RECORDS, "exact", Loss.gaussian(Fraction(1, 4)), 3, charges)
     assert [name for name, _ in budget.course] == ["b", "c"]
     assert [left for _, left in budget.course] == pytest.approx([1 / 3, 1 / 6], rel=1e-12)
     assert budget.left == Fraction(1, 20)

@@ -289,7 +289,7 @@ def test_a_coarse_grid_makes_its_account_add_up_as_zcdp(ledger: Ledger) -> None:
         first = coarse if day.endswith("1") else Loss.gaussian(cap.limit / 2)
         ledger.reserve(charge(f"first {day}", loss=first, cap=cap, period=day, histogram=day))
     one, two = ledger.budgets()
-    assert (one.rule, two.rule) == ("zcdp", "gaussian")
+    assert (one.rule, two.rule) == ("zcdp", "exact")
     assert one.left == rho_for(1.0, 1e-6, "zcdp") - cap.limit / 2
     with pytest.raises(BudgetExceeded):
         ledger.reserve(charge("more", loss=coarse, cap=cap, period="2026-11-02", histogram="2026-11-02"))

@@ -38,7 +38,7 @@ def reserves(draw: Callable[..., Any]) -> Ask:
     period = draw(WEEKS) if dataset == "weeks" else "total"
     if draw(some.booleans()):
         digest, start = draw(some.sampled_from(["a", "a", "b"])), draw(some.integers(0, 2))
-        extends = draw(some.sampled_from([None, None, None, "a"]))
+        extends = draw(some.sampled_from([None, None, "a"]))
         part = ("hours", digest, start, start + draw(some.sampled_from([0, 1, 2, 2])), extends)
         reaches = tuple(draw(some.sets(WEEKS, max_size=1))) if dataset == "weeks" else ()
     return Ask(

@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql
 from dpdist.privacy import database as db
 from dpdist.privacy.ledger import Ledger
 
-DIGEST = "dd88f7f5cd6eb9ecd9429ae3cf378ce838676a3021391d533e956aa229787d52"
+DIGEST = "ec2f60d8c0e39b06498ca418a9745f64a356c1cc87f90a8100accf553f6253b8"
 """Of every column with its type on PostgreSQL, which keeps to lengths, and of every constraint and index, in format 8."""
 
 

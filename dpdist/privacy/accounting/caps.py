@@ -12,10 +12,10 @@ from dpdist.privacy.accounting.amounts import positive
 from dpdist.privacy.accounting.gaussian import RESERVE, Calibration, rho_for
 from dpdist.privacy.accounting.losses import Loss
 
-Rule = Literal["gaussian", "zcdp"]
+Rule = Literal["exact", "zcdp"]
 """How an account under a cap in (epsilon, delta) adds up: as Gaussians, exactly, or by the conversion of any zCDP."""
 
-RULES: tuple[Rule, ...] = ("gaussian", "zcdp")
+RULES: tuple[Rule, ...] = ("exact", "zcdp")
 LIMIT_TOLERANCE = Fraction(1, 10**9)
 """By how much of itself a limit that another version computed may differ from what is computed now."""
 
@@ -75,7 +75,7 @@ class Cap:
     @property
     def limit(self) -> Fraction:
         """The cap in its unit: epsilon of a pure cap, else rho of Gaussian releases."""
-        return self.limit_by("gaussian")
+        return self.limit_by("exact")
 
     def limit_by(self, rule: Rule) -> Fraction:
         """The cap in its unit under a rule; only caps in (epsilon, delta) have several."""
@@ -87,7 +87,7 @@ class Cap:
         for known, limit in self.kept:
             if known == rule:
                 return limit
-        return rho_of_cap(self.epsilon, self.delta - self.selection, "analytic" if rule == "gaussian" else "zcdp")
+        return rho_of_cap(self.epsilon, self.delta - self.selection, "analytic" if rule == "exact" else "zcdp")
 
     def with_limits(self) -> Cap:
         """The cap with the limits that it has now, to be written down."""
@@ -100,7 +100,7 @@ class Cap:
         computed = replace(self, kept=())
         return all(abs(limit - computed.limit_by(rule)) <= LIMIT_TOLERANCE * limit for rule, limit in self.kept)
 
-    def amount(self, loss: Loss, rule: Rule = "gaussian") -> Fraction:
+    def amount(self, loss: Loss, rule: Rule = "exact") -> Fraction:
         """A loss in the cap's unit."""
         if self.pure:
             return loss.pure
@@ -118,7 +118,7 @@ class Cap:
             shares.append(loss.pure / self.epsilon)
         return min(shares)
 
-    def left(self, spent: Loss, rule: Rule = "gaussian") -> Fraction:
+    def left(self, spent: Loss, rule: Rule = "exact") -> Fraction:
         """What further releases may still spend, in the cap's unit: under an (epsilon, delta) cap, of Gaussian releases."""
         if not self._keeps_slack(spent, rule):
             return Fraction(0)
@@ -126,11 +126,11 @@ class Cap:
 
     def rule_for(self, first: Loss) -> Rule:
         """The rule of an account in (epsilon, delta), chosen by its first charge, before anything was learnt from it."""
-        if self.epsilon is None or not self.delta or self._keeps_slack(first, "gaussian"):
-            return "gaussian"
+        if self.epsilon is None or not self.delta or self._keeps_slack(first, "exact"):
+            return "exact"
         return "zcdp"
 
-    def allows(self, loss: Loss, rule: Rule = "gaussian") -> bool:
+    def allows(self, loss: Loss, rule: Rule = "exact") -> bool:
         """Whether a composed loss stays within the cap, also when every amount was chosen after the answers before it.
 
         A cap in rho is a zCDP filter, a pure one a filter of epsilons. A cap in (epsilon, delta) is the filter that ``rule``

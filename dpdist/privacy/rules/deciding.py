@@ -94,7 +94,7 @@ def _change_cap(state: State, command: ChangeCap) -> tuple[Event, ...]:
         raise LedgerError(
             f"data set {dataset!r} has no cap yet: its first release declares it, with 'ledger: cap:' of its spec"
         )
-    for rule in ("gaussian", "zcdp"):
+    for rule in ("exact", "zcdp"):
         new.limit_by(rule)  # refuses an (epsilon, delta) that buys nothing, which no listing could show
     if new.per != known.cap.per:
         raise LedgerError(
