@@ -45,7 +45,9 @@ from sections import headed, merged, others
 
 from dpdist.domain import Attribute, Domain
 from dpdist.machine import state
-from dpdist.machine.store import Store, codec, zarr_rows
+from dpdist.machine.frames import codec
+from dpdist.machine.matrices import zarr_rows
+from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.process.limits import cores
@@ -538,7 +540,7 @@ def _every_stage(
 def model(options: argparse.Namespace, folder: Path) -> list[str]:
     """What larger clusters would take, and how that compares with the real orchestration on simulated storage."""
     del folder
-    command = [sys.executable, "-m", "flows.scaling", "--model", "--fit", "--simulate", f"{options.simulated:g}"]
+    command = [sys.executable, "-m", "benchmarks.simulator", "--fit", "--simulate", f"{options.simulated:g}"]
     with measured() as took:
         told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
     return [

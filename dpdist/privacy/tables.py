@@ -136,7 +136,9 @@ def _standing(connection: Connection, charge: Charge) -> Iterator[Standing]:
     one = sa.func.min(records.commitment + "\n" + records.release)
     query = sa.select(releases.dataset, releases.period, one).join(db.records, records.release == releases.release)
     query = query.group_by(releases.dataset, releases.period).order_by(releases.dataset, releases.period)
-    for part in in_parts(list(charge.counted.records.seen)):
+    known = charge.counted.records
+    content = [] if known.content is None else [[known.content]]
+    for part in (*in_parts(list(known.files)), *content):  # a file by its name before counts that may be stored anyhow
         for dataset, period, found in connection.execute(query.where(records.commitment.in_(part))):
             commitment, _, release = found.partition("\n")
             yield Standing(dataset, period, release, commitment)

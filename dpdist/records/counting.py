@@ -28,13 +28,14 @@ from dpdist.machine.store import ArrayPlan, Store, StoredArray
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.protection import Protection
-from dpdist.records import listing
-from dpdist.records.histograms import cells_of_part, part_bytes
+from dpdist.records.formats.arrays import cells_of_part, part_bytes
+from dpdist.records.formats.base import BATCH_ROWS, Partition
+from dpdist.records.formats.registry import known_format
 from dpdist.records.partials import DENSE_COPIES, PAIR_COPIES, Batch, Counter, is_sparse
 from dpdist.records.persons import count_by_person
 from dpdist.records.rows import CountSummary, cells_of, tables_of
 from dpdist.records.shuffle import Dealt, Gathered, RunKey, gather
-from dpdist.records.sources import BATCH_ROWS, Partition, Source, check_columns, partitions_of, without_files
+from dpdist.records.sources import Source, check_columns, partitions_of, without_files
 from dpdist.records.tabulated import counted_rows
 from dpdist.sizes import SIZES
 from dpdist.stability import Distance
@@ -60,7 +61,7 @@ def count(
     Returns: (counts,) int64 in the order of ``Layout``, in the store under ``histograms/<commitment to source and domain>``, and the tally.
     Raises: UnknownValue, InvalidSpec (missing columns), InvalidInput (more than 2^63 cells).
     """
-    layout = Layout(domain.shape, tables, domain.shares, domain.reach)
+    layout = Layout(domain.shape, tables, domain.shares_per_record, domain.max_abs_shares)
     _check_totals(source, domain)
     name = f"histograms/{keys.commitment(root, 'histogram', _count_digest(source, domain, tables))[:32]}"
     if store.exists(name):
@@ -86,7 +87,7 @@ def count(
             counted = engine.map(partial(_count_partitions, without_files(source), domain, counter), items, on_done=on_done)
             tally = sum((tally for tally, _ in counted), CountSummary())
             dealt = [each for _, some in counted for each in some]
-        if source.counts is not None or listing.kind_of(source.files[0][0]) in listing.ARRAYS:
+        if source.counts is not None or not known_format(source.files[0][0]).holds_rows:
             few_enough(tally.read)  # before sums of them could overflow
         stored = _summed(counter, plan, engine, tally, key, tasks, dealt)
     finally:
@@ -98,17 +99,18 @@ def _check_totals(source: Source, domain: Domain) -> None:
     """Accept bounds on totals where persons are told apart, with as many records as the sensitivity takes for granted."""
     for attribute in domain.amounts:
         bound = None if attribute.amounts is None else attribute.amounts.bound
-        if bound is not None and (source.person is None or source.most_records != bound.records):
+        found = source.most_records * (source.most_groups or 1)
+        if bound is not None and (source.person is None or found != bound.records):
             raise InvalidInput(
                 f"the total of {attribute.name!r} is bounded for persons with up to {bound.records} records, found "
-                f"{'no person column' if source.person is None else f'up to {source.most_records}'}; give both to the same column"
+                f"{'no person column' if source.person is None else f'up to {found}'}; give both to the same column"
             )
 
 
 def _check_parts(source: Source, engine: Engine) -> None:
     """Accept arrays whose parts fit into a task. Raises: OutOfMemory."""
     path, tags = source.files[0][0], source.tags[0]
-    needed = part_bytes(path, tags) if listing.kind_of(path) in listing.ARRAYS else 0
+    needed = 0 if known_format(path).holds_rows else part_bytes(path, tags)
     if needed > engine.memory_bytes // 4:
         raise OutOfMemory("count", needed, engine.memory_bytes // 4, "store the array in smaller chunks")
 
@@ -183,7 +185,7 @@ def _count_partitions(
 
     def batches() -> Iterator[Batch]:
         for partition in partitions:
-            if listing.kind_of(partition.path) in listing.ARRAYS:
+            if not known_format(partition.path).holds_rows:
                 assert partition.group is not None
                 cells, numbers = cells_of_part(partition.path, partition.group, partition.tags)
                 tallies.append(CountSummary(int(numbers.sum())))

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from dpdist.errors import InvalidSpec, NoRecords
-from dpdist.records import remote
+from dpdist.errors import InvalidInput, InvalidSpec, NoRecords
+from dpdist.machine.objects import Folder, Place, file_at, place_at
+from dpdist.process.encoding import encodes
+from dpdist.records.formats.registry import endings, format_of
 from dpdist.records.wording import Called, File, called_by, called_within
 
-ARROW = (".arrow", ".feather", ".ipc")
-"""Files in Arrow's IPC format."""
-ENDINGS = {
-    "parquet": (".parquet",),
-    "arrow": ARROW,
-    "csv": (".csv", ".csv.gz"),
-    "jsonl": (".jsonl", ".ndjson"),
-    "npy": (".npy",),
-    "zarr": (".zarr",),
-}
-"""How the names of files end, by their kind."""
-ARRAYS = ("npy", "zarr")
-"""Kinds of files that hold counts instead of records."""
 Named = dict[str, str | None]
 """Columns with one value for a whole file."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-GIVEN = "give a .parquet, .arrow, .feather, .csv, .csv.gz or .jsonl file, or a folder that holds some"
+SCHEMES = ("s3", "gs", "az", "abfss", "https")
+"""Of URLs of records; a web server cannot say what it holds."""
+GIVEN = f"give a file whose name ends in one of {endings(rows=True)}, or a folder that holds some"
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -38,10 +30,23 @@ KINDS = {
 }
 
 
-def kind_of(path: str | Path) -> str | None:
-    """'parquet', 'arrow', 'csv', 'jsonl', 'npy' or 'zarr' by the file's name, None for other files."""
-    name = Path(path).name.lower()
-    return next((kind for kind, endings in ENDINGS.items() if name.endswith(endings)), None)
+def place_of(location: str | Path, *, below: Path | None = None) -> Place:
+    """Where records are. Raises: InvalidInput for URLs that cannot be read, or that carry credentials.
+
+    Args:
+        below: where relative paths start; default the current folder.
+    """
+    place = place_at(location, below=below).verbatim()
+    if isinstance(place, Folder):
+        return place
+    scheme, _, rest = place.location.partition("://")
+    if scheme not in SCHEMES:
+        raise InvalidInput(f"records are read from s3://, gs://, az://, abfss://, https:// or files, found {scheme}://")
+    if "?" in rest or re.match(r"[^/]*:[^/]*@", rest):
+        raise InvalidInput(
+            "the URL of records holds credentials, and specs are public: leave them out, and give them in the environment"
+        )
+    return place
 
 
 def listed(location: str | Path, called: Called | None = None) -> list[File]:
@@ -55,15 +60,16 @@ def listed(location: str | Path, called: Called | None = None) -> list[File]:
         called: what messages call the place; default the last part of its path.
     """
     called = called or called_by(location)
-    if kind_of(str(location).rstrip("/")) == "zarr":
-        return [File(str(location).rstrip("/"), called)]
-    if remote.is_remote(str(location)):
-        return _below_url(str(location), called)
-    location = Path(location)
-    if location.is_dir():
-        found = _numbered([str(path) for path in sorted(_below(location, called))], called)
+    place = place_of(location)
+    format_ = format_of(place.name)
+    if format_ is not None and format_.is_folder:
+        return [File(place.location, called)]
+    if not isinstance(place, Folder):
+        return _below_url(place, called)
+    if place.given.is_dir():
+        found = _numbered([str(path) for path in sorted(_below(place.given, called))], called)
     else:
-        found = [File(str(location), called)]
+        found = [File(place.location, called)]
     for file in found:
         _check_file(file)
     if not found:
@@ -78,38 +84,38 @@ def _numbered(paths: list[str], folder: Called) -> list[File]:
 
 
 def _check_kind(file: File) -> None:
-    """Raises: InvalidSpec when a file's name is none of a file of records."""
-    if kind_of(file.path) is None:
+    """Raises: InvalidSpec when a file's name is none of a file of records, or no text."""
+    if not encodes(file.path):
+        raise InvalidSpec(f"the path of {file.called!r} is not UTF-8; rename the file or folder in it that has such a name")
+    if format_of(file.path) is None:
         raise InvalidSpec(
-            f"records in {file.called!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv, .csv.gz, .jsonl and .ndjson, "
-            "and .npy and .zarr for counts"
+            f"records in {file.called!r} cannot be read: allowed are {endings(rows=True)}, and {endings(rows=False)} for counts"
         )
 
 
 def named_by_folders(location: str | Path, path: str) -> Named:
     """The columns that the folders between a place and a file of it name, as Hive does (year=2026/month=09), with their values."""
-    inside = path[len(str(location).rstrip("/")) + 1 :] if remote.is_remote(path) else str(Path(path).relative_to(location))
-    found = (part.partition("=") for part in inside.split("/")[:-1])
+    inside = path.removeprefix(f"{place_at(location)}/")
+    found = (part.partition("=") for part in inside.split("/")[:-1] if inside != path)
     return {unquote(name): None if value == HIVE_NULL else unquote(value) for name, sign, value in found if sign and name}
 
 
 def holds_rows(path: str | Path) -> bool:
     """Whether a file holds rows, by its name."""
-    return kind_of(path) not in (None, *ARRAYS)
+    found = format_of(path)
+    return found is not None and found.holds_rows
 
 
-def _below_url(location: str, called: Called) -> list[File]:
+def _below_url(place: Place, called: Called) -> list[File]:
     """The object at a URL, or all objects of records below it."""
-    found = remote.listed(location)
-    if found == [location]:
-        _check_kind(File(location, called))
-        return [File(location, called)]
-    start = len(location.rstrip("/")) + 1
-    kept = [
-        url
-        for url in sorted(found)
-        if holds_rows(url) and not any(part.startswith((".", "_", "~")) for part in url[start:].split("/"))
-    ]
+    found = [] if place.location.startswith("https://") else sorted(each.name for each in place.entries())
+    if not found:
+        if not file_at(place.location).exists():
+            raise NoRecords(f"no records at {place}: give a file of records, or a prefix that holds some")
+        _check_kind(File(place.location, called))
+        return [File(place.location, called)]
+    hidden = (any(part.startswith((".", "_", "~")) for part in name.split("/")) for name in found)
+    kept = [f"{place}/{name}" for name, apart in zip(found, hidden, strict=True) if holds_rows(name) and not apart]
     if not kept:
         raise NoRecords(f"no records in {called}: {GIVEN}")
     return _numbered(kept, called)
@@ -139,36 +145,3 @@ def _check_file(file: File) -> None:
     if not stat.S_ISREG(mode):
         found = KINDS.get(stat.S_IFMT(mode), "no file")
         raise InvalidSpec(f"{called} is {found}, records are read from files: write them to one, or move it away")
-
-
-def check_names(
-    found: Sequence[str], wanted: Sequence[str], called: Called, named: Sequence[str] = (), *, csv: bool = False
-) -> None:
-    """Accept columns that are there once each, and not named by folders (``named``), too. Raises: InvalidSpec.
-
-    Args:
-        found: names that the file says. None of them is quoted: without a header row, the first row of a CSV file is a record.
-        wanted, named: the spec's names of columns.
-    """
-    both = next((column for column in named if column in found), None)
-    if both is not None:
-        raise InvalidSpec(f"{called} has a column {both!r}, and so has the name of its folder; leave it out of the file")
-    missing = [column for column in wanted if column not in found]
-    if missing:
-        check_delimiter(found, called, "name them in 'records.csv.delimiter'")
-        cure = ", or all columns in 'records.header' if the file has no header row" if csv else ""
-        raise InvalidSpec(
-            f"{called} has no column {missing[0]!r}; say in 'records.columns' which of its columns is meant{cure} (the names "
-            "that it has are not shown: they may be a record)"
-        )
-    twice = [column for column in wanted if list(found).count(column) > 1]
-    if twice:
-        raise InvalidSpec(f"{called} has more than one column {twice[0]!r}; rename one of them")
-
-
-def check_delimiter(names: Sequence[str], called: Called, cure: str) -> None:
-    """Refuse a single name that holds what other programs write between columns. Raises: InvalidSpec."""
-    between = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
-    if between is not None:
-        shown = "tabs" if between == "\t" else f"{between!r}"
-        raise InvalidSpec(f"{called} seems to have {shown} between its columns; {cure}")

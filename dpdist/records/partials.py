@@ -12,8 +12,8 @@ from dpdist.domain import Domain, Layout
 from dpdist.machine.engine import Engine
 from dpdist.machine.reduction import narrow
 from dpdist.machine.store import ArrayPlan, Store
+from dpdist.records.formats.base import BATCH_ROWS
 from dpdist.records.shuffle import Dealt, Gathered, RunKey, deal
-from dpdist.records.sources import BATCH_ROWS
 
 DENSE_COPIES = 3
 """Arrays of all counts that a task holds at once when it counts densely."""
@@ -54,7 +54,7 @@ class Counter:
         """Which counts the records of a batch raise, and by how much each."""
         cells, numbers = batch
         if self.divided is not None:
-            cells, shares = self.divided.divided(cells)
+            cells, shares = self.divided.divided(cells, numbers)
             return self.layout.positions(cells), np.tile(shares, max(1, len(self.layout.tables)))
         places = self.layout.positions(cells)
         return places, np.broadcast_to(np.int64(1), places.shape) if numbers is None else self._numbers(cells, numbers)

@@ -85,8 +85,10 @@ def selected(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
             return with_kept(stage, context.store, committed_measurement(context.store, known))
         names = names_of(source, spec.attributes, stage.attribute, stage.left_out, stage.candidates)
         check_not_empty(spec, names.read)
-        shares = spec.attributes.shares
-        few_enough(names.read * shares, shares, spec.attributes.reach)  # the measurement would refuse them after the charge
+        shares = spec.attributes.shares_per_record
+        few_enough(
+            names.read * shares, shares, spec.attributes.max_abs_shares
+        )  # the measurement would refuse them after the charge
         verify_source(context, spec)
         charge = charge_of_stage(stage, root, names)
         stored, _ = drawn_once(context, ledger, charge, root, names.digest, partial(_write, context.store, stage, names))

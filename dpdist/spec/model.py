@@ -15,9 +15,12 @@ from pydantic import Field, PrivateAttr
 from dpdist.domain import Attribute, Domain
 from dpdist.grids.base import Norm
 from dpdist.identities import canonical, digest_of
+from dpdist.machine.objects import place_at
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.protection import Protection
+from dpdist.quantities.base import Beside, Quantity
+from dpdist.quantities.registry import quantity_of
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
 from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
 from dpdist.records.used import Use, uses_of
@@ -28,7 +31,7 @@ from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.dates import StreamSpec, through_of
 from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
 from dpdist.spec.planning import LimitsSpec, Mechanism, SeparationSpec
-from dpdist.spec.queries import QuerySpec, workload_of
+from dpdist.spec.queries import QuerySpec, counts_in, summed_alone, workload_of
 from dpdist.spec.records import Records
 from dpdist.spec.sums import SumSpec
 from dpdist.spec.values import SpecPart
@@ -38,7 +41,7 @@ from dpdist.workloads.kinds import is_long
 from dpdist.workloads.marginals import listed_marginals
 
 CELL_BY_CELL = "identity"
-"""The mechanism that measures every cell by itself: the only one whose sensitivity to several cells at once is declared."""
+"""The mechanism that measures every cell by itself, so that what a person adds to several cells is orthogonal."""
 
 
 class ReleaseSpec(SpecPart):
@@ -158,7 +161,7 @@ class ReleaseSpec(SpecPart):
                     everywhere=all(entry.adds_up(name) for entry in asked),
                     squares=any(entry.adds_up(name, squares=True) for entry in asked),
                     alone=any(entry.filters is not None and entry.statistic is not None for entry in asked),
-                    records=self.records.person.most_records,
+                    records=self.records.person.records,
                 )
                 for name, part in self.sums.items()
             ),
@@ -171,6 +174,35 @@ class ReleaseSpec(SpecPart):
         parts = (workload_of(entry, self.attributes, self._folder) for entry in self.workload)
         weighed = (relative(part) if entry.relative else part for part, entry in zip(parts, self.workload, strict=True))
         return union(*weighed, weights=tuple(entry.importance for entry in self.workload))
+
+    @property
+    def quantity(self) -> Quantity:
+        """What is measured of every cell."""
+        return quantity_of(self.attributes, centre=self.around, persons=self.records.count == "persons")
+
+    @property
+    def beside(self) -> Beside:
+        """What else is asked for, as far as quantities can be against it."""
+        person, options = self.records.person, self.postprocess
+        listed = [entry.marginals.of for entry in self.workload if entry.marginals is not None]
+        return Beside(
+            attributes=tuple(self.domain),
+            tables=tuple(of or () for of in listed) + ((),) * (len(self.workload) - len(listed)),
+            levels=any(part.levels is not None for part in self.domain.values()),
+            columns=tuple(self.sums),
+            statistics=tuple(entry.statistic for entry in self.workload),
+            series=any(entry.filters is not None for entry in self.workload),
+            apart=person.column is not None,
+            in_groups=person.most_groups is not None and person.most_records == 1,
+            bounded=next((name for name, part in self.sums.items() if part.most_per_person is not None), None),
+            known=bool(options.known),
+            non_negative=options.non_negative,
+        )
+
+    @property
+    def counted(self) -> tuple[bool, ...]:
+        """Of each block of the queries whether its answers are numbers of records."""
+        return tuple(counts for entry in self.workload for counts in counts_in(entry, self.attributes, self._folder))
 
     @cached_property
     def known(self) -> tuple[Block, ...]:
@@ -194,7 +226,7 @@ class ReleaseSpec(SpecPart):
     @property
     def totals(self) -> bool:
         """Whether the total of a person's amounts is bounded."""
-        return any(part.most_per_person is not None for part in self.sums.values())
+        return self.beside.bounded is not None
 
     @property
     def declared(self) -> ReleaseSpec:
@@ -243,8 +275,6 @@ class ReleaseSpec(SpecPart):
     @property
     def chosen(self) -> Mechanism:
         """The mechanism asked for; ``auto`` of a stream is always the first that measures steps one after the other."""
-        if self.mechanism == AUTO and self.records.person.most_groups is not None:
-            return CELL_BY_CELL
         if self.stream is None or self.mechanism != AUTO:
             return self.mechanism
         return next(name for name, each in REGISTRY.items() if each.streams)
@@ -308,7 +338,8 @@ class ReleaseSpec(SpecPart):
         begun = Attribute(series.name, edges=series.edges[: steps + 1], labels=series.labels[:steps], named=series.named)
         domain = Domain((*whole[:place], begun, *whole[place + 1 :]), self._sizes)
         (each,) = (each.made(series.values, self._folder, self._sizes) for each in entry.filters.apply)
-        return union(filtered(domain, begun.name, [each], entry.filters.by), weights=(entry.importance,))
+        counts = filtered(domain.grouped, begun.name, [each], entry.filters.by)
+        return union(summed_alone(entry, counts, domain), weights=(entry.importance,))
 
     @property
     def around(self) -> int | None:
@@ -322,10 +353,10 @@ class ReleaseSpec(SpecPart):
         return self._companions
 
     @property
-    def records_path(self) -> str | Path:
+    def records_path(self) -> str:
         """The records: a URL, or a path, resolved against the spec's folder if it is relative."""
         assert self.records.path is not None  # the records of a table are extracted first
-        return self.records.path if "://" in self.records.path else self._folder / self.records.path
+        return place_at(self.records.path, below=self._folder).location
 
     @property
     def records_called(self) -> Called:
@@ -340,8 +371,7 @@ class ReleaseSpec(SpecPart):
             connection = given.connection and given.connection.removeprefix("$")
             return Query(given.sql, connection, self._folder, given.types, given.grammar)
         if given.delta is not None:
-            place = given.delta if "://" in given.delta else str(self._folder / given.delta)
-            return DeltaTable(place, given.snapshot)
+            return DeltaTable(place_at(given.delta, below=self._folder).location, given.snapshot)
         return None if given.iceberg is None else IcebergTable(given.iceberg, given.snapshot)
 
     @property
