@@ -10,6 +10,7 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.distributions import Kind
 from dpdist.records import listing
 from dpdist.records.column_types import ColumnType
 from dpdist.records.formats.registry import format_of
@@ -258,7 +259,7 @@ def _check_long(spec: ReleaseSpec) -> None:
 def _check_noise(spec: ReleaseSpec) -> None:
     """A kind of noise that the budget does not buy."""
     if "noise" in spec.model_fields_set and spec.noise != AUTO:
-        spec.budget.loss_with("l1" if spec.noise == "laplace" else "l2")
+        spec.budget.loss_with(Kind(spec.noise).norm)
 
 
 def _check_mechanism(spec: ReleaseSpec) -> None:
