@@ -268,8 +268,7 @@ def answers_alone(fortnight: Fortnight, day: datetime.date, ledger_url: str) -> 
         command, env=environment, cwd=fortnight.parts.current, capture_output=True, text=True, check=False, timeout=HANGS
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found: np.ndarray = zarr.open_group(str(folder / "published" / str(day) / "answers.zarr"), mode="r")["answer"][:]
-    return found
+    return np.asarray(zarr.open_group(str(folder / "published" / str(day) / "answers.zarr"), mode="r")["answer"][:])
 
 
 def on_the_clock(fortnight: Fortnight, days: list[datetime.date]) -> None:
