@@ -1,7 +1,7 @@
 """What 'helm test' runs: a small release with the installation's own key, ledger, store and cluster, under a data set of its own.
 
-``--declare`` declares that data set's cap, where the ledger's owner has another login than the application. ``--client`` looks, as Prefect's
-worker would, whether the measuring service answers and refuses what it was not given.
+``--declare`` declares that data set's cap, where the ledger's owner has another login than the application. ``--client`` looks, as
+Prefect's worker would, whether the measuring service answers and refuses what it was not given.
 """
 
 from __future__ import annotations
