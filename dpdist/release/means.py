@@ -17,7 +17,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid
 from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.spec import ReleaseSpec
-from dpdist.spec.queries import counts_of
+from dpdist.spec.queries.statistics import MeanOf
 from dpdist.workloads import Block, Workload
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ AT_ONCE = 256
 
 def check_means(spec: ReleaseSpec, grid: Grid) -> None:
     """Accept means and variances whose joint errors are known. Raises: InvalidInput, before anything is charged."""
-    made = next((entry.statistic[0] for entry in spec.workload if entry.statistic and entry.sum is None), None)
+    made = next((entry.statistic.key() for entry in spec.workload if entry.statistic.made), None)
     if made is None:
         return
     try:
@@ -44,7 +44,12 @@ def check_means(spec: ReleaseSpec, grid: Grid) -> None:
 
 def means(spec: ReleaseSpec, measurement: Measurement) -> pa.Table | None:
     """Every mean that a spec asks for with its Fieller interval; None where it asks for none."""
-    asked = [(entry.mean, counts_of(entry, spec.attributes.grouped, spec.folder)) for entry in spec.workload if entry.mean]
+    domain = spec.attributes.grouped
+    asked = [
+        (entry.statistic.mean, entry.kind.counts(domain, spec.folder))
+        for entry in spec.workload
+        if isinstance(entry.statistic, MeanOf)
+    ]
     if not asked:
         return None
     from dpdist.page.means import table_of
@@ -54,7 +59,7 @@ def means(spec: ReleaseSpec, measurement: Measurement) -> pa.Table | None:
         rows = [(block, place, each) for block in workload.blocks for place, each in enumerate(_linear(block, workload))]
         for start, stop in batches(len(rows), AT_ONCE):
             found += _means(Published({}, measurement), amounts, rows[start:stop])
-    return table_of(found, asked[0][1].domain)
+    return table_of(found, domain)
 
 
 def _means(published: Published, amounts: str, some: Sequence[tuple[Block, int, Linear]]) -> Iterator[Mean]:
@@ -83,12 +88,12 @@ def variances(spec: ReleaseSpec, measurement: Measurement) -> pa.Table | None:
     domain = spec.attributes.grouped
     found: list[Mean] = []
     for entry in spec.workload:
-        statistic, names = entry.statistic or ("", ())
-        if statistic not in BESIDE:
+        beside, names = BESIDE.get(entry.statistic.key(), ()), entry.statistic.columns
+        if not beside:
             continue
-        workload = counts_of(entry, domain, spec.folder)
+        workload = entry.kind.counts(domain, spec.folder)
         for block in workload.blocks:
-            for each in BESIDE[statistic]:
+            for each in beside:
                 found += _spreads(Published({}, measurement), each, names, block, list(_linear(block, workload)))
     return table_of_variances(found, domain) if found else None
 

@@ -167,7 +167,7 @@ def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Meas
 def _means(context: Context, planned: Plan, measured: StoredArray) -> tuple[pa.Table | None, pa.Table | None]:
     """The means and the variances that the spec asks for, whether the measurement that they are made of is published or not."""
     spec = planned.spec
-    if all(entry.statistic is None or entry.sum is not None for entry in spec.workload):
+    if not any(entry.statistic.made for entry in spec.workload):
         return None, None
     space = planned.grid.space(StoredVector(context.store, measured), spec.attributes.shape, MOST_BYTES)
     found = Measurement(space, spec.attributes, planned.noise, measured.digest)

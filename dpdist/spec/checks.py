@@ -10,12 +10,15 @@ from dpdist.errors import InvalidInput
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
-from dpdist.records import listing, remote
+from dpdist.records import listing
 from dpdist.records.column_types import ColumnType
+from dpdist.spec.attributes.private import Private
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located
 from dpdist.spec.model import CELL_BY_CELL, ReleaseSpec
-from dpdist.spec.queries import workload_of
+from dpdist.spec.queries.dnf import DnfQuery
+from dpdist.spec.queries.importance import ErrorTarget
+from dpdist.spec.sources import InQuery
 from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root
 from dpdist.workloads.kinds import is_long
@@ -27,8 +30,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
         located(partial(part.attribute, attribute, folder=folder), ("domain", attribute), lines, name)
     located(lambda: _check_sums(spec), ("sums",), lines, name)
     located(lambda: spec.attributes, ("domain",), lines, name)
-    located(lambda: remote.is_remote(spec.records.path or ""), ("records", "path"), lines, name)
-    located(lambda: remote.is_remote(spec.records.delta or ""), ("records", "delta"), lines, name)
+    located(spec.records.location.check_address, ("records", spec.records.location.key()), lines, name)
     located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
     located(lambda: _check_csv(spec), ("records", "csv"), lines, name)
     located(lambda: _check_types(spec), ("records", "types"), lines, name)
@@ -37,7 +39,7 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: _check_participations(spec), ("records", "person", "participations"), lines, name)
     located(lambda: _check_counts(spec), ("records", "counts"), lines, name)
     for i, entry in enumerate(spec.workload):
-        located(partial(workload_of, entry, spec.attributes, folder), ("workload", i), lines, name)
+        located(partial(entry.workload, spec.attributes, folder), ("workload", i), lines, name)
     located(lambda: spec.known, ("postprocess", "known"), lines, name)
     located(lambda: _check_suppression(spec), ("postprocess", "suppress"), lines, name)
     located(lambda: _check_noise(spec), ("noise",), lines, name)
@@ -65,7 +67,7 @@ def _check_columns(spec: ReleaseSpec) -> None:
 
 
 def _check_csv(spec: ReleaseSpec) -> None:
-    if spec.records.grammar.dates is not None and not any(part.dates is not None for part in spec.domain.values()):
+    if spec.records.location.grammar.dates is not None and all(part.times is None for part in spec.attributes.attributes):
         raise InvalidInput("'records.csv.dates' says how dates are written, and no attribute has 'dates': leave it out")
 
 
@@ -74,7 +76,14 @@ def _check_types(spec: ReleaseSpec) -> None:
     given, uses = spec.records, spec.uses if spec.table is not None else {}
     person, counts = given.person.column, None if given.counts is None else given.counts.column
     used = {given.columns.get(part.name, part.name): part for part in spec.attributes.attributes}
-    unknown = next((name for name in given.types if given.sql is None and name not in (*used, person, counts, *uses)), None)
+    unknown = next(
+        (
+            name
+            for name in given.types
+            if not isinstance(given.location, InQuery) and name not in (*used, person, counts, *uses)
+        ),
+        None,
+    )
     if unknown is not None:
         raise InvalidInput(f"'records.types' declares {unknown!r}, which is no column that is counted; leave it out")
     for name, kind in given.types.items():
@@ -116,7 +125,7 @@ def _check_groups(spec: ReleaseSpec) -> None:
             )
         if spec.stream is not None or spec.around is not None or spec.sums or spec.objective == "worst":
             raise InvalidInput("'most_groups' goes without 'stream', 'around', 'sums' and 'objective: worst': leave one out")
-        if any(entry.filters is not None for entry in spec.workload):
+        if any(entry.kind.over_time for entry in spec.workload):
             raise InvalidInput("'most_groups' measures every cell by itself, filters measure series: leave one out")
     if spec.records.count == "records":
         return
@@ -125,14 +134,14 @@ def _check_groups(spec: ReleaseSpec) -> None:
             "'count: persons' counts every person once in each of some groups: give 'person' a 'column' and 'most_groups', and leave "
             "'most_records' out"
         )
-    asked = [() if entry.marginals is None or entry.marginals.of is None else entry.marginals.of for entry in spec.workload]
+    asked = [entry.kind.tables for entry in spec.workload]
     if any(len(tables) != 1 or set(tables[0]) != every or len(tables[0]) != len(every) for tables in asked):
         raise InvalidInput(
             f"'count: persons' publishes one table of all attributes, 'marginals: {{of: [[{', '.join(spec.domain)}]]}}': persons of other "
             "tables are no sums of these, so make a release of its own for each"
         )
     options = spec.postprocess
-    if options.known or options.consistent_with or any(part.levels is not None for part in spec.domain.values()):
+    if options.known or options.consistent_with or any(part.levels for part in spec.attributes.attributes):
         raise InvalidInput(
             "'count: persons' goes without 'known', 'consistent_with' and levels, which add up groups: leave them out"
         )
@@ -154,10 +163,12 @@ def _check_participations(spec: ReleaseSpec) -> None:
 
 def _check_counts(spec: ReleaseSpec) -> None:
     """Records that were counted before belong to nobody any more, and the numbers of them are no attribute."""
-    counts, path = spec.records.counts, (spec.records.path or "").rstrip("/")
-    array = listing.kind_of(path) in listing.ARRAYS
+    counts, location = spec.records.counts, spec.records.location
+    array = location.format in listing.ARRAYS
     if counts is None and array:
-        raise InvalidInput(f"{Path(path).name} holds counts, not records: say what it counts, counts: {{of: ...}}")
+        raise InvalidInput(
+            f"{Path(location.called).name} holds counts, not records: say what it counts, counts: {{of: ...}}"
+        )
     if counts is None:
         return
     if spec.records.person.column is not None:
@@ -165,8 +176,8 @@ def _check_counts(spec: ReleaseSpec) -> None:
             "a row of counts stands for records of several persons, whose contributions cannot be bounded any more: leave 'person.column' "
             "out and say with 'most_records' how many one person has at most, or give the records themselves"
         )
-    if array and (counts.column is not None or spec.records.columns or spec.records.header):
-        raise InvalidInput("an array has no columns: leave 'counts.column', 'columns' and 'header' out")
+    if array and (counts.column is not None or spec.records.columns):
+        raise InvalidInput("an array has no columns: leave 'counts.column' and 'columns' out")
     if counts.column is None and not array:
         raise InvalidInput("name the column that says how many records a row stands for: counts: {column: ..., of: ...}")
     attribute = next((name for name in spec.domain if spec.records.columns.get(name, name) == counts.column), None)
@@ -188,31 +199,31 @@ def _check_sums(spec: ReleaseSpec) -> None:
     taken = next((name for name in spec.sums if name in spec.domain), None)
     if taken is not None:
         raise InvalidInput(f"{taken!r} is an attribute of the domain and a column of 'sums'; give one of them another name")
-    idle = next((name for name in spec.sums if not any(entry.adds_up(name) for entry in spec.workload)), None)
+    idle = next((name for name in spec.sums if not any(entry.statistic.adds_up(name) for entry in spec.workload)), None)
     if idle is not None:
         raise InvalidInput(
             f"no group of the workload asks for {idle!r}; add 'sum: {idle}' to one, or leave it out of 'sums'"
         )
-    if spec.stream is not None or any(entry.dnf is not None for entry in spec.workload):
+    if spec.stream is not None or any(isinstance(entry.kind, DnfQuery) for entry in spec.workload):
         raise InvalidInput(
             "a release with 'sums' has no stream or formulas ('dnf'): the parts of a stream do not hold the range and the step of amounts; "
             "make a release of its own for them, or publish filters of sums over whole periods"
         )
     _check_totals(spec)
     options = spec.postprocess
-    if any(entry.filters is not None for entry in spec.workload):
+    if any(entry.kind.over_time for entry in spec.workload):
         _check_series(spec)
     if options.suppress is not None:
         raise InvalidInput(
             "'suppress' compares counts of records with a number, and sums are no counts: leave 'suppress' or 'sums' out"
         )
-    made = next((entry.statistic[0] for entry in spec.workload if entry.statistic and entry.sum is None), None)
+    made = next((entry.statistic.key() for entry in spec.workload if entry.statistic.made), None)
     if made is not None and (options.known or options.non_negative or options.consistent_with):
         raise InvalidInput(
             f"{made}s are made of the measurement alone, and 'known', 'non_negative' and 'consistent_with' would change the sums beside "
             f"them: ask for 'sum' in place of {made!r}, or leave them out"
         )
-    alone = any(entry.filters is not None for entry in spec.workload)
+    alone = any(entry.kind.over_time for entry in spec.workload)
     if spec.mechanism != AUTO and not (
         mechanism_of(spec.mechanism).divides or (alone and mechanism_of(spec.mechanism).adds)
     ):
@@ -245,9 +256,9 @@ def _check_totals(spec: ReleaseSpec) -> None:
 
 def _check_series(spec: ReleaseSpec) -> None:
     """Filters of sums: all that a release asks for is sums of one column."""
-    if any(entry.filters is not None and entry.sum is None for entry in spec.workload):
+    if any(entry.kind.over_time and not entry.statistic.columns for entry in spec.workload):
         raise InvalidInput("where filters count records, a release has no 'sums': make a release of its own for each")
-    asked = {entry.sum for entry in spec.workload}
+    asked = {entry.statistic for entry in spec.workload}
     if len(asked) > 1:
         raise InvalidInput(
             "where filters add up amounts, every group of the workload asks for the 'sum' of the same column: make a release of its own "
@@ -292,10 +303,11 @@ def _check_companions(spec: ReleaseSpec) -> None:
 
 def _check_around(spec: ReleaseSpec) -> None:
     """Distances from a public count are taken of the counted table before anything is measured: all queries must be of them."""
-    centres = {None if entry.filters is None else entry.filters.around for entry in spec.workload}
+    centres = {entry.kind.centre for entry in spec.workload}
     if centres == {None}:
         return
-    asked = {name for entry in spec.workload if entry.filters is not None for name in (entry.filters.of, *entry.filters.by)}
+    series = [entry.kind.series for entry in spec.workload if entry.kind.over_time]
+    asked = {name for each in series for name in (each.of, *each.by)}
     if len(centres) > 1 or asked != set(spec.domain):
         raise InvalidInput(
             "'around' filters distances from one public count: all entries of the workload must be filters around the same count, "
@@ -315,10 +327,9 @@ def _check_stream(spec: ReleaseSpec) -> None:
     """A stream is one filter of the past, and every release of it measures whole steps."""
     if spec.stream is None:
         return
-    entry = spec.workload[0].filters
     if (
         len(spec.workload) > 1
-        or entry is None
+        or not spec.workload[0].kind.over_time
         or not mechanism_of(spec.chosen).streams
         or mechanism_of(spec.chosen).refuses(spec.queries) is not None
         or (is_long(spec.queries) and not has_square_root(spec.queries))
@@ -328,16 +339,16 @@ def _check_stream(spec: ReleaseSpec) -> None:
             "a stream publishes one filter of the past (running_sum, window, mean, exponential, polynomial or a file), with "
             f"'mechanism: auto', {able}"
         )
-    series = spec.attributes.attribute(entry.of)
+    series = spec.attributes.attribute(spec.series.of)
     edges, labels = series.edges, series.labels
     if not edges[0] <= through_of(spec.stream, series) < edges[-1]:
         shown = (
             f"{edges[0]:g} to below {edges[-1]:g}" if series.times is None else f"{labels[0]} to {labels[series.values - 1]}"
         )
-        raise InvalidInput(f"'through' is a value of {entry.of!r}, {shown}, found {spec.stream.through}")
+        raise InvalidInput(f"'through' is a value of {series.name!r}, {shown}, found {spec.stream.through}")
     options = spec.postprocess
     pure = "l1" in spec.norms
-    if pure or entry.around is not None or options.known or options.non_negative or options.consistent_with:
+    if pure or spec.around is not None or options.known or options.non_negative or options.consistent_with:
         raise InvalidInput(
             "a stream uses Gaussian noise (give the budget a 'delta' or 'rho') and goes without 'around', 'known', 'non_negative' "
             "and 'consistent_with'"
@@ -371,7 +382,7 @@ def _check_suppression(spec: ReleaseSpec) -> None:
     options = spec.postprocess
     if options.suppress is None:
         return
-    if any(entry.filters is not None or entry.rows is not None for entry in spec.workload):
+    if not all(entry.kind.counts_records for entry in spec.workload):
         raise InvalidInput(
             "'suppress' compares counts of records with a number; filters and rows of your own may be differences: leave one out"
         )
@@ -387,7 +398,7 @@ def _check_selection(spec: ReleaseSpec) -> None:
     if spec.selecting is None:
         return
     name, selection = spec.selecting
-    others = [other for other, part in spec.domain.items() if part.selection is not None and other != name]
+    others = [other for other, part in spec.domain.items() if isinstance(part.values, Private) and other != name]
     if others:
         raise InvalidInput(
             f"one attribute of a release can have private categories, found {name!r} and {others[0]!r}: list the others' values"
@@ -437,13 +448,9 @@ def _check_mechanism(spec: ReleaseSpec) -> None:
 
 def _check_targets(spec: ReleaseSpec) -> None:
     """Targets are errors of all queries, and stand in the place of weights."""
-    given = [entry.target is not None for entry in spec.workload]
-    if not any(given):
-        return
-    if not all(given) or spec.objective != "worst":
+    given = [isinstance(entry.importance, ErrorTarget) for entry in spec.workload]
+    if any(given) and not (all(given) and spec.objective == "worst"):
         raise InvalidInput("a 'target' needs 'objective: worst' and a target in every other group of the workload; add them")
-    if any(entry.relative or entry.weight != 1.0 for entry in spec.workload):
-        raise InvalidInput("a group has a 'target', or 'weight' and 'relative'; leave one out")
 
 
 def _check_budget(spec: ReleaseSpec) -> None:

@@ -1,0 +1,77 @@
+"""Filtered series over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from dpdist.domain import Domain
+from dpdist.spec.queries.base import QueryKind, check_ordered, for_each
+from dpdist.spec.queries.series import FiltersSpec
+from dpdist.spec.queries.statistics import Statistic, SumOf
+from dpdist.workloads import Workload, filtered
+
+
+class FiltersQuery(QueryKind):
+    """A series over an attribute of time, filtered."""
+
+    names_itself: ClassVar[bool] = False
+    counts_records: ClassVar[bool] = False
+    over_time: ClassVar[bool] = True
+
+    filters: FiltersSpec = Field(
+        description="a series of counts over time, filtered: running sums, moving averages and others"
+    )
+
+    def counts(self, domain: Domain, folder: Path) -> Workload:
+        asked = self.filters
+        check_ordered(domain, asked.of)
+        steps = domain.attribute(asked.of).values
+        made = [each.kind.made(steps, folder, domain.sizes) for each in asked.apply]
+        if asked.around is not None:
+            made = [replace(each, name=f"{each.name}, of |count - {asked.around}|") for each in made]
+        return filtered(domain, asked.of, made, asked.by, circular=asked.circular)
+
+    def question(self) -> str:
+        return f"the series of counts {self._filtered()}"
+
+    def _filtered(self) -> str:
+        kinds = ", ".join(each.kind.words() for each in self.filters.apply)
+        return f"over {self.filters.of}, filtered{for_each(self.filters.by)}: {kinds}"
+
+    def of(self, statistic: Statistic, domain: Domain, folder: Path, *, scaled: bool) -> Workload:
+        if not statistic.columns:
+            return super().of(statistic, domain, folder, scaled=scaled)
+        counts = self.counts(domain.grouped, folder)  # the column has one bin, which filters need not name
+        titled = (replace(block, name=f"sum of {statistic.columns[0]}, {block.name}") for block in counts.blocks)
+        return Workload(domain, tuple(titled))
+
+    def words(self, statistic: Statistic) -> str:
+        return f"the series of sums of {statistic.columns[0]} {self._filtered()}" if statistic.columns else self.question()
+
+    def unfit(self, statistic: Statistic) -> str | None:
+        if not statistic.columns or (isinstance(statistic, SumOf) and self.filters.around is None):
+            return None
+        return "filters add up amounts with 'sum' and without 'around'; means and variances are asked of the other kinds"
+
+    def ordered_by(self, name: str) -> bool:
+        return name == self.filters.of
+
+    def asks_for(self, name: str, names: Sequence[str]) -> bool:
+        return self.ordered_by(name) or name in self.filters.by
+
+    @property
+    def reads_file(self) -> bool:
+        return any(each.kind.reads_file for each in self.filters.apply)
+
+    @property
+    def series(self) -> FiltersSpec:
+        return self.filters
+
+    @property
+    def centre(self) -> int | None:
+        return self.filters.around
