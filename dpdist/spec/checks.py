@@ -10,7 +10,6 @@ from dpdist.errors import InvalidInput
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
-from dpdist.records import listing
 from dpdist.records.column_types import ColumnType
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.dates import through_of
@@ -164,7 +163,7 @@ def _check_participations(spec: ReleaseSpec) -> None:
 def _check_counts(spec: ReleaseSpec) -> None:
     """Records that were counted before belong to nobody any more, and the numbers of them are no attribute."""
     counts, location = spec.records.counts, spec.records.location
-    array = location.format in listing.ARRAYS
+    array = location.format is not None and not location.format.holds_rows
     if counts is None and array:
         raise InvalidInput(
             f"{Path(location.called).name} holds counts, not records: say what it counts, counts: {{of: ...}}"

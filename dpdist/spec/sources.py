@@ -9,10 +9,13 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from dpdist.errors import InvalidInput
-from dpdist.records import listing, remote
+from dpdist.records import remote
 from dpdist.records.column_types import ColumnType
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
+from dpdist.records.formats.base import Format
+from dpdist.records.formats.csv import Csv
+from dpdist.records.formats.registry import format_of
 from dpdist.spec.csv import CsvSpec
 from dpdist.spec.kinds import Family, Kind
 from dpdist.spec.values import PathText
@@ -47,8 +50,8 @@ class Location(Kind):
         return None
 
     @property
-    def format(self) -> str | None:
-        """The kind of a single file (``listing.kind_of``); None where it is no single file, or nothing says."""
+    def format(self) -> Format | None:
+        """The format of a single file; None where it is no single file, or nothing says."""
         return None
 
     def table(self, folder: Path, types: Mapping[str, ColumnType]) -> Table | None:
@@ -91,9 +94,9 @@ class InFiles(WithCsv):
 
     @model_validator(mode="after")
     def _csv_of_csv(self) -> InFiles:
-        if self.csv is not None and self.format not in (None, "csv"):
+        if self.csv is not None and not isinstance(self.format, Csv | None):
             raise ValueError("'csv' belongs to CSV files; leave it out")
-        if self.header and self.format in listing.ARRAYS:
+        if self.header and self.format is not None and not self.format.holds_rows:
             raise ValueError("'header' belongs to CSV files; leave it out")
         return self
 
@@ -102,12 +105,12 @@ class InFiles(WithCsv):
 
     @property
     def csv_record(self) -> str | None:
-        written = self.format == "csv" or (self.format is None and self.csv is not None)
+        written = isinstance(self.format, Csv) or (self.format is None and self.csv is not None)
         return self.grammar.record if written else None
 
     @property
-    def format(self) -> str | None:
-        return listing.kind_of(self.path.rstrip("/"))
+    def format(self) -> Format | None:
+        return format_of(self.path)
 
 
 class InQuery(WithCsv):

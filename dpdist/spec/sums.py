@@ -11,10 +11,10 @@ from pydantic import Field, model_validator
 
 from dpdist.domain import DROP, NOWHERE, Attribute, amounts_attribute
 from dpdist.domain.amounts import MOST_STEPS, Amounts, Bound
-from dpdist.spec.values import Exact, SpecPart, Text
+from dpdist.spec.values import Exact, Text, Titled
 
 
-class SumSpec(SpecPart):
+class SumSpec(Titled):
     """A column of amounts: every value is moved into a declared range, and to the nearest value of a declared grid."""
 
     first: Exact = Field(
@@ -47,9 +47,6 @@ class SumSpec(SpecPart):
         description="what happens to a record without an amount (null, NaN): 'drop' leaves it out of every sum and mean of this column and "
         "not out of counts. Default: the release is refused",
         examples=["drop"],
-    )
-    title: Text | None = Field(
-        None, description="what the page calls the amounts; by default the name", examples=["Amount paid"]
     )
     unit: Text | None = Field(None, description="the unit of the amounts on the page", examples=["EUR"])
 

@@ -17,7 +17,7 @@ from dpdist.spec.attributes.edges import Edges
 from dpdist.spec.attributes.numbers import Numbers
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.kinds import Family, OfKinds
-from dpdist.spec.values import DayOrTime, Text
+from dpdist.spec.values import DayOrTime, Text, Titled
 
 ATTRIBUTES = Family(
     Categories,
@@ -29,7 +29,7 @@ ATTRIBUTES = Family(
 """The kinds of values that specs can declare."""
 
 
-class AttributeSpec(OfKinds):
+class AttributeSpec(OfKinds, Titled):
     """The public, declared values of one attribute: ``categories``, ``edges``, ``dates``, or whole numbers ``from``..``to``."""
 
     values: Annotated[Values, ATTRIBUTES]
@@ -53,9 +53,6 @@ class AttributeSpec(OfKinds):
         description="records with a value that is not declared: the label of a bin of their own, or 'drop' to leave them out of "
         "every table and query that uses the attribute. Give it in place of 'outside'",
         examples=["another branch"],
-    )
-    title: Text | None = Field(
-        None, description="what the page calls the attribute; by default its name", examples=["Age last birthday"]
     )
 
     @model_validator(mode="after")

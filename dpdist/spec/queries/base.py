@@ -87,6 +87,27 @@ class QueryKind(Kind):
         return None
 
 
+class OverOrder(QueryKind):
+    """Queries over the order of attributes, ``of``, for every combination of values of others, ``by``."""
+
+    @property
+    def along(self) -> tuple[str, ...]:
+        """The attributes over whose order it is."""
+        of = getattr(self, self.key()).of
+        return (of,) if isinstance(of, str) else of
+
+    def ordered_by(self, name: str) -> bool:
+        return name in self.along
+
+    def asks_for(self, name: str, names: Sequence[str]) -> bool:
+        return name in (*self.along, *getattr(self, self.key()).by)
+
+    def check(self, domain: Domain) -> None:
+        """Raises: InvalidInput where an attribute has no order."""
+        for name in self.along:
+            check_ordered(domain, name)
+
+
 def check_listable(domain: Domain) -> None:
     """Raises: InvalidInput when an attribute has more values than can be written down."""
     for attribute in domain.attributes:

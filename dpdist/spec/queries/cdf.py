@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
 
 from dpdist.domain import Domain
-from dpdist.spec.queries.base import BY, QueryKind, check_listable, check_ordered, for_each
+from dpdist.spec.queries.base import BY, OverOrder, check_listable, for_each
 from dpdist.spec.values import SpecPart
 from dpdist.workloads import Workload
 from dpdist.workloads.ranges import cdf
@@ -23,21 +22,15 @@ class CdfSpec(SpecPart):
     by: tuple[str, ...] = Field((), description=BY, examples=[["branch"]])
 
 
-class CdfQuery(QueryKind):
+class CdfQuery(OverOrder):
     """A cumulative distribution of an attribute, for each combination of others."""
 
     cdf: CdfSpec = Field(description="counts of the records at or below each value: a cumulative distribution")
 
     def counts(self, domain: Domain, folder: Path) -> Workload:
         check_listable(domain)
-        check_ordered(domain, self.cdf.of)
+        self.check(domain)
         return cdf(domain, self.cdf.of, self.cdf.by)
 
     def question(self) -> str:
         return f"counts at or below each value of {self.cdf.of}{for_each(self.cdf.by)}"
-
-    def ordered_by(self, name: str) -> bool:
-        return name == self.cdf.of
-
-    def asks_for(self, name: str, names: Sequence[str]) -> bool:
-        return self.ordered_by(name) or name in self.cdf.by

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -10,13 +9,13 @@ from typing import ClassVar
 from pydantic import Field
 
 from dpdist.domain import Domain
-from dpdist.spec.queries.base import QueryKind, check_ordered, for_each
+from dpdist.spec.queries.base import OverOrder, for_each
 from dpdist.spec.queries.series import FiltersSpec
 from dpdist.spec.queries.statistics import Statistic, SumOf
 from dpdist.workloads import Workload, filtered
 
 
-class FiltersQuery(QueryKind):
+class FiltersQuery(OverOrder):
     """A series over an attribute of time, filtered."""
 
     names_itself: ClassVar[bool] = False
@@ -29,7 +28,7 @@ class FiltersQuery(QueryKind):
 
     def counts(self, domain: Domain, folder: Path) -> Workload:
         asked = self.filters
-        check_ordered(domain, asked.of)
+        self.check(domain)
         steps = domain.attribute(asked.of).values
         made = [each.kind.made(steps, folder, domain.sizes) for each in asked.apply]
         if asked.around is not None:
@@ -57,12 +56,6 @@ class FiltersQuery(QueryKind):
         if not statistic.columns or (isinstance(statistic, SumOf) and self.filters.around is None):
             return None
         return "filters add up amounts with 'sum' and without 'around'; means and variances are asked of the other kinds"
-
-    def ordered_by(self, name: str) -> bool:
-        return name == self.filters.of
-
-    def asks_for(self, name: str, names: Sequence[str]) -> bool:
-        return self.ordered_by(name) or name in self.filters.by
 
     @property
     def reads_file(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from pydantic import Field, model_validator
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.spec.queries.base import BY, QueryKind, check_listable, check_ordered, for_each
+from dpdist.spec.queries.base import BY, OverOrder, check_listable, for_each
 from dpdist.spec.values import End, SpecPart
 from dpdist.workloads import Workload
 from dpdist.workloads.ranges import boxes, ranges_of
@@ -46,7 +45,7 @@ class RangesSpec(SpecPart):
         return self
 
 
-class RangesQuery(QueryKind):
+class RangesQuery(OverOrder):
     """Intervals of an attribute, or boxes of several."""
 
     ranges: RangesSpec = Field(description="counts of the records in intervals or boxes")
@@ -54,8 +53,7 @@ class RangesQuery(QueryKind):
     def counts(self, domain: Domain, folder: Path) -> Workload:
         asked = self.ranges
         check_listable(domain)
-        for name in asked.of:
-            check_ordered(domain, name)
+        self.check(domain)
         if asked.listed is None:
             lists = {name: [_interval(domain, name, *pair) for pair in pairs] for name, pairs in asked.lists.items()}
             return ranges_of(domain, asked.of, asked.by, listed=lists)
@@ -76,12 +74,6 @@ class RangesQuery(QueryKind):
     def question(self) -> str:
         which = "all" if self.ranges.listed is None and not self.ranges.lists else "listed"
         return f"counts of {which} intervals of {' and '.join(self.ranges.of)}{for_each(self.ranges.by)}"
-
-    def ordered_by(self, name: str) -> bool:
-        return name in self.ranges.of
-
-    def asks_for(self, name: str, names: Sequence[str]) -> bool:
-        return self.ordered_by(name) or name in self.ranges.by
 
 
 def _interval(domain: Domain, name: str, low: float | str, high: float | str) -> tuple[int, int]:
