@@ -71,7 +71,7 @@ class Private(Values):
         description="with 'categories: private': how the names are selected, and by which part of the budget",
         examples=[{"share": 0.1, "delta": 1e-7, "most": 200}],
     )
-    categories: Literal["private"] = Field("private", description="selects the names from the records")
+    categories: Literal["private"] = Field("private", description="selects the names from the records", examples=["private"])
 
     @classmethod
     def named(cls) -> str:
