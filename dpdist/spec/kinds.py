@@ -8,6 +8,7 @@ is refused, the schema and the reference follow from the registry.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import GetJsonSchemaHandler, ValidationError, model_validator
@@ -25,11 +26,13 @@ class Kind(SpecPart):
     """What other keys of the part are with this kind, where the spec does not say it."""
 
     @classmethod
+    @cache
     def all_keys(cls) -> tuple[str, ...]:
         """The keys that belong to it."""
         return tuple(field.alias or name for name, field in cls.model_fields.items())
 
     @classmethod
+    @cache
     def own_keys(cls) -> tuple[str, ...]:
         """Those of them that it shares with no other kind by a common base."""
         shared = {key for base in cls.__bases__ if issubclass(base, Kind) for key in base.all_keys()}
@@ -72,6 +75,10 @@ class Family(Flat, Generic[Each]):
         own = (key for kind in self.kinds.values() for key in kind.own_keys())
         yield from dict.fromkeys([*own, *(key for kind in self.kinds.values() for key in kind.all_keys())])
 
+    def __contains__(self, key: object) -> bool:
+        """Whether a key belongs to one of the kinds."""
+        return any(key in kind.all_keys() for kind in self.kinds.values())
+
     def choice(self) -> str:
         """The kinds in words."""
         *others, last = (kind.named() for kind in self.kinds.values())
@@ -96,6 +103,7 @@ class OfKinds(SpecPart):
     """A part with fields that are of one kind out of a family each: ``field: Annotated[BaseOfKinds, FAMILY]``."""
 
     @classmethod
+    @cache
     def families(cls) -> dict[str, Family[Any]]:
         """The family of each such field."""
         found = ((name, mark) for name, field in cls.model_fields.items() for mark in field.metadata)
@@ -109,12 +117,14 @@ class OfKinds(SpecPart):
             return given
         families = cls.families()
         asked: dict[str, dict[str, Any]] = {name: {} for name in families if not isinstance(given.get(name), Kind)}
-        owner = {key: name for name in asked for key in families[name].all_keys()}
         rest: dict[str, Any] = {}
         for key, value in given.items():
-            if value is not None or key not in owner:  # null is as good as nothing
-                asked.get(owner.get(key, ""), rest)[key] = value
-        known = {*families, *(field.alias or name for name, field in cls.model_fields.items())} - {*asked}
+            owner = next((keys for name, keys in asked.items() if key in families[name]), None)
+            if owner is None:
+                rest[key] = value
+            elif value is not None:  # null is as good as nothing
+                owner[key] = value
+        known = {field.alias or name for name, field in cls.model_fields.items() if name not in asked}
         unknown = [
             InitErrorDetails(type="extra_forbidden", loc=(str(key),), input=rest[key]) for key in rest if key not in known
         ]

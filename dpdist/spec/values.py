@@ -93,6 +93,4 @@ class SpecPart(BaseModel):
 class Titled(SpecPart):
     """A part that readers see under a title."""
 
-    title: Text | None = Field(
-        None, description="what the page calls it; by default its name", examples=["Age last birthday"]
-    )
+    title: Text | None = Field(None, description="what the page calls it; by default its name", examples=["Hours worked"])

@@ -26,6 +26,7 @@ MODULES = (
     "dpdist/domain.py",
     "dpdist/records/*.py",
     "dpdist/spec/sums.py",
+    "dpdist/spec/queries/statistics.py",
     "dpdist/strategies/worst.py",
     *(
         f"dpdist/{name}.py"
