@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpdist.layers import layer
+
 if TYPE_CHECKING:
     from dpdist import errors, operators, privacy, strategies, workloads
     from dpdist.asking.published import Published
@@ -57,12 +59,13 @@ def plan(spec: ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None 
         engine: ``tls://host:port``, ``"inline"``, or None: this process, or processes of this machine where planning takes long.
     Raises: InvalidSpec, OutOfMemory.
     """
-    from dpdist.machine import engine as engines
-    from dpdist.machine import state
-    from dpdist.release import ahead
-    from dpdist.release import plan as planning
-    from dpdist.release.context import Context, silent
-    from dpdist.spec import load
+    with layer("release", "dpdist.plan"):
+        from dpdist.machine import engine as engines
+        from dpdist.machine import state
+        from dpdist.release import ahead
+        from dpdist.release import plan as planning
+        from dpdist.release.context import Context, silent
+        from dpdist.spec import load
 
     checked = load(spec, records=False)
     home = state.state_folder()
@@ -82,14 +85,15 @@ def run(
         engine: as for ``plan``; None takes processes of this machine where there are many records, too.
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
-    from dpdist.machine import engine as engines
-    from dpdist.machine import state
-    from dpdist.privacy import keys
-    from dpdist.records import sources
-    from dpdist.release import ahead, story
-    from dpdist.release.context import Context, silent
-    from dpdist.release.held import held
-    from dpdist.spec import load
+    with layer("release", "dpdist.run"):
+        from dpdist.machine import engine as engines
+        from dpdist.machine import state
+        from dpdist.privacy import keys
+        from dpdist.records import sources
+        from dpdist.release import ahead, story
+        from dpdist.release.context import Context, silent
+        from dpdist.release.held import held
+        from dpdist.spec import load
 
     checked = load(spec, records=records is None)
     home = state.state_folder()
@@ -111,7 +115,8 @@ def published(release: str | Path) -> Published:
         release: its folder or URL, or its id.
     Raises: StoreError when its files were altered; InvalidInput when its measurement was not published.
     """
-    from dpdist.asking import published as asking
-    from dpdist.machine.state import found_at
+    with layer("release", "dpdist.published"):
+        from dpdist.asking import published as asking
+        from dpdist.machine.state import found_at
 
     return asking.published(found_at(str(release)))

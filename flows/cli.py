@@ -20,6 +20,7 @@ from rich.text import Text
 
 from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
 from dpdist.machine.state import OUTPUT, found_at, state_folder, store_of
+from dpdist.process.encoding import encodes
 from dpdist.process.limits import check_program
 from dpdist.process.private import private_folder
 from flows import addresses, beginning, children, ledger_commands, service_commands, settings
@@ -224,12 +225,12 @@ def run(
             "(dates are read as 2026-12-31, not as 31.12.2026), and publish the correction under a new release id"
         )
     charged = f"charged {loss_text(done.plan.loss)}" if done.charged else "nothing charged: it was charged before"
-    where = f" {shown(done.folder)} in {time.monotonic() - started:.1f} s ({charged})"
+    where = f" {shown(done.place)} in {time.monotonic() - started:.1f} s ({charged})"
     out.print(Text.assemble(("published", "bold green"), where))
-    with report.local_copy(done.folder) as folder:
+    with done.place.copied() as folder:
         print_answers(*report.first_rows(folder, group=None, limit=12))
-    name = done.spec.release if isinstance(done.folder, Path) else done.folder
-    out.print(f"all answers: dpdist show {name}; page: {shown(done.folder)}/index.html")
+    name = shown(done.place) if done.spec.output.folder else done.spec.release
+    out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html")
 
 
 def _settled_or_run(
@@ -333,7 +334,7 @@ def show(
     from dpdist.page import report
 
     where = found_at(release)
-    with report.local_copy(where) as folder:
+    with where.copied() as folder:
         certificate = report.certificate_of(folder)
         if below is not None:
             print_clear(folder, below, at, group=group, limit=limit, as_json=as_json)
@@ -400,7 +401,7 @@ def export(
     from dpdist.page import report
     from flows import pictures
 
-    with report.local_copy(found_at(release)) as folder:
+    with found_at(release).copied() as folder:
         report.certificate_of(folder)
         pictures.save((folder / "index.html").resolve(), target.resolve())
     out.print(shown(target))
@@ -488,6 +489,9 @@ def keys_check() -> None:
 def main() -> None:
     """Entry point: whatever goes wrong becomes one line and exit code 1, wrong usage 2; --debug shows the traceback."""
     try:
+        for word in sys.argv[1:]:
+            if not encodes(word):
+                raise InvalidInput(f"the argument {word} is not UTF-8; rename what it names, or write it in UTF-8")
         sys.exit(app(prog_name="dpdist", standalone_mode=False) or 0)
     except typer.Abort:  # a question was left without an answer
         sys.exit(128 + signal.SIGINT)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from dpdist.asking.spreads import (
 from dpdist.domain.amounts import AMOUNT, PRESENT, STATISTICS
 from dpdist.errors import InvalidInput
 from dpdist.grids.space import MOST_PRODUCTS, Functionals, NotMeasured, Reading
+from dpdist.machine.objects import Place
 from dpdist.operators import Matrix
 from dpdist.page import measurement, report
 from dpdist.page.measurement import Measurement
@@ -389,17 +389,17 @@ def _span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def published(folder: Path | str) -> Published:
+def published(place: Place) -> Published:
     """The finished release in a folder or at a URL, ready to answer questions.
 
     Raises: StoreError when its files were altered; InvalidInput when its measurement was not published.
     """
-    with report.local_copy(folder) as local:
+    with place.copied() as local:
         certificate = report.certificate_of(local)
         about = certificate["measurement"]
         if about["file"] is None:
             raise InvalidInput(
                 f"release {certificate['release']!r} has no published measurement: {about['why']}; only its published answers can be read"
             )
-        found = measurement.read(local / report.MEASUREMENT)
+        found = measurement.read(local / measurement.FILE)
     return Published(certificate, found)

@@ -41,7 +41,7 @@ def _is_finished(context: Context, spec: ReleaseSpec) -> bool:
     if receipt is None or receipt.state != "committed":
         return False
     try:
-        with report.local_copy(published_at(spec.release, spec.output.folder)) as folder:
+        with published_at(spec.release, spec.output.folder).copied() as folder:
             report.certificate_of(folder)
     except StoreError:
         return False

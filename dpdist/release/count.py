@@ -15,7 +15,7 @@ from dpdist.machine.store import StoredArray
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
 from dpdist.process.private import private_files
-from dpdist.records import counting, digests, extracts, remote, rows
+from dpdist.records import counting, digests, extracts, rows
 from dpdist.records.hashing import Tags
 from dpdist.records.sources import Source
 from dpdist.records.wording import Called, File
@@ -31,13 +31,12 @@ def source_of(context: Context, spec: ReleaseSpec) -> Source:
 
 
 def _hashed(context: Context, files: Sequence[File]) -> list[tuple[str, Tags]]:
-    if not remote.is_remote(files[0].path):
-        _needed(context, files[0])
+    _needed(context, files[0])
     return digests.hashing(_memory(context), context.engine)(files)
 
 
 def _needed(context: Context, file: File) -> None:
-    """Have workers that do not see a file get no tasks. Raises: EngineError when none is left."""
+    """Have workers that do not see a file of this machine get no tasks. Raises: EngineError when none is left."""
     context.engine.needed_files = (file,)
     context.engine.check_workers()
 

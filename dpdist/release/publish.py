@@ -5,18 +5,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.grids.answers import Answers
 from dpdist.machine.engine import Engine
+from dpdist.machine.objects import Folder, Place
 from dpdist.machine.state import published_at
-from dpdist.machine.store import StoredArray, check_writable_at
+from dpdist.machine.store import StoredArray
 from dpdist.page import report
 from dpdist.page.content import CSV_ROWS, Content, formats_of
+from dpdist.page.measurement import FILE as MEASUREMENT_FILE
 from dpdist.page.measurement import MOST_BYTES, Measurement
-from dpdist.page.places import Notes, PartWriter, Spread, Told, Written, here
+from dpdist.page.outputs.amounts import MEANS, VARIANCES
+from dpdist.page.places import Notes, PartReport, PartWriter, TaskMap, Written, here
 from dpdist.page.suppression import Suppression
 from dpdist.page.tables import is_long
 from dpdist.process.threads import in_order
@@ -50,7 +52,7 @@ def publish(
     answers: Answers,
     certificate: dict[str, Any],
     measurements: dict[str, str],
-) -> Path | str:
+) -> Place:
     """The files a reader gets; a finished folder is left as it is.
 
     Args:
@@ -84,12 +86,12 @@ def publish(
         suppression=None if rule is None else Suppression(rule.below, rule.at),
     )
     where = published_at(spec.release, spec.output.folder)
-    if isinstance(where, str) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
+    if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
         context.progress("warning", MAY_STAY_OPEN)
     return report.write(content, where, spread=_spread(context, content, where), notes=Notes(context.store))
 
 
-def _spread(context: Context, content: Content, where: Path | str) -> Spread:
+def _spread(context: Context, content: Content, where: Place) -> TaskMap:
     """How the parts of long tables are written: by workers, if they can reach the place and have the memory.
 
     What workers elsewhere wrote is checked. The run itself started those of this machine, with its own program, and trusts them.
@@ -97,14 +99,18 @@ def _spread(context: Context, content: Content, where: Path | str) -> Spread:
     engine = context.engine
     if engine.in_process or not is_long(content) or engine.task_bytes < publish_bytes(content.workload, writers=1):
         return here
-    if isinstance(where, Path):
+    if isinstance(where, Folder):
         return here if engine.elsewhere else engine.map
     try:
-        engine.map(check_writable_at, [where])
+        engine.map(_check_writable, [where])
     except StoreError as error:
         context.progress("warning", f"workers cannot write the release, so this process writes it alone: {error}")
         return here
     return partial(checked, engine) if engine.elsewhere else engine.map
+
+
+def _check_writable(place: Place) -> None:
+    place.check_writable()
 
 
 def checked(engine: Engine, write: Callable[[_Item], _T], items: Sequence[_Item]) -> list[_T]:
@@ -124,7 +130,7 @@ def checked(engine: Engine, write: Callable[[_Item], _T], items: Sequence[_Item]
         names, known = [each.name for each in files], write.named(item)
         if len(set(names)) < len(names) or not set(names) <= set(known):
             raise _wrong(f"{known[0]}: its writer says it wrote something else")
-        told.append(Told(item, files, number in again or len(names) < len(known)))
+        told.append(PartReport(item, files, number in again or len(names) < len(known)))
     by_flow = chance.sample([each for each in told if each.again], min(WRITTEN_AGAIN, len(again)))
     for half in engine.halves():
         for each, fault in zip(told, engine.map_where(None, write.fault, told, among=half), strict=True):
@@ -161,7 +167,7 @@ def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Meas
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
     found = Measurement(space, planned.workload.domain, planned.noise, measured.digest)
-    return found, {"file": report.MEASUREMENT, "format": found.format, "values": int(space.values.size), "why": None}
+    return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": None}
 
 
 def _means(context: Context, planned: Plan, measured: StoredArray) -> tuple[pa.Table | None, pa.Table | None]:
@@ -179,13 +185,13 @@ def _told(ratios: pa.Table | None, spreads: pa.Table | None) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if ratios is not None:
         told["means"] = {
-            "file": report.MEANS,
+            "file": MEANS,
             "rows": ratios.num_rows,
             "interval": "Fieller 1954, within the range of the amounts",
         }
     if spreads is not None:
         interval = "Fieller 1954 about the measured means, within what the ranges allow; of correlations on Fisher's scale"
-        told["variances"] = {"file": report.VARIANCES, "rows": spreads.num_rows, "interval": interval}
+        told["variances"] = {"file": VARIANCES, "rows": spreads.num_rows, "interval": interval}
     return told
 
 

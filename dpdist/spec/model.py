@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr
 from dpdist.domain import Attribute, Domain
 from dpdist.grids.base import Norm
 from dpdist.identities import canonical, digest_of
+from dpdist.machine.objects import place_at
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.protection import Protection
 from dpdist.records.extracts import Table
@@ -320,10 +321,9 @@ class ReleaseSpec(SpecPart):
         return self._companions
 
     @property
-    def records_path(self) -> str | Path:
+    def records_path(self) -> str:
         """The records: a URL, or a path, resolved against the spec's folder if it is relative."""
-        path = self._files.path
-        return path if "://" in path else self._folder / path
+        return place_at(self._files.path, below=self._folder).location
 
     @property
     def _files(self) -> InFiles:

@@ -10,13 +10,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from dpdist.errors import InvalidSpec
+from dpdist.process.encoding import encodes
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import yaml_text
 from dpdist.spec.checks import check
 from dpdist.spec.explained import explained, located, short, where_of
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.sources import LOCATIONS
-from dpdist.spec.yaml_text import Lines
+from dpdist.spec.yaml_text import Lines, Place
 
 
 def load(
@@ -102,9 +103,25 @@ def _filled(item: Any, day: str) -> Any:
     return item.replace(PERIOD, day) if isinstance(item, str) else item
 
 
+def _check_text(item: Any, place: Place, lines: Lines, name: str) -> None:
+    r"""Refuse halves of characters, which YAML writes as "\uD800", and names of files that are not UTF-8. Raises: InvalidSpec."""
+    if isinstance(item, dict):
+        for key, value in item.items():
+            _check_text(str(key), (*place, key), lines, name)
+            _check_text(value, (*place, key), lines, name)
+    elif isinstance(item, list | tuple):
+        for number, value in enumerate(item):
+            _check_text(value, (*place, number), lines, name)
+    elif isinstance(item, str) and not encodes(item):
+        raise InvalidSpec(f"{where_of(place, lines, name)}: text that is UTF-8 is needed (found {short(item)})")
+
+
 def _checked(
     content: dict[str, Any], lines: Lines, name: str, folder: Path, *, follow: bool, records: bool, sizes: Sizes
 ) -> ReleaseSpec:
+    if not encodes(str(folder)):
+        raise InvalidSpec(f"{name}: its folder {folder} has a name that is not UTF-8; rename it")
+    _check_text(content, (), lines, name)
     try:
         spec = ReleaseSpec.model_validate(content)
     except ValidationError as error:

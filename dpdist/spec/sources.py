@@ -9,13 +9,14 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from dpdist.errors import InvalidInput
-from dpdist.records import remote
+from dpdist.machine.objects import place_at
 from dpdist.records.column_types import ColumnType
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
 from dpdist.records.formats.base import Format
 from dpdist.records.formats.csv import Csv
 from dpdist.records.formats.registry import format_of
+from dpdist.records.listing import place_of
 from dpdist.spec.csv import CsvSpec
 from dpdist.spec.kinds import Family, Kind
 from dpdist.spec.values import PathText
@@ -101,7 +102,7 @@ class InFiles(WithCsv):
         return self
 
     def check_address(self) -> None:
-        remote.is_remote(self.path)
+        place_of(self.path)
 
     @property
     def csv_record(self) -> str | None:
@@ -166,10 +167,10 @@ class InDelta(InLake):
     )
 
     def check_address(self) -> None:
-        remote.is_remote(self.delta)
+        place_of(self.delta)
 
     def table(self, folder: Path, types: Mapping[str, ColumnType]) -> Table:
-        return DeltaTable(self.delta if "://" in self.delta else str(folder / self.delta), self.snapshot)
+        return DeltaTable(place_at(self.delta, below=folder).location, self.snapshot)
 
 
 class InIceberg(InLake):

@@ -72,7 +72,7 @@ class Format(ABC):
 
     def hashed(self, file: File) -> tuple[str, Tags]:
         """The SHA-256 and the tags of a file."""
-        return hashed(file.path)
+        return hashed(file.path, file.called)
 
     def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
         """What tasks read: the whole file, where a format does not say otherwise."""

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from dpdist.domain import Domain
-from dpdist.machine.store import zarr_rows
+from dpdist.machine.matrices import zarr_rows
+from dpdist.machine.objects import place_at
 from dpdist.operators import Saved
 from dpdist.spec.queries.base import QueryKind, check_listable
 from dpdist.spec.queries.matrices import matrix_in
@@ -42,11 +43,10 @@ class RowsQuery(QueryKind):
     def counts(self, domain: Domain, folder: Path) -> Workload:
         check_listable(domain)
         given: dict[str, Any] = {"names": self.rows.names, "title": self.rows.file}
-        remote = "://" in self.rows.file
-        path = folder / self.rows.file
-        if self.rows.file.rstrip("/").endswith(".zarr"):
-            return tall(zarr_rows(self.rows.file if remote else str(path.resolve())), domain, **given)
-        if not remote and path.suffix == ".npy" and path.is_file() and path.stat().st_size > domain.sizes.mapped_bytes:
+        place, path = place_at(self.rows.file, below=folder), folder / self.rows.file
+        if place.name.endswith(".zarr"):
+            return tall(zarr_rows(place.location), domain, **given)
+        if path.suffix == ".npy" and path.is_file() and path.stat().st_size > domain.sizes.mapped_bytes:
             return tall(Saved(str(path.resolve()), matrix_in(path, mapped=True).shape), domain, **given)
         return explicit(matrix_in(path), domain, **given)
 
