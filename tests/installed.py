@@ -30,7 +30,7 @@ LAYERS = {"": "pure", "release": "release", "flows": "commands", "all": "extras"
 Versions = Literal["newest", "lowest", "constraints"]
 OPTIONS: dict[Versions, tuple[str, ...]] = {
     "newest": (),
-    "lowest": ("--resolution", "lowest-direct"),
+    "lowest": ("--resolution", "lowest-direct", "--only-binary", ":all:"),  # of those that a later Python can install
     "constraints": ("--constraint", str(ROOT / "constraints.txt")),
 }
 INSIDE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")

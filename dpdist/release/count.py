@@ -106,20 +106,11 @@ def as_read(context: Context, spec: ReleaseSpec, kept: Path | None) -> ReleaseSp
 
 
 def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:
-    """|count - centre| of every count; ``distance_around`` says how far they move."""
+    """|count - centre| of every count; ``quantities.counts.Distances`` says how far they move."""
     name = f"{counts.name}-around-{centre}"
     given = StoredVector(context.store, counts)
     away = LazyVector(given.size, (given,), partial(_away, centre), 24, f"away from {centre}", np.dtype(np.int64))
     return StoreWorkspace(context.store, context.engine).write(away, name).array
-
-
-def distance_around(distance: Distance) -> Distance:
-    """How far distances from a public count can move when the counts move by ``distance``.
-
-    A count that moves by one moves its distance by one, up or down whichever way the count went: where a record is replaced, both of its
-    changes may go up.
-    """
-    return Distance(distance.length, replaced=False)
 
 
 def _away(centre: int, start: int, count: int, values: Matrix) -> Matrix:
@@ -132,7 +123,4 @@ def distance_of(spec: ReleaseSpec) -> Distance:
 
     Where the total of a person is bounded (``dpdist.grids.totals``) this is how far their shares can move without their signs.
     """
-    counted = Layout(spec.attributes.shape, shares=spec.attributes.shares).distance_out(
-        counting.distance_out(spec.protection)
-    )
-    return counted if spec.around is None else distance_around(counted)
+    return spec.quantity.stability(counting.distance_out(spec.protection))

@@ -1,37 +1,36 @@
-"""Means and variances of amounts: made of measured sums, with intervals that know how the noise in them varies together."""
+"""Statistics of amounts: made of measured sums, with intervals that know how the noise in them varies together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpdist.arrays.vector import Held, batches
+from dpdist.arrays.vector import Held
 from dpdist.asking.products import Linear, products_of
-from dpdist.asking.published import SPREADS_AT_ONCE, Published
-from dpdist.asking.questions import powers
-from dpdist.asking.spreads import CORRELATION, COVARIANCE, STANDARD_DEVIATION, VARIANCE
-from dpdist.domain.amounts import AMOUNT, PRESENT
+from dpdist.asking.published import Published
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid
 from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.quantities.registry import STATISTICS
 from dpdist.spec import ReleaseSpec
-from dpdist.spec.queries.statistics import MeanOf
 from dpdist.workloads import Block, Workload
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpdist.page.means import Mean
+    from dpdist.page.means import Row
 
-AT_ONCE = 256
-"""Means whose covariances are computed together."""
+
+def made_of_sums(spec: ReleaseSpec) -> list[str]:
+    """The statistics that a spec asks for and that are published beside the sums that they are made of."""
+    return [entry.statistic.key() for entry in spec.workload if entry.statistic.made]
 
 
 def check_means(spec: ReleaseSpec, grid: Grid) -> None:
     """Accept means and variances whose joint errors are known. Raises: InvalidInput, before anything is charged."""
-    made = next((entry.statistic.key() for entry in spec.workload if entry.statistic.made), None)
+    made = next(iter(made_of_sums(spec)), None)
     if made is None:
         return
     try:
@@ -42,77 +41,28 @@ def check_means(spec: ReleaseSpec, grid: Grid) -> None:
         ) from None
 
 
-def means(spec: ReleaseSpec, measurement: Measurement) -> pa.Table | None:
-    """Every mean that a spec asks for with its Fieller interval; None where it asks for none."""
-    domain = spec.attributes.grouped
-    asked = [
-        (entry.statistic.mean, entry.kind.counts(domain, spec.folder))
-        for entry in spec.workload
-        if isinstance(entry.statistic, MeanOf)
-    ]
-    if not asked:
-        return None
-    from dpdist.page.means import table_of
-
-    found: list[Mean] = []
-    for amounts, workload in asked:
-        rows = [(block, place, each) for block in workload.blocks for place, each in enumerate(_linear(block, workload))]
-        for start, stop in batches(len(rows), AT_ONCE):
-            found += _means(Published({}, measurement), amounts, rows[start:stop])
-    return table_of(found, domain)
-
-
-def _means(published: Published, amounts: str, some: Sequence[tuple[Block, int, Linear]]) -> Iterator[Mean]:
-    """Some means. The true one lies between the ends of the range, so that an interval never goes beyond them."""
-    from dpdist.page.means import Mean
-
-    domain = published.measurement.domain
-    axis = domain.axis(amounts)
-    attribute = domain.attributes[axis]
-    assert attribute.amounts is not None
-    low, high = attribute.amounts.range
-    added, present = (powers(attribute, what) for what in (AMOUNT, PRESENT))
-    pairs = [(among.within({axis: added}), among.within({axis: present})) for *_, among in some]
-    for (block, place, _), ratio in zip(some, published.ratios(pairs), strict=True):
-        value, first, last = ratio.within(low, high)
-        yield Mean(amounts, block, place, value, ratio.standard_error, first, last)
-
-
-def variances(spec: ReleaseSpec, measurement: Measurement) -> pa.Table | None:
-    """Every variance, covariance and correlation that a spec asks for with its interval; None where it asks for none.
+def statistics(spec: ReleaseSpec, measurement: Measurement) -> dict[str, pa.Table]:
+    """Every statistic that a spec asks for with its interval, by the tables that they are published in.
 
     A variance comes with its root, the standard deviation, and a correlation with the covariance.
     """
-    from dpdist.page.means import table_of_variances
+    from dpdist.page.means import TABLES, Row
 
-    domain = spec.attributes.grouped
-    found: list[Mean] = []
+    domain, published = spec.attributes.grouped, Published({}, measurement)
+    found: dict[str, list[Row]] = {}
     for entry in spec.workload:
-        beside, names = BESIDE.get(entry.statistic.key(), ()), entry.statistic.columns
-        if not beside:
+        if not entry.statistic.made:
             continue
+        statistic, names = STATISTICS[entry.statistic.key()], entry.statistic.columns
+        of = [measurement.domain.axis(name) for name in names]
         workload = entry.kind.counts(domain, spec.folder)
         for block in workload.blocks:
-            for each in beside:
-                found += _spreads(Published({}, measurement), each, names, block, list(_linear(block, workload)))
-    return table_of_variances(found, domain) if found else None
-
-
-BESIDE = {VARIANCE: (VARIANCE, STANDARD_DEVIATION), COVARIANCE: (COVARIANCE,), CORRELATION: (CORRELATION, COVARIANCE)}
-"""What is published for each statistic that a spec asks for."""
-
-
-def _spreads(
-    published: Published, statistic: str, names: Sequence[str], block: Block, linear: Sequence[Linear]
-) -> Iterator[Mean]:
-    """A statistic of columns of amounts for every query of a block."""
-    from dpdist.page.means import Mean
-
-    of = [published.measurement.domain.axis(name) for name in names]
-    for start, stop in batches(len(linear), SPREADS_AT_ONCE):
-        for place, each in enumerate(published.spreads(statistic, of, linear[start:stop]), start):
-            ends = each.value, each.standard_error, each.low, each.high
-            yield Mean(" and ".join(names), block, place, *ends, each.statistic)
+            linear = list(_linear(block, workload))
+            rows = found.setdefault(statistic.table, [])
+            for told in statistic.published:
+                made = published.statistics(told, of, linear)
+                rows += [Row(" and ".join(names), block, place, each) for place, each in enumerate(made)]
+    return {table: TABLES[table](rows, domain) for table, rows in found.items()}
 
 
 def _linear(block: Block, workload: Workload) -> Iterator[Linear]:

@@ -13,11 +13,10 @@ import numpy as np
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Norm
-from dpdist.grids.dense import over_groups
 from dpdist.grids.joint import JOINT_CELLS
 from dpdist.grids.non_negative import Effect
 from dpdist.machine.engine import Engine
-from dpdist.mechanisms.base import DENSE_CELLS
+from dpdist.mechanisms.base import DENSE_CELLS, not_long
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.page import notebook
@@ -35,6 +34,7 @@ from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, gram, strategy_of
 from dpdist.release.private_names import facts_of, prepared
 from dpdist.spec import ReleaseSpec
+from dpdist.spec.model import CELL_BY_CELL
 from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.strategies import (
     Strategy,
@@ -59,7 +59,7 @@ class NoiseOption:
     Attributes:
         strategy, table, grid, noise, loss: as in ``Plan``.
         compared: the strategies of all mechanisms compared.
-        shares: how many are one in an answer (``Domain.parts``).
+        scale: what measured values are divided by to become answers (``Domain.scale``).
     """
 
     strategy: Strategy
@@ -69,12 +69,12 @@ class NoiseOption:
     noise: Noise
     loss: Loss
     compared: tuple[Strategy, ...]
-    shares: float = 1
+    scale: float = 1
 
     @property
     def noise_multiplier(self) -> float:
         """Scale of the noise over the strategy's sensitivity to one record."""
-        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.shares
+        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.scale
 
     @property
     def variance(self) -> float:
@@ -174,7 +174,7 @@ class Plan:
 
         A person's several records, and neighbours that replace one, ask for more noise: they raise it.
         """
-        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.spec.attributes.parts
+        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.spec.attributes.scale
 
     @property
     def targets(self) -> dict[str, Any] | None:
@@ -213,7 +213,7 @@ class Plan:
         """What has to be counted: tables for strategies over marginals, else every cell."""
         domain, tables = self.spec.attributes, self.grid.tables
         whole = any(len(table) == len(domain.shape) for table in tables)
-        return Layout(domain.shape, () if whole else tables, domain.shares, domain.reach)
+        return Layout(domain.shape, () if whole else tables, domain.shares_per_record, domain.max_abs_shares)
 
 
 @private_files()
@@ -248,7 +248,7 @@ def _least_error(options: Sequence[NoiseOption]) -> NoiseOption:
 def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
     """What one kind of noise gives: the best mechanism that knows it, and what it is charged."""
     workload = spec.queries
-    names = considered(spec.chosen, norm, workload, spec.limits.limits)
+    names = _names(spec, norm)
     long = spec.attributes.sizes.long_steps
     if is_long(workload) and not (names and all(mechanism_of(name).long for name in names)):
         able = " or ".join(repr(name) for name, each in REGISTRY.items() if each.long)
@@ -256,7 +256,8 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
             f"filters and formulas over more than {long:,} steps or cells are answered by mechanism {able} with Gaussian noise, found "
             f"{repr(names[0]) if names else 'Laplace noise'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
-    compared = [strategy_of(context, spec, name, norm) for name in names]
+    compared = _fitting(spec, [strategy_of(context, spec, name, norm) for name in names])
+    names = tuple(strategy.name for strategy in compared)
     bound_bytes = BOUND_COPIES * 8 * workload.shape[1] ** 2 if norm == "l1" and workload.shape[1] <= DENSE_CELLS else 0
     Planning(context).check_memory("the bound of strategies with Laplace noise", bound_bytes)
     lower = _lower_bound(context, workload, norm, compared)
@@ -270,12 +271,31 @@ def _option(context: Context, spec: ReleaseSpec, norm: Norm) -> NoiseOption:
         table = [replace(row, gap=None) for row in table]
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
-    return NoiseOption(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), spec.attributes.parts)
+    return NoiseOption(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), spec.attributes.scale)
+
+
+def _names(spec: ReleaseSpec, norm: Norm) -> tuple[str, ...]:
+    """The mechanisms that are compared. No certificate is of persons in several cells, of whom each cell by itself tells the least."""
+    names = considered(spec.chosen, norm, spec.queries, spec.limits.limits)
+    alone = mechanism_of(CELL_BY_CELL)
+    several = spec.chosen == AUTO and spec.objective == "total" and distance_of(spec).groups > 1
+    if not several or alone.name in names or alone.cannot(spec.queries) is not None or not_long(alone, spec.queries):
+        return names
+    return (*names, alone.name)
+
+
+def _fitting(spec: ReleaseSpec, compared: list[Strategy]) -> list[Strategy]:
+    """The strategies of which one estimate can be made, where post-processing needs it; all where none can, and the plan says so."""
+    options = spec.postprocess
+    if len(compared) == 1 or not (options.known or options.non_negative or options.consistent_with):
+        return compared
+    jointly, cells = bool(options.consistent_with), spec.queries.shape[1]
+    return [each for each in compared if _grid(spec, each).estimates(cells, jointly=jointly)] or compared
 
 
 def _best(spec: ReleaseSpec, compared: list[Strategy]) -> Strategy:
-    """The strategy of least cost. Where totals are bounded, costs are those of the corners that a person can reach."""
-    if not spec.totals or len(compared) == 1:
+    """The strategy of least cost. Where a person is in several cells, costs are those of what a person can reach."""
+    if len(compared) == 1 or not (spec.totals or distance_of(spec).groups > 1):
         return best(compared)
 
     def cost(strategy: Strategy) -> float:
@@ -345,12 +365,7 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
 
 
 def _grid(spec: ReleaseSpec, strategy: Strategy) -> Grid:
-    moved = distance_of(spec)
-    grid = strategy.grid(spec.queries, neighbours=moved.neighbours, most_records=moved.records)
-    if moved.participations is not None:
-        assert grid.stream is not None  # the spec's check asks for a stream
-        return grid.stream.participating(moved)
-    return grid if moved.groups == 1 else over_groups(grid, moved.groups)
+    return strategy.grid_for(spec.queries, distance_of(spec))
 
 
 def _check_fit(spec: ReleaseSpec, strategy: Strategy, grid: Grid) -> None:

@@ -73,7 +73,10 @@ def stage_of(spec: ReleaseSpec) -> Stage | None:
     if spec.selecting is None:
         return None
     attribute, asked = spec.selecting
-    moved = replace(counting.distance_out(spec.protection), groups=1)  # of each person the first most_records name a name
+    moved, person = counting.distance_out(spec.protection), spec.records.person
+    if person.column is not None:  # of each person the first most_records name a name
+        moved = replace(moved, groups=1, participations=None)
+    moved = replace(moved, records=moved.records * (moved.participations or 1), participations=None, separation=1)
     rho = spec.budget.rho_beside(asked.delta) * asked.share
     return Stage(spec, attribute, selection(rho, asked.delta, moved, asked.most))
 

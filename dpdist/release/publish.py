@@ -17,13 +17,15 @@ from dpdist.page import report
 from dpdist.page.content import CSV_ROWS, Content, formats_of
 from dpdist.page.measurement import FILE as MEASUREMENT_FILE
 from dpdist.page.measurement import MOST_BYTES, Measurement
-from dpdist.page.outputs.amounts import MEANS, VARIANCES
+from dpdist.page.outputs import amounts
 from dpdist.page.places import Notes, PartReport, PartWriter, TaskMap, Written, here
 from dpdist.page.suppression import Suppression
 from dpdist.page.tables import is_long
 from dpdist.process.threads import in_order
+from dpdist.quantities.base import MEANS, VARIANCES
+from dpdist.quantities.registry import STATISTICS
 from dpdist.release.context import Context
-from dpdist.release.means import means, variances
+from dpdist.release.means import made_of_sums, statistics
 from dpdist.release.memory import publish_bytes
 from dpdist.release.plan import Plan
 from dpdist.release.streams import steps_so_far
@@ -62,7 +64,7 @@ def publish(
     """
     spec = planned.spec
     measurement, about = opened(context, planned, measured)
-    ratios, spreads = _means(context, planned, measured)
+    made = _statistics(context, planned, measured)
     rule = spec.postprocess.suppress
     content = Content(
         release=spec.release,
@@ -75,15 +77,16 @@ def publish(
             **certificate,
             "measurements": measurements,
             "measurement": about,
-            **_told(ratios, spreads),
+            **_told(spec, made),
         },
         formats=spec.output.formats,
         sizes=context.store.sizes,
         measurement=measurement,
         about=_about(spec),
-        means=ratios,
-        variances=spreads,
+        means=made.get(MEANS),
+        variances=made.get(VARIANCES),
         suppression=None if rule is None else Suppression(rule.below, rule.at),
+        counted=() if rule is None else spec.counted,
     )
     where = published_at(spec.release, spec.output.folder)
     if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
@@ -157,10 +160,8 @@ def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Meas
     try:
         if not spec.output.measurement:
             raise InvalidInput("the publisher left it out (output.measurement)")
-        if spec.records.count == "persons":
-            raise InvalidInput("it counts persons by group, and sums over groups are no numbers of persons")
-        if spec.around is not None:
-            raise InvalidInput("it measured distances from a known count, and not counts of records")
+        if spec.quantity.withheld is not None:
+            raise InvalidInput(spec.quantity.withheld)
         grid, values = (planned.grid, None) if spec.stream is None else steps_so_far(context, planned, measured)
         whole = StoredVector(context.store, measured) if values is None else values
         space = grid.space(whole, planned.workload.domain.shape, MOST_BYTES)
@@ -170,29 +171,29 @@ def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Meas
     return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": None}
 
 
-def _means(context: Context, planned: Plan, measured: StoredArray) -> tuple[pa.Table | None, pa.Table | None]:
-    """The means and the variances that the spec asks for, whether the measurement that they are made of is published or not."""
+def _statistics(context: Context, planned: Plan, measured: StoredArray) -> dict[str, pa.Table]:
+    """The statistics that the spec asks for, whether the measurement that they are made of is published or not."""
     spec = planned.spec
-    if not any(entry.statistic.made for entry in spec.workload):
-        return None, None
+    if not made_of_sums(spec):
+        return {}
     space = planned.grid.space(StoredVector(context.store, measured), spec.attributes.shape, MOST_BYTES)
-    found = Measurement(space, spec.attributes, planned.noise, measured.digest)
-    return means(spec, found), variances(spec, found)
+    return statistics(spec, Measurement(space, spec.attributes, planned.noise, measured.digest))
 
 
-def _told(ratios: pa.Table | None, spreads: pa.Table | None) -> dict[str, Any]:
-    """What the certificate says of means and variances."""
-    told: dict[str, Any] = {}
-    if ratios is not None:
-        told["means"] = {
-            "file": MEANS,
-            "rows": ratios.num_rows,
-            "interval": "Fieller 1954, within the range of the amounts",
+_FILES = {MEANS: amounts.MEANS, VARIANCES: amounts.VARIANCES}
+
+
+def _told(spec: ReleaseSpec, made: dict[str, pa.Table]) -> dict[str, Any]:
+    """What the certificate says of means, variances and other statistics."""
+    asked = [STATISTICS[name] for name in made_of_sums(spec)]
+    return {
+        table: {
+            "file": _FILES[table],
+            "rows": rows.num_rows,
+            "interval": "; ".join(dict.fromkeys(each.interval for each in asked if each.table == table)),
         }
-    if spreads is not None:
-        interval = "Fieller 1954 about the measured means, within what the ranges allow; of correlations on Fisher's scale"
-        told["variances"] = {"file": VARIANCES, "rows": spreads.num_rows, "interval": interval}
-    return told
+        for table, rows in made.items()
+    }
 
 
 def _about(spec: ReleaseSpec) -> dict[str, Any] | None:

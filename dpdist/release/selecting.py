@@ -89,9 +89,9 @@ def selected(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
             return with_kept(stage, context.store, committed_measurement(context.store, known))
         counted = names_of(source, spec.attributes, stage.attribute, stage.left_out, stage.candidates)
         check_not_empty(spec, counted.read)
-        shares = spec.attributes.shares
+        shares = spec.attributes.shares_per_record
         few_enough(
-            counted.read * shares, shares, spec.attributes.reach
+            counted.read * shares, shares, spec.attributes.max_abs_shares
         )  # the measurement would refuse them after the charge
         verify_source(context, spec)
         charge = charge_of_stage(stage, root, counted)

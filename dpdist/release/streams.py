@@ -109,6 +109,8 @@ def stream_digest(planned: Plan) -> str:
         "person": spec.records.person,
         **({} if spec.records.counts is None else {"counts": spec.records.counts}),
         "queries": spec.queries.fingerprint,
+        **({"sums": [(name, part.measured) for name, part in spec.sums.items()]} if spec.sums else {}),
+        **({} if spec.around is None else {"around": spec.around}),
         "budget": spec.budget,
         "grid": planned.grid.digest,
         "noise": planned.noise,

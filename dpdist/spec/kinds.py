@@ -67,8 +67,13 @@ class Family(Flat, Generic[Each]):
     """
 
     def __init__(self, *kinds: type[Each], default: Each | None = None) -> None:
-        self.kinds = {kind.key(): kind for kind in kinds}
+        self._kinds = {kind.key(): kind for kind in kinds}
         self.default = default
+
+    @property
+    def kinds(self) -> dict[str, type[Each]]:
+        """The kinds by their keys."""
+        return self._kinds
 
     def all_keys(self) -> Iterator[str]:
         """The keys of all kinds in the order of the reference: those that several kinds share come last."""

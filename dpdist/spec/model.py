@@ -18,6 +18,8 @@ from dpdist.identities import canonical, digest_of
 from dpdist.machine.objects import place_at
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.protection import Protection
+from dpdist.quantities.base import Beside, Quantity
+from dpdist.quantities.registry import quantity_of
 from dpdist.records.extracts import Table
 from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
 from dpdist.records.used import Use, uses_of
@@ -30,6 +32,7 @@ from dpdist.spec.dates import StreamSpec, through_of
 from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
 from dpdist.spec.planning import LimitsSpec, Mechanism, SeparationSpec
 from dpdist.spec.queries import QuerySpec
+from dpdist.spec.queries.filters import summed_alone
 from dpdist.spec.queries.series import FiltersSpec
 from dpdist.spec.records import RecordsSpec
 from dpdist.spec.sources import InFiles
@@ -41,7 +44,7 @@ from dpdist.workloads.kinds import is_long
 from dpdist.workloads.marginals import listed_marginals
 
 CELL_BY_CELL = "identity"
-"""The mechanism that measures every cell by itself: the only one whose sensitivity to several cells at once is declared."""
+"""The mechanism that measures every cell by itself, so that what a person adds to several cells is orthogonal."""
 
 
 class ReleaseSpec(SpecPart):
@@ -161,7 +164,7 @@ class ReleaseSpec(SpecPart):
                     everywhere=all(entry.statistic.adds_up(name) for entry in asked),
                     squares=any(entry.statistic.adds_up(name, squares=True) for entry in asked),
                     alone=any(entry.kind.over_time and entry.statistic.columns for entry in asked),
-                    records=self.records.person.most_records,
+                    records=self.records.person.records,
                 )
                 for name, part in self.sums.items()
             ),
@@ -173,6 +176,37 @@ class ReleaseSpec(SpecPart):
         """The workload."""
         parts = (entry.workload(self.attributes, self._folder) for entry in self.workload)
         return union(*parts, weights=tuple(entry.importance.factor for entry in self.workload))
+
+    @property
+    def quantity(self) -> Quantity:
+        """What is measured of every cell."""
+        return quantity_of(self.attributes, centre=self.around, persons=self.records.count == "persons")
+
+    @property
+    def beside(self) -> Beside:
+        """What else is asked for, as far as quantities can be against it."""
+        person, options = self.records.person, self.postprocess
+        asked = [entry.statistic for entry in self.workload]
+        return Beside(
+            attributes=tuple(self.domain),
+            tables=tuple(entry.kind.tables for entry in self.workload),
+            levels=any(part.levels for part in self.attributes.attributes),
+            columns=tuple(self.sums),
+            statistics=tuple((each.key(), each.columns) if each.columns else None for each in asked),
+            series=any(entry.kind.over_time for entry in self.workload),
+            apart=person.column is not None,
+            in_groups=person.most_groups is not None and person.most_records == 1,
+            bounded=next((name for name, part in self.sums.items() if part.most_per_person is not None), None),
+            known=bool(options.known),
+            non_negative=options.non_negative,
+        )
+
+    @property
+    def counted(self) -> tuple[bool, ...]:
+        """Of each block of the queries whether its answers are numbers of records."""
+        domain, folder = self.attributes, self._folder
+        found = (entry.kind.counted(entry.statistic, domain, folder) for entry in self.workload)
+        return tuple(counts for each in found for counts in each)
 
     @cached_property
     def known(self) -> tuple[Block, ...]:
@@ -196,7 +230,7 @@ class ReleaseSpec(SpecPart):
     @property
     def totals(self) -> bool:
         """Whether the total of a person's amounts is bounded."""
-        return any(part.most_per_person is not None for part in self.sums.values())
+        return self.beside.bounded is not None
 
     @property
     def declared(self) -> ReleaseSpec:
@@ -243,8 +277,6 @@ class ReleaseSpec(SpecPart):
     @property
     def chosen(self) -> Mechanism:
         """The mechanism asked for; ``auto`` of a stream is always the first that measures steps one after the other."""
-        if self.mechanism == AUTO and self.records.person.most_groups is not None:
-            return CELL_BY_CELL
         if self.stream is None or self.mechanism != AUTO:
             return self.mechanism
         return next(name for name, each in REGISTRY.items() if each.streams)
@@ -308,7 +340,9 @@ class ReleaseSpec(SpecPart):
         begun = Attribute(series.name, edges=series.edges[: steps + 1], labels=series.labels[:steps], named=series.named)
         domain = Domain((*whole[:place], begun, *whole[place + 1 :]), self._sizes)
         (each,) = (each.kind.made(series.values, self._folder, self._sizes) for each in asked.apply)
-        return union(filtered(domain, begun.name, [each], asked.by), weights=(self.workload[0].importance.factor,))
+        counts = filtered(domain.grouped, begun.name, [each], asked.by)
+        entry = self.workload[0]
+        return union(summed_alone(entry.statistic, counts, domain), weights=(entry.importance.factor,))
 
     @property
     def around(self) -> int | None:

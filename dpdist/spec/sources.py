@@ -97,8 +97,6 @@ class InFiles(WithCsv):
     def _csv_of_csv(self) -> InFiles:
         if self.csv is not None and not isinstance(self.format, Csv | None):
             raise ValueError("'csv' belongs to CSV files; leave it out")
-        if self.header and self.format is not None and not self.format.holds_rows:
-            raise ValueError("'header' belongs to CSV files; leave it out")
         return self
 
     def check_address(self) -> None:

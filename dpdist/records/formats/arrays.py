@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpdist.domain import Domain
 from dpdist.errors import InvalidSpec, NoRecords
 from dpdist.machine.objects import file_at
-from dpdist.records.formats.base import Format, Partition, Reading
+from dpdist.records.formats.base import Format, Partition, WantedRows
 from dpdist.records.hashing import HashedFile, Members, Tags, hashed
 from dpdist.records.reading import reading
 from dpdist.records.tabulated import check_range
@@ -37,13 +37,13 @@ class Array(Format):
     def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
         return parts_of(path, tags)
 
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: Reading) -> None:
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> None:
         return None
 
-    def batches(self, file: HashedFile, partition: Partition, reading: Reading) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         raise NotImplementedError("an array holds counts and no records")
 
-    def is_empty(self, file: HashedFile, at: File, reading: Reading) -> bool:
+    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
         return False
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpdist.domain import Domain
+from dpdist.domain.amounts import PRESENT
 from dpdist.errors import InvalidInput
 from dpdist.spec.kinds import Kind
 from dpdist.spec.queries.series import FiltersSpec
-from dpdist.spec.queries.statistics import Statistic
-from dpdist.workloads import Workload
+from dpdist.spec.queries.statistics import StatisticKind
+from dpdist.workloads import Block, Workload
 
 BY = "asks the same for every combination of these attributes' values"
 WRITTEN_VALUES = 2**22
@@ -24,8 +25,6 @@ class QueryKind(Kind):
 
     names_itself: ClassVar[bool] = True
     """Whether the words of an answer say which records it counts, so that equal words of two releases are comparable."""
-    counts_records: ClassVar[bool] = True
-    """Whether every answer is a number of records, and no difference or weighted sum of such numbers."""
     over_time: ClassVar[bool] = False
     """Whether it asks for series, which a release measures step by step."""
 
@@ -42,7 +41,7 @@ class QueryKind(Kind):
     def question(self) -> str:
         """What is asked, in words that go on from 'counts'."""
 
-    def of(self, statistic: Statistic, domain: Domain, folder: Path, *, scaled: bool) -> Workload:
+    def of(self, statistic: StatisticKind, domain: Domain, folder: Path, *, scaled: bool) -> Workload:
         """What is added up for a statistic over the records that each query counts.
 
         Args:
@@ -50,11 +49,11 @@ class QueryKind(Kind):
         """
         return statistic.of(self.counts(domain.grouped, folder), domain, scaled=scaled)
 
-    def words(self, statistic: Statistic) -> str:
+    def words(self, statistic: StatisticKind) -> str:
         """What is asked for a statistic, in words."""
         return statistic.words(self.question())
 
-    def unfit(self, statistic: Statistic) -> str | None:
+    def unfit(self, statistic: StatisticKind) -> str | None:
         """Why a statistic is not asked of these queries; None where it is."""
         return None
 
@@ -65,6 +64,16 @@ class QueryKind(Kind):
     def asks_for(self, name: str, names: Sequence[str]) -> bool:
         """Whether every query asks for values of an attribute out of the given ones."""
         return self.ordered_by(name)
+
+    def counted(self, statistic: StatisticKind, domain: Domain, folder: Path) -> list[bool]:
+        """Of each block of the workload whether its answers are numbers of records: sums are none, nor are differences."""
+        blocks = self.counts(domain.grouped, folder).blocks
+        adds = self.adds_only(blocks)
+        return [adds and set(of) == {PRESENT} for _ in blocks for of in statistic.sums]
+
+    def adds_only(self, blocks: Sequence[Block]) -> bool:
+        """Whether no query takes records away from others."""
+        return True
 
     @property
     def reads_file(self) -> bool:

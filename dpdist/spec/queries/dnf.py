@@ -9,7 +9,6 @@ from pydantic import Field
 
 from dpdist.domain import Domain
 from dpdist.spec.queries.base import QueryKind, check_listable
-from dpdist.spec.queries.statistics import Statistic
 from dpdist.spec.values import SpecPart
 from dpdist.workloads import Workload, dnf
 
@@ -37,6 +36,3 @@ class DnfQuery(QueryKind):
 
     def question(self) -> str:
         return "counts of a formula over binary attributes, for every way to negate them"
-
-    def unfit(self, statistic: Statistic) -> str | None:
-        return "formulas ('dnf') count records; sums and means are asked of the other kinds" if statistic.columns else None

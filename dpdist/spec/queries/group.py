@@ -19,7 +19,7 @@ from dpdist.spec.queries.predicates import PredicatesQuery
 from dpdist.spec.queries.product import ProductQuery
 from dpdist.spec.queries.ranges import RangesQuery
 from dpdist.spec.queries.rows import RowsQuery
-from dpdist.spec.queries.statistics import ASKED, Statistic
+from dpdist.spec.queries.statistics import ASKED, StatisticKind
 from dpdist.workloads import Workload
 
 QUERIES = Family(
@@ -39,7 +39,7 @@ class QuerySpec(OfKinds):
     """One group of queries. Give exactly one kind, and optionally 'weight' and 'relative'."""
 
     kind: Annotated[QueryKind, QUERIES]
-    statistic: Annotated[Statistic, ASKED]
+    statistic: Annotated[StatisticKind, ASKED]
     importance: Annotated[Importance, IMPORTANCE]
 
     @model_validator(mode="after")

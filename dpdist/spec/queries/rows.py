@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from dpdist.domain import Domain
 from dpdist.machine.matrices import zarr_rows
 from dpdist.machine.objects import place_at
-from dpdist.operators import Saved
+from dpdist.operators import Dense, Operator, Saved, Sparse
 from dpdist.spec.queries.base import QueryKind, check_listable
 from dpdist.spec.queries.matrices import matrix_in
 from dpdist.spec.values import PathText, SpecPart
-from dpdist.workloads import Workload, explicit, tall
+from dpdist.workloads import Block, Workload, explicit, tall
 
 
 class RowsSpec(SpecPart):
@@ -36,7 +38,6 @@ class RowsQuery(QueryKind):
     """Rows of a matrix over the cells."""
 
     names_itself: ClassVar[bool] = False
-    counts_records: ClassVar[bool] = False
 
     rows: RowsSpec = Field(description="queries of your own, as rows of a matrix over the cells")
 
@@ -53,6 +54,15 @@ class RowsQuery(QueryKind):
     def question(self) -> str:
         return "weighted counts by the publisher's own matrix"
 
+    def adds_only(self, blocks: Sequence[Block]) -> bool:
+        return all(_adds_only(block.factors[0]) for block in blocks)
+
     @property
     def reads_file(self) -> bool:
         return True
+
+
+def _adds_only(rows: Operator) -> bool:
+    """Whether no row takes anything away; of rows that are too many to be held nobody looks."""
+    listed = rows.array if isinstance(rows, Dense) else rows.matrix.data if isinstance(rows, Sparse) else np.full(1, -1.0)
+    return bool((np.asarray(listed) >= 0).all())
