@@ -51,7 +51,7 @@ from flows.terminal import (
 
 if TYPE_CHECKING:
     from dpdist.privacy.accounting import Loss
-    from dpdist.privacy.charges import Receipt
+    from dpdist.privacy.receipts import Receipt
     from dpdist.release.story import Release
     from dpdist.spec import ReleaseSpec
 
@@ -570,7 +570,7 @@ def _due(checked: ReleaseSpec, parts: Sequence[Receipt], loss: Loss) -> Loss | N
     extended = sum(part.part is not None and part.part.extends is not None for part in parts)
     if extended >= len(checked.stream.extended_from):
         return None
-    return price_of_extension(loss, parts[-1].own or parts[-1].loss)
+    return price_of_extension(loss, parts[-1].own)
 
 
 def _print_left(checked: ReleaseSpec, loss: Loss, home: Path) -> None:

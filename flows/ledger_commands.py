@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from dpdist.errors import DpdistError, InvalidInput, KeyUnavailable, LedgerError
+from dpdist.errors import DpdistError, InvalidInput, LedgerError
 from dpdist.machine.state import state_folder, store_of
 from flows.terminal import day_of, loss_text, out
 
 if TYPE_CHECKING:
-    from dpdist.privacy import keys
     from dpdist.privacy.accounting import Loss
     from dpdist.privacy.ledger import Budget, Ledger
 
@@ -33,11 +32,11 @@ def listed(context: typer.Context, as_json: Json = False) -> None:
     """Print budgets, charges and what is left. The commands below explain, check and change the ledger."""
     if context.invoked_subcommand is not None:
         return
-    with _book() as book:
+    with _ledger() as ledger:
         if as_json:
-            out.print_json(json.dumps([_budget_facts(budget) for budget in book.budgets()]))
+            out.print_json(json.dumps([_budget_facts(budget) for budget in ledger.budgets()]))
         else:
-            _print_ledger(book)
+            _print_ledger(ledger)
 
 
 @app.command("explain")
@@ -46,12 +45,12 @@ def explain(
     delta: Annotated[float, typer.Option(help="the delta at which epsilon is computed for a cap that has none")] = 1e-9,
 ) -> None:
     """Print what was spent as (epsilon, delta); or print the history of one release and what can be done next."""
-    with _book() as book:
+    with _ledger() as ledger:
         if release is None:
-            for budget in book.budgets():
-                _explain_budget(budget, book.charges(budget.dataset, budget.period), float(budget.cap.delta) or delta)
+            for budget in ledger.budgets():
+                _explain_budget(budget, ledger.charges(budget.dataset, budget.period), float(budget.cap.delta) or delta)
         else:
-            _explain_release(book, release)
+            _explain_release(ledger, release)
 
 
 @app.command("verify")
@@ -71,20 +70,21 @@ def verify(
     Keep the head that it prints somewhere else, and pass it to the next check with --head. With DPDIST_LEDGER_HEADS it also
     checks every head that releases have noted there.
     """
-    from dpdist.privacy import heads
+    from dpdist.privacy import checkpoints
 
-    home = state_folder()
-    with _book() as book:
-        audit = book.verify(head, root=_root_key_if_there(home))
-        noted = heads.compare(book.marks)
-        found = _differences(book) if with_store else []
+    with _ledger() as ledger:
+        audit = ledger.verify(head)
+        noted = checkpoints.compare(ledger.checkpoints)
+        found = _differences(ledger) if with_store else []
     out.print(
         f"verified: {audit.rows} rows, {audit.releases} releases, {audit.running} of them not finished; hash chain, order of "
         f"events, caps, running sums and erased salts are right\nhead {audit.head or '(empty)'}",
         soft_wrap=True,
     )
     if noted is not None:
-        out.print(f"all {noted} heads that were noted at {os.environ[heads.HEADS]} are in it", soft_wrap=True, markup=False)
+        out.print(
+            f"all {noted} heads that were noted at {os.environ[checkpoints.PLACE]} are in it", soft_wrap=True, markup=False
+        )
     for line in found:
         out.print(line, soft_wrap=True, markup=False)
     if found:
@@ -98,11 +98,11 @@ def export(
     lines: Annotated[bool, typer.Option("--lines", help="print the rows alone, one JSON object a line")] = False,
 ) -> None:
     """Print all rows and budgets as JSON. They hold amounts and keyed commitments, but no secrets and no counts."""
-    with _book() as book:
+    with _ledger() as ledger:
         if lines:
-            sys.stdout.writelines(json.dumps(entry) + "\n" for entry in book.entries())
+            sys.stdout.writelines(json.dumps(entry) + "\n" for entry in ledger.entries())
             return
-        content = {"budgets": [_budget_facts(budget) for budget in book.budgets()], "entries": book.entries()}
+        content = {"budgets": [_budget_facts(budget) for budget in ledger.budgets()], "entries": ledger.entries()}
     sys.stdout.write(json.dumps(content, indent=1) + "\n")
 
 
@@ -111,8 +111,8 @@ def abort(release: Annotated[str, typer.Argument(help="the id of the release")])
     """Give the charge of a reserved release back. Refused once its noise may have been drawn or its measurement is stored."""
     from dpdist.release import held, ledger_and_store
 
-    with _book() as book:
-        ledger_and_store.give_back(store_of(state_folder()), book, release)
+    with _ledger() as ledger:
+        ledger_and_store.give_back(store_of(state_folder()), ledger, release)
     held.remove(state_folder(), release)
     out.print(f"{release}: aborted, its charge is given back")
 
@@ -126,8 +126,8 @@ def new_store() -> None:
     from dpdist.release import ledger_and_store
 
     store = store_of(state_folder())
-    with _book() as book:
-        ledger_and_store.begin(store, book)
+    with _ledger() as ledger:
+        ledger_and_store.begin(store, ledger)
     out.print(f"the store {store.location} belongs to this ledger now", soft_wrap=True, markup=False)
 
 
@@ -143,8 +143,8 @@ def declare(
     from dpdist.spec import load
 
     checked = load(spec, period=period)
-    with _book() as book:
-        new = book.declare(checked.ledger.dataset, checked.ledger.cap.cap, checked.protection)
+    with _ledger() as ledger:
+        new = ledger.declare(checked.ledger.dataset, checked.ledger.cap.cap, checked.protection)
     said = "declared" if new else "was declared before"
     out.print(f"{checked.ledger.dataset}: cap {checked.ledger.cap.cap} {said}", soft_wrap=True, markup=False)
 
@@ -170,14 +170,6 @@ def cap(
     selection: Annotated[
         str | None, typer.Option(help="the part of the delta for selections of names. Default: as it was")
     ] = None,
-    neighbours: Annotated[
-        str | None,
-        typer.Option(help="for a cap of an older version, which data sets are neighbours: 'add-remove' or 'replace-one'"),
-    ] = None,
-    most_records: Annotated[
-        int | None, typer.Option(help="with --neighbours: how many records are protected together. Default: 1")
-    ] = None,
-    person: Annotated[str | None, typer.Option(help="with --neighbours: the column that identifies the person")] = None,
 ) -> None:
     """Change the cap of a data set. The ledger keeps who changed it and why.
 
@@ -185,30 +177,24 @@ def cap(
     new cap.
     """
     from dpdist.privacy.accounting import Cap
-    from dpdist.privacy.protection import Protection
 
     if delta is not None and epsilon is None:
         raise InvalidInput("--delta belongs to a cap in epsilon: give --epsilon, too, or leave it out")
-    if neighbours is None and (most_records is not None or person is not None):
-        raise InvalidInput("--most-records and --person say what --neighbours means: give it, too, or leave them out")
-    protection = None
-    if neighbours is not None:
-        facts = {"neighbours": neighbours, "most_records": 1 if most_records is None else most_records, "person": person}
-        protection = Protection.from_facts(facts)
-    with _book() as book:
-        known = next((budget.cap for budget in book.budgets(dataset)), None)
+    with _ledger() as ledger:
+        known = next((budget.cap for budget in ledger.budgets(dataset)), None)
         aside = Fraction(0) if known is None else known.selection
         aside = aside if selection is None else _exact(selection) or Fraction(0)
-        new = None
         if rho is not None or epsilon is not None:
             per = "total" if known is None else known.per
             new = Cap(_exact(rho), _exact(epsilon), _exact(delta) or Fraction(0), per, selection=aside)
         elif known is not None and selection is not None:
             new = replace(known, selection=aside, kept=())  # its limits are computed anew, for what is left of the delta
-        book.set_cap(dataset, cap=new, protection=protection, why=why)
-        (budget, *_) = book.budgets(dataset)
-    protects = "" if budget.protection is None else f", protects {budget.protection.unit}: {budget.protection.sentence}"
-    out.print(f"{dataset}: cap {budget.cap}{protects}", soft_wrap=True, markup=False)
+        else:
+            raise InvalidInput("nothing would change: give the new cap, with --rho, --epsilon or --selection")
+        ledger.set_cap(dataset, cap=new, why=why)
+        (budget, *_) = ledger.budgets(dataset)
+    protects = f"{budget.protection.unit}: {budget.protection.sentence}"
+    out.print(f"{dataset}: cap {budget.cap}, protects {protects}", soft_wrap=True, markup=False)
 
 
 @app.command("approvers")
@@ -224,16 +210,13 @@ def approvers(
     """Ask for approvals of a data set's releases. They are refused until enough approvers have run 'dpdist approve'."""
     from dpdist.privacy.approvals import Approvers
 
-    with _book() as book:
-        book.set_approvers(dataset, Approvers(tuple(key or ()), needed), why)
+    with _ledger() as ledger:
+        ledger.set_approvers(dataset, Approvers(tuple(key or ()), needed), why)
     out.print(f"{dataset}: releases need {needed} approvals of {len(key or ())} approvers", soft_wrap=True, markup=False)
 
 
 @app.command("migrate")
 def migrate(
-    without_key: Annotated[
-        bool, typer.Option("--without-key", help="the root key is lost: drop the commitments that need it")
-    ] = False,
     application: Annotated[
         str | None, typer.Option(help="a PostgreSQL role that is given the rights that publishing needs")
     ] = None,
@@ -241,26 +224,20 @@ def migrate(
         str | None, typer.Option(help="a PostgreSQL role that is given the rights that noise workers need")
     ] = None,
 ) -> None:
-    """Create the ledger, or bring one of an older version to this version, as its owner.
+    """Create the ledger, as its owner, and give database roles their rights.
 
-    Every command does the same where one login has all rights. You need this command where the rights are divided, and
-    after the root key was lost.
+    Every command creates the ledger where one login has all rights. You need this command where the rights are divided.
     """
-    from dpdist.privacy.ledger import Ledger
-
     if noise is not None and application is None:
         raise InvalidInput("--noise goes with --application: noise workers draw for releases that the application charges")
-    book = Ledger.at(state_folder(), blank=without_key)
-    try:
-        audit = book.verify()
+    with _ledger() as ledger:
+        audit = ledger.verify()
         if application is not None:
-            book.grant(application, noise)
-    finally:
-        book.close()
+            ledger.grant(application, noise)
     out.print(f"the ledger is of this version: {audit.rows} rows, head {audit.head or '(empty)'}", soft_wrap=True)
 
 
-def _book() -> AbstractContextManager[Ledger]:
+def _ledger() -> AbstractContextManager[Ledger]:
     """The ledger of the state folder; its database is imported where a command asks it."""
     from dpdist.privacy.ledger import opened
 
@@ -279,27 +256,18 @@ def _exact(text: str | None) -> Fraction | None:
         raise InvalidInput(f"a cap is a number such as 0.5 or 1/2, found {text!r}: {error}") from None
 
 
-def _differences(book: Ledger) -> list[str]:
+def _differences(ledger: Ledger) -> list[str]:
     """Where ledger and store disagree."""
     from dpdist.release import ledger_and_store
 
-    return ledger_and_store.differences(store_of(state_folder()), book)
+    return ledger_and_store.differences(store_of(state_folder()), ledger)
 
 
-def _root_key_if_there(home: Path) -> keys.Secret | None:
-    from dpdist.privacy import keys
-
-    try:
-        return keys.load(home)
-    except KeyUnavailable:
-        return None
-
-
-def _print_ledger(book: Ledger) -> None:
+def _print_ledger(ledger: Ledger) -> None:
     from rich.table import Table
 
     budgets = Table("data set", "period", "cap", "spent", "left", "releases", box=None, pad_edge=False)
-    for budget in book.budgets():
+    for budget in ledger.budgets():
         facts = _budget_facts(budget)
         spent, left = (f"{facts['unit']}={facts[part]:.6g}" for part in ("spent", "left"))
         if budget.cap.delta:
@@ -308,7 +276,7 @@ def _print_ledger(book: Ledger) -> None:
     events = Table("row", "event", "data set", "release", "when", box=None, pad_edge=False)
     for column in (*budgets.columns, *events.columns):
         column.overflow = "fold"  # a narrow terminal breaks names and amounts, and cuts none off
-    for entry in book.entries():
+    for entry in ledger.entries():
         events.add_row(str(entry["sequence"]), entry["event"], entry["dataset"], entry["release"], entry["written_at"])
     out.print(budgets if budgets.row_count else "the ledger is empty: no budget was declared yet")
     if events.row_count:
@@ -348,12 +316,12 @@ _NEXT = {
 }
 
 
-def _explain_release(book: Ledger, release: str) -> None:
-    receipt = book.receipt(release)
+def _explain_release(ledger: Ledger, release: str) -> None:
+    receipt = ledger.receipt(release)
     if receipt is None:
         raise DpdistError(f"the ledger knows no release {release!r}; 'dpdist ledger' lists them")
     out.print(Text.assemble((release, "bold"), f" of {receipt.dataset}: {loss_text(receipt.loss)}"))
-    for entry in book.entries(release):
+    for entry in ledger.entries(release):
         period = f", charged to period {entry['facts']['period']}" if entry["event"] == "reserved" else ""
         out.print(f"  row {entry['sequence']}: {entry['event']} at {entry['written_at']}{period}")
     out.print(f"  {receipt.state}: {_NEXT[receipt.state]}")
@@ -369,6 +337,6 @@ def _budget_facts(budget: Budget) -> dict[str, Any]:
         "spent": float(cap.amount(budget.spent, budget.rule)),
         "left": float(budget.left),
         "spent_epsilon": budget.spent.epsilon(float(cap.delta)) if cap.delta or cap.pure else None,
-        "protects": None if budget.protection is None else budget.protection.facts(),
+        "protects": budget.protection.facts(),
         "releases": budget.releases,
     }

@@ -18,11 +18,7 @@ from flows import unpickling
 from tests import HANGS, small
 from tests.measuring_service import ROOT
 
-POISONS = ("result", *(pytest.param(how, marks=pytest.mark.slow) for how in ("exchange", "error")))
-
-
-IN_THE_SERVICE = 'test "$DPDIST_HOME" != "${{DPDIST_HOME#$(dirname {target})/}}" && touch {target}'
-"""Does nothing on the worker, which unpickles the error that it sends."""
+POISONS = ("result", pytest.param("exchange", marks=pytest.mark.slow))
 
 
 class Evil:
@@ -32,28 +28,15 @@ class Evil:
         self.target = target
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return os.system, (IN_THE_SERVICE.format(target=self.target),)
-
-
-class EvilError(Exception):
-    """The same as an error."""
-
-    def __init__(self, target: str) -> None:
-        super().__init__(target)
-        self.target = target
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return os.system, (IN_THE_SERVICE.format(target=self.target),)
+        return os.system, (f"touch {self.target}",)
 
 
 def poison(how: str, target: str) -> None:
-    """On a worker: what tasks return, leave in the store or raise is hostile from now on."""
+    """On a worker: what tasks return or leave in the store is hostile from now on."""
     from dpdist.machine import engine
 
     def hostile(exchange: Any, folder: str, function: Any, item: Any) -> Any:
         del function, item
-        if how == "error":
-            raise EvilError(target)
         return Evil(target) if how == "result" else engine._Kept.of(exchange, folder, Evil(target))
 
     engine._by_reference = hostile

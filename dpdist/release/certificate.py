@@ -32,7 +32,7 @@ def privacy(spec: ReleaseSpec, grid: Grid, noise: Noise, loss: Loss) -> dict[str
         loss, delta, zcdp = loss + stage.rule.loss, float(total_delta(spec)), f"approximate {zcdp}"
     return {
         "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
-        "noise": "Laplace" if noise.kind == "laplace" else "Gaussian",
+        "noise": noise.kind.label,
         "unit": protection.unit,
         "neighbours": protection.neighbours,
         "one_change": protection.sentence,
@@ -122,7 +122,7 @@ def noises(spec: ReleaseSpec, options: Sequence[Compared], chosen: str) -> list[
     """The kinds of noise that the spec left open: predicted errors, rho, and the part of the data set's whole cap that each takes."""
     return [
         {
-            "noise": "Laplace" if option.noise.kind == "laplace" else "Gaussian",
+            "noise": option.noise.kind.label,
             "mechanism": option.strategy.name,
             "rmse": math.sqrt(option.variance / spec.queries.shape[0]) if math.isfinite(option.variance) else None,
             "worst": None if option.worst is None else float(f"{option.worst:.9g}"),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from dpdist.identities import digest_of
 from dpdist.machine.store import StoredArray
 from dpdist.mechanisms.registry import AUTO
 from dpdist.privacy import keys
+from dpdist.privacy.charges import budget_period
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger import Charge, Ledger, Part, Records
+from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, StreamPart
 from dpdist.release.context import Context, book
 from dpdist.release.plan import Plan, alternatives_of
 from dpdist.release.streams import next_part, periods_reached
@@ -27,13 +29,11 @@ def charge_of(ledger: Ledger, planned: Plan, root: Secret | None, counts: Stored
         cap=spec.ledger.cap.cap,
         protection=spec.protection,
         spec_digest=binding_of(planned, part),
-        histogram=partial(committed_counts, root, spec.release, counts.content_digest) if root and counts else None,
-        records=records_of(root, spec, counts.content_digest, spec.release) if root and counts else None,
-        period=spec.period.isoformat() if spec.period else None,
-        part=part,
-        shared=spec.ledger.shared_records,
         asked=spec.digest,
-        reaches=() if part is None else periods_reached(spec, part),
+        counted=None if root is None or counts is None else counted(root, spec, counts.content_digest, spec.release),
+        period=budget_period(spec.ledger.cap.cap.per, spec.period),
+        part=None if part is None else replace(part, reaches=periods_reached(spec, part)),
+        shared=spec.ledger.shared_records,
     )
 
 
@@ -55,10 +55,16 @@ def committed_counts(root: Secret, release_id: str, histogram_digest: str, salt:
     return keys.histogram_commitment(root, salt=salt, release=release_id, histogram_digest=histogram_digest)
 
 
-def records_of(root: Secret, spec: ReleaseSpec, counts_digest: str, release: str) -> Records:
+def counted(root: Secret, spec: ReleaseSpec, counts_digest: str, release: str) -> Counted:
+    """The counts of a release, or of its selection, as commitments."""
+    records = records_of(root, spec, counts_digest, release)
+    return Counted(partial(committed_counts, root, release, counts_digest), records)
+
+
+def records_of(root: Secret, spec: ReleaseSpec, counts_digest: str, release: str) -> CountedRecords:
     """What the ledger may know of the records of a release, or of its selection, when its salt is gone."""
     source = spec.source
-    return Records(
+    return CountedRecords(
         keys.commitment(root, "records", release, source.digest),
         keys.file_commitments(root, (digest for _, digest in source.files)),
         None if spec.ledger.cap.per == "total" else keys.counts_commitment(root, counts_digest),
@@ -67,7 +73,7 @@ def records_of(root: Secret, spec: ReleaseSpec, counts_digest: str, release: str
     )
 
 
-def binding_of(planned: Plan, part: Part | None) -> str:
+def binding_of(planned: Plan, part: StreamPart | None) -> str:
     """What the charge and the noise key are bound to."""
     facts = {"spec": planned.spec.digest, "grid": planned.grid.digest, "noise": planned.noise, "part": part}
     return digest_of("binding", facts)

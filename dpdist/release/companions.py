@@ -49,8 +49,8 @@ def _companion(context: Context, other: ReleaseSpec, records: str) -> Companion:
     same = receipt.is_of(records_of(keys.load(context.home), other, counts.content_digest, other.release))
     if same is None:
         raise InvalidInput(
-            f"release {other.release!r} was charged by an older version, and its ledger row no longer tells from which records it "
-            "was made; publish it under a new id, then combine"
+            f"release {other.release!r} was charged under another root key, so its ledger row does not tell from which records it was "
+            "made; publish it under a new id, then combine"
         )
     if other.source.digest != records or not same:
         raise InvalidInput(

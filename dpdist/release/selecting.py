@@ -15,13 +15,14 @@ from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.grids.base import few_enough
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
-from dpdist.privacy.charges import Charge
+from dpdist.privacy.charges import Charge, budget_period
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Ledger, Receipt
 from dpdist.privacy.noise import Noise
 from dpdist.process.private import private_files
 from dpdist.records.names import Names, names_of
-from dpdist.release.charge import committed_counts, records_of
+from dpdist.release.charge import counted, records_of
 from dpdist.release.context import Context, book
 from dpdist.release.count import check_not_empty, source_of, verify_source
 from dpdist.release.ledger_and_store import check_measured, check_pair, committed_measurement
@@ -30,13 +31,9 @@ from dpdist.release.private_names import Stage, kept_form, stage_of, with_kept
 from dpdist.spec import ReleaseSpec
 
 
-def charge_of_stage(stage: Stage, root: Secret | None, counted: Names | None) -> Charge:
+def charge_of_stage(stage: Stage, root: Secret | None, names: Names | None) -> Charge:
     """What the ledger is asked for; without the names, what can be said before they are counted."""
     spec = stage.spec
-    histogram, records = None, None
-    if root is not None and counted is not None:
-        histogram = partial(committed_counts, root, stage.release, counted.digest)
-        records = records_of(root, spec, counted.digest, stage.release)
     return Charge(
         release=stage.release,
         dataset=spec.ledger.dataset,
@@ -44,11 +41,10 @@ def charge_of_stage(stage: Stage, root: Secret | None, counted: Names | None) ->
         cap=spec.ledger.cap.cap,
         protection=spec.protection,
         spec_digest=stage.binding,
-        histogram=histogram,
-        records=records,
-        period=spec.period.isoformat() if spec.period else None,
-        shared=spec.ledger.shared_records,
         asked=spec.digest,
+        counted=None if root is None or names is None else counted(root, spec, names.digest, stage.release),
+        period=budget_period(spec.ledger.cap.cap.per, spec.period),
+        shared=spec.ledger.shared_records,
     )
 
 
@@ -87,15 +83,15 @@ def selected(context: Context, spec: ReleaseSpec) -> ReleaseSpec:
         if known is not None and known.state == "committed":
             _check_same(stage, known, root)
             return with_kept(stage, context.store, committed_measurement(context.store, known))
-        counted = names_of(source, spec.attributes, stage.attribute, stage.left_out, stage.candidates)
-        check_not_empty(spec, counted.read)
+        names = names_of(source, spec.attributes, stage.attribute, stage.left_out, stage.candidates)
+        check_not_empty(spec, names.read)
         shares = spec.attributes.shares_per_record
         few_enough(
-            counted.read * shares, shares, spec.attributes.max_abs_shares
+            names.read * shares, shares, spec.attributes.max_abs_shares
         )  # the measurement would refuse them after the charge
         verify_source(context, spec)
-        charge = charge_of_stage(stage, root, counted)
-        stored, _ = drawn_once(context, ledger, charge, root, counted.digest, partial(_write, context.store, stage, counted))
+        charge = charge_of_stage(stage, root, names)
+        stored, _ = drawn_once(context, ledger, charge, root, names.digest, partial(_write, context.store, stage, names))
     return with_kept(stage, context.store, stored)
 
 
@@ -107,10 +103,10 @@ def _check_same(stage: Stage, known: Receipt, root: Secret) -> None:
         raise ReleaseConflict(stage.release, "set of records")
 
 
-def _write(store: Store, stage: Stage, counted: Names, name: str, key: Secret, facts: dict[str, Any]) -> bool:
+def _write(store: Store, stage: Stage, names: Names, name: str, key: Secret, facts: dict[str, Any]) -> bool:
     """Draw the noise of exact counts of names, and keep the names that it selects. They are not read back here."""
-    noise = Noise("gaussian", stage.rule.scale)
-    chosen = stage.rule.chosen(counted.counts, lambda count: noise.draw(key.reveal(), count=count))
-    content = kept_form([counted.names[number] for number in chosen.tolist()])
+    noise = Noise(GAUSSIAN, stage.rule.scale)
+    chosen = stage.rule.chosen(names.counts, lambda count: noise.draw(key.reveal(), count=count))
+    content = kept_form([names.names[number] for number in chosen.tolist()])
     store.put_if_absent(name, content, {"noise": noise.kind, "scale": noise.scale, **facts})
     return False

@@ -25,7 +25,7 @@ from dpdist.operators import Matrix
 from dpdist.page import notebook, report
 from dpdist.page.summary import summary
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import OF_RECORDS, Budget
+from dpdist.privacy.receipts import OF_RECORDS, Budget
 from dpdist.process.private import private_files
 from dpdist.records.rows import CountSummary
 from dpdist.release.answers import answer

@@ -15,7 +15,7 @@ from dpdist.identities import digest_of
 from dpdist.machine.store import StoredArray
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.charges import period_of
-from dpdist.privacy.ledger import Ledger, Part
+from dpdist.privacy.ledger import Ledger, StreamPart
 from dpdist.release.context import Context, book
 from dpdist.release.ledger_and_store import (
     committed_measurement,
@@ -38,10 +38,10 @@ def as_begun(context: Context, planned: Plan) -> Plan:
     scale = int(committed_measurement(context.store, receipts[0]).facts["scale"])
     if abs(scale / planned.noise.scale - 1.0) > DRIFT:
         return planned  # another budget: the ledger refuses it, and says why
-    begun = _with(planned, scale, receipts[0].own or receipts[0].loss)
+    begun = _with(planned, scale, receipts[0].own)
     digest = stream_digest(begun)
     known = (receipt.own for receipt in receipts if receipt.part is not None and receipt.part.digest == digest)
-    return replace(begun, loss=next((loss for loss in known if loss is not None), begun.loss))
+    return replace(begun, loss=next(known, begun.loss))
 
 
 def _with(planned: Plan, scale: int, loss: Loss) -> Plan:
@@ -55,7 +55,7 @@ DRIFT = 1e-6
 """By how much the noise that a budget buys may differ between versions of the solvers."""
 
 
-def next_part(ledger: Ledger, planned: Plan) -> Part:
+def next_part(ledger: Ledger, planned: Plan) -> StreamPart:
     """The steps that a release of a stream measures: its own if it was charged before, else those since the last release.
 
     Raises: InvalidInput when there are none.
@@ -84,10 +84,10 @@ def next_part(ledger: Ledger, planned: Plan) -> Part:
     if planned.former is not None and before is not None and before.digest != digest:
         former = stream_digest(planned.former)
         extends = former if former == before.digest else None  # else the ledger refuses: it was measured in another way
-    return Part(spec.stream.name, digest, start, spec.steps, extends)
+    return StreamPart(spec.stream.name, digest, start, spec.steps, extends)
 
 
-def periods_reached(spec: ReleaseSpec, part: Part) -> tuple[str, ...]:
+def periods_reached(spec: ReleaseSpec, part: StreamPart) -> tuple[str, ...]:
     """The budget periods that the new steps of a part lie in, where the cap is per period and the spec says which times they are."""
     per, attribute = spec.ledger.cap.per, spec.attributes.attribute(spec.series.of)
     times = spec.domain[attribute.name].values.times(attribute)
@@ -118,7 +118,7 @@ def stream_digest(planned: Plan) -> str:
     return digest_of("stream", facts)
 
 
-def check_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredArray, part: Part) -> None:
+def check_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredArray, part: StreamPart) -> None:
     """A stream's guarantee is for records that stay where they are: counts of released steps must be those that were measured.
 
     Raises: InvalidInput when they are not.

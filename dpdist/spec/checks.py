@@ -10,6 +10,7 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.distributions import Kind
 from dpdist.records.column_types import ColumnType
 from dpdist.spec.attributes.private import Private
 from dpdist.spec.dates import through_of
@@ -92,8 +93,8 @@ def _check_types(spec: ReleaseSpec) -> None:
 
 def _check_roles(spec: ReleaseSpec) -> None:
     """A column says one thing of a record."""
-    roles = [("identifies persons", spec.records.person.column)]
-    roles += [("says how many records a row stands for", spec.records.counts and spec.records.counts.column)]
+    counts = None if spec.records.counts is None else spec.records.counts.column
+    roles = [("identifies persons", spec.records.person.column), ("says how many records a row stands for", counts)]
     columns = {spec.records.columns.get(name, name): name for name in (*spec.domain, *spec.sums)}
     found = next(((role, column) for role, column in roles if column in columns), None)
     if found is not None:
@@ -258,7 +259,7 @@ def _check_long(spec: ReleaseSpec) -> None:
 def _check_noise(spec: ReleaseSpec) -> None:
     """A kind of noise that the budget does not buy."""
     if "noise" in spec.model_fields_set and spec.noise != AUTO:
-        spec.budget.loss_with("l1" if spec.noise == "laplace" else "l2")
+        spec.budget.loss_with(Kind(spec.noise).norm)
 
 
 def _check_mechanism(spec: ReleaseSpec) -> None:

@@ -19,7 +19,7 @@ from dpdist.identities import Flat
 from dpdist.spec.values import SpecPart
 
 
-class Kind(SpecPart):
+class SpecKind(SpecPart):
     """One of several things that a part of a spec can be."""
 
     beside: ClassVar[Mapping[str, Any]] = {}
@@ -35,7 +35,7 @@ class Kind(SpecPart):
     @cache
     def own_keys(cls) -> tuple[str, ...]:
         """Those of them that it shares with no other kind by a common base."""
-        shared = {key for base in cls.__bases__ if issubclass(base, Kind) for key in base.all_keys()}
+        shared = {key for base in cls.__bases__ if issubclass(base, SpecKind) for key in base.all_keys()}
         return tuple(key for key in cls.all_keys() if key not in shared)
 
     @classmethod
@@ -55,7 +55,7 @@ class Kind(SpecPart):
         return cls.key() in given
 
 
-Each = TypeVar("Each", bound=Kind)
+Each = TypeVar("Each", bound=SpecKind)
 
 
 class Family(Flat, Generic[Each]):
@@ -121,7 +121,7 @@ class OfKinds(SpecPart):
         if not isinstance(given, Mapping):
             return given
         families = cls.families()
-        asked: dict[str, dict[str, Any]] = {name: {} for name in families if not isinstance(given.get(name), Kind)}
+        asked: dict[str, dict[str, Any]] = {name: {} for name in families if not isinstance(given.get(name), SpecKind)}
         rest: dict[str, Any] = {}
         for key, value in given.items():
             owner = next((keys for name, keys in asked.items() if key in families[name]), None)

@@ -17,6 +17,7 @@ from dpdist.grids.base import Norm
 from dpdist.identities import canonical, digest_of
 from dpdist.machine.objects import place_at
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
+from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.protection import Protection
 from dpdist.quantities.base import Beside, Quantity
 from dpdist.quantities.registry import quantity_of
@@ -288,12 +289,12 @@ class ReleaseSpec(SpecPart):
         'auto' compares what the mechanism, the objective and the data set's cap allow. A budget in rho always buys less error as
         Gaussian noise: at the same rho, Laplace noise has at least twice its variance for every strategy (L1 >= L2).
         """
-        if self.budget.pure or self.noise == "laplace":
+        if self.budget.pure or self.noise == LAPLACE:
             return ("l1",)
         only_gaussian = (
             self.budget.rho is not None or self.stream is not None or self.objective == "worst" or is_long(self.queries)
         )
-        if self.noise == "gaussian" or only_gaussian:
+        if self.noise == GAUSSIAN or only_gaussian:
             return ("l2",)
         every: tuple[Norm, ...] = ("l2", "l1")
         if self.mechanism != AUTO:

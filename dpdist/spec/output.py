@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from dpdist.spec.kinds import Family, Kind, OfKinds
+from dpdist.spec.kinds import Family, OfKinds, SpecKind
 from dpdist.spec.values import PathText, SpecPart, Text
 
 TableFormat = Literal["parquet", "csv", "zarr"]
 
 
-class TargetKind(Kind):
+class TargetKind(SpecKind):
     """A table of a warehouse, by the warehouse's name."""
 
     @property
@@ -58,7 +58,7 @@ class TargetSpec(OfKinds):
 
     @property
     def named(self) -> tuple[str, str]:
-        """Kind and table."""
+        """SpecKind and table."""
         return self.kind.key(), self.kind.table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dpdist.records.column_types import ColumnType
 from dpdist.records.sources import PersonType

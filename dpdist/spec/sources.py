@@ -18,11 +18,11 @@ from dpdist.records.formats.csv import Csv
 from dpdist.records.formats.registry import format_of
 from dpdist.records.listing import place_of
 from dpdist.spec.csv import CsvSpec
-from dpdist.spec.kinds import Family, Kind
+from dpdist.spec.kinds import Family, SpecKind
 from dpdist.spec.values import PathText
 
 
-class Location(Kind):
+class Location(SpecKind):
     """Where records are. This one: wherever dp.run is given them."""
 
     def check(self) -> None:

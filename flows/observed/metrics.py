@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.charges import Budget
 from dpdist.privacy.ledger import opened
+from dpdist.privacy.receipts import Budget
 from flows.observed import certificates
 from flows.observed.expected import NEWEST, expected
 from flows.observed.recorder import BUCKETS, FOLDER, REASONS, read

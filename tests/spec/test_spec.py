@@ -160,8 +160,7 @@ DO_NOT_FIT: list[tuple[dict[str, Any], str]] = [
         "of all attributes of the domain",
     ),
     ({"workload": [AROUND, {"marginals": {"ways": [1]}}]}, "around the same count"),
-    ({"workload": [AROUND], "neighbours": "replace-one"}, "write 'most_records: 2' instead"),
-    ({"workload": [AROUND], "postprocess": {"known": [{"count": 1}]}}, "publishes distances"),
+    ({"workload": [AROUND], "postprocess": {"known": [{"count": 1}]}}, "this release measures none: distances"),
     ({"workload": [{"ranges": {"of": ["age"], "list": [[0, 1]], "lists": {"age": [[0, 1]]}}}]}, "either 'list'"),
     ({"workload": [{"ranges": {"of": ["age"], "lists": {"sex": [[0, 1]]}}}]}, "belong to none|does not fall"),
 ]

@@ -16,7 +16,7 @@ from dpdist.errors import InvalidInput
 from dpdist.records.columns import Column
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.dates import TimeSpec
-from dpdist.spec.kinds import Kind
+from dpdist.spec.kinds import SpecKind
 from dpdist.spec.levels import level_of, levels_of_file
 from dpdist.spec.values import DayOrTime, PathText, Text
 
@@ -24,7 +24,7 @@ LISTED = 12
 """Values that a sentence lists."""
 
 
-class Values(Kind):
+class Values(SpecKind):
     """The declared values of an attribute."""
 
     to_declare: ClassVar[tuple[str, ...]] = ()

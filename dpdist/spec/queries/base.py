@@ -10,7 +10,7 @@ from typing import ClassVar
 from dpdist.domain import Domain
 from dpdist.domain.amounts import PRESENT
 from dpdist.errors import InvalidInput
-from dpdist.spec.kinds import Kind
+from dpdist.spec.kinds import SpecKind
 from dpdist.spec.queries.series import FiltersSpec
 from dpdist.spec.queries.statistics import StatisticKind
 from dpdist.workloads import Block, Workload
@@ -20,7 +20,7 @@ WRITTEN_VALUES = 2**22
 """Values of an attribute that intervals and predicates write down."""
 
 
-class QueryKind(Kind):
+class QueryKind(SpecKind):
     """One kind of queries. Its fields are its key, with what users write under it."""
 
     names_itself: ClassVar[bool] = True

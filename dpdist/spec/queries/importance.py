@@ -6,11 +6,11 @@ from abc import abstractmethod
 
 from pydantic import Field
 
-from dpdist.spec.kinds import Family, Kind
+from dpdist.spec.kinds import Family, SpecKind
 from dpdist.workloads import Workload, relative
 
 
-class Importance(Kind):
+class Importance(SpecKind):
     """How important a group of queries is."""
 
     @property

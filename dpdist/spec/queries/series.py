@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.kinds import Family, Kind, OfKinds
+from dpdist.spec.kinds import Family, OfKinds, SpecKind
 from dpdist.spec.queries.matrices import matrix_in
 from dpdist.spec.values import PathText, SpecPart
 from dpdist.workloads import Filter
@@ -24,7 +24,7 @@ from dpdist.workloads.filters import (
 )
 
 
-class FilterKind(Kind):
+class FilterKind(SpecKind):
     """A filter of a series."""
 
     reads_file: ClassVar[bool] = False

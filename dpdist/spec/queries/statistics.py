@@ -12,11 +12,11 @@ from dpdist.domain.amounts import PRESENT
 from dpdist.quantities.base import Statistic
 from dpdist.quantities.registry import STATISTICS
 from dpdist.quantities.sums import sums_of
-from dpdist.spec.kinds import Family, Kind
+from dpdist.spec.kinds import Family, SpecKind
 from dpdist.workloads import Workload
 
 
-class StatisticKind(Kind):
+class StatisticKind(SpecKind):
     """What is asked of the records that a query counts. This one: their number."""
 
     @model_validator(mode="after")
