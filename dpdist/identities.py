@@ -19,6 +19,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+
+class Flat:
+    """Marks, in the annotation of a model's field, that what the field holds has its keys among those of the model."""
+
+
 FORM = "dpdist identity 2"
 """The version of the form, part of every digest."""
 
@@ -55,17 +60,25 @@ def canonical(value: Any) -> Any:
 
 
 Fields = list[tuple[str, str, Any]]
-"""Attribute, name in the canonical form, default (``PydanticUndefined`` where there is none)."""
+"""Attribute, name in the canonical form ("" where there is none), default (``PydanticUndefined`` where there is none)."""
 
 
 def _given(value: object, fields: Fields) -> dict[str, Any]:
-    found = ((name, getattr(value, attribute), default) for attribute, name, default in fields)
-    return {name: canonical(item) for name, item, default in found if default is PydanticUndefined or item != default}
+    given: dict[str, Any] = {}
+    for attribute, name, default in fields:
+        item = getattr(value, attribute)
+        if default is PydanticUndefined or item != default:
+            given |= {name: canonical(item)} if name else canonical(item)
+    return given
 
 
 def _model_fields(model: BaseModel) -> Fields:
     return [
-        (attribute, field.alias or attribute, field.get_default(call_default_factory=True, validated_data={}))
+        (
+            attribute,
+            "" if any(isinstance(each, Flat) for each in field.metadata) else field.alias or attribute,
+            field.get_default(call_default_factory=True, validated_data={}),
+        )
         for attribute, field in type(model).model_fields.items()
     ]
 

@@ -206,7 +206,7 @@ def test_a_spec_of_a_public_file_needs_no_completion(form: str, place: Path, com
     assert spec.attributes.attribute("branch").labels == ("Köln", "Zürich", "other", "unknown")
     assert spec.attributes.attribute("day").values == 28
     assert (spec.sums["paid"].first, spec.sums["paid"].last) == (70700, 70800)
-    assert spec.domain["member"].categories == ("false", "true")
+    assert spec.attributes.attribute("member").categories == ("false", "true")
 
 
 REFUSED = {

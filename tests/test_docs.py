@@ -19,10 +19,10 @@ import pytest
 import typer
 import yaml
 from pydantic import BaseModel, TypeAdapter
-from pydantic.json_schema import SkipJsonSchema
 
 from docs import figures, generate
 from dpdist.spec import ReleaseSpec
+from dpdist.spec.kinds import Family, OfKinds
 from flows import cli
 from tests import HANGS, forked
 from tests.page.browsing import browser, shown, violations
@@ -238,7 +238,8 @@ def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """A model of a spec and all models in it."""
     yield model
     for field in model.model_fields.values():
-        for inner in _in_annotation(field.annotation):
+        families = [kind for mark in field.metadata if isinstance(mark, Family) for kind in mark.kinds.values()]
+        for inner in families or _in_annotation(field.annotation):
             yield from _models(inner)
 
 
@@ -263,9 +264,8 @@ def test_the_reference_names_every_key_with_an_example_that_is_valid() -> None:
     text = (ROOT / "docs" / "reference" / "spec.md").read_text()
     seen = 0
     for model in _models(ReleaseSpec):
-        for name, field in model.model_fields.items():
-            if any(isinstance(mark, SkipJsonSchema) for mark in field.metadata):  # no key of its own
-                continue
+        families = model.families() if issubclass(model, OfKinds) else {}
+        for name, field in ((name, field) for name, field in model.model_fields.items() if name not in families):
             assert re.search(rf"^### `(\S+\.)?{field.alias or name}` ", text, re.MULTILINE), name
             for example in field.examples or ():
                 TypeAdapter(Annotated[field.annotation, field]).validate_python(example)

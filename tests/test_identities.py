@@ -32,7 +32,7 @@ from dpdist.spec.records import Person
 from dpdist.spec.values import SpecPart
 from tests import small
 
-ROOMS = [importlib.import_module(f"dpdist.spec.{each.name}") for each in pkgutil.iter_modules(spec.__path__)]
+ROOMS = [importlib.import_module(each.name) for each in pkgutil.walk_packages(spec.__path__, "dpdist.spec.")]
 MODELS = {
     name: module
     for module in ROOMS
@@ -90,19 +90,19 @@ def later(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     """The package of specs as a later version might have it: more optional fields in every model."""
     name, folder = "spec_of_a_later_version", tmp_path_factory.mktemp("later")
     added = '    added: int | None = Field(None, alias="extra")\n    also: tuple[str, ...] = ()\n'
-    (folder / name).mkdir()
-    for path in Path(spec.__file__).parent.glob("*.py"):
-        source = path.read_text().replace("dpdist.spec", name)
-        for model in (model for model, module in MODELS.items() if module.__name__.rpartition(".")[2] == path.stem):
+    for path in Path(spec.__file__).parent.rglob("*.py"):
+        source, place = path.read_text().replace("dpdist.spec", name), path.relative_to(Path(spec.__file__).parent)
+        for model in (model for model, module in MODELS.items() if str(module.__file__) == str(path)):
             source, found = re.subn(rf"(class {model}\((?:.|\n)*?\"\"\"(?:.|\n)*?\"\"\"\n)", rf"\1{added}", source, count=1)
             assert found == 1
-        source = source.replace("from pydantic import", "from pydantic import Field\nfrom pydantic import", 1)
-        (folder / name / path.name).write_text(source)
+        source = source.replace("import annotations\n", "import annotations\nfrom pydantic import Field\n", 1)
+        (folder / name / place).parent.mkdir(exist_ok=True)
+        (folder / name / place).write_text(source)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         package = importlib.import_module(name)
         for model, module in MODELS.items():
-            grown = sys.modules[f"{name}.{module.__name__.rpartition('.')[2]}"]
+            grown = sys.modules[module.__name__.replace("dpdist.spec", name)]
             assert {"added", "also"} <= set(getattr(grown, model).model_fields)
         yield package
         for each in [each for each in sys.modules if each.partition(".")[0] == name]:

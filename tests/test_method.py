@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from dpdist.release.method import _asked, _values
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.queries import QuerySpec
 
@@ -21,11 +20,11 @@ WORDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("words", WORDS)
 def test_values_are_described_as_they_were_declared(words: str) -> None:
-    assert _values(AttributeSpec.model_validate(WORDS[words])) == words
+    assert AttributeSpec.model_validate(WORDS[words]).values.words() == words
 
 
 def test_long_lists_are_cut_and_counted() -> None:
-    many = _values(AttributeSpec.model_validate({"categories": [f"c{i}" for i in range(1000)]}))
+    many = AttributeSpec.model_validate({"categories": [f"c{i}" for i in range(1000)]}).values.words()
     assert many.startswith("1,000 categories: c0, c1")
     assert many.endswith("c11 and 988 more")
 
@@ -33,6 +32,6 @@ def test_long_lists_are_cut_and_counted() -> None:
 @pytest.mark.parametrize("count", [1, 11, 12, 13])
 def test_lists_of_tables_say_more_only_where_there_are_more(count: int) -> None:
     tables = [[f"a{i}"] for i in range(count)]
-    said = _asked(QuerySpec.model_validate({"marginals": {"of": tables}}))
+    said = QuerySpec.model_validate({"marginals": {"of": tables}}).words
     assert said.endswith(" and more") == (count > 12)
     assert said.count("; ") == min(count, 12) - 1

@@ -23,6 +23,7 @@ class Mean(Statistic):
     tells = (MEAN,)
     published = tells
     table = MEANS
+    asks = "asks for the sum of these amounts and for the number of records that have one, and publishes the mean with its interval, too"
     plural = "sums, counts and means"
     interval = "Fieller 1954, within the range of the amounts"
 

@@ -59,6 +59,7 @@ class SumStatistic(Statistic):
 
     name = SUM
     of = ((AMOUNT,),)
+    asks = "asks for the sum of these amounts (a name under 'sums') over the records that each query counts, in place of their number"
     plural = "sums"
 
 

@@ -28,6 +28,10 @@ class Variance(Statistic):
     of = ((PRESENT,), (DEVIATION,), (SQUARE,))
     tells = (VARIANCE, STANDARD_DEVIATION)
     published = tells
+    asks = (
+        "asks for the variance and the standard deviation of these amounts over the records that each query counts, each with its "
+        "interval, and for the number, deviations and squares that they are made of"
+    )
     plural = "counts, deviations, squares, variances and standard deviations"
     interval = ABOUT_MEANS
 
@@ -43,6 +47,7 @@ class Covariance(Statistic):
     of = _OF_TWO
     tells = (COVARIANCE,)
     published = tells
+    asks = "asks for the covariance of two columns of amounts over the records that each query counts and that have both"
     plural = "counts, deviations, products and covariances"
     interval = ABOUT_MEANS
 
@@ -58,6 +63,7 @@ class Correlation(Statistic):
     of = (*_OF_TWO, (SQUARE, PRESENT), (PRESENT, SQUARE))
     tells = (CORRELATION,)
     published = (CORRELATION, COVARIANCE)
+    asks = "asks for the correlation of two columns of amounts, and for their covariance"
     plural = "counts, deviations, squares, products, covariances and correlations"
     interval = f"{ABOUT_MEANS}; of correlations on Fisher's scale"
 

@@ -99,10 +99,10 @@ def as_read(context: Context, spec: ReleaseSpec, kept: Path | None) -> ReleaseSp
     memory = context.engine.memory_bytes
     types = spec.records.types
     found = extracts.extracted(spec.table, spec.release, kept, context.home, root, memory, spec.uses, types)
-    _needed(context, File(str(found.path), Called(spec.records.place)))
+    _needed(context, File(str(found.path), Called(spec.records.location.called)))
     at = f", snapshot {found.snapshot}" if found.snapshot else ""
-    context.progress("extract", f"read {spec.records.place}{at}")
-    return spec.with_records(found.path, found.snapshot, called=spec.records.place)
+    context.progress("extract", f"read {spec.records.location.called}{at}")
+    return spec.with_records(found.path, found.snapshot, called=spec.records.location.called)
 
 
 def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:

@@ -15,7 +15,6 @@ from dpdist.grids.base import Grid
 from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.quantities.registry import STATISTICS
 from dpdist.spec import ReleaseSpec
-from dpdist.spec.queries import counts_of
 from dpdist.workloads import Block, Workload
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 def made_of_sums(spec: ReleaseSpec) -> list[str]:
     """The statistics that a spec asks for and that are published beside the sums that they are made of."""
-    return [entry.statistic[0] for entry in spec.workload if entry.statistic and STATISTICS[entry.statistic[0]].published]
+    return [entry.statistic.key() for entry in spec.workload if entry.statistic.made]
 
 
 def check_means(spec: ReleaseSpec, grid: Grid) -> None:
@@ -52,12 +51,12 @@ def statistics(spec: ReleaseSpec, measurement: Measurement) -> dict[str, pa.Tabl
     domain, published = spec.attributes.grouped, Published({}, measurement)
     found: dict[str, list[Row]] = {}
     for entry in spec.workload:
-        if entry.statistic is None:
+        if not entry.statistic.made:
             continue
-        statistic, names = STATISTICS[entry.statistic[0]], entry.statistic[1]
+        statistic, names = STATISTICS[entry.statistic.key()], entry.statistic.columns
         of = [measurement.domain.axis(name) for name in names]
-        workload = counts_of(entry, domain, spec.folder)
-        for block in workload.blocks if statistic.published else ():
+        workload = entry.kind.counts(domain, spec.folder)
+        for block in workload.blocks:
             linear = list(_linear(block, workload))
             rows = found.setdefault(statistic.table, [])
             for told in statistic.published:

@@ -35,6 +35,7 @@ from dpdist.release.planning import FEWER, Planning, gram, strategy_of
 from dpdist.release.private_names import facts_of, prepared
 from dpdist.spec import ReleaseSpec
 from dpdist.spec.model import CELL_BY_CELL
+from dpdist.spec.queries.importance import ErrorTarget
 from dpdist.strategies import (
     Strategy,
     laplace_bound,
@@ -178,7 +179,7 @@ class Plan:
     @property
     def targets(self) -> dict[str, Any] | None:
         """How the predicted errors stand to the targets of the spec, None where it has none."""
-        if all(entry.target is None for entry in self.spec.workload):
+        if not any(isinstance(entry.importance, ErrorTarget) for entry in self.spec.workload):
             return None
         return certificate.targets(self.strategy, self.noise_multiplier, self.loss.zcdp)
 

@@ -47,9 +47,8 @@ class Stage:
     @property
     def candidates(self) -> int:
         """The most different names that the records may hold, as declared: it decides about memory alone."""
-        asked = self.spec.domain[self.attribute].selection
-        assert asked is not None
-        return asked.candidates
+        assert self.spec.selecting is not None
+        return self.spec.selecting[1].candidates
 
     @property
     def binding(self) -> str:
@@ -115,11 +114,11 @@ def facts_of(spec: ReleaseSpec) -> dict[str, object] | None:
     stage = stage_of(spec.declared)
     if stage is None:
         return None
-    rule, asked = stage.rule, stage.spec.domain[stage.attribute].selection
-    assert asked is not None
+    assert stage.spec.selecting is not None
+    rule, (_, asked) = stage.rule, stage.spec.selecting
     return {
         "attribute": stage.attribute,
-        "names": None if spec.unselected else len(spec.domain[stage.attribute].categories or ()),
+        "names": None if spec.unselected else len(spec.attributes.attribute(stage.attribute).categories),
         "most": rule.most,
         "share": float(asked.share),
         "rho": str(rule.loss.rho),

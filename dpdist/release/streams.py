@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from dpdist.arrays.vector import Held, Vector
-from dpdist.domain.times import Times
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Stream
 from dpdist.identities import digest_of
@@ -90,12 +89,8 @@ def next_part(ledger: Ledger, planned: Plan) -> StreamPart:
 
 def periods_reached(spec: ReleaseSpec, part: StreamPart) -> tuple[str, ...]:
     """The budget periods that the new steps of a part lie in, where the cap is per period and the spec says which times they are."""
-    per, entry = spec.ledger.cap.per, spec.workload[0].filters
-    assert entry is not None
-    given, attribute = spec.domain[entry.of], spec.attributes.attribute(entry.of)
-    times = attribute.times
-    if times is None and given.time is not None:
-        times = Times(given.time.start, 1, given.time.step)  # of the attribute's smallest number
+    per, attribute = spec.ledger.cap.per, spec.attributes.attribute(spec.series.of)
+    times = spec.domain[attribute.name].values.times(attribute)
     if per == "total" or times is None:
         return ()
     begin, stop = (attribute.edges[step] - attribute.edges[0] for step in (part.start, part.stop))

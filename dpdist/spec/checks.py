@@ -11,13 +11,13 @@ from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.distributions import Kind
-from dpdist.records import listing
 from dpdist.records.column_types import ColumnType
-from dpdist.records.formats.registry import format_of
+from dpdist.spec.attributes.private import Private
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
 from dpdist.spec.model import ReleaseSpec
-from dpdist.spec.queries import workload_of
+from dpdist.spec.queries.importance import ErrorTarget
+from dpdist.spec.sources import InFiles, InQuery
 from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root
 from dpdist.workloads.kinds import is_long
@@ -31,15 +31,14 @@ def check(spec: ReleaseSpec, folder: Path, lines: Lines, name: str) -> None:
     refusal = spec.quantity.refuses(spec.beside)
     if refusal is not None:
         raise InvalidSpec(f"{where_of(refusal[0], lines, name)}: {refusal[1]}")
-    located(lambda: listing.place_of(spec.records.path or ""), ("records", "path"), lines, name)
-    located(lambda: listing.place_of(spec.records.delta or ""), ("records", "delta"), lines, name)
+    located(spec.records.location.check_address, ("records", spec.records.location.key()), lines, name)
     located(lambda: _check_columns(spec), ("records", "columns"), lines, name)
     located(lambda: _check_types(spec), ("records", "types"), lines, name)
     located(lambda: _check_roles(spec), ("records",), lines, name)
     located(lambda: _check_participations(spec), ("records", "person", "participations"), lines, name)
     located(lambda: _check_counts(spec), ("records", "counts"), lines, name)
     for i, entry in enumerate(spec.workload):
-        located(partial(workload_of, entry, spec.attributes, folder), ("workload", i), lines, name)
+        located(partial(entry.workload, spec.attributes, folder), ("workload", i), lines, name)
     located(lambda: spec.known, ("postprocess", "known"), lines, name)
     located(lambda: _check_suppression(spec), ("postprocess", "suppress"), lines, name)
     located(lambda: _check_noise(spec), ("noise",), lines, name)
@@ -72,7 +71,8 @@ def _check_types(spec: ReleaseSpec) -> None:
     given, uses = spec.records, spec.uses if spec.table is not None else {}
     person, counts = given.person.column, None if given.counts is None else given.counts.column
     used = {given.columns.get(part.name, part.name): part for part in spec.attributes.attributes}
-    unknown = next((name for name in given.types if given.sql is None and name not in (*used, person, counts, *uses)), None)
+    known = given.types if isinstance(given.location, InQuery) else {*used, person, counts, *uses}
+    unknown = next((name for name in given.types if name not in known), None)
     if unknown is not None:
         raise InvalidInput(f"'records.types' declares {unknown!r}, which is no column that is counted; leave it out")
     for name, kind in given.types.items():
@@ -109,7 +109,7 @@ def _check_participations(spec: ReleaseSpec) -> None:
     person = spec.records.person
     if person.participations is None:
         return
-    if spec.workload[0].filters is None or person.most_groups is not None:
+    if not spec.workload[0].kind.over_time or person.most_groups is not None:
         raise InvalidInput(
             "'participations' bounds in how many steps of a series one person has records: ask for 'filters' of it first, and leave "
             "'most_groups' out"
@@ -118,12 +118,11 @@ def _check_participations(spec: ReleaseSpec) -> None:
 
 def _check_counts(spec: ReleaseSpec) -> None:
     """Records that were counted before belong to nobody any more."""
-    counts, path = spec.records.counts, (spec.records.path or "").rstrip("/")
-    format_ = format_of(path)
-    array = format_ is not None and not format_.holds_rows
+    counts, location = spec.records.counts, spec.records.location
+    array = location.format is not None and not location.format.holds_rows
     if (counts is None and array) or (counts is not None and counts.column is None and not array):
         raise InvalidInput(
-            f"{Path(path).name} holds counts, not records: say what it counts, counts: {{of: ...}}"
+            f"{Path(location.called).name} holds counts, not records: say what it counts, counts: {{of: ...}}"
             if array
             else "name the column that says how many records a row stands for: counts: {column: ..., of: ...}"
         )
@@ -133,7 +132,8 @@ def _check_counts(spec: ReleaseSpec) -> None:
             "out and say with 'most_records' how many one person has at most, or give the records themselves"
         )
     beyond = any(part.missing is not None or part.other is not None for part in spec.domain.values())
-    columns = spec.records.columns or spec.records.header or spec.sums or (counts and counts.column)
+    header = isinstance(location, InFiles) and location.header
+    columns = spec.records.columns or header or spec.sums or (counts and counts.column)
     if array and (beyond or columns or spec.selecting):
         raise InvalidInput(
             "an array has an axis for each attribute, with its declared values alone, and no columns: leave 'missing', 'other', "
@@ -160,10 +160,11 @@ def _check_companions(spec: ReleaseSpec) -> None:
 
 def _check_around(spec: ReleaseSpec) -> None:
     """Distances from a public count are taken of the counted table before anything is measured: all queries must be of them."""
-    centres = {None if entry.filters is None else entry.filters.around for entry in spec.workload}
+    centres = {entry.kind.centre for entry in spec.workload}
     if centres == {None}:
         return
-    asked = {name for entry in spec.workload if entry.filters is not None for name in (entry.filters.of, *entry.filters.by)}
+    series = [entry.kind.series for entry in spec.workload if entry.kind.over_time]
+    asked = {name for each in series for name in (each.of, *each.by)}
     if len(centres) > 1 or asked != set(spec.domain):
         raise InvalidInput(
             "'around' filters distances from one public count: all entries of the workload must be filters around the same count, "
@@ -175,10 +176,9 @@ def _check_stream(spec: ReleaseSpec) -> None:
     """A stream is one filter of the past, and every release of it measures whole steps."""
     if spec.stream is None:
         return
-    entry = spec.workload[0].filters
     if (
         len(spec.workload) > 1
-        or entry is None
+        or not spec.workload[0].kind.over_time
         or not mechanism_of(spec.chosen).streams
         or mechanism_of(spec.chosen).refuses(spec.queries) is not None
         or (is_long(spec.queries) and not has_square_root(spec.queries))
@@ -188,7 +188,7 @@ def _check_stream(spec: ReleaseSpec) -> None:
             "a stream publishes one filter of the past (running_sum, window, mean, exponential, polynomial or a file), with "
             f"'mechanism: auto', {able}"
         )
-    through_of(spec.stream, spec.attributes.attribute(entry.of))
+    through_of(spec.stream, spec.attributes.attribute(spec.series.of))
 
 
 def _check_extension(spec: ReleaseSpec) -> None:
@@ -234,7 +234,7 @@ def _check_selection(spec: ReleaseSpec) -> None:
     if spec.selecting is None:
         return
     name, _ = spec.selecting
-    others = [other for other, part in spec.domain.items() if part.selection is not None and other != name]
+    others = [other for other, part in spec.domain.items() if isinstance(part.values, Private) and other != name]
     if others:
         raise InvalidInput(
             f"one attribute of a release can have private categories, found {name!r} and {others[0]!r}: list the others' values"
@@ -283,7 +283,7 @@ def _check_mechanism(spec: ReleaseSpec) -> None:
 
 def _check_targets(spec: ReleaseSpec) -> None:
     """Targets are errors of all queries, and stand in the place of weights."""
-    given = [entry.target is not None for entry in spec.workload]
+    given = [isinstance(entry.importance, ErrorTarget) for entry in spec.workload]
     if not any(given):
         return
     if not all(given) or spec.objective != "worst":

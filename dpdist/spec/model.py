@@ -21,22 +21,26 @@ from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.protection import Protection
 from dpdist.quantities.base import Beside, Quantity
 from dpdist.quantities.registry import quantity_of
-from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
+from dpdist.records.extracts import Table
 from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
 from dpdist.records.used import Use, uses_of
 from dpdist.records.wording import Called
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes import AttributeSpec, SelectionSpec
+from dpdist.spec.attributes.private import Private
 from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.dates import StreamSpec, through_of
 from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
 from dpdist.spec.planning import LimitsSpec, Mechanism, SeparationSpec
-from dpdist.spec.queries import QuerySpec, counts_in, summed_alone, workload_of
-from dpdist.spec.records import Records
+from dpdist.spec.queries import QuerySpec
+from dpdist.spec.queries.filters import summed_alone
+from dpdist.spec.queries.series import FiltersSpec
+from dpdist.spec.records import RecordsSpec
+from dpdist.spec.sources import InFiles
 from dpdist.spec.sums import SumSpec
 from dpdist.spec.values import SpecPart
 from dpdist.stability import Neighbours
-from dpdist.workloads import Block, Workload, filtered, predicates, relative, union
+from dpdist.workloads import Block, Workload, filtered, predicates, union
 from dpdist.workloads.kinds import is_long
 from dpdist.workloads.marginals import listed_marginals
 
@@ -63,8 +67,8 @@ class ReleaseSpec(SpecPart):
         "A spec for many periods writes '{period}'",
         examples=["2026-11-16"],
     )
-    records: Records = Field(
-        default_factory=lambda: Records.model_validate({}),
+    records: RecordsSpec = Field(
+        default_factory=lambda: RecordsSpec.model_validate({}),
         description="where the records are, and which person stands behind each. Only records that dp.run is given need no place",
     )
     domain: dict[str, AttributeSpec] = Field(
@@ -150,17 +154,17 @@ class ReleaseSpec(SpecPart):
                     name,
                     self._sizes,
                     folder=self._folder,
-                    everywhere=all(entry.asks_for(name, names) for entry in asked),
-                    ordered=all(entry.ordered_by(name) for entry in asked),
+                    everywhere=all(entry.kind.asks_for(name, names) for entry in asked),
+                    ordered=all(entry.kind.ordered_by(name) for entry in asked),
                 )
                 for name, spec in self.domain.items()
             )
             + tuple(
                 part.attribute(
                     name,
-                    everywhere=all(entry.adds_up(name) for entry in asked),
-                    squares=any(entry.adds_up(name, squares=True) for entry in asked),
-                    alone=any(entry.filters is not None and entry.statistic is not None for entry in asked),
+                    everywhere=all(entry.statistic.adds_up(name) for entry in asked),
+                    squares=any(entry.statistic.adds_up(name, squares=True) for entry in asked),
+                    alone=any(entry.kind.over_time and entry.statistic.columns for entry in asked),
                     records=self.records.person.records,
                 )
                 for name, part in self.sums.items()
@@ -171,9 +175,8 @@ class ReleaseSpec(SpecPart):
     @cached_property
     def queries(self) -> Workload:
         """The workload."""
-        parts = (workload_of(entry, self.attributes, self._folder) for entry in self.workload)
-        weighed = (relative(part) if entry.relative else part for part, entry in zip(parts, self.workload, strict=True))
-        return union(*weighed, weights=tuple(entry.importance for entry in self.workload))
+        parts = (entry.workload(self.attributes, self._folder) for entry in self.workload)
+        return union(*parts, weights=tuple(entry.importance.factor for entry in self.workload))
 
     @property
     def quantity(self) -> Quantity:
@@ -184,14 +187,14 @@ class ReleaseSpec(SpecPart):
     def beside(self) -> Beside:
         """What else is asked for, as far as quantities can be against it."""
         person, options = self.records.person, self.postprocess
-        listed = [entry.marginals.of for entry in self.workload if entry.marginals is not None]
+        asked = [entry.statistic for entry in self.workload]
         return Beside(
             attributes=tuple(self.domain),
-            tables=tuple(of or () for of in listed) + ((),) * (len(self.workload) - len(listed)),
-            levels=any(part.levels is not None for part in self.domain.values()),
+            tables=tuple(entry.kind.tables for entry in self.workload),
+            levels=any(part.levels for part in self.attributes.attributes),
             columns=tuple(self.sums),
-            statistics=tuple(entry.statistic for entry in self.workload),
-            series=any(entry.filters is not None for entry in self.workload),
+            statistics=tuple((each.key(), each.columns) if each.columns else None for each in asked),
+            series=any(entry.kind.over_time for entry in self.workload),
             apart=person.column is not None,
             in_groups=person.most_groups is not None and person.most_records == 1,
             bounded=next((name for name, part in self.sums.items() if part.most_per_person is not None), None),
@@ -202,7 +205,9 @@ class ReleaseSpec(SpecPart):
     @property
     def counted(self) -> tuple[bool, ...]:
         """Of each block of the queries whether its answers are numbers of records."""
-        return tuple(counts for entry in self.workload for counts in counts_in(entry, self.attributes, self._folder))
+        domain, folder = self.attributes, self._folder
+        found = (entry.kind.counted(entry.statistic, domain, folder) for entry in self.workload)
+        return tuple(counts for each in found for counts in each)
 
     @cached_property
     def known(self) -> tuple[Block, ...]:
@@ -220,8 +225,8 @@ class ReleaseSpec(SpecPart):
     @property
     def selecting(self) -> tuple[str, SelectionSpec] | None:
         """The attribute whose names are not selected yet, and how they are to be; None where all values are known."""
-        found = [(name, part.selection) for name, part in self.domain.items() if part.selection is not None]
-        return next(((name, selection) for name, selection in found if selection is not None), None)
+        found = ((name, part.values) for name, part in self.domain.items())
+        return next(((name, values.selection) for name, values in found if isinstance(values, Private)), None)
 
     @property
     def totals(self) -> bool:
@@ -243,8 +248,7 @@ class ReleaseSpec(SpecPart):
         found = self.selecting
         assert found is not None
         attribute, selection = found
-        categories = selection.placeholders if names is None else tuple(names)
-        part = self.domain[attribute].model_copy(update={"categories": categories, "selection": None})
+        part = self.domain[attribute].with_names(selection.placeholders if names is None else names)
         rho = self.budget.rho_beside(selection.delta) * (1 - selection.share)
         budget = ReleaseBudgetSpec.model_construct(rho=rho, epsilon=None, delta=None, calibration=self.budget.calibration)
         copy = self.model_copy(update={"domain": {**self.domain, attribute: part}, "budget": budget})
@@ -266,11 +270,10 @@ class ReleaseSpec(SpecPart):
     @property
     def _steps_of_persons(self) -> str | None:
         """The steps that a promise of participations is about, whatever the horizon; None where there is no such promise."""
-        entry = self.workload[0].filters
-        if self.records.person.participations is None or entry is None:
+        if self.records.person.participations is None:
             return None
-        column = self.records.columns.get(entry.of, entry.of)
-        return f"{self.horizons[0].domain[entry.of].steps} of column {column!r}"
+        of = self.series.of
+        return f"{self.horizons[0].domain[of].steps} of column {self.records.columns.get(of, of)!r}"
 
     @property
     def chosen(self) -> Mechanism:
@@ -302,14 +305,13 @@ class ReleaseSpec(SpecPart):
     @cached_property
     def formerly(self) -> ReleaseSpec | None:
         """The spec of the stream before its horizon was last extended, None where it never was."""
-        entry = self.workload[0].filters
-        if self.stream is None or entry is None or not self.stream.extended_from:
+        if self.stream is None or not self.stream.extended_from:
             return None
         *before, end = self.stream.extended_from
-        part = self.domain[entry.of].until(end)
-        beginning = part.first if part.dates is None else part.dates.first
-        stream = self.stream.model_copy(update={"extended_from": tuple(before), "through": beginning})
-        copy = self.model_copy(update={"domain": {**self.domain, entry.of: part}, "stream": stream})
+        of = self.series.of
+        part = self.domain[of].until(end)
+        stream = self.stream.model_copy(update={"extended_from": tuple(before), "through": part.values.begin})
+        copy = self.model_copy(update={"domain": {**self.domain, of: part}, "stream": stream})
         for name in ("attributes", "queries", "known", "norms", "digest", "formerly"):
             copy.__dict__.pop(name, None)
         return copy
@@ -320,32 +322,33 @@ class ReleaseSpec(SpecPart):
         return (*(() if self.formerly is None else self.formerly.horizons), self)
 
     @property
+    def series(self) -> FiltersSpec:
+        """The series that the first group of queries asks for. Raises: InvalidInput where it asks for none."""
+        return self.workload[0].kind.series
+
+    @property
     def steps(self) -> int:
         """Steps of the stream that are complete."""
-        entry = self.workload[0].filters
         assert self.stream is not None
-        assert entry is not None
-        attribute = self.attributes.attribute(entry.of)
+        attribute = self.attributes.attribute(self.series.of)
         return int(np.searchsorted(np.asarray(attribute.edges), through_of(self.stream, attribute), side="right"))
 
     def queries_of_steps(self, steps: int) -> Workload:
         """The stream's queries for its first steps."""
-        entry = self.workload[0]
-        assert entry.filters is not None
-        whole = self.attributes.attributes
-        place = self.attributes.axis(entry.filters.of)
+        asked, whole = self.series, self.attributes.attributes
+        place = self.attributes.axis(asked.of)
         series = whole[place]
         begun = Attribute(series.name, edges=series.edges[: steps + 1], labels=series.labels[:steps], named=series.named)
         domain = Domain((*whole[:place], begun, *whole[place + 1 :]), self._sizes)
-        (each,) = (each.made(series.values, self._folder, self._sizes) for each in entry.filters.apply)
-        counts = filtered(domain.grouped, begun.name, [each], entry.filters.by)
-        return union(summed_alone(entry, counts, domain), weights=(entry.importance,))
+        (each,) = (each.kind.made(series.values, self._folder, self._sizes) for each in asked.apply)
+        counts = filtered(domain.grouped, begun.name, [each], asked.by)
+        entry = self.workload[0]
+        return union(summed_alone(entry.statistic, counts, domain), weights=(entry.importance.factor,))
 
     @property
     def around(self) -> int | None:
         """The public count whose distance is filtered instead of the counts themselves."""
-        first = self.workload[0].filters
-        return None if first is None else first.around
+        return self.workload[0].kind.centre
 
     @property
     def companions(self) -> tuple[ReleaseSpec, ...]:
@@ -355,24 +358,23 @@ class ReleaseSpec(SpecPart):
     @property
     def records_path(self) -> str:
         """The records: a URL, or a path, resolved against the spec's folder if it is relative."""
-        assert self.records.path is not None  # the records of a table are extracted first
-        return place_at(self.records.path, below=self._folder).location
+        return place_at(self._files.path, below=self._folder).location
+
+    @property
+    def _files(self) -> InFiles:
+        """The files of the records: those of a table are extracted first."""
+        assert isinstance(self.records.location, InFiles)
+        return self.records.location
 
     @property
     def records_called(self) -> Called:
         """What messages call the place of the records, whatever file they were written to: by the spec's own text."""
-        return self._called or Called(self.records.place)
+        return self._called or Called(self.records.location.called)
 
     @property
     def table(self) -> Table | None:
         """The table that holds the records; None where files do."""
-        given = self.records
-        if given.sql is not None:
-            connection = given.connection and given.connection.removeprefix("$")
-            return Query(given.sql, connection, self._folder, given.types, given.grammar)
-        if given.delta is not None:
-            return DeltaTable(place_at(given.delta, below=self._folder).location, given.snapshot)
-        return None if given.iceberg is None else IcebergTable(given.iceberg, given.snapshot)
+        return self.records.location.table(self._folder, self.records.types)
 
     @property
     def uses(self) -> dict[str, Use]:
@@ -383,8 +385,8 @@ class ReleaseSpec(SpecPart):
 
     def with_records(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> ReleaseSpec:
         """The same spec over the records of a file, which messages call so."""
-        given = {"path": str(path), "sql": None, "connection": None, "delta": None, "iceberg": None, "snapshot": None}
-        copy = self.model_copy(update={"records": self.records.model_copy(update=given)})
+        records = self.records.model_copy(update={"location": InFiles.model_validate({"path": str(path)})})
+        copy = self.model_copy(update={"records": records})
         copy.__dict__.pop("source", None)
         copy._snapshot, copy._called = snapshot, Called(called)
         return copy
@@ -403,10 +405,10 @@ class ReleaseSpec(SpecPart):
     @property
     def _participations(self) -> Participations | None:
         """The steps in which records of one person are counted; None where no person column tells whose they are."""
-        person, entry = self.records.person, self.workload[0].filters
-        if person.participations is None or person.column is None or entry is None:
+        person = self.records.person
+        if person.participations is None or person.column is None:
             return None
-        return Participations(entry.of, person.participations, person.separation)
+        return Participations(self.series.of, person.participations, person.separation)
 
     def _source(self, hashing: Hashing) -> Source:
         person = self.records.person
@@ -414,14 +416,14 @@ class ReleaseSpec(SpecPart):
             self.records_path,
             hashing=hashing,
             columns=self.records.columns,
-            header=self.records.header,
+            header=self._files.header,
             person=person.column,
             most_records=person.most_records,
             most_groups=person.most_groups,
             participations=self._participations,
             person_type=person.type,
             counts=None if self.records.counts is None else self.records.counts.column,
-            grammar=self.records.grammar,
+            grammar=self._files.grammar,
             attributes=self.domain,
             called=self.records_called,
             types=self.records.types,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dpdist.domain.amounts import MOST_STEPS
 from dpdist.records.columns import Column, Kind
+from dpdist.spec.attributes import ATTRIBUTES
+from dpdist.spec.yaml_text import quoted
 
 WORDS: dict[Kind, str] = {
     "text": "texts",
@@ -23,11 +23,6 @@ WORDS: dict[Kind, str] = {
     "unknown": "",
     "other": "",
 }
-NICE = (1, 2, 5, 10)
-"""Widths of bins, times a power of ten."""
-BINS = 10
-MOST_WHOLE = 200
-"""Whole numbers that a public column is counted one by one."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +53,21 @@ def outline(columns: Sequence[Column], asked: Asked, *, schema: str, public: boo
     """
     names = names_of(columns)
     moved = {name: column.name for name, column in zip(names, columns, strict=True) if name != column.name}
-    records = [f"  path: {_text(asked.path)}", "  called: records        # what the page calls them: people, visits, ..."]
-    records += [f"  csv: {{delimiter: {_text(asked.delimiter)}}}"] if asked.delimiter else []
-    records += [f"  header: [{', '.join(map(_text, asked.header))}]"] if asked.header else []
-    records += [f"  columns: {{{', '.join(f'{name}: {_text(column)}' for name, column in moved.items())}}}"] if moved else []
+    records = [f"  path: {quoted(asked.path)}", "  called: records        # what the page calls them: people, visits, ..."]
+    records += [f"  csv: {{delimiter: {quoted(asked.delimiter)}}}"] if asked.delimiter else []
+    records += [f"  header: [{', '.join(map(quoted, asked.header))}]"] if asked.header else []
+    records += (
+        [f"  columns: {{{', '.join(f'{name}: {quoted(column)}' for name, column in moved.items())}}}"] if moved else []
+    )
     if asked.person is None:
         records += [
             "  # Every record is protected by itself. If a person may have several, name the column that tells persons apart:"
         ]
         records += ["  # person: {column: COLUMN, most_records: 1}"]
     else:
-        records += [f"  person: {{column: {_text(asked.person)}, most_records: 1}}   # how many records of one person count"]
+        records += [
+            f"  person: {{column: {quoted(asked.person)}, most_records: 1}}   # how many records of one person count"
+        ]
     named = list(zip(names, columns, strict=True))
     counted = [(name, column) for name, column in named if column.kind != "money"] or named
     amounts = [each for each in named if each not in counted]
@@ -143,13 +142,21 @@ def _attribute(name: str, column: Column) -> list[str]:
         if column.kind != "unknown"
         else f"  {name}:   # take the # away from the lines that fit"
     )
-    title = [f"    title: {_text(column.name)}"] if column.name != name else []
-    return [head, *title, *(f"    {line}" for line in _filled(column) or OPEN[column.kind]), MISSING]
+    title = [f"    title: {quoted(column.name)}"] if column.name != name else []
+    return [head, *title, *(f"    {line}" for line in _values(column)), MISSING]
+
+
+def _values(column: Column) -> Sequence[str]:
+    """The lines that say which values an attribute has: those of the first kind that is for such a column."""
+    kinds = list(ATTRIBUTES.kinds.values())
+    if column.kind == "unknown":
+        return [f"# {line}" for kind in kinds for line in kind.to_declare]
+    return next((lines for kind in kinds if (lines := kind.outline(column))), ())
 
 
 def _sum(name: str, column: Column, *, alone: bool) -> str:
     """The lines of one column of amounts."""
-    title = [f"    title: {_text(column.name)}\n"] if column.name != name else []
+    title = [f"    title: {quoted(column.name)}\n"] if column.name != name else []
     step = CENTS if alone else 1.0
     if not column.values:
         told = f"    step: {step:g}               # what is told apart: 0.01 for cents\n"
@@ -167,66 +174,3 @@ NO_AMOUNT = "    missing: drop            # leaves records without an amount out
 MISSING = (
     "    missing: unknown         # the label of records without a value; 'drop' leaves them out of this attribute's answers"
 )
-OPEN: dict[Kind, list[str]] = {
-    "text": [
-        "categories: CATEGORIES   # all of them: [Centre, North, Harbour]",
-        "other: other             # the label of records with any other text",
-    ],
-    "whole": ["from: SMALLEST", "to: LARGEST", "outside: clip            # values beyond count at the nearest one"],
-    "number": [
-        "edges: EDGES             # of the bins: [0, 20000, 40000, 80000]",
-        "outside: clip            # values beyond count in the first or last bin",
-    ],
-    "money": [
-        "edges: EDGES             # of the bins: [0, 20, 50, 100]",
-        "outside: clip            # values beyond count in the first or last bin",
-    ],
-    "date": [
-        "dates: {from: DAY, to: DAY, every: day}   # or week, month, quarter, year",
-        "outside: drop            # records of other days are left out, and texts in another form than 2026-09-01",
-    ],
-    "time": [
-        "dates: {from: DAY, to: DAY, every: day}   # or hour, week, month; 'zone: Europe/Berlin' if the times carry a zone",
-        "outside: drop            # records of other times are left out, and texts in another form than 2026-09-01T14:30",
-    ],
-    "boolean": ["categories: ['false', 'true']"],
-    "unknown": [
-        "# categories: CATEGORIES   # texts: [Centre, North, Harbour]",
-        "# from: SMALLEST           # whole numbers",
-        "# to: LARGEST",
-        "# edges: EDGES             # other numbers, by the edges of their bins: [0, 20000, 40000, 80000]",
-        "# dates: {from: DAY, to: DAY, every: day}",
-    ],
-}
-
-
-def _filled(column: Column) -> list[str]:
-    """The lines of a public column; none where its values say too little."""
-    values = column.values
-    if not values:
-        return []
-    if column.kind == "text":
-        return [f"categories: [{', '.join(map(_text, values))}]", "other: other"]
-    low, high = values
-    if column.kind == "whole" and high - low < MOST_WHOLE:
-        return [f"from: {low}", f"to: {high}"]
-    if column.kind in ("whole", "number", "money"):
-        return [f"edges: {json.dumps(_edges(float(low), float(high)))}", "outside: clip"]
-    zone = ", zone: UTC" if column.zoned else ""
-    return [f"dates: {{from: {low}, to: {high}, every: day{zone}}}", "outside: drop"]
-
-
-def _edges(low: float, high: float) -> list[float]:
-    """About ten even bins with round edges that hold both values."""
-    width = max(high - low, abs(high) * 1e-6, 1e-9) / BINS
-    power = 10.0 ** math.floor(math.log10(width))
-    step = next(nice * power for nice in NICE if nice * power >= width * (1 - 1e-9))
-    first = math.floor(low / step)
-    count = max(1, math.floor(high / step) - first + 1)
-    edges = [round((first + k) * step, 12) for k in range(count + 1)]
-    return [int(edge) for edge in edges] if all(float(edge).is_integer() for edge in edges) else edges
-
-
-def _text(value: Any) -> str:
-    """A text as YAML reads it, in quotes."""
-    return json.dumps(str(value), ensure_ascii=False)

@@ -8,39 +8,58 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from dpdist.spec.kinds import Family, OfKinds, SpecKind
 from dpdist.spec.values import PathText, SpecPart, Text
 
 TableFormat = Literal["parquet", "csv", "zarr"]
 
 
-class TargetSpec(SpecPart):
-    """A table of a warehouse that gets the published answers, too. It is named, never its credentials: specs are public."""
+class TargetKind(SpecKind):
+    """A table of a warehouse, by the warehouse's name."""
 
-    iceberg: str | None = Field(
-        None,
+    @property
+    def table(self) -> str:
+        """What the warehouse calls it."""
+        return str(getattr(self, self.key()))
+
+
+class ToIceberg(TargetKind):
+    """An Iceberg table."""
+
+    iceberg: str = Field(
         description="an Iceberg table, catalog.namespace.table; the configuration of PyIceberg says where it is",
         examples=["lake.privacy.answers"],
     )
-    delta: PathText | None = Field(None, description="a Delta table: a folder or a URL", examples=["s3://bucket/answers"])
-    postgres: str | None = Field(
-        None,
+
+
+class ToDelta(TargetKind):
+    """A Delta table."""
+
+    delta: PathText = Field(description="a Delta table: a folder or a URL", examples=["s3://bucket/answers"])
+
+
+class ToPostgres(TargetKind):
+    """A table of PostgreSQL."""
+
+    postgres: str = Field(
         description="a table of PostgreSQL, schema.table, in the database whose URL DPDIST_WAREHOUSE gives",
         examples=["public.answers"],
     )
 
-    @model_validator(mode="after")
-    def _one(self) -> TargetSpec:
-        if len([name for name in (self.iceberg, self.delta, self.postgres) if name is not None]) != 1:
-            raise ValueError("a target has one kind and its table: iceberg, delta or postgres")
-        return self
+
+TARGETS = Family(ToIceberg, ToDelta, ToPostgres)
+"""The warehouses that specs can name."""
+
+
+class TargetSpec(OfKinds):
+    """A table of a warehouse that gets the published answers, too. It is named, never its credentials: specs are public."""
+
+    kind: Annotated[TargetKind, TARGETS]
 
     @property
     def named(self) -> tuple[str, str]:
-        """Kind and table."""
-        ((kind, name),) = (
-            (k, n) for k, n in (("iceberg", self.iceberg), ("delta", self.delta), ("postgres", self.postgres)) if n
-        )
-        return kind, name
+        """SpecKind and table."""
+        return self.kind.key(), self.kind.table
 
 
 class AboutSpec(SpecPart):

@@ -16,6 +16,7 @@ from dpdist.spec import yaml_text
 from dpdist.spec.checks import check
 from dpdist.spec.explained import explained, located, short, where_of
 from dpdist.spec.model import ReleaseSpec
+from dpdist.spec.sources import LOCATIONS
 from dpdist.spec.yaml_text import Lines, Place
 
 
@@ -39,7 +40,7 @@ def load(
     """
     if isinstance(source, ReleaseSpec):
         if records:
-            located(source.records.check_place, ("records",), {}, "spec")
+            located(source.records.location.check, ("records",), {}, "spec")
         return source
     if isinstance(source, dict):
         return _checked(_dated(source, period, "spec"), {}, "spec", Path.cwd(), follow=follow, records=records, sizes=sizes)
@@ -65,7 +66,7 @@ def check_many_periods(path: Path) -> None:
     """
     content, lines = _mapping(path)
     records = content.get("records")
-    places = [name for name in ("path", "sql", "delta", "iceberg") if isinstance(records, dict) and name in records]
+    places = [name for name in LOCATIONS.kinds if isinstance(records, dict) and name in records]
     if isinstance(records, dict) and not any(PERIOD in str(records[name]) for name in places):
         where = where_of(("records", *places[:1]), lines, str(path))
         raise InvalidSpec(
@@ -132,7 +133,7 @@ def _checked(
         spec._companions = tuple(load(folder / path, follow=False, sizes=sizes) for path in named)
 
     if records:
-        located(spec.records.check_place, ("records",), lines, name)
+        located(spec.records.location.check, ("records",), lines, name)
     located(read_companions, ("postprocess", "consistent_with"), lines, name)
     check(spec, folder, lines, name)
     return spec

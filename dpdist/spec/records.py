@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dpdist.errors import InvalidInput
 from dpdist.records.column_types import ColumnType
-from dpdist.records.csv_grammar import PLAIN, Grammar
-from dpdist.records.formats.registry import format_of
 from dpdist.records.sources import PersonType
-from dpdist.spec.csv import CsvSpec
-from dpdist.spec.values import PathText, SpecPart, Text
-
-ONE_PLACE = "give exactly one of 'path', 'sql', 'delta' and 'iceberg'"
+from dpdist.spec.kinds import OfKinds
+from dpdist.spec.sources import LOCATIONS, Location
+from dpdist.spec.values import SpecPart, Text
 
 
 class Person(SpecPart):
@@ -104,45 +99,10 @@ class CountsSpec(SpecPart):
     )
 
 
-class Records(SpecPart):
+class RecordsSpec(OfKinds):
     """Where the records are: in files, or in a table that is read once for each release."""
 
-    path: PathText | None = Field(
-        None,
-        description="a .parquet, .arrow, .feather, .csv or .csv.gz file, or a folder of such files, or the URL of either at s3://, gs:// "
-        "or az://, or of a file at https://. With 'counts' also an array with an axis for each attribute: a .npy file or .zarr folder. "
-        "Folders may name columns (year=2026/branch=North). A relative path starts at the folder of the spec file. Credentials come from "
-        "the environment of the process and of the workers",
-        examples=["visitors.csv"],
-    )
-    sql: str | None = Field(
-        None,
-        description="in place of 'path', one SELECT whose rows are the records. DuckDB runs it in the database of 'connection', or without "
-        "one over files that it names, relative to the spec's folder. dpdist orders the rows by a digest of each row",
-        examples=["SELECT age, branch FROM 'visits/*.parquet' JOIN 'branches.csv' USING (id)"],
-    )
-    connection: str | None = Field(
-        None,
-        description="the environment variable that holds the address of the database, as $NAME. The address is postgresql://..., or the "
-        "path of a DuckDB database. The variable NAME_FILE may name a file that holds the address instead. Specs are public, so the "
-        "address, with its password, must not stand in one",
-        examples=["$SHOP_DATABASE"],
-    )
-    delta: PathText | None = Field(
-        None, description="in place of 'path', the folder or URL of a Delta table", examples=["s3://bucket/visits"]
-    )
-    iceberg: str | None = Field(
-        None,
-        description="in place of 'path', an Iceberg table, catalog.namespace.table; the configuration of PyIceberg says where it is",
-        examples=["lake.shop.visits"],
-    )
-    snapshot: int | None = Field(
-        None,
-        ge=0,
-        description="the version of the Delta table, or the id of the Iceberg table's snapshot. Default: the newest one when the release "
-        "first reads the table. The charge is bound to the snapshot, too",
-        examples=[42],
-    )
+    location: Annotated[Location, LOCATIONS]
     columns: dict[str, str] = Field(
         default_factory=dict,
         description="the column of an attribute, where its name differs from the attribute's",
@@ -154,14 +114,6 @@ class Records(SpecPart):
         "'time' or 'boolean'. Each value is converted by itself, and one that does not convert is missing, so that no record decides how "
         "others are read. Every column that a query reads from a file must be declared. Default: what the attribute needs",
         examples=[{"age": "whole", "branch": "text"}],
-    )
-    header: tuple[str, ...] = Field(
-        (), description="the column names of CSV files that have no header row", examples=[["age", "branch"]]
-    )
-    csv: CsvSpec | None = Field(
-        None,
-        description="how CSV files are written. Default: values in UTF-8 with commas between them, and one line is one record",
-        examples=[{"delimiter": ";", "decimal": ","}],
     )
     called: Text = Field(
         "records", description="what the page calls the records, in the plural", examples=["people", "rentals"]
@@ -190,49 +142,10 @@ class Records(SpecPart):
         examples=[{"column": "visits", "of": "visits"}],
     )
 
-    @model_validator(mode="after")
-    def _one_place(self) -> Records:
-        if len(self._places) > 1:
-            raise ValueError(ONE_PLACE)
-        if self.connection is not None and self.sql is None:
-            raise ValueError("'connection' belongs to 'sql'; leave it out")
-        if self.connection is not None and not re.fullmatch(r"\$[A-Za-z_][A-Za-z0-9_]*", self.connection):
-            raise ValueError(  # of the whole part, so that what was found is not quoted: it may be a password
-                "specs are public: 'connection' is $NAME of an environment variable that holds the database's address"
-            )
-        if self.snapshot is not None and self.delta is None and self.iceberg is None:
-            raise ValueError("'snapshot' belongs to 'delta' or 'iceberg'; leave it out")
-        if self.header and self.path is None:
-            raise ValueError("'header' belongs to CSV files; leave it out")
-        if self.csv is not None and self.sql is None and (self.path is None or _format(self.path) not in ("", "csv")):
-            raise ValueError("'csv' belongs to CSV files; leave it out")
-        return self
-
-    @property
-    def _places(self) -> list[str]:
-        return [each for each in (self.path, self.sql, self.delta, self.iceberg) if each is not None]
-
-    def check_place(self) -> None:
-        """Accept records that are somewhere. Raises: InvalidInput."""
-        if not self._places:
-            raise InvalidInput(f"'records' names no place: {ONE_PLACE}; only dp.run(records=...) needs none")
-
-    @property
-    def grammar(self) -> Grammar:
-        """How CSV files are written."""
-        return PLAIN if self.csv is None else self.csv.grammar
-
     @property
     def csv_record(self) -> str | None:
         """What is one record where the records are CSV, for readers; None where they are not, or stand for several each."""
-        format_ = _format(self.path or "")
-        written = format_ == "csv" or (not format_ and self.csv is not None)
-        return self.grammar.record if written and self.counts is None else None
-
-    @property
-    def place(self) -> str:
-        """Where the records are, for messages: a path, a table's name, or that it is a query."""
-        return self.path or self.delta or self.iceberg or "the query's result"
+        return self.location.csv_record if self.counts is None else None
 
     @property
     def named(self) -> str:
@@ -240,9 +153,3 @@ class Records(SpecPart):
         if self.count == "persons" and "called" not in self.model_fields_set:
             return "persons"
         return self.called if self.counts is None or "called" in self.model_fields_set else self.counts.of
-
-
-def _format(path: str) -> str:
-    """The name of a file's format; "" of a folder, or of none that is read."""
-    found = format_of(path)
-    return "" if found is None else found.name

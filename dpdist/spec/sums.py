@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from dpdist.domain import DROP, NOWHERE, Attribute, amounts_attribute
 from dpdist.domain.amounts import MOST_STEPS, Amounts, Bound
-from dpdist.spec.values import Exact, SpecPart, Text
+from dpdist.spec.values import Exact, Text, Titled
 
 
-class SumSpec(SpecPart):
+class SumSpec(Titled):
     """A column of amounts: every value is moved into a declared range, and to the nearest value of a declared grid."""
 
     first: Exact = Field(
@@ -46,9 +47,6 @@ class SumSpec(SpecPart):
         description="what happens to a record without an amount (null, NaN): 'drop' leaves it out of every sum and mean of this column and "
         "not out of counts. Default: the release is refused",
         examples=["drop"],
-    )
-    title: Text | None = Field(
-        None, description="what the page calls the amounts; by default the name", examples=["Amount paid"]
     )
     unit: Text | None = Field(None, description="the unit of the amounts on the page", examples=["EUR"])
 
@@ -88,6 +86,14 @@ class SumSpec(SpecPart):
     def measured(self) -> SumSpec:
         """The same column without the words that only the page shows."""
         return self.model_copy(update={"title": None, "unit": None})
+
+    def facts(self) -> dict[str, Any]:
+        """What a certificate says of the column: everything that its clamping and its grid do to a sum."""
+        low, high, step = (float(number) for number in (self.first, self.last, self.step))
+        values = f"amounts from {low:,.12g} to {high:,.12g} in steps of {step:,.12g}"
+        words = {"title": self.title, "unit": self.unit, "values": values}
+        most = {} if self.most_per_person is None else {"most_per_person": float(self.most_per_person)}
+        return {**words, "from": low, "to": high, "step": step, "missing": self.missing, **most}
 
     def amounts(self, records: int, *, squares: bool, alone: bool) -> Amounts:
         """As the domain knows them, where a person has up to so many records."""

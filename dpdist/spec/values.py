@@ -88,3 +88,9 @@ class SpecPart(BaseModel):
     """Base of all parts: unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, populate_by_name=True)
+
+
+class Titled(SpecPart):
+    """A part that readers see under a title."""
+
+    title: Text | None = Field(None, description="what the page calls it; by default its name", examples=["Hours worked"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 from pathlib import Path
@@ -136,3 +137,8 @@ def _cure(problem: str) -> str:
     if "mapping values are not allowed" in problem:
         return "; put text that holds ': ' in quotes, and indent keys of one mapping alike"
     return ""
+
+
+def quoted(value: object) -> str:
+    """A text as YAML reads it, in quotes."""
+    return json.dumps(str(value), ensure_ascii=False)

@@ -35,6 +35,7 @@ MODULES = (
     "dpdist/records/*.py",
     "dpdist/records/formats/*.py",
     "dpdist/spec/sums.py",
+    "dpdist/spec/queries/statistics.py",
     "dpdist/strategies/worst.py",
     "dpdist/identities.py",
     "dpdist/stability.py",

@@ -95,7 +95,7 @@ def test_it_is_documented() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"workload": [{**ASKED["workload"][0], "mean": "paid"}]}, "give 'sum' or 'mean', or one of"),
+        ({"workload": [{**ASKED["workload"][0], "mean": "paid"}]}, "at most one of 'sum', 'mean', 'variance'"),
         ({"workload": [{**ASKED["workload"][0], "second_moment": "age"}]}, "no group of the workload asks for 'paid'"),
         ({"workload": [{**ASKED["workload"][0], "target": 2}]}, "a 'target' is the error of a count or a sum"),
         ({"mechanism": "marginals"}, "this mechanism counts whole records only"),
@@ -111,6 +111,6 @@ def test_it_is_refused_before_anything_is_charged(tmp_path: Path, changes: dict[
 
 def test_without_its_line_nobody_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small.write(tmp_path, table=table(), **ASKED)
-    assert load(path).workload[0].statistic == ("second_moment", ("paid",))
+    assert load(path).workload[0].statistic.columns == ("paid",)
     monkeypatch.delitem(STATISTICS, "second_moment")
     small.refused_in_one_line(path, "second_moment")

@@ -272,11 +272,11 @@ def test_a_package_that_is_missing_is_named_in_one_line(
 @pytest.mark.parametrize(
     ("records", "said"),
     [
-        ({"sql": "SELECT 1", "path": "x.csv"}, "exactly one of"),
+        ({"sql": "SELECT 1", "path": "x.csv"}, "at most one of 'path', 'sql', 'delta' and 'iceberg'"),
         ({}, "exactly one of"),
         ({"path": "x.csv", "connection": "$SHOP"}, "belongs to 'sql'"),
         ({"path": "x.csv", "snapshot": 3}, "belongs to 'delta' or 'iceberg'"),
-        ({"sql": "SELECT 1", "header": ["a"]}, "belongs to CSV files"),
+        ({"sql": "SELECT 1", "header": ["a"]}, "'header' belongs to 'path'"),
         ({"sql": "SELECT 1", "connection": f"postgresql://me:{PASSWORD}@host/shop"}, "is .NAME of an environment"),
         ({"delta": f"s3://me:{PASSWORD}@bucket/lake"}, "holds credentials"),
     ],

@@ -154,7 +154,7 @@ def test_the_certificate_says_what_a_record_is(tmp_path: Path) -> None:
         ({"csv": {"dates": {"format": "%d.%m."}}}, "a form of dates needs the year"),
         ({"csv": {"dates": {"format": "%d.%m.%Y"}}}, "no attribute has 'dates'"),
         ({"csv": {}, "path": "records.parquet"}, "'csv' belongs to CSV files"),
-        ({"csv": {}, "path": None, "delta": "lake"}, "'csv' belongs to CSV files"),
+        ({"csv": {}, "path": None, "delta": "lake"}, "'csv' belongs to 'path' or 'sql'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_spec(records: dict[str, Any], match: str, tmp_path: Path) -> None:

@@ -70,19 +70,19 @@ def written(folder: Path, table: pa.Table | None = None, **changes: Any) -> Path
 
 def names_of(path: Path, home: Path) -> tuple[str, ...]:
     """The names that a run of the release publishes."""
-    return small.run(path, home).spec.domain["town"].categories or ()
+    return small.run(path, home).spec.attributes.attribute("town").categories
 
 
 def selected_names(path: Path, home: Path) -> tuple[str, ...]:
     """The names that the stage alone selects, or has selected."""
     context = Context(home, Store(home / "store"), engine.inline(), silent)
-    return selected(context, load(path)).domain["town"].categories or ()
+    return selected(context, load(path)).attributes.attribute("town").categories
 
 
 def test_names_are_selected_kept_and_charged(home: Path) -> None:
     path = written(home.parent / "data")
     done = small.run(path, home)
-    chosen = done.spec.domain["town"].categories
+    chosen = done.spec.attributes.attribute("town").categories
     assert chosen is not None
     assert 10 < len(chosen) < NAMES
     assert list(chosen) == sorted(chosen, key=str.encode)
@@ -126,7 +126,7 @@ def test_the_certificate_covers_the_selection(home: Path) -> None:
     assert privacy["delta"] == pytest.approx(1e-6 + 1e-9)
     assert privacy["epsilon"] == pytest.approx(done.plan.loss.epsilon(1e-9) * 1.12, rel=0.05)  # rho is 1.25 times as large
     assert (selection["attribute"], selection["most"], selection["share"], selection["delta"]) == ("town", 70, 0.2, 1e-6)
-    assert selection["names"] == len(done.spec.domain["town"].categories or ())
+    assert selection["names"] == len(done.spec.attributes.attribute("town").categories)
     page = (Path(done.folder) / "index.html").read_text(encoding="utf-8")
     assert "selected from the records" in page
     assert "Gaussian thresholding selected them" in (Path(done.folder) / "deployment.yaml").read_text()
@@ -412,7 +412,7 @@ def payments() -> pa.Table:
 def test_sums_and_means_by_private_categories(home: Path) -> None:
     """The names are those of the release without sums; what is added up by them is what the records of each name hold, after the bounds."""
     done = small.run(written(home.parent / "data", payments(), **PAID), home)
-    chosen = done.spec.domain["town"].categories or ()
+    chosen = done.spec.attributes.attribute("town").categories
     assert 10 < len(chosen) < NAMES
     source = done.spec.source
     of = frozenset({"elsewhere"})

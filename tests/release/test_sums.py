@@ -314,7 +314,7 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
             {"workload": [{**ASKED[0], "sum": "money"}, ASKED[1]]},
             "no amounts 'money' to add up; declared under 'sums' are amount",
         ),
-        ({"workload": [{**ASKED[0], "sum": "amount", "mean": "amount"}]}, "give 'sum' or 'mean'"),
+        ({"workload": [{**ASKED[0], "sum": "amount", "mean": "amount"}]}, "at most one of 'sum', 'mean'"),
         ({"workload": [ASKED[1], {"marginals": {"of": [["amount"]]}}]}, "attribute 'amount' does not exist"),
         ({"workload": [ASKED[1], {"predicates": ["amount > 5"]}]}, "attribute 'amount' does not exist"),
         ({"mechanism": "marginals"}, "this mechanism counts whole records only"),

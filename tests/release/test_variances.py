@@ -283,7 +283,10 @@ def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str,
     ("change", "message"),
     [
         ({"workload": [{**BY_BRANCH, "variance": "money"}, *ASKED]}, "no amounts 'money' to add up"),
-        ({"workload": [{**BY_BRANCH, "variance": "amount", "mean": "tip"}, *ASKED]}, "give 'sum' or 'mean', or one of"),
+        (
+            {"workload": [{**BY_BRANCH, "variance": "amount", "mean": "tip"}, *ASKED]},
+            "at most one of 'sum', 'mean', 'variance'",
+        ),
         ({"workload": [{**BY_BRANCH, "covariance": ["tip", "tip"]}, *ASKED]}, "a covariance is that of two columns"),
         ({"workload": [{**BY_BRANCH, "covariance": ["tip"]}, *ASKED]}, "covariance"),
         ({"workload": [{**BY_BRANCH, "variance": "amount", "target": 3}, *ASKED]}, "a 'target' is the error of a count"),

@@ -135,7 +135,7 @@ DO_NOT_FIT: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"workload": [{"cdf": {"of": "age"}, "target": 3, "weight": 2}], "objective": "worst"},
-        "a 'target', or 'weight' and 'relative'",
+        "at most one of 'weight' and 'target'",
     ),
     ({"postprocess": {"known": [{"count": 1}], "non_negative": True}}, "two different fits"),
     ({"postprocess": {"known": [{"where": "agee == 1", "count": 1}]}}, "'agee' does not exist"),
@@ -147,10 +147,10 @@ DO_NOT_FIT: list[tuple[dict[str, Any], str]] = [
     ({"mechanism": "convolution", "budget": {"epsilon": 1}, "ledger": PURE_CAP}, "'convolution' uses Gaussian noise"),
     ({"workload": [{"filters": {"of": "sex", "apply": [{"window": 3}]}}]}, "have no order"),
     ({"workload": [{"filters": {"of": "age", "apply": []}}]}, "at least one entry is needed, found none"),
-    ({"workload": [{"filters": {"of": "age", "apply": [{"window": 3, "mean": 3}]}}]}, "exactly one of running_sum"),
+    ({"workload": [{"filters": {"of": "age", "apply": [{"window": 3, "mean": 3}]}}]}, "exactly one of 'running_sum'"),
     (
         {"workload": [{"filters": {"of": "age", "apply": [{"window": 3, "width": 3}]}}]},
-        "'width' can be given only with 'band'",
+        "'width' belongs to 'band'",
     ),
     ({"workload": [{"filters": {"of": "age", "apply": [{"band": [3, 2]}]}}]}, "shortest < longest"),
     ({"workload": [{"filters": {"of": "age", "apply": [{"file": "no.npy"}]}}]}, "cannot be read"),
@@ -160,8 +160,7 @@ DO_NOT_FIT: list[tuple[dict[str, Any], str]] = [
         "of all attributes of the domain",
     ),
     ({"workload": [AROUND, {"marginals": {"ways": [1]}}]}, "around the same count"),
-    ({"workload": [AROUND], "neighbours": "replace-one"}, "write 'most_records: 2' instead"),
-    ({"workload": [AROUND], "postprocess": {"known": [{"count": 1}]}}, "publishes distances"),
+    ({"workload": [AROUND], "postprocess": {"known": [{"count": 1}]}}, "this release measures none: distances"),
     ({"workload": [{"ranges": {"of": ["age"], "list": [[0, 1]], "lists": {"age": [[0, 1]]}}}]}, "either 'list'"),
     ({"workload": [{"ranges": {"of": ["age"], "lists": {"sex": [[0, 1]]}}}]}, "belong to none|does not fall"),
 ]

@@ -163,8 +163,8 @@ def test_a_warehouse_changes_no_identity(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ({"to": [{"delta": "a", "postgres": "b"}]}, "a target has one kind"),
-        ({"to": [{}]}, "a target has one kind"),
+        ({"to": [{"delta": "a", "postgres": "b"}]}, "give exactly one of 'iceberg', 'delta' and 'postgres'"),
+        ({"to": [{}]}, "give exactly one of 'iceberg', 'delta' and 'postgres'"),
         ({"to": [{"delta": "a"}], "formats": ["csv"]}, "add parquet to output.formats"),
     ],
 )

@@ -1,0 +1,74 @@
+"""Steps of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from dpdist.domain import Attribute, even_edges
+from dpdist.records.columns import Column
+from dpdist.sizes import SIZES, Sizes
+from dpdist.spec.attributes.base import Named, Values
+from dpdist.spec.dates import DatesSpec
+from dpdist.spec.values import DayOrTime
+
+
+class Dates(Named):
+    """Dates or times, in steps of a calendar."""
+
+    to_declare: ClassVar[tuple[str, ...]] = ("dates: {from: DAY, to: DAY, every: day}",)
+
+    dates: DatesSpec = Field(
+        description="the steps of time of an attribute that holds dates or times",
+        examples=[{"from": "2026-09-01", "to": "2026-11-30", "every": "day"}],
+    )
+
+    def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
+        times = self.dates.times
+        return Attribute(name, edges=even_edges(0, 1, times.steps, sizes), times=times, labels=self.labels, **others)
+
+    def words(self) -> str:
+        times = self.dates.times
+        shown = f"{times.steps:,} {times.every}{'s' if times.steps != 1 else ''} from {times.label(0)} to {times.label(times.steps - 1)}"
+        return shown if times.zone is None else f"{shown}, by the clock of {times.zone}"
+
+    @classmethod
+    def outline(cls, column: Column) -> Sequence[str]:
+        if column.kind not in ("date", "time"):
+            return ()
+        if column.values:
+            (low, high), zone = column.values, ", zone: UTC" if column.zoned else ""
+            return f"dates: {{from: {low}, to: {high}, every: day{zone}}}", "outside: drop"
+        if column.kind == "date":
+            return (
+                "dates: {from: DAY, to: DAY, every: day}   # or week, month, quarter, year",
+                "outside: drop            # records of other days are left out, and texts in another form than 2026-09-01",
+            )
+        return (
+            "dates: {from: DAY, to: DAY, every: day}   # or hour, week, month; 'zone: Europe/Berlin' if the times carry a zone",
+            "outside: drop            # records of other times are left out, and texts in another form than 2026-09-01T14:30",
+        )
+
+    def facts(self) -> dict[str, Any]:
+        return {"time": {"start": self.dates.times.start.isoformat(), "step": self.dates.every}}
+
+    def meant(self, *, periodic: bool) -> Any:
+        if not periodic:
+            return self
+        times = self.dates.times
+        return self.levels, times.steps, times.every, times.zone
+
+    def steps(self, outside: str, ends: str) -> str:
+        return f"every {self.dates.every}{'' if self.dates.zone is None else f' in {self.dates.zone}'}{ends}"
+
+    def until(self, end: int | DayOrTime) -> Values:
+        if self.dates.steps is not None and not isinstance(end, int):
+            return super().until(end)
+        dates = self.dates.model_copy(update={"last" if self.dates.steps is None else "steps": end})
+        return self.model_copy(update={"dates": dates, "labels": self.labels[: dates.times.steps]})
+
+    @property
+    def begin(self) -> DayOrTime:
+        return self.dates.first

@@ -1,0 +1,124 @@
+"""One attribute as a spec declares it: its values, of one kind, and what happens to records without one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from dpdist.domain import DROP, NOWHERE, Attribute
+from dpdist.sizes import SIZES, Sizes
+from dpdist.spec.attributes.base import Values
+from dpdist.spec.attributes.categories import Categories
+from dpdist.spec.attributes.dates import Dates
+from dpdist.spec.attributes.edges import Edges
+from dpdist.spec.attributes.numbers import Numbers
+from dpdist.spec.attributes.private import Private
+from dpdist.spec.kinds import Family, OfKinds
+from dpdist.spec.values import DayOrTime, Text, Titled
+
+ATTRIBUTES = Family(
+    Categories,
+    Private,
+    Numbers,
+    Edges,
+    Dates,
+)
+"""The kinds of values that specs can declare."""
+
+
+class AttributeSpec(OfKinds, Titled):
+    """The public, declared values of one attribute: ``categories``, ``edges``, ``dates``, or whole numbers ``from``..``to``."""
+
+    values: Annotated[Values, ATTRIBUTES]
+    outside: Literal["clip", "drop", "error"] = Field(
+        "error",
+        description="what happens to a record whose value is outside the domain: it is counted in the nearest bin, it is left out, "
+        "or the release is refused",
+        examples=["clip"],
+    )
+    missing: Text | None = Field(
+        None,
+        min_length=1,
+        description="records without a value (null, NaN, an empty text): the label of a bin of their own, or 'drop' to leave them out of "
+        "every table and query that uses the attribute. Default: what 'outside' says; with 'outside: clip' they are left out of all "
+        "answers",
+        examples=["unknown"],
+    )
+    other: Text | None = Field(
+        None,
+        min_length=1,
+        description="records with a value that is not declared: the label of a bin of their own, or 'drop' to leave them out of "
+        "every table and query that uses the attribute. Give it in place of 'outside'",
+        examples=["another branch"],
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> AttributeSpec:
+        if self.other is not None and "outside" in self.model_fields_set:
+            raise ValueError("'other' and 'outside' both say where values beyond the declared ones count; leave one out")
+        return self
+
+    @property
+    def measured(self) -> AttributeSpec:
+        """The same attribute without the words that only the page shows: they change no digest."""
+        return self.model_copy(update={"title": None, "values": self.values.measured})
+
+    def meant(self, *, periodic: bool) -> Any:
+        """What decides which cell of the attribute a record counts in, and what its number is a number of.
+
+        Args:
+            periodic: whether the release is of one period out of several.
+        """
+        unit = self.values.facts().get("unit")
+        return unit, self.values.meant(periodic=periodic), self.outside, self.missing, self.other
+
+    def facts(self) -> dict[str, Any]:
+        """What a certificate says of the attribute."""
+        given = {name: label for name, label in (("missing", self.missing), ("other", self.other)) if label is not None}
+        words = {"title": self.title, "unit": None, "values": self.values.words(), "outside": self.outside}
+        return {**words, **given, **self.values.facts()}
+
+    @property
+    def steps(self) -> str:
+        """How an attribute's column is divided into steps; of values beyond the ends that are clipped, the ends, too."""
+        bins = self.bins("steps")
+        ends = f", from {bins.labels[0]} to {bins.labels[bins.values - 1]}," if self.outside == "clip" else ""
+        return self.values.steps(self.outside, ends)
+
+    def until(self, end: int | DayOrTime) -> AttributeSpec:
+        """The same attribute with an earlier end. Raises: InvalidInput where its values have none."""
+        return self.model_copy(update={"values": self.values.until(end)})
+
+    def with_names(self, names: Sequence[str]) -> AttributeSpec:
+        """The same attribute with names that were selected."""
+        return self.model_copy(update={"values": Categories.model_validate({"categories": tuple(names)})})
+
+    def attribute(
+        self, name: str, sizes: Sizes = SIZES, *, everywhere: bool = False, ordered: bool = False, folder: Path | None = None
+    ) -> Attribute:
+        """The domain's attribute, with its levels.
+
+        Args:
+            folder: from which a file of levels is taken.
+            everywhere, ordered: as for ``bins``.
+        """
+        plain = self.bins(name, sizes, everywhere=everywhere, ordered=ordered)
+        return self.values.with_levels(plain, folder or Path())
+
+    def bins(self, name: str, sizes: Sizes = SIZES, *, everywhere: bool = False, ordered: bool = False) -> Attribute:
+        """The domain's attribute without levels.
+
+        Args:
+            everywhere: whether every query asks for the attribute: records that are dropped then need no bin.
+            ordered: whether every query is over its order: no query counts other and missing values, which then need none either.
+        """
+        missing, other = (_bin_of(label, everywhere, ordered) for label in (self.missing, self.other))
+        return self.values.bins(name, sizes, outside=self.outside, missing=missing, other=other)
+
+
+def _bin_of(label: str | None, everywhere: bool, ordered: bool) -> str | None:
+    """Where records go that have a label in place of a declared value, by the queries that could count them."""
+    return NOWHERE if label is not None and (ordered or (everywhere and label == DROP)) else label

@@ -1,0 +1,44 @@
+"""Products: every combination of queries of single attributes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from dpdist.domain import Domain
+from dpdist.spec.queries.base import QueryKind, check_listable, check_ordered
+from dpdist.workloads import Workload, products
+
+_SAID = {"identity": "the values", "prefix": "the sums up to each value", "ranges": "all intervals", "total": "all values"}
+"""What is asked of an attribute, in words."""
+
+
+class ProductQuery(QueryKind):
+    """Combinations of queries, one for each attribute."""
+
+    product: dict[str, Literal["identity", "total", "prefix", "ranges"] | tuple[str, ...]] = Field(
+        description="counts for every combination of queries, one for each attribute. The queries of an attribute are: 'identity', each "
+        "value; 'prefix', all records at or below each value; 'ranges', all intervals; 'total', all records; or a list of expressions. "
+        "Attributes that are not named are summed over",
+        examples=[{"branch": "identity", "age": ["age < 18", "age >= 65"]}],
+    )
+
+    def counts(self, domain: Domain, folder: Path) -> Workload:
+        check_listable(domain)
+        for name, asked in self.product.items():
+            if asked in ("prefix", "ranges"):
+                check_ordered(domain, name)
+        return products(domain, self.product)
+
+    def question(self) -> str:
+        parts = ", ".join(_of_attribute(*each) for each in self.product.items())
+        return f"counts for every combination of {parts}" if parts else "the count of all records"
+
+
+def _of_attribute(name: str, asked: str | tuple[str, ...]) -> str:
+    """What is asked of one attribute, in words."""
+    if isinstance(asked, str):
+        return f"{_SAID[asked]} of {name}"
+    return f"{len(asked):,} listed conditions on {name}" if len(asked) > 1 else f"the condition {asked[0]}"

@@ -1,0 +1,97 @@
+"""Intervals and boxes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from dpdist.domain import Domain
+from dpdist.errors import InvalidInput
+from dpdist.spec.queries.base import BY, OverOrder, check_listable, for_each
+from dpdist.spec.values import End, SpecPart
+from dpdist.workloads import Workload
+from dpdist.workloads.ranges import boxes, ranges_of
+
+
+class RangesSpec(SpecPart):
+    """Counts of the records in intervals: in all of them, or in listed ones (pairs of values, both included)."""
+
+    of: tuple[str, ...] = Field(
+        description="one attribute with an order, or several. With several a query counts a box: one interval of each attribute",
+        examples=[["age"]],
+    )
+    by: tuple[str, ...] = Field((), description=BY, examples=[["branch"]])
+    listed: tuple[tuple[End, End] | tuple[tuple[End, End], ...], ...] | None = Field(
+        None,
+        alias="list",
+        description="the wanted intervals, both ends included, or the wanted boxes as one interval for each attribute. Default: all",
+        examples=[[[0, 17], [18, 64]]],
+    )
+    lists: dict[str, tuple[tuple[End, End], ...]] = Field(
+        default_factory=dict,
+        description="the intervals of each attribute. Every combination of them is asked",
+        examples=[{"age": [[0, 17], [18, 64]]}],
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> RangesSpec:
+        if self.listed is not None and self.lists:
+            raise ValueError(
+                "give either 'list' (intervals or boxes) or 'lists' (intervals of each attribute, all combinations)"
+            )
+        return self
+
+
+class RangesQuery(OverOrder):
+    """Intervals of an attribute, or boxes of several."""
+
+    ranges: RangesSpec = Field(description="counts of the records in intervals or boxes")
+
+    def counts(self, domain: Domain, folder: Path) -> Workload:
+        asked = self.ranges
+        check_listable(domain)
+        self.check(domain)
+        if asked.listed is None:
+            lists = {name: [_interval(domain, name, *pair) for pair in pairs] for name, pairs in asked.lists.items()}
+            return ranges_of(domain, asked.of, asked.by, listed=lists)
+        listed: list[list[tuple[int, int]]] = []
+        for box in asked.listed:
+            pairs: list[Any] = [pair for pair in box if isinstance(pair, tuple)] or [box]
+            if len(pairs) != len(asked.of):
+                raise InvalidInput(
+                    f"a listed range over {list(asked.of)} needs {len(asked.of)} pairs of values, found {list(box)}"
+                )
+            listed.append([_interval(domain, name, *pair) for name, pair in zip(asked.of, pairs, strict=True)])
+        if len(asked.of) == 1:
+            return ranges_of(domain, asked.of, asked.by, listed={asked.of[0]: [box[0] for box in listed]})
+        if asked.by:
+            raise InvalidInput("listed ranges over several attributes have no 'by'; write predicates instead")
+        return boxes(domain, asked.of, listed)
+
+    def question(self) -> str:
+        which = "all" if self.ranges.listed is None and not self.ranges.lists else "listed"
+        return f"counts of {which} intervals of {' and '.join(self.ranges.of)}{for_each(self.ranges.by)}"
+
+
+def _interval(domain: Domain, name: str, low: float | str, high: float | str) -> tuple[int, int]:
+    """Bins that an interval of values covers; both ends must be values (whole-number bins), times of steps, or edges."""
+    attribute = domain.attribute(name)
+    if attribute.times is not None:
+        low, high = (attribute.times.number(f"{end:g}" if isinstance(end, float) else end) for end in (low, high))
+    if isinstance(low, str) or isinstance(high, str):
+        raise InvalidInput(
+            f"range {low} to {high} of {name!r} needs numbers; only attributes with 'dates' have ranges of dates"
+        )
+    edges = np.asarray(attribute.edges)
+    first = np.flatnonzero(edges[:-1] == low)
+    unit = bool((np.diff(edges) == 1).all())
+    last = np.flatnonzero(edges[:-1] == high) if unit else np.flatnonzero(edges[1:] == high)
+    if first.size == 0 or last.size == 0 or last[0] < first[0]:
+        raise InvalidInput(
+            f"range {low:g} to {high:g} of {name!r} does not fall on its bins; allowed ends are "
+            f"{', '.join(f'{e:g}' for e in edges[:10])}{' ...' if edges.size > 10 else ''}"
+        )
+    return int(first[0]), int(last[0])
