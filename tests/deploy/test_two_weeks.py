@@ -263,11 +263,17 @@ def answers_alone(fortnight: Fortnight, day: datetime.date, ledger_url: str) -> 
         "DPDIST_ENGINE": "inline",
     }
     del environment["PREFECT_API_URL"], environment["DPDIST_NOTIFY_URL"]
-    command = [sys.executable, "-m", "flows.entry", "run", str(spec), "--period", str(day)]
-    done = subprocess.run(
-        command, env=environment, cwd=fortnight.parts.current, capture_output=True, text=True, check=False, timeout=HANGS
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    for command in (["ledger", "new-store"], ["run", str(spec), "--period", str(day)]):
+        done = subprocess.run(
+            [sys.executable, "-m", "flows.entry", *command],
+            env=environment,
+            cwd=fortnight.parts.current,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HANGS,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
     return np.asarray(zarr.open_group(str(folder / "published" / str(day) / "answers.zarr"), mode="r")["answer"][:])
 
 
