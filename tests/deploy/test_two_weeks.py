@@ -162,7 +162,7 @@ def check_all(installation: Installation, dataset: str, releases: dict[str, str]
     }
     assert sum(budget.spent.rho for budget in budgets) == rho * len(releases)
     events = [row["event"] for row in ledger.entries() if row["release"] in releases]
-    assert sorted(events) == sorted(["committed", "drawn", "reserved"] * len(releases))
+    assert sorted(events) == sorted(["committed", "drawing", "reserved"] * len(releases))
     audit = ledger.verify()
     assert (audit.releases, audit.running) == (len(releases), 0)
     ledger.close()
