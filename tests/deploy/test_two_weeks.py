@@ -254,6 +254,7 @@ def answers_alone(fortnight: Fortnight, day: datetime.date, ledger_url: str) -> 
     folder.mkdir()
     (folder / "ledger-url").write_text(ledger_url + "\n")
     content = fortnight.spec.read_text().replace(f"{installation.s3}/published", str(folder / "published"))
+    content = content.replace("  - zarr", "  - zarr\n  - parquet")  # of which the command prints some answers
     spec = fortnight.spec.with_name("alone.yaml")
     spec.write_text(content)
     environment = {
