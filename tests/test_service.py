@@ -8,7 +8,6 @@ import json
 import os
 import random
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -19,18 +18,16 @@ from typing import Any
 
 import pytest
 
-from dpdist.errors import BudgetExceeded, DpdistError, EngineError, InvalidInput, InvalidSpec
+from dpdist.errors import BudgetExceeded, EngineError, InvalidInput, InvalidSpec
 from dpdist.privacy import keys
 from flows import addresses, client, measuring, release, service
 from flows.addresses import Address
 from flows.client import ServedRelease
 from flows.given import Given
 from flows.service import ClientLimits, Service
-from tests import HANGS, certificates, forked, small
+from tests import HANGS, forked, small
 from tests.measuring_service import ROOT, Running, folder_for_all
 from tests.test_given import WEEK, weekly
-
-TOKEN = "0123456789abcdef" * 2
 
 
 @pytest.fixture(scope="module")
@@ -398,61 +395,6 @@ def test_a_release_goes_on_without_its_client_and_after_its_own_kill() -> None:
             assert running.charges() == [f"small-{WEEK}"]
         finally:
             running.end()
-
-
-def test_a_port_needs_its_token_and_its_certificate(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.ports import HeldPort
-
-    weekly(tmp_path / "specs")
-    token = tmp_path / "token"
-    token.write_text(TOKEN)
-    certificate, key = certificates.written(tmp_path / "service")
-    port = HeldPort()
-    monkeypatch.setenv(addresses.TOKEN_FILE, str(token))
-    monkeypatch.setenv(client.CA_FILE, str(certificate))
-    options = ("--certificate", str(certificate), "--key", str(key))
-    running = Running(tmp_path, home, *options, listen=f"https://localhost:{port.number}")
-    try:
-        token.write_text(TOKEN[::-1])
-        with pytest.raises(DpdistError, match="the token is missing or wrong"):
-            ServedRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
-        token.write_text(TOKEN)
-        with pytest.raises(InvalidSpec, match="has no spec of digest"):
-            ServedRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
-        monkeypatch.delenv(addresses.TOKEN_FILE)
-        assert running.health()  # a probe has no token, and hears nothing else
-        with pytest.raises(DpdistError, match="the token is missing or wrong"):
-            ServedRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
-        held = [socket.create_connection(("localhost", port.number), source_address=("127.0.0.2", 0)) for _ in range(30)]
-        context = ssl.create_default_context(cafile=str(certificate))
-        held = [context.wrap_socket(each, server_hostname="localhost") for each in held]
-        answers = [each.recv(64) for each in held[service.LIMITS.clients_of_one :]]
-        assert all(answer.startswith(b"HTTP/1.1 503") for answer in answers)
-        assert running.health()  # one address does not take the places of another
-        for each in held:
-            each.close()
-        monkeypatch.delenv(client.CA_FILE)
-        with pytest.raises(EngineError, match="does not answer .*CERTIFICATE|does not answer"):
-            ServedRelease(running.address, f"sha256:{'0' * 64}", None)
-    finally:
-        running.end()
-        port.release()
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("/run/socket", "is no address of a measuring service"),
-        ("unix:relative", "its path begins with /"),
-        ("http://example.org:80", "leaves this machine without TLS"),
-        ("https://user:password@host:1", "is no address"),
-        ("https://host", "is no address"),
-        ("https://host:99999", "is no address"),
-    ],
-)
-def test_addresses_that_cannot_be_used(text: str, line: str) -> None:
-    with pytest.raises(InvalidInput, match=line):
-        Address.of(text)
 
 
 def test_a_refusal_quotes_nothing_of_another_library() -> None:

@@ -33,13 +33,13 @@ class Evil:
 
 def poison(how: str, target: str) -> None:
     """On a worker: what tasks return or leave in the store is hostile from now on."""
-    from dpdist.machine import engine
+    from dpdist.machine.engine import tasks
 
     def hostile(exchange: Any, folder: str, function: Any, item: Any) -> Any:
         del function, item
-        return Evil(target) if how == "result" else engine._Kept.of(exchange, folder, Evil(target))
+        return Evil(target) if how == "result" else tasks.Parcel.of(exchange, folder, Evil(target))
 
-    engine._by_reference = hostile
+    tasks.by_reference = hostile
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_a_hostile_cluster_runs_no_code_in_the_service(how: str, cluster: Client
 @pytest.mark.parametrize(
     ("module", "name", "may"),
     [
-        ("dpdist.machine.engine", "_Kept", True),
+        ("dpdist.machine.engine.tasks", "Parcel", True),
         ("dpdist.machine.store", "_sent", True),
         ("dpdist.records.rows", "CountSummary", True),
         ("dpdist.errors", "InvalidSpec", True),
@@ -118,8 +118,8 @@ def test_a_hostile_cluster_runs_no_code_in_the_service(how: str, cluster: Client
         ("builtins", "getattr", False),
         ("builtins", "type", False),
         ("functools", "partial", False),
-        ("dpdist.machine.engine", "_by_reference", False),
-        ("dpdist.machine.engine", "Engine", False),
+        ("dpdist.machine.engine.tasks", "by_reference", False),
+        ("dpdist.machine.engine.runner", "Engine", False),
         ("dpdist.machine.store", "Store.delete", False),
         ("dpdist.machine.store", "os.system", False),
         ("dpdist.machine.store", "os", False),

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from dpdist.errors import DpdistError, LedgerError
-from dpdist.privacy.rules.state import Event, Written
+from dpdist.privacy.rules.state import LedgerEvent, LedgerRow
 
 FORMAT = 8
 """Of the ledger's tables and rows. A ledger of another format is refused, not changed."""
@@ -196,7 +196,7 @@ class Database:
                     raise LedgerError(f"the ledger cannot be used, nothing was changed: {reason(error)}") from None
 
 
-def append(connection: Connection, event: Event) -> Written:
+def append(connection: Connection, event: LedgerEvent) -> LedgerRow:
     """Write an event as the new newest row."""
     last = newest(connection)
     sequence: int = 1 if last is None else last.sequence + 1
@@ -212,7 +212,7 @@ def append(connection: Connection, event: Event) -> Written:
     }
     digest = row_digest(content)
     connection.execute(entries.insert().values(**content, digest=digest))
-    return Written(event, sequence, digest)
+    return LedgerRow(event, sequence, digest)
 
 
 def _is_ready(connection: Connection) -> bool:

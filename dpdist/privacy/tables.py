@@ -21,7 +21,7 @@ from dpdist.privacy.charges import Charge
 from dpdist.privacy.facts import cap_facts, cap_of, protection_of, receipt_of
 from dpdist.privacy.receipts import Receipt
 from dpdist.privacy.rules.commands import Abort, Approve, BeginDrawing, Command, Commit, Reserve
-from dpdist.privacy.rules.state import UNUSED, Account, Approval, DataSet, Standing, State, Stream, Written
+from dpdist.privacy.rules.state import UNUSED, Account, Approval, DataSet, LedgerRow, Standing, State, StreamSoFar
 
 PART_ROWS = 500
 """Commitments that are looked up or written at once."""
@@ -50,7 +50,7 @@ def _for_charge(connection: Connection, charge: Charge) -> State:
         return State(release=known)  # all that asking again needs
     dataset, stream = dataset_of(connection, charge.dataset), None
     for earlier in [] if charge.part is None else parts_of(connection, charge.dataset, charge.part.stream):
-        stream = Stream.after(stream, earlier)
+        stream = StreamSoFar.after(stream, earlier)
     signed = dataset is not None and dataset.approvers.needed
     return State(
         dataset,
@@ -144,7 +144,7 @@ def _standing(connection: Connection, charge: Charge) -> Iterator[Standing]:
             yield Standing(dataset, period, release, commitment)
 
 
-def keep(connection: Connection, state: State, written: Written) -> None:
+def keep(connection: Connection, state: State, written: LedgerRow) -> None:
     """Write what a row led to: the state after it."""
     event = written.event
     if event.kind in ("declared", "capped"):
@@ -166,7 +166,7 @@ def keep(connection: Connection, state: State, written: Written) -> None:
         _keep_account(connection, event.dataset, state.release.period, state.account, written.sequence)
 
 
-def _keep_release(connection: Connection, reserved: Receipt, written: Written) -> None:
+def _keep_release(connection: Connection, reserved: Receipt, written: LedgerRow) -> None:
     connection.execute(db.releases.delete().where(db.releases.c.release == reserved.release))
     values = {name: getattr(reserved, name) for name in ("release", "dataset", "period", "attempt", "state", "sequence")}
     stream = None if reserved.part is None else reserved.part.stream

@@ -29,7 +29,17 @@ from dpdist.privacy.rules.commands import (
     NameApprovers,
     Reserve,
 )
-from dpdist.privacy.rules.state import UNUSED, Account, Approval, DataSet, Event, Standing, State, Stream, Written
+from dpdist.privacy.rules.state import (
+    UNUSED,
+    Account,
+    Approval,
+    DataSet,
+    LedgerEvent,
+    LedgerRow,
+    Standing,
+    State,
+    StreamSoFar,
+)
 
 _COLUMNS = tuple(column.name for column in db.entries.columns)
 _AT_ONCE = 1000
@@ -74,24 +84,24 @@ class Known:
         self.datasets: dict[str, DataSet] = {}
         self.accounts: dict[tuple[str, str], Account] = {}
         self.releases: dict[str, Receipt] = {}
-        self.streams: dict[tuple[str, str], Stream | None] = {}
+        self.streams: dict[tuple[str, str], StreamSoFar | None] = {}
         self.approvals: dict[str, tuple[Approval, ...]] = {}
         self.standing: dict[str, dict[tuple[str, str], str]] = {}
 
     def follows(self, row: Any) -> bool:
         """Whether a row is what the ledger's rules lead to; it is taken then."""
         try:
-            event = Event(row.event, row.dataset, row.release, row.attempt, json.loads(row.facts))
+            event = LedgerEvent(row.event, row.dataset, row.release, row.attempt, json.loads(row.facts))
             command = self._command(event)
             part = self._part(event)
             if command is None or decide(part, command) != (event,):
                 return False
-            self._take(event, apply(part, Written(event, row.sequence, row.digest)))
+            self._take(event, apply(part, LedgerRow(event, row.sequence, row.digest)))
         except (KeyError, TypeError, ValueError, AttributeError, DpdistError):
             return False
         return True
 
-    def _command(self, event: Event) -> Command | None:
+    def _command(self, event: LedgerEvent) -> Command | None:
         """What was asked for when an event was written; None for no event of the ledger."""
         facts, known = event.facts, self.releases.get(event.release)
         if event.kind == "reserved":
@@ -107,7 +117,7 @@ class Known:
         attempt = event.release, event.attempt, known.binding
         return BeginDrawing(*attempt) if event.kind == "drawing" else Commit(*attempt, facts["measurement_digest"])
 
-    def _reserve(self, event: Event) -> Reserve | None:
+    def _reserve(self, event: LedgerEvent) -> Reserve | None:
         """The charge that a row reserves: under the cap that its data set had then."""
         facts, dataset = event.facts, self.datasets.get(event.dataset)
         if dataset is None:
@@ -127,7 +137,7 @@ class Known:
         )
         return Reserve(charge, facts["run"], "", facts["salt"], facts["histogram_commitment"], facts["records"])
 
-    def _part(self, event: Event) -> State:
+    def _part(self, event: LedgerEvent) -> State:
         known, facts = self.releases.get(event.release), event.facts
         period, stream = facts.get("period", ""), facts.get("part", {}).get("stream")
         if known is not None and event.kind != "reserved":
@@ -141,17 +151,17 @@ class Known:
             tuple(self._standing_of(event)) if event.kind == "reserved" else (),
         )
 
-    def _standing_of(self, event: Event) -> Iterator[Standing]:
+    def _standing_of(self, event: LedgerEvent) -> Iterator[Standing]:
         for commitment in self._seen_by(event):
             for (dataset, period), release in self.standing.get(commitment, {}).items():
                 yield Standing(dataset, period, release, commitment)
 
-    def _seen_by(self, event: Event) -> list[str]:
+    def _seen_by(self, event: LedgerEvent) -> list[str]:
         """The records that an attempt was charged for; none where it was given back, as they are not kept then."""
         attempt, seen = self.records.get(event.release, (None, []))
         return seen if attempt == event.attempt and digest_of_seen(seen) == event.facts["records"]["digest"] else []
 
-    def _take(self, event: Event, part: State) -> None:
+    def _take(self, event: LedgerEvent, part: State) -> None:
         if part.dataset is not None:
             self.datasets[event.dataset] = part.dataset
         if event.kind == "approved":

@@ -94,7 +94,7 @@ def _check_types(spec: ReleaseSpec) -> None:
 def _check_roles(spec: ReleaseSpec) -> None:
     """A column says one thing of a record."""
     counts = None if spec.records.counts is None else spec.records.counts.column
-    roles = [("identifies persons", spec.records.person.column), ("says how many records a row stands for", counts)]
+    roles = (("identifies persons", spec.records.person.column), ("says how many records a row stands for", counts))
     columns = {spec.records.columns.get(name, name): name for name in (*spec.domain, *spec.sums)}
     found = next(((role, column) for role, column in roles if column in columns), None)
     if found is not None:

@@ -194,7 +194,7 @@ class ControlPlane:
         deadline = time.monotonic() + HANGS
         while True:
             for process in self.running:
-                assert process.poll() is None, f"{process.args[0]!r} ended; see {self.log.name}"
+                assert process.poll() is None, f"a part ended with {process.returncode}; see {self.log.name}"
             try:
                 if condition():
                     return

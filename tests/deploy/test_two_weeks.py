@@ -25,7 +25,6 @@ import yaml
 import zarr
 from prefect.server.schemas.schedules import CronSchedule
 
-from dpdist.machine.objects import place_at
 from dpdist.page import report
 from dpdist.privacy.ledger import Ledger
 from tests import HANGS, small, zoned
@@ -168,7 +167,7 @@ def check_all(installation: Installation, dataset: str, releases: dict[str, str]
     assert (audit.releases, audit.running) == (len(releases), 0)
     ledger.close()
     for name in releases:
-        with place_at(f"{installation.s3}/published/{name.partition('-')[2]}").copied() as folder:
+        with report.local_copy(f"{installation.s3}/published/{name.partition('-')[2]}") as folder:
             assert report.certificate_of(folder)["release"] == name  # every file has the digest that the certificate says
     command = [sys.executable, "-m", "flows.entry", "ledger", "verify", "--store"]
     done = subprocess.run(
@@ -214,7 +213,7 @@ def test_two_weeks(fortnight: Fortnight) -> None:
     assert {name for name in "ab" if re.search(rf"Worker '{name}' submitting flow run", log)} == {"a", "b"}
     numbers = set()
     for day in DAYS:
-        with place_at(f"{installation.s3}/published/{day}").copied() as folder:
+        with report.local_copy(f"{installation.s3}/published/{day}") as folder:
             numbers.add(report.certificate_of(folder)["versions"]["dpdist"])
             assert zarr.open_group(str(folder / "answers.zarr"), mode="r")["answer"].shape == (24 * PLACES,)
     assert numbers == {"0.2.90", "0.2.91"}
@@ -243,7 +242,7 @@ def upgraded(fortnight: Fortnight, day: datetime.date) -> None:
     parts.start("scheduler", "dask", "noise", "prefect")
     run = fortnight.due(day)
     assert fortnight.ended(run) == "COMPLETED"
-    with place_at(f"{installation.s3}/published/{day}").copied() as folder:
+    with report.local_copy(f"{installation.s3}/published/{day}") as folder:
         assert report.certificate_of(folder)["versions"]["dpdist"] == "0.2.91"
         assert np.array_equal(zarr.open_group(str(folder / "answers.zarr"), mode="r")["answer"][:], expected)
 
@@ -269,8 +268,7 @@ def answers_alone(fortnight: Fortnight, day: datetime.date, ledger_url: str) -> 
         command, env=environment, cwd=fortnight.parts.current, capture_output=True, text=True, check=False, timeout=HANGS
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    group = zarr.open_group(str(folder / "published" / str(day) / "answers.zarr"), mode="r")
-    return np.asarray(group["answer"])
+    return np.asarray(zarr.open_group(str(folder / "published" / str(day) / "answers.zarr"), mode="r")["answer"][:])
 
 
 def on_the_clock(fortnight: Fortnight, days: list[datetime.date]) -> None:

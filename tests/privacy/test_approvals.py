@@ -15,7 +15,7 @@ from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, opened
 from dpdist.privacy.protection import Protection
-from dpdist.privacy.rules.state import Event
+from dpdist.privacy.rules.state import LedgerEvent
 from flows import cli
 from tests import small
 
@@ -120,7 +120,7 @@ def test_verify_finds_what_nobody_approved(url: str, tmp_path: Path, forged: str
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         event, facts = false[forged]
-        database.append(connection, Event(event, "people", "r2", 1, facts))
+        database.append(connection, LedgerEvent(event, "people", "r2", 1, facts))
     engine.dispose()
     with pytest.raises(LedgerError, match=f"'{false[forged][0]}' of 'r2' breaks the ledger's rules"):
         book.verify()

@@ -26,7 +26,7 @@ from dpdist.privacy.charges import budget_period
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, Receipt, StreamPart
 from dpdist.privacy.protection import Protection
-from dpdist.privacy.rules.state import Event
+from dpdist.privacy.rules.state import LedgerEvent
 from tests import HANGS
 from tests.forked import FORKED
 from tests.postgres import Server
@@ -460,7 +460,7 @@ def test_a_connection_lost_in_mid_transaction(postgres: Server, monkeypatch: pyt
     book = Ledger(url)
     original, lost = database.append, []
 
-    def cut(connection: sa.Connection, event: Event) -> object:
+    def cut(connection: sa.Connection, event: LedgerEvent) -> object:
         row = original(connection, event)
         if event.kind not in lost:
             lost.append(event.kind)
@@ -750,7 +750,7 @@ def test_an_abort_amid_begin_drawing(ledger: Ledger, url: str, monkeypatch: pyte
             outcome.append("refused")
         other.close()
 
-    def raced(connection: sa.Connection, event: Event) -> object:
+    def raced(connection: sa.Connection, event: LedgerEvent) -> object:
         if event.kind == "drawing" and not threads:
             threads.append(threading.Thread(target=abort))
             threads[0].start()

@@ -20,7 +20,7 @@ from dpdist.privacy.protection import Protection
 from dpdist.privacy.receipts import Receipt
 from dpdist.privacy.rules import apply, decide
 from dpdist.privacy.rules.commands import Abort, BeginDrawing, ChangeCap, Command, Commit, Reserve
-from dpdist.privacy.rules.state import Event, Written
+from dpdist.privacy.rules.state import LedgerEvent, LedgerRow
 from dpdist.privacy.verifying import Known
 from tests.privacy.auditor import Ask, Auditor, totals
 
@@ -134,7 +134,7 @@ class InMemory:
         """Raises: DpdistError when the step is refused."""
         receipt = self.known.releases.get(ask.release)
         command, facts = self._command(ask, cap, receipt)
-        event = Event("reserved" if ask.what == "reserve" else "aborted", ask.dataset, ask.release, 0, facts)
+        event = LedgerEvent("reserved" if ask.what == "reserve" else "aborted", ask.dataset, ask.release, 0, facts)
         if ask.what not in ("reserve", "cap") and receipt is not None:
             event = replace(event, dataset=receipt.dataset)
         if ask.what == "reserve":
@@ -150,7 +150,7 @@ class InMemory:
                 self.records[ask.release] = decided.attempt, sorted(ask.files)
             if decided.kind == "aborted":
                 self._forget(ask.release)
-            state = apply(state, Written(decided, len(self.rows) + 1, f"row {len(self.rows) + 1}"))
+            state = apply(state, LedgerRow(decided, len(self.rows) + 1, f"row {len(self.rows) + 1}"))
             self.rows.append(
                 {"event": decided.kind, "dataset": decided.dataset, "release": decided.release, "facts": decided.facts}
             )

@@ -7,10 +7,10 @@ from dataclasses import replace
 from dpdist.privacy.approvals import Approvers
 from dpdist.privacy.facts import cap_of, protection_of, receipt_of
 from dpdist.privacy.receipts import Receipt
-from dpdist.privacy.rules.state import Account, Approval, DataSet, Event, State, Stream, Written
+from dpdist.privacy.rules.state import Account, Approval, DataSet, LedgerEvent, LedgerRow, State, StreamSoFar
 
 
-def apply(state: State, written: Written) -> State:
+def apply(state: State, written: LedgerRow) -> State:
     """The state after a row."""
     event = written.event
     if event.kind == "declared":
@@ -32,22 +32,22 @@ def apply(state: State, written: Written) -> State:
     return _moved(state, event, state.release)
 
 
-def _declared(event: Event) -> DataSet:
+def _declared(event: LedgerEvent) -> DataSet:
     facts = event.facts
     return DataSet(cap_of(facts["cap"]), protection_of(facts["protection"]), 1, facts["run"])
 
 
-def _reserved(state: State, written: Written) -> State:
+def _reserved(state: State, written: LedgerRow) -> State:
     assert state.dataset is not None
     event, account = written.event, state.account
     receipt = receipt_of(event.release, event.dataset, event.attempt, written.sequence, written.digest, event.facts)
     rule = account.rule or state.dataset.cap.rule_for(receipt.loss)
     charged = Account(rule, account.spent + receipt.loss, account.releases + 1)
-    stream = state.stream if receipt.part is None else Stream.after(state.stream, receipt)
+    stream = state.stream if receipt.part is None else StreamSoFar.after(state.stream, receipt)
     return replace(state, release=receipt, account=charged, stream=stream)
 
 
-def _moved(state: State, event: Event, receipt: Receipt) -> State:
+def _moved(state: State, event: LedgerEvent, receipt: Receipt) -> State:
     """The next step of a release, which is the last of its stream if it is a part of one and runs."""
     if event.kind == "drawing":
         moved = replace(receipt, state="drawing")

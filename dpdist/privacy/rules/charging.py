@@ -11,10 +11,10 @@ from dpdist.privacy.facts import cap_facts, loss_facts
 from dpdist.privacy.protection import Protection
 from dpdist.privacy.receipts import OF_RECORDS, Receipt
 from dpdist.privacy.rules.commands import Declare, Reserve
-from dpdist.privacy.rules.state import Account, DataSet, Event, State
+from dpdist.privacy.rules.state import Account, DataSet, LedgerEvent, State
 
 
-def reserve(state: State, command: Reserve) -> tuple[Event, ...]:
+def reserve(state: State, command: Reserve) -> tuple[LedgerEvent, ...]:
     """The charge of a release, after the declaration of its data set if it is the first; nothing if it is charged already."""
     charge, known = command.charge, state.release
     if known is not None and known.state != "aborted":
@@ -27,10 +27,10 @@ def reserve(state: State, command: Reserve) -> tuple[Event, ...]:
     check_approved(state, dataset, charge)
     check_fits(state.account, dataset.cap, charge, loss)
     attempt = 1 if known is None else known.attempt + 1
-    return (*first, Event("reserved", charge.dataset, charge.release, attempt, _facts(command, loss)))
+    return (*first, LedgerEvent("reserved", charge.dataset, charge.release, attempt, _facts(command, loss)))
 
 
-def declared(command: Declare) -> Event:
+def declared(command: Declare) -> LedgerEvent:
     """The row that declares a data set's cap. Raises: LedgerError when limits that stand in a row are not those of the cap."""
     if not command.cap.limits_hold():
         raise LedgerError(f"the limits that a row gives the cap of {command.dataset!r} are not those of {command.cap}")
@@ -40,7 +40,7 @@ def declared(command: Declare) -> Event:
         "run": command.run,
         "ledger": command.name,
     }
-    return Event("declared", command.dataset, f"budget of {command.dataset}", 1, facts)
+    return LedgerEvent("declared", command.dataset, f"budget of {command.dataset}", 1, facts)
 
 
 def _facts(command: Reserve, loss: Loss) -> dict[str, object]:
@@ -61,7 +61,7 @@ def _facts(command: Reserve, loss: Loss) -> dict[str, object]:
     }
 
 
-def _declaration(known: DataSet | None, command: Reserve) -> tuple[tuple[Event, ...], DataSet]:
+def _declaration(known: DataSet | None, command: Reserve) -> tuple[tuple[LedgerEvent, ...], DataSet]:
     """The data set, with the limits that the ledger keeps, after the row that declares it if there is none yet."""
     charge = command.charge
     if known is None:

@@ -21,10 +21,10 @@ from dpdist.privacy.rules.commands import (
     NameApprovers,
     Reserve,
 )
-from dpdist.privacy.rules.state import Event, State
+from dpdist.privacy.rules.state import LedgerEvent, State
 
 
-def decide(state: State, command: Command) -> tuple[Event, ...]:
+def decide(state: State, command: Command) -> tuple[LedgerEvent, ...]:
     """The events that a command leads to, in their order; none for one that was done before.
 
     Raises: LedgerError and its kinds when a rule of the ledger refuses the command.
@@ -45,13 +45,13 @@ def needed(receipt: Receipt | None, release: str, attempt: int, binding: str, st
     return receipt
 
 
-def _begin(state: State, command: BeginDrawing) -> tuple[Event, ...]:
+def _begin(state: State, command: BeginDrawing) -> tuple[LedgerEvent, ...]:
     states = ("reserved", "drawing", "committed")
     receipt = needed(state.release, command.release, command.attempt, command.binding, states)
     return (_moves(receipt, "drawing"),) if receipt.state == "reserved" else ()
 
 
-def _commit(state: State, command: Commit) -> tuple[Event, ...]:
+def _commit(state: State, command: Commit) -> tuple[LedgerEvent, ...]:
     receipt = needed(state.release, command.release, command.attempt, command.binding, ("drawing", "committed"))
     if receipt.state == "drawing":
         return (_moves(receipt, "committed", measurement_digest=command.measurement),)
@@ -60,7 +60,7 @@ def _commit(state: State, command: Commit) -> tuple[Event, ...]:
     return ()
 
 
-def _abort(state: State, command: Abort) -> tuple[Event, ...]:
+def _abort(state: State, command: Abort) -> tuple[LedgerEvent, ...]:
     receipt = state.release
     if receipt is None or receipt.state not in ("reserved", "aborted"):
         found = "unknown" if receipt is None else receipt.state
@@ -70,11 +70,11 @@ def _abort(state: State, command: Abort) -> tuple[Event, ...]:
     return (_moves(receipt, "aborted"),) if receipt.state == "reserved" else ()
 
 
-def _moves(receipt: Receipt, kind: str, **facts: str) -> Event:
-    return Event(kind, receipt.dataset, receipt.release, receipt.attempt, facts)
+def _moves(receipt: Receipt, kind: str, **facts: str) -> LedgerEvent:
+    return LedgerEvent(kind, receipt.dataset, receipt.release, receipt.attempt, facts)
 
 
-def _declare(state: State, command: Declare) -> tuple[Event, ...]:
+def _declare(state: State, command: Declare) -> tuple[LedgerEvent, ...]:
     known = state.dataset
     if known is None:
         return (declared(command),)
@@ -86,7 +86,7 @@ def _declare(state: State, command: Declare) -> tuple[Event, ...]:
     return ()
 
 
-def _change_cap(state: State, command: ChangeCap) -> tuple[Event, ...]:
+def _change_cap(state: State, command: ChangeCap) -> tuple[LedgerEvent, ...]:
     dataset, known, new = command.dataset, state.dataset, command.cap
     if not command.why.strip():
         raise LedgerError("a cap is a promise to the people in the data: say why it changes, with --why")
@@ -108,10 +108,10 @@ def _change_cap(state: State, command: ChangeCap) -> tuple[Event, ...]:
     if not new.limits_hold() or not command.who:
         raise LedgerError(f"the limits that a row gives the cap of {dataset!r} are not those of {new}")
     facts = {"cap": cap_facts(new), "why": command.why, "who": command.who, "run": command.run}
-    return (Event("capped", dataset, f"budget of {dataset}", known.caps + 1, facts),)
+    return (LedgerEvent("capped", dataset, f"budget of {dataset}", known.caps + 1, facts),)
 
 
-def _name_approvers(state: State, command: NameApprovers) -> tuple[Event, ...]:
+def _name_approvers(state: State, command: NameApprovers) -> tuple[LedgerEvent, ...]:
     dataset, approvers = command.dataset, command.approvers
     if not command.why.strip() or not command.who:
         raise LedgerError("approvals are a promise to the people in the data: say why they change, with --why")
@@ -120,10 +120,10 @@ def _name_approvers(state: State, command: NameApprovers) -> tuple[Event, ...]:
     if state.dataset.named and state.dataset.approvers == approvers:
         return ()  # the answer of the first try got lost, or nothing changes
     facts = {"keys": list(approvers.keys), "needed": approvers.needed, "why": command.why, "who": command.who}
-    return (Event("approvers", dataset, f"approvers of {dataset}", state.dataset.named + 1, facts),)
+    return (LedgerEvent("approvers", dataset, f"approvers of {dataset}", state.dataset.named + 1, facts),)
 
 
-def _approve(state: State, command: Approve) -> tuple[Event, ...]:
+def _approve(state: State, command: Approve) -> tuple[LedgerEvent, ...]:
     dataset, key = command.dataset, command.key
     if state.dataset is None or not state.dataset.approvers.needed:
         raise LedgerError(
@@ -138,10 +138,10 @@ def _approve(state: State, command: Approve) -> tuple[Event, ...]:
         )
     if key in state.signed(dataset, command.spec):
         return ()
-    return (Event("approved", dataset, command.release, len(state.approvals) + 1, facts),)
+    return (LedgerEvent("approved", dataset, command.release, len(state.approvals) + 1, facts),)
 
 
-_RULES: Mapping[type, Callable[[State, Any], tuple[Event, ...]]] = {
+_RULES: Mapping[type, Callable[[State, Any], tuple[LedgerEvent, ...]]] = {
     Reserve: reserve,
     BeginDrawing: _begin,
     Commit: _commit,

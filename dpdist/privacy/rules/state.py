@@ -17,7 +17,7 @@ from dpdist.privacy.receipts import Receipt
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LedgerEvent:
     """What happened: a row of the ledger before it has a place there.
 
     Attributes:
@@ -33,10 +33,10 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class LedgerRow:
     """An event and its place in the ledger: its number, and the digest that binds it to all rows before."""
 
-    event: Event
+    event: LedgerEvent
     sequence: int
     digest: str
 
@@ -75,7 +75,7 @@ UNUSED = Account()
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamSoFar:
     """The releases of a stream that were not given back: the last of them, and the stream before it.
 
     Attributes:
@@ -86,15 +86,15 @@ class Stream:
     last: Receipt
     paid: frozenset[str]
     spent: Loss
-    before: Stream | None
+    before: StreamSoFar | None
 
     @staticmethod
-    def after(before: Stream | None, last: Receipt) -> Stream:
+    def after(before: StreamSoFar | None, last: Receipt) -> StreamSoFar:
         """A stream with one more release."""
         if before is None:
-            return Stream(last, frozenset((last.period,)), last.loss, None)
+            return StreamSoFar(last, frozenset((last.period,)), last.loss, None)
         paid = before.paid if last.period in before.paid else before.paid | {last.period}
-        return Stream(last, paid, before.spent + last.loss, before)
+        return StreamSoFar(last, paid, before.spent + last.loss, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class State:
     dataset: DataSet | None = None
     account: Account = UNUSED
     release: Receipt | None = None
-    stream: Stream | None = None
+    stream: StreamSoFar | None = None
     approvals: tuple[Approval, ...] = ()
     standing: tuple[Standing, ...] = ()
 
