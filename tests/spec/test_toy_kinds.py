@@ -142,7 +142,7 @@ def test_kinds_are_documented_and_in_the_schema() -> None:
     content = small.spec(records={"vault": 7}, domain={"age": {"letters": "e"}, **AGES}, workload=[EVERY])
     jsonschema.validate(content, schema)
     asked: list[dict[str, Any]] = [{**EVERY, "cdf": {"of": "age"}}, {"weight": 1}, {**EVERY, "sum": "a", "mean": "a"}]
-    wrong = [{"workload": [each]} for each in asked]
+    wrong: list[dict[str, Any]] = [{"workload": [each]} for each in asked]
     wrong += [{"domain": {"age": {"letters": "e", "width": 2}}}, {"records": {"vault": 7, "snapshot": 1}}]
     for change in wrong:
         with pytest.raises(jsonschema.ValidationError):
