@@ -25,6 +25,9 @@ class SpecKind(SpecPart):
     beside: ClassVar[Mapping[str, Any]] = {}
     """What other keys of the part are with this kind, where the spec does not say it."""
 
+    apart: ClassVar[str] = ""
+    """Why keys of other kinds do not go with it, where that is not plain."""
+
     @classmethod
     @cache
     def all_keys(cls) -> tuple[str, ...]:
@@ -100,7 +103,7 @@ class Family(Flat, Generic[Each]):
         strange = next((key for key in given if key not in kind.all_keys()), None)
         if strange is not None:
             owners = (each.named() for each in self.kinds.values() if strange in each.all_keys())
-            raise ValueError(f"{strange!r} belongs to {' or '.join(owners)}; leave it out")
+            raise ValueError(f"{strange!r} belongs to {' or '.join(owners)}{kind.apart}; leave it out")
         return kind.model_validate(given)
 
 

@@ -282,7 +282,7 @@ def released(choice: Choice, folder: Path) -> Release:
     pyarrow.parquet.write_table(few.append_column("n", pa.array([3] * few.num_rows)), folder / "counts.parquet")
     shape = tuple(attribute.values for attribute in spec.attributes.grouped.attributes)
     np.save(folder / "counts.npy", np.full(shape, 90 // math.prod(shape)))
-    return release(context, spec if spec.records._places else spec.with_records(folder / "records.parquet"))
+    return release(context, spec if spec.records.location.key() else spec.with_records(folder / "records.parquet"))
 
 
 def _records(content: Content) -> pa.Table:

@@ -152,7 +152,6 @@ def test_the_certificate_says_what_a_record_is(tmp_path: Path) -> None:
         ({"csv": {"multiline": True, "quoting": "none"}}, "'multiline' needs quotation marks"),
         ({"csv": {"encoding": "utf-16"}}, "save files in others, such as UTF-16, as UTF-8"),
         ({"csv": {"dates": {"format": "%d.%m."}}}, "a form of dates needs the year"),
-        ({"csv": {"dates": {"format": "%d.%m.%Y"}}}, "no attribute has 'dates'"),
         ({"csv": {}, "path": "records.parquet"}, "'csv' belongs to CSV files"),
         ({"csv": {}, "path": None, "delta": "lake"}, "'csv' belongs to 'path' or 'sql'"),
     ],

@@ -66,6 +66,7 @@ class Private(Values):
     """Names that are selected from the records."""
 
     beside: ClassVar[Mapping[str, Any]] = {"other": OTHER_NAMES}
+    apart: ClassVar[str] = ", and nobody knows private names"
 
     selection: SelectionSpec = Field(
         description="with 'categories: private': how the names are selected, and by which part of the budget",
