@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import sys
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +15,9 @@ from rich.text import Text
 
 from dpdist.errors import DpdistError, InvalidInput, KeyUnavailable, LedgerError
 from dpdist.machine.state import state_folder, store_of
-from flows.terminal import day_of, loss_text, out
+from flows.books import book
+from flows.options import Json, Period, SpecPath
+from flows.terminal import loss_text, out
 
 if TYPE_CHECKING:
     from dpdist.privacy import keys
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dpdist.privacy.ledger import Budget, Ledger
 
 app = typer.Typer(help="Print budgets, charges and what is left. The commands below explain, check and change the ledger.")
-Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 
 
 @app.callback(invoke_without_command=True)
@@ -33,11 +32,11 @@ def listed(context: typer.Context, as_json: Json = False) -> None:
     """Print budgets, charges and what is left. The commands below explain, check and change the ledger."""
     if context.invoked_subcommand is not None:
         return
-    with _book() as book:
+    with book() as ledger:
         if as_json:
-            out.print_json(json.dumps([_budget_facts(budget) for budget in book.budgets()]))
+            out.print_json(json.dumps([_budget_facts(budget) for budget in ledger.budgets()]))
         else:
-            _print_ledger(book)
+            _print_ledger(ledger)
 
 
 @app.command("explain")
@@ -46,12 +45,12 @@ def explain(
     delta: Annotated[float, typer.Option(help="the delta at which epsilon is computed for a cap that has none")] = 1e-9,
 ) -> None:
     """Print what was spent as (epsilon, delta); or print the history of one release and what can be done next."""
-    with _book() as book:
+    with book() as ledger:
         if release is None:
-            for budget in book.budgets():
-                _explain_budget(budget, book.charges(budget.dataset, budget.period), float(budget.cap.delta) or delta)
+            for budget in ledger.budgets():
+                _explain_budget(budget, ledger.charges(budget.dataset, budget.period), float(budget.cap.delta) or delta)
         else:
-            _explain_release(book, release)
+            _explain_release(ledger, release)
 
 
 @app.command("verify")
@@ -71,10 +70,10 @@ def verify(
     from dpdist.privacy import heads
 
     home = state_folder()
-    with _book() as book:
-        audit = book.verify(head, root=_root_key_if_there(home))
-        noted = heads.compare(book.marks)
-        found = _differences(book) if with_store else []
+    with book() as ledger:
+        audit = ledger.verify(head, root=_root_key_if_there(home))
+        noted = heads.compare(ledger.marks)
+        found = _differences(ledger) if with_store else []
     out.print(
         f"verified: {audit.rows} rows, {audit.releases} releases, {audit.running} of them not finished; hash chain, order of "
         f"events, caps, running sums and erased salts are right\nhead {audit.head or '(empty)'}",
@@ -95,11 +94,11 @@ def export(
     lines: Annotated[bool, typer.Option("--lines", help="print the rows alone, one JSON object a line")] = False,
 ) -> None:
     """Print all rows and budgets as JSON. They hold amounts and keyed commitments, but no secrets and no counts."""
-    with _book() as book:
+    with book() as ledger:
         if lines:
-            sys.stdout.writelines(json.dumps(entry) + "\n" for entry in book.entries())
+            sys.stdout.writelines(json.dumps(entry) + "\n" for entry in ledger.entries())
             return
-        content = {"budgets": [_budget_facts(budget) for budget in book.budgets()], "entries": book.entries()}
+        content = {"budgets": [_budget_facts(budget) for budget in ledger.budgets()], "entries": ledger.entries()}
     sys.stdout.write(json.dumps(content, indent=1) + "\n")
 
 
@@ -108,8 +107,8 @@ def abort(release: Annotated[str, typer.Argument(help="the id of the release")])
     """Give the charge of a reserved release back. Refused once its noise may have been drawn or its measurement is stored."""
     from dpdist.release import held, ledger_and_store
 
-    with _book() as book:
-        ledger_and_store.give_back(store_of(state_folder()), book, release)
+    with book() as ledger:
+        ledger_and_store.give_back(store_of(state_folder()), ledger, release)
     held.remove(state_folder(), release)
     out.print(f"{release}: aborted, its charge is given back")
 
@@ -123,27 +122,21 @@ def new_store() -> None:
     from dpdist.release import ledger_and_store
 
     store = store_of(state_folder())
-    with _book() as book:
-        ledger_and_store.begin(store, book)
+    with book() as ledger:
+        ledger_and_store.begin(store, ledger)
     out.print(f"the store {store.location} belongs to this ledger now", soft_wrap=True, markup=False)
 
 
 @app.command("declare")
-def declare(
-    spec: Annotated[Path, typer.Argument(help="the release spec, a YAML file")],
-    period: Annotated[
-        datetime.date | None,
-        typer.Option(parser=day_of, metavar="YYYY-MM-DD", help="the day that replaces '{period}' in the spec"),
-    ] = None,
-) -> None:
+def declare(spec: SpecPath, period: Period = None) -> None:
     """Declare the cap of a spec's data set before its first release, as the owner of the ledger."""
     from dpdist.spec import load
 
-    checked = load(spec, period=period)
-    with _book() as book:
-        new = book.declare(checked.ledger.dataset, checked.ledger.cap.cap, checked.protection)
+    job = load(spec, period=period)
+    with book() as ledger:
+        new = ledger.declare(job.guarantee.dataset, job.guarantee.cap, job.guarantee.protection)
     said = "declared" if new else "was declared before"
-    out.print(f"{checked.ledger.dataset}: cap {checked.ledger.cap.cap} {said}", soft_wrap=True, markup=False)
+    out.print(f"{job.guarantee.dataset}: cap {job.guarantee.cap} {said}", soft_wrap=True, markup=False)
 
 
 @app.command("roles")
@@ -192,8 +185,8 @@ def cap(
     if neighbours is not None:
         facts = {"neighbours": neighbours, "most_records": 1 if most_records is None else most_records, "person": person}
         protection = Protection.from_facts(facts)
-    with _book() as book:
-        known = next((budget.cap for budget in book.budgets(dataset)), None)
+    with book() as ledger:
+        known = next((budget.cap for budget in ledger.budgets(dataset)), None)
         aside = Fraction(0) if known is None else known.selection
         aside = aside if selection is None else _exact(selection) or Fraction(0)
         new = None
@@ -202,8 +195,8 @@ def cap(
             new = Cap(_exact(rho), _exact(epsilon), _exact(delta) or Fraction(0), per, selection=aside)
         elif known is not None and selection is not None:
             new = replace(known, selection=aside, kept=())  # its limits are computed anew, for what is left of the delta
-        book.set_cap(dataset, cap=new, protection=protection, why=why)
-        (budget, *_) = book.budgets(dataset)
+        ledger.set_cap(dataset, cap=new, protection=protection, why=why)
+        (budget, *_) = ledger.budgets(dataset)
     protects = "" if budget.protection is None else f", protects {budget.protection.unit}: {budget.protection.sentence}"
     out.print(f"{dataset}: cap {budget.cap}{protects}", soft_wrap=True, markup=False)
 
@@ -221,8 +214,8 @@ def approvers(
     """Ask for approvals of a data set's releases. They are refused until enough approvers have run 'dpdist approve'."""
     from dpdist.privacy.approvals import Approvers
 
-    with _book() as book:
-        book.set_approvers(dataset, Approvers(tuple(key or ()), needed), why)
+    with book() as ledger:
+        ledger.set_approvers(dataset, Approvers(tuple(key or ()), needed), why)
     out.print(f"{dataset}: releases need {needed} approvals of {len(key or ())} approvers", soft_wrap=True, markup=False)
 
 
@@ -247,21 +240,14 @@ def migrate(
 
     if noise is not None and application is None:
         raise InvalidInput("--noise goes with --application: noise workers draw for releases that the application charges")
-    book = Ledger.at(state_folder(), blank=without_key)
+    ledger = Ledger.at(state_folder(), blank=without_key)
     try:
-        audit = book.verify()
+        audit = ledger.verify()
         if application is not None:
-            book.grant(application, noise)
+            ledger.grant(application, noise)
     finally:
-        book.close()
+        ledger.close()
     out.print(f"the ledger is of this version: {audit.rows} rows, head {audit.head or '(empty)'}", soft_wrap=True)
-
-
-def _book() -> AbstractContextManager[Ledger]:
-    """The ledger of the state folder; its database is imported where a command asks it."""
-    from dpdist.privacy.ledger import opened
-
-    return opened(state_folder())
 
 
 def _exact(text: str | None) -> Fraction | None:
@@ -276,11 +262,11 @@ def _exact(text: str | None) -> Fraction | None:
         raise InvalidInput(f"a cap is a number such as 0.5 or 1/2, found {text!r}: {error}") from None
 
 
-def _differences(book: Ledger) -> list[str]:
+def _differences(ledger: Ledger) -> list[str]:
     """Where ledger and store disagree."""
     from dpdist.release import ledger_and_store
 
-    return ledger_and_store.differences(store_of(state_folder()), book)
+    return ledger_and_store.differences(store_of(state_folder()), ledger)
 
 
 def _root_key_if_there(home: Path) -> keys.Secret | None:
@@ -292,11 +278,11 @@ def _root_key_if_there(home: Path) -> keys.Secret | None:
         return None
 
 
-def _print_ledger(book: Ledger) -> None:
+def _print_ledger(ledger: Ledger) -> None:
     from rich.table import Table
 
     budgets = Table("data set", "period", "cap", "spent", "left", "releases", box=None, pad_edge=False)
-    for budget in book.budgets():
+    for budget in ledger.budgets():
         facts = _budget_facts(budget)
         spent, left = (f"{facts['unit']}={facts[part]:.6g}" for part in ("spent", "left"))
         if budget.cap.delta:
@@ -305,7 +291,7 @@ def _print_ledger(book: Ledger) -> None:
     events = Table("row", "event", "data set", "release", "when", box=None, pad_edge=False)
     for column in (*budgets.columns, *events.columns):
         column.overflow = "fold"  # a narrow terminal breaks names and amounts, and cuts none off
-    for entry in book.entries():
+    for entry in ledger.entries():
         events.add_row(str(entry["sequence"]), entry["event"], entry["dataset"], entry["release"], entry["written_at"])
     out.print(budgets if budgets.row_count else "the ledger is empty: no budget was declared yet")
     if events.row_count:
@@ -345,12 +331,12 @@ _NEXT = {
 }
 
 
-def _explain_release(book: Ledger, release: str) -> None:
-    receipt = book.receipt(release)
+def _explain_release(ledger: Ledger, release: str) -> None:
+    receipt = ledger.receipt(release)
     if receipt is None:
         raise DpdistError(f"the ledger knows no release {release!r}; 'dpdist ledger' lists them")
     out.print(Text.assemble((release, "bold"), f" of {receipt.dataset}: {loss_text(receipt.loss)}"))
-    for entry in book.entries(release):
+    for entry in ledger.entries(release):
         period = f", charged to period {entry['facts']['period']}" if entry["event"] == "reserved" else ""
         out.print(f"  row {entry['sequence']}: {entry['event']} at {entry['written_at']}{period}")
     out.print(f"  {receipt.state}: {_NEXT[receipt.state]}")

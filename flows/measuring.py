@@ -17,9 +17,9 @@ from typing import IO, Any, TypeVar, cast
 
 from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, TaskFailed
 from dpdist.machine import engine
-from dpdist.machine.state import state_folder, store_of
+from dpdist.machine.state import state_folder
 from dpdist.release import ahead, story
-from dpdist.release.context import PRIVATE_STAGES, Context
+from dpdist.release.context import PRIVATE_STAGES, running
 from flows import children
 from flows.given import Given
 from flows.observed.watch import watching
@@ -71,7 +71,7 @@ def measured(
     given: Given, digest: str, period: datetime.date | None, tell: Callable[[str, str, str], None]
 ) -> dict[str, Any]:
     """Where the release of a given spec is, and whether it was charged now."""
-    checked, home = given.spec(digest, period), state_folder()
+    job = given.job(digest, period)
 
     def progress(stage: str, line: str) -> None:
         tell(stage, "told", line)
@@ -82,10 +82,9 @@ def measured(
         tell(name, "ended", "")
         return result
 
-    with watching(checked, home, progress) as watch:
-        with engine.started(ahead.engine_for(checked, None)) as started:
-            context = Context(home, store_of(home), started, progress)
-            done = story.release(context, checked, step=watch.stepping(step, started))
+    with watching(job, state_folder(), progress) as watch:
+        with running(ahead.engine_for(job, None), progress) as context:
+            done = story.release(context, job, step=watch.stepping(step, context.engine))
         watch.published(done)
     return {"state": "published", "folder": str(done.folder), "charged": done.charged}
 

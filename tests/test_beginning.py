@@ -203,9 +203,9 @@ def test_a_spec_of_a_public_file_needs_no_completion(form: str, place: Path, com
     made = command("init", form, "--public", "--columns", "Größe (cm),branch,paid,day,member", "--spec", "public.yaml")
     assert made.code == 0, made.err
     spec = load(place / "public.yaml")
-    assert spec.attributes.attribute("branch").labels == ("Köln", "Zürich", "other", "unknown")
-    assert spec.attributes.attribute("day").values == 28
-    assert (spec.sums["paid"].first, spec.sums["paid"].last) == (70700, 70800)
+    assert spec.measured.domain.attribute("branch").labels == ("Köln", "Zürich", "other", "unknown")
+    assert spec.measured.domain.attribute("day").values == 28
+    assert (spec.measured.sums["paid"].first, spec.measured.sums["paid"].last) == (70700, 70800)
     assert spec.domain["member"].categories == ("false", "true")
 
 

@@ -23,7 +23,7 @@ from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.privacy.ledger import Part, Receipt
 from dpdist.privacy.noise import Noise
-from dpdist.release import charge, streams
+from dpdist.release import streams
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
 from dpdist.spec.attributes import AttributeSpec
@@ -65,7 +65,7 @@ SERIES = small.spec(
 class Planned:
     """What identities read of a plan."""
 
-    spec: Any
+    job: Any
     noise: Any = NOISE
     grid: Any = dataclasses.field(default_factory=lambda: dataclasses.make_dataclass("Grid", ["digest"])("e" * 64))
 
@@ -78,9 +78,9 @@ def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType 
     return [
         one.digest,
         grows.digest,
-        streams.stream_digest(plans[1]),
-        *(charge.binding_of(plan, part) for plan in plans),
-        digest_of("post-processing", one.postprocess),
+        streams.stream_digest(plans[1], grows.guarantee.course.name),
+        *(Plan.binding(plan, part) for plan in plans),
+        digest_of("post-processing", one.outputs.postprocess),
     ]
 
 

@@ -2,72 +2,79 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
-from dpdist.identities import digest_of
-from dpdist.machine.store import StoredArray
-from dpdist.mechanisms.registry import AUTO
 from dpdist.privacy import keys
+from dpdist.privacy.accounting import Loss
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Charge, Ledger, Part, Records
-from dpdist.release.context import Context, book
-from dpdist.release.plan import Plan, alternatives_of
-from dpdist.release.streams import next_part, periods_reached
-from dpdist.spec import ReleaseSpec
+from dpdist.records.sources import Source
+from dpdist.release.plan import Plan
+from dpdist.release.streams import course_of
+from dpdist.spec import Job
+from dpdist.spec.job import Guarantee
 
 
-def charge_of(ledger: Ledger, planned: Plan, root: Secret | None, counts: StoredArray | None) -> Charge:
-    """What a release asks the ledger for; without its counts, what can be said before they are there."""
-    spec = planned.spec
-    part = None if spec.stream is None else next_part(ledger, planned)
+@dataclass(frozen=True)
+class Bound:
+    """The records that a charge is bound to.
+
+    Attributes:
+        counts_digest: of what was counted of them.
+    """
+
+    root: Secret
+    source: Source
+    counts_digest: str
+
+    def records(self, guarantee: Guarantee, release: str) -> Records:
+        """What the ledger may know of the records of a release, or of its selection, when its salt is gone."""
+        return Records(
+            keys.commitment(self.root, "records", release, self.source.digest),
+            keys.file_commitments(self.root, (digest for _, digest in self.source.files)),
+            None if guarantee.cap.per == "total" else keys.counts_commitment(self.root, self.counts_digest),
+            keys.identity(self.root),
+            tuple(tags.called for tags in self.source.tags),
+        )
+
+    def histogram(self, release: str, salt: bytes) -> str:
+        """The commitment to a release's counts under a salt."""
+        return keys.histogram_commitment(self.root, salt=salt, release=release, histogram_digest=self.counts_digest)
+
+
+def charge_of(ledger: Ledger, planned: Plan, bound: Bound | None) -> Charge:
+    """What a release asks the ledger for; without its records, what can be said before they are counted."""
+    course, job = course_of(planned), planned.job
+    part = course.part(ledger)
+    binding = planned.binding(part)
+    return charge_for(job, job.release, planned.loss, binding, bound, part=part, reaches=course.reaches(part))
+
+
+def charge_for(
+    job: Job,
+    release: str,
+    loss: Loss,
+    binding: str,
+    bound: Bound | None,
+    *,
+    part: Part | None = None,
+    reaches: tuple[str, ...] = (),
+) -> Charge:
+    """The charge of a release, or of its selection, under the guarantee of a job."""
+    guarantee = job.guarantee
     return Charge(
-        release=spec.release,
-        dataset=spec.ledger.dataset,
-        loss=planned.loss,
-        cap=spec.ledger.cap.cap,
-        protection=spec.protection,
-        spec_digest=binding_of(planned, part),
-        histogram=partial(committed_counts, root, spec.release, counts.content_digest) if root and counts else None,
-        records=records_of(root, spec, counts.content_digest, spec.release) if root and counts else None,
-        period=spec.period.isoformat() if spec.period else None,
+        release=release,
+        dataset=guarantee.dataset,
+        loss=loss,
+        cap=guarantee.cap,
+        protection=guarantee.protection,
+        spec_digest=binding,
+        histogram=None if bound is None else partial(bound.histogram, release),
+        records=None if bound is None else bound.records(guarantee, release),
+        period=guarantee.day,
         part=part,
-        shared=spec.ledger.shared_records,
-        asked=spec.digest,
-        reaches=() if part is None else periods_reached(spec, part),
+        shared=guarantee.shared,
+        asked=job.digest,
+        reaches=reaches,
     )
-
-
-def as_charged(context: Context, planned: Plan) -> Plan:
-    """The plan with the mechanism that a release was charged for: under 'mechanism: auto' a later version may choose another one."""
-    spec = planned.spec
-    if spec.chosen != AUTO or spec.stream is not None:
-        return planned
-    with book(context) as ledger:
-        known = ledger.receipt(spec.release)
-    if known is None or binding_of(planned, None) == known.spec_digest:
-        return planned
-    others = (other for other in alternatives_of(planned) if binding_of(other, None) == known.spec_digest)
-    return next(others, planned)  # without one the ledger refuses, and says why
-
-
-def committed_counts(root: Secret, release_id: str, histogram_digest: str, salt: bytes) -> str:
-    """The commitment to a release's counts under a salt."""
-    return keys.histogram_commitment(root, salt=salt, release=release_id, histogram_digest=histogram_digest)
-
-
-def records_of(root: Secret, spec: ReleaseSpec, counts_digest: str, release: str) -> Records:
-    """What the ledger may know of the records of a release, or of its selection, when its salt is gone."""
-    source = spec.source
-    return Records(
-        keys.commitment(root, "records", release, source.digest),
-        keys.file_commitments(root, (digest for _, digest in source.files)),
-        None if spec.ledger.cap.per == "total" else keys.counts_commitment(root, counts_digest),
-        keys.identity(root),
-        tuple(tags.called for tags in source.tags),
-    )
-
-
-def binding_of(planned: Plan, part: Part | None) -> str:
-    """What the charge and the noise key are bound to."""
-    facts = {"spec": planned.spec.digest, "grid": planned.grid.digest, "noise": planned.noise, "part": part}
-    return digest_of("binding", facts)

@@ -16,7 +16,7 @@ from dpdist.domain.amounts import AMOUNT, PRESENT
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid
 from dpdist.page.measurement import MOST_BYTES, Measurement
-from dpdist.spec import ReleaseSpec
+from dpdist.spec.job import Asked
 from dpdist.spec.queries import counts_of
 from dpdist.workloads import Block, Workload
 
@@ -29,32 +29,32 @@ AT_ONCE = 256
 """Means whose covariances are computed together."""
 
 
-def check_means(spec: ReleaseSpec, grid: Grid) -> None:
+def check_means(asked: Asked, grid: Grid) -> None:
     """Accept means and variances whose joint errors are known. Raises: InvalidInput, before anything is charged."""
-    made = next((entry.statistic[0] for entry in spec.workload if entry.statistic and entry.sum is None), None)
+    made = asked.derived
     if made is None:
         return
     try:
-        grid.space(Held(np.zeros(grid.rows, dtype=np.int64)), spec.attributes.shape, MOST_BYTES)
+        grid.space(Held(np.zeros(grid.rows, dtype=np.int64)), asked.measured.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         raise InvalidInput(
             f"the errors of {made}s are not known here ({reason}); ask for 'sum' in place of {made!r}"
         ) from None
 
 
-def means(spec: ReleaseSpec, measurement: Measurement) -> pa.Table | None:
-    """Every mean that a spec asks for with its Fieller interval; None where it asks for none."""
-    asked = [(entry.mean, counts_of(entry, spec.attributes.grouped, spec.folder)) for entry in spec.workload if entry.mean]
-    if not asked:
-        return None
+def means(asked: Asked, measurement: Measurement) -> pa.Table | None:
+    """Every mean that is asked for with its Fieller interval; None where none is."""
     from dpdist.page.means import table_of
 
+    domain, folder = asked.measured.domain.grouped, asked.measured.folder
+    entries = [entry for entry in asked.entries if entry.mean]
     found: list[Mean] = []
-    for amounts, workload in asked:
+    for entry in entries:
+        workload = counts_of(entry, domain, folder)
         rows = [(block, place, each) for block in workload.blocks for place, each in enumerate(_linear(block, workload))]
         for start, stop in batches(len(rows), AT_ONCE):
-            found += _means(Published({}, measurement), amounts, rows[start:stop])
-    return table_of(found, asked[0][1].domain)
+            found += _means(Published({}, measurement), entry.mean or "", rows[start:stop])
+    return table_of(found, domain) if entries else None
 
 
 def _means(published: Published, amounts: str, some: Sequence[tuple[Block, int, Linear]]) -> Iterator[Mean]:
@@ -73,20 +73,20 @@ def _means(published: Published, amounts: str, some: Sequence[tuple[Block, int, 
         yield Mean(amounts, block, place, value, ratio.standard_error, first, last)
 
 
-def variances(spec: ReleaseSpec, measurement: Measurement) -> pa.Table | None:
+def variances(asked: Asked, measurement: Measurement) -> pa.Table | None:
     """Every variance, covariance and correlation that a spec asks for with its interval; None where it asks for none.
 
     A variance comes with its root, the standard deviation, and a correlation with the covariance.
     """
     from dpdist.page.means import table_of_variances
 
-    domain = spec.attributes.grouped
+    domain = asked.measured.domain.grouped
     found: list[Mean] = []
-    for entry in spec.workload:
+    for entry in asked.entries:
         statistic, names = entry.statistic or ("", ())
         if statistic not in BESIDE:
             continue
-        workload = counts_of(entry, domain, spec.folder)
+        workload = counts_of(entry, domain, asked.measured.folder)
         for block in workload.blocks:
             for each in BESIDE[statistic]:
                 found += _spreads(Published({}, measurement), each, names, block, list(_linear(block, workload)))

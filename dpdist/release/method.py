@@ -9,7 +9,7 @@ from typing import Any
 
 from dpdist.domain import Attribute
 from dpdist.identities import digest_of
-from dpdist.spec import ReleaseSpec
+from dpdist.spec import Job
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.queries import FILTER_KINDS, FilterSpec, MarginalsSpec, QuerySpec
 from dpdist.spec.sums import SumSpec
@@ -18,42 +18,46 @@ LISTED = 12
 """Values that a sentence lists."""
 
 
-def method(spec: ReleaseSpec) -> dict[str, Any]:
+def method(job: Job) -> dict[str, Any]:
     """Names for readers, attributes, and the questions in words."""
+    records, measured, guarantee = job.source.records, job.measured, job.guarantee
     return {
-        "counted": spec.records.named,
-        "meaning": meaning(spec),
-        **({} if spec.records.csv_record is None else {"record": spec.records.csv_record}),
+        "counted": records.named,
+        "meaning": meaning(job),
+        **({} if records.csv_record is None else {"record": records.csv_record}),
         "attributes": {
-            name: {**_attribute(part), **_levels(spec.attributes.attribute(name))} for name, part in spec.domain.items()
+            name: {**_attribute(given), **_levels(measured.domain.attribute(name))}
+            for name, given in measured.attributes.items()
         },
-        **({"sums": {name: _amounts(part) for name, part in spec.sums.items()}} if spec.sums else {}),
-        "asked": [_asked(entry) for entry in spec.workload],
-        "calibration": spec.budget.calibration,
-        "cap": str(spec.ledger.cap.cap),
+        **({"sums": {name: _amounts(given) for name, given in measured.sums.items()}} if measured.sums else {}),
+        "asked": [_asked(entry) for entry in job.workload.entries],
+        "calibration": guarantee.budget.calibration,
+        "cap": str(guarantee.cap),
     }
 
 
-def meaning(spec: ReleaseSpec) -> str:
+def meaning(job: Job) -> str:
     """SHA-256 of everything that decides what a number says, beside its query: equal numbers of two releases differ by time alone.
 
     Budget, mechanism, noise, questions that name themselves, titles and places do not enter. Of dates in a release for a period it is
     their number and length, not their begin; of a stream whose horizon was extended it is the first one.
     """
-    if spec.formerly is not None:
-        return meaning(spec.formerly)
+    if job.guarantee.course.former is not None:
+        return meaning(job.guarantee.course.former)
+    records, measured, entries = job.source.records, job.measured, job.workload.entries
+    periodic = job.guarantee.period is not None
     facts = {
-        "counted": (spec.records.named, spec.records.count, spec.records.counts),
-        "person": spec.records.person,
-        "columns": spec.records.columns,
-        "domain": [(name, part.unit, _counted_in(part, spec)) for name, part in spec.domain.items()],
-        "sums": [(name, part.unit, part.measured) for name, part in spec.sums.items()],
+        "counted": (records.named, records.count, records.counts),
+        "person": records.person,
+        "columns": records.columns,
+        "domain": [(name, given.unit, _counted_in(given, periodic)) for name, given in measured.attributes.items()],
+        "sums": [(name, given.unit, given.measured) for name, given in measured.sums.items()],
         "own": [
             entry.model_copy(update={"weight": 1.0, "relative": False, "target": None})
-            for entry in spec.workload
+            for entry in entries
             if entry.rows is not None or entry.dnf is not None or entry.filters is not None
         ],
-        "coefficients": spec.queries.fingerprint if any(map(_reads_file, spec.workload)) else None,
+        "coefficients": job.workload.queries.fingerprint if any(map(_reads_file, entries)) else None,
     }
     return digest_of("meaning", facts)
 
@@ -63,9 +67,9 @@ def _reads_file(entry: QuerySpec) -> bool:
     return entry.rows is not None or any(each.file is not None for each in (entry.filters.apply if entry.filters else ()))
 
 
-def _counted_in(part: AttributeSpec, spec: ReleaseSpec) -> Any:
+def _counted_in(part: AttributeSpec, periodic: bool) -> Any:
     """What decides which cell of an attribute a record counts in."""
-    if part.dates is None or spec.period is None:
+    if part.dates is None or not periodic:
         return part.measured
     times = part.dates.times
     return part.measured.model_copy(update={"dates": None, "labels": ()}), times.steps, times.every, times.zone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,9 +25,9 @@ from dpdist.release.context import Context
 from dpdist.release.means import means, variances
 from dpdist.release.memory import publish_bytes
 from dpdist.release.plan import Plan
-from dpdist.release.streams import steps_so_far
+from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
-from dpdist.spec import ReleaseSpec
+from dpdist.spec.output import AboutSpec
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -58,13 +59,13 @@ def publish(
         certificate: the plan's.
         measurements: digest of the noisy integers of this release and of those that join its estimate, by release.
     """
-    spec = planned.spec
-    measurement, about = opened(context, planned, measured)
+    job, outputs = planned.job, planned.job.outputs
+    measurement, about = published_measurement(context, planned, measured)
     ratios, spreads = _means(context, planned, measured)
-    rule = spec.postprocess.suppress
+    rule = outputs.postprocess.suppress
     content = Content(
-        release=spec.release,
-        title=spec.title or spec.release,
+        release=job.release,
+        title=outputs.title,
         workload=planned.workload,
         answer=answers.answer,
         error=answers.error,
@@ -75,15 +76,15 @@ def publish(
             "measurement": about,
             **_told(ratios, spreads),
         },
-        formats=spec.output.formats,
+        formats=outputs.output.formats,
         sizes=context.store.sizes,
         measurement=measurement,
-        about=_about(spec),
+        about=_about(outputs.about, job.guarantee.period),
         means=ratios,
         variances=spreads,
         suppression=None if rule is None else Suppression(rule.below, rule.at),
     )
-    where = published_at(spec.release, spec.output.folder)
+    where = published_at(job.release, outputs.output.folder)
     if isinstance(where, str) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
         context.progress("warning", MAY_STAY_OPEN)
     return report.write(content, where, spread=_spread(context, content, where), notes=Notes(context.store))
@@ -145,19 +146,20 @@ def _wrong(fault: str) -> StoreError:
     )
 
 
-def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Measurement | None, dict[str, Any]]:
+def published_measurement(
+    context: Context, planned: Plan, measured: StoredArray
+) -> tuple[Measurement | None, dict[str, Any]]:
     """The measurement as it is published beside the answers, and what the certificate says of that; None where it is not."""
-    spec = planned.spec
+    job = planned.job
     try:
-        if not spec.output.measurement:
+        if not job.outputs.output.measurement:
             raise InvalidInput("the publisher left it out (output.measurement)")
-        if spec.records.count == "persons":
+        if job.source.records.count == "persons":
             raise InvalidInput("it counts persons by group, and sums over groups are no numbers of persons")
-        if spec.around is not None:
+        if job.measured.around is not None:
             raise InvalidInput("it measured distances from a known count, and not counts of records")
-        grid, values = (planned.grid, None) if spec.stream is None else steps_so_far(context, planned, measured)
-        whole = StoredVector(context.store, measured) if values is None else values
-        space = grid.space(whole, planned.workload.domain.shape, MOST_BYTES)
+        grid, values = course_of(planned).measured(context, measured)
+        space = grid.space(values, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
     found = Measurement(space, planned.workload.domain, planned.noise, measured.digest)
@@ -166,12 +168,12 @@ def opened(context: Context, planned: Plan, measured: StoredArray) -> tuple[Meas
 
 def _means(context: Context, planned: Plan, measured: StoredArray) -> tuple[pa.Table | None, pa.Table | None]:
     """The means and the variances that the spec asks for, whether the measurement that they are made of is published or not."""
-    spec = planned.spec
-    if all(entry.statistic is None or entry.sum is not None for entry in spec.workload):
+    asked, domain = planned.job.workload, planned.job.measured.domain
+    if asked.derived is None:
         return None, None
-    space = planned.grid.space(StoredVector(context.store, measured), spec.attributes.shape, MOST_BYTES)
-    found = Measurement(space, spec.attributes, planned.noise, measured.digest)
-    return means(spec, found), variances(spec, found)
+    space = planned.grid.space(StoredVector(context.store, measured), domain.shape, MOST_BYTES)
+    found = Measurement(space, domain, planned.noise, measured.digest)
+    return means(asked, found), variances(asked, found)
 
 
 def _told(ratios: pa.Table | None, spreads: pa.Table | None) -> dict[str, Any]:
@@ -189,9 +191,9 @@ def _told(ratios: pa.Table | None, spreads: pa.Table | None) -> dict[str, Any]:
     return told
 
 
-def _about(spec: ReleaseSpec) -> dict[str, Any] | None:
+def _about(about: AboutSpec | None, period: datetime.date | None) -> dict[str, Any] | None:
     """What the publisher says of the data product, as plain values; published on the release's period unless another day is given."""
-    if spec.about is None:
+    if about is None:
         return None
-    day = spec.about.published or spec.period
-    return {**spec.about.model_dump(mode="json"), "published": None if day is None else day.isoformat()}
+    day = about.published or period
+    return {**about.model_dump(mode="json"), "published": None if day is None else day.isoformat()}

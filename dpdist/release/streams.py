@@ -1,10 +1,12 @@
-"""Streams: releases of one growing series, each of which measures the steps since the last one."""
+"""How a release goes on from others of its series, or stands by itself: the two kinds differ here and nowhere else."""
 
 from __future__ import annotations
 
 import datetime
 import math
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,35 +16,211 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Stream
 from dpdist.identities import digest_of
 from dpdist.machine.store import StoredArray
+from dpdist.mechanisms.registry import AUTO
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.charges import period_of
+from dpdist.privacy.charges import Receipt, period_of, price_of_extension
 from dpdist.privacy.ledger import Ledger, Part
-from dpdist.release.context import Context, book
-from dpdist.release.ledger_and_store import (
-    committed_measurement,
-)
-from dpdist.release.plan import Plan
-from dpdist.spec import ReleaseSpec
+from dpdist.release.context import Context
+from dpdist.release.ledger_and_store import committed_measurement
+from dpdist.release.plan import Plan, alternatives_of
+from dpdist.release.workspace import StoredVector
+from dpdist.spec.job import StreamPart
 
 
-def as_begun(context: Context, planned: Plan) -> Plan:
-    """The plan with the noise and the loss of the stream's first release: what epsilon and delta buy is computed once.
+def course_of(planned: Plan) -> Course:
+    """How a planned release is charged, measured and answered."""
+    course = planned.job.guarantee.course
+    return Growing(planned, course) if isinstance(course, StreamPart) else Alone(planned)
 
-    Raises: InvalidInput when the budget asks for other noise.
-    """
-    spec = planned.spec
-    assert spec.stream is not None
-    with book(context) as ledger:
-        receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
-    if not receipts or receipts[0].state != "committed":
-        return planned
-    scale = int(committed_measurement(context.store, receipts[0]).facts["scale"])
-    if abs(scale / planned.noise.scale - 1.0) > DRIFT:
-        return planned  # another budget: the ledger refuses it, and says why
-    begun = _with(planned, scale, receipts[0].own or receipts[0].loss)
-    digest = stream_digest(begun)
-    known = (receipt.own for receipt in receipts if receipt.part is not None and receipt.part.digest == digest)
-    return replace(begun, loss=next((loss for loss in known if loss is not None), begun.loss))
+
+@dataclass(frozen=True)
+class Course(ABC):
+    """How a planned release is charged, measured and answered."""
+
+    planned: Plan
+
+    @abstractmethod
+    def as_charged(self, context: Context) -> Plan:
+        """The plan as the ledger knows it, where it was charged before. Raises: InvalidInput when the budget asks for other noise."""
+
+    @abstractmethod
+    def part(self, ledger: Ledger) -> Part | None:
+        """The steps that the release measures; None for all that there is. Raises: InvalidInput when there are none."""
+
+    @abstractmethod
+    def due(self, ledger: Ledger) -> Loss | None:
+        """What the release would be charged now; None for what was paid before."""
+
+    @abstractmethod
+    def reaches(self, part: Part | None) -> tuple[str, ...]:
+        """The budget periods that new steps lie in, where the cap is per period and the spec says which times they are."""
+
+    @abstractmethod
+    def check_past(self, context: Context, counts: StoredArray, part: Part | None) -> None:
+        """Accept counts that agree with those that were measured before. Raises: InvalidInput."""
+
+    @abstractmethod
+    def integers(self, exact: Vector, part: Part | None) -> Vector:
+        """Those of the exact integers that are measured now."""
+
+    @abstractmethod
+    def measured(self, context: Context, stored: StoredArray) -> tuple[Grid, Vector]:
+        """The grid of all that was measured up to this release, and its noisy integers."""
+
+
+@dataclass(frozen=True)
+class Alone(Course):
+    """A release by itself."""
+
+    def as_charged(self, context: Context) -> Plan:
+        """The plan with the mechanism that was charged for: under 'mechanism: auto' a later version may choose another one."""
+        planned = self.planned
+        if planned.job.workload.chosen != AUTO:
+            return planned
+        known = context.ledger.receipt(planned.job.release)
+        if known is None or planned.binding(None) == known.spec_digest:
+            return planned
+        others = (other for other in alternatives_of(planned) if other.binding(None) == known.spec_digest)
+        return next(others, planned)  # without one the ledger refuses, and says why
+
+    def part(self, ledger: Ledger) -> Part | None:
+        """Everything at once."""
+        del ledger
+        return None
+
+    def due(self, ledger: Ledger) -> Loss | None:
+        """All that it reveals."""
+        del ledger
+        return self.planned.loss
+
+    def reaches(self, part: Part | None) -> tuple[str, ...]:
+        """The period of the release alone."""
+        del part
+        return ()
+
+    def check_past(self, context: Context, counts: StoredArray, part: Part | None) -> None:
+        """There is none."""
+
+    def integers(self, exact: Vector, part: Part | None) -> Vector:
+        """All of them."""
+        del part
+        return exact
+
+    def measured(self, context: Context, stored: StoredArray) -> tuple[Grid, Vector]:
+        """The grid that was planned."""
+        return self.planned.grid, StoredVector(context.store, stored)
+
+
+DRIFT = 1e-6
+"""By how much the noise that a budget buys may differ between versions of the solvers."""
+
+
+@dataclass(frozen=True)
+class Growing(Course):
+    """The next part of a stream, which measures the steps since the last one; all parts share grid, noise and charge."""
+
+    stream: StreamPart
+
+    def as_charged(self, context: Context) -> Plan:
+        """The plan with the noise and the loss of the stream's first release: what epsilon and delta buy is computed once."""
+        receipts = self._releases(context.ledger)
+        if not receipts or receipts[0].state != "committed":
+            return self.planned
+        scale = int(committed_measurement(context.store, receipts[0]).facts["scale"])
+        if abs(scale / self.planned.noise.scale - 1.0) > DRIFT:
+            return self.planned  # another budget: the ledger refuses it, and says why
+        begun = _with(self.planned, scale, receipts[0].own or receipts[0].loss)
+        digest = stream_digest(begun, self.stream.name)
+        known = (receipt.own for receipt in receipts if receipt.part is not None and receipt.part.digest == digest)
+        return replace(begun, loss=next((loss for loss in known if loss is not None), begun.loss))
+
+    def part(self, ledger: Ledger) -> Part | None:
+        """The release's own steps if it was charged before, else those since the last release."""
+        planned, stream, known = self.planned, self.stream, self._releases(ledger)
+        parts = [receipt.part for receipt in known if receipt.part is not None]
+        own = (
+            receipt.part.start for receipt in known if receipt.release == planned.job.release and receipt.part is not None
+        )
+        if planned.former is not None and not known:
+            raise InvalidInput(
+                f"stream {stream.name!r} of {planned.job.guarantee.dataset!r} has not begun, so nothing is extended: leave out "
+                "'extended_from'"
+            )
+        start = next(own, parts[-1].stop if parts else 0)
+        if stream.steps <= start:
+            raise InvalidInput(
+                f"the first {start} steps of stream {stream.name!r} were already released, last by {known[-1].release!r}; set 'through' "
+                "to a later step"
+            )
+        digest, extends = stream_digest(planned, stream.name), None
+        before = next((part for part in parts if part.stop == start), None)
+        if planned.former is not None and before is not None and before.digest != digest:
+            former = stream_digest(planned.former, stream.name)
+            extends = former if former == before.digest else None  # else the ledger refuses: it was measured in another way
+        return Part(stream.name, digest, start, stream.steps, extends)
+
+    def due(self, ledger: Ledger) -> Loss | None:
+        """The whole stream with its first part, what an extension reveals more with the first one after it, else nothing."""
+        parts = self._releases(ledger)
+        if not parts:
+            return self.planned.loss
+        extended = sum(receipt.part is not None and receipt.part.extends is not None for receipt in parts)
+        if extended >= len(self.stream.stream.extended_from):
+            return None
+        return price_of_extension(self.planned.loss, parts[-1].own or parts[-1].loss)
+
+    def reaches(self, part: Part | None) -> tuple[str, ...]:
+        """The budget periods of the new steps."""
+        assert part is not None
+        attribute, per = self.stream.series, self.planned.job.guarantee.cap.per
+        times, given = attribute.times, self.stream.measured.attributes[attribute.name]
+        if times is None and given.time is not None:
+            times = Times(given.time.start, 1, given.time.step)  # of the attribute's smallest number
+        if per == "total" or times is None:
+            return ()
+        begin, stop = (attribute.edges[step] - attribute.edges[0] for step in (part.start, part.stop))
+        first, last = times.begins(math.floor(begin)), times.ends(math.ceil(stop) - 1).date()
+        days = (first.date() + datetime.timedelta(days=number) for number in range((last - first.date()).days + 1))
+        return tuple(dict.fromkeys(period_of(day, per) for day in days))
+
+    def check_past(self, context: Context, counts: StoredArray, part: Part | None) -> None:
+        """A stream's guarantee is for records that stay where they are: counts of released steps must be those that were measured."""
+        assert part is not None
+        if part.start == 0:
+            return
+        receipts = self._releases(context.ledger)
+        before = next(receipt for receipt in receipts if receipt.part is not None and receipt.part.stop == part.start)
+        if before.state != "committed":
+            return  # the ledger refuses to go on, and says why
+        known = context.store.open(committed_measurement(context.store, before).facts["private_counts"])
+        released = []
+        for stored in (known, counts):
+            then = _counted_for(self.planned, stored)
+            table = then.layout.table(context.store.read(stored), stream_grid(self.planned).axes)
+            released.append(stream_grid(then).counted(table, part.start))
+        if (released[0] != released[1]).any():
+            raise InvalidInput(
+                f"the records of steps that stream {part.stream!r} has released were changed since {before.release!r}; its past is "
+                "final: give the records as they were, or publish the correction as another release"
+            )
+
+    def integers(self, exact: Vector, part: Part | None) -> Vector:
+        """Those of the part's steps."""
+        assert part is not None
+        return stream_grid(self.planned).steps_of(exact, part.start, part.stop)
+
+    def measured(self, context: Context, stored: StoredArray) -> tuple[Grid, Vector]:
+        """Those of the steps so far, from all releases of the stream."""
+        values = []
+        for receipt in self._releases(context.ledger):
+            each = committed_measurement(context.store, receipt)
+            values.append(context.store.read(each))
+            if each.digest == stored.digest:
+                break
+        return stream_grid(self.planned).begun(self.stream.steps), Held(np.concatenate(values))
+
+    def _releases(self, ledger: Ledger) -> Sequence[Receipt]:
+        return ledger.stream(self.planned.job.guarantee.dataset, self.stream.name)
 
 
 def _with(planned: Plan, scale: int, loss: Loss) -> Plan:
@@ -52,97 +230,20 @@ def _with(planned: Plan, scale: int, loss: Loss) -> Plan:
     return replace(planned, noise=noise, loss=loss if former is None else planned.grid.loss(loss, noise), former=former)
 
 
-DRIFT = 1e-6
-"""By how much the noise that a budget buys may differ between versions of the solvers."""
-
-
-def next_part(ledger: Ledger, planned: Plan) -> Part:
-    """The steps that a release of a stream measures: its own if it was charged before, else those since the last release.
-
-    Raises: InvalidInput when there are none.
-    """
-    spec = planned.spec
-    assert spec.stream is not None
-    known = ledger.stream(spec.ledger.dataset, spec.stream.name)
-    own = next(
-        (receipt.part.start for receipt in known if receipt.release == spec.release and receipt.part is not None), None
-    )
-    last = known[-1] if known else None
-    if planned.former is not None and not known:
-        raise InvalidInput(
-            f"stream {spec.stream.name!r} of {spec.ledger.dataset!r} has not begun, so nothing is extended: leave out 'extended_from'"
-        )
-    start = own if own is not None else last.part.stop if last is not None and last.part is not None else 0
-    if spec.steps <= start:
-        assert last is not None
-        raise InvalidInput(
-            f"the first {start} steps of stream {spec.stream.name!r} were already released, last by {last.release!r}; set 'through' to "
-            "a later step"
-        )
-    digest = stream_digest(planned)
-    before = next((receipt.part for receipt in known if receipt.part is not None and receipt.part.stop == start), None)
-    extends = None
-    if planned.former is not None and before is not None and before.digest != digest:
-        former = stream_digest(planned.former)
-        extends = former if former == before.digest else None  # else the ledger refuses: it was measured in another way
-    return Part(spec.stream.name, digest, start, spec.steps, extends)
-
-
-def periods_reached(spec: ReleaseSpec, part: Part) -> tuple[str, ...]:
-    """The budget periods that the new steps of a part lie in, where the cap is per period and the spec says which times they are."""
-    per, entry = spec.ledger.cap.per, spec.workload[0].filters
-    assert entry is not None
-    given, attribute = spec.domain[entry.of], spec.attributes.attribute(entry.of)
-    times = attribute.times
-    if times is None and given.time is not None:
-        times = Times(given.time.start, 1, given.time.step)  # of the attribute's smallest number
-    if per == "total" or times is None:
-        return ()
-    begin, stop = (attribute.edges[step] - attribute.edges[0] for step in (part.start, part.stop))
-    first, last = times.begins(math.floor(begin)), times.ends(math.ceil(stop) - 1).date()
-    days = (first.date() + datetime.timedelta(days=number) for number in range((last - first.date()).days + 1))
-    return tuple(dict.fromkeys(period_of(day, per) for day in days))
-
-
-def stream_digest(planned: Plan) -> str:
-    """What all releases of a stream have in common."""
-    spec = planned.spec
-    assert spec.stream is not None
+def stream_digest(planned: Plan, name: str) -> str:
+    """What all releases of a stream of that name have in common."""
+    job, records = planned.job, planned.job.source.records
     facts = {
-        "stream": spec.stream.name,
-        "domain": [(name, part.measured) for name, part in spec.domain.items()],
-        "person": spec.records.person,
-        **({} if spec.records.counts is None else {"counts": spec.records.counts}),
-        "queries": spec.queries.fingerprint,
-        "budget": spec.budget,
+        "stream": name,
+        "domain": [(name, given.measured) for name, given in job.measured.attributes.items()],
+        "person": records.person,
+        **({} if records.counts is None else {"counts": records.counts}),
+        "queries": job.workload.queries.fingerprint,
+        "budget": job.guarantee.budget,
         "grid": planned.grid.digest,
         "noise": planned.noise,
     }
     return digest_of("stream", facts)
-
-
-def check_past(context: Context, ledger: Ledger, planned: Plan, counts: StoredArray, part: Part) -> None:
-    """A stream's guarantee is for records that stay where they are: counts of released steps must be those that were measured.
-
-    Raises: InvalidInput when they are not.
-    """
-    grid = stream_grid(planned)
-    receipts = ledger.stream(planned.spec.ledger.dataset, part.stream)
-    before = next(receipt for receipt in receipts if receipt.part is not None and receipt.part.stop == part.start)
-    if before.state != "committed":
-        return  # the ledger refuses to go on, and says why
-    facts = committed_measurement(context.store, before).facts
-    known = context.store.open(facts["private_counts"])
-    released = []
-    for stored in (known, counts):
-        then = _counted_for(planned, stored)
-        table = then.layout.table(context.store.read(stored), grid.axes)
-        released.append(stream_grid(then).counted(table, part.start))
-    if (released[0] != released[1]).any():
-        raise InvalidInput(
-            f"the records of steps that stream {part.stream!r} has released were changed since {before.release!r}; its past is final: "
-            "give the records as they were, or publish the correction as another release"
-        )
 
 
 def _counted_for(planned: Plan, counts: StoredArray) -> Plan:
@@ -150,21 +251,6 @@ def _counted_for(planned: Plan, counts: StoredArray) -> Plan:
     if planned.former is None or counts.plan.shape[0] == planned.layout.size:
         return planned
     return _counted_for(planned.former, counts)
-
-
-def steps_so_far(context: Context, planned: Plan, measured: StoredArray) -> tuple[Grid, Vector]:
-    """The grid and the measurement of a stream's steps so far, from all its releases."""
-    spec = planned.spec
-    assert spec.stream is not None
-    with book(context) as ledger:
-        receipts = ledger.stream(spec.ledger.dataset, spec.stream.name)
-    parts = []
-    for receipt in receipts:
-        stored = committed_measurement(context.store, receipt)
-        parts.append(context.store.read(stored))
-        if stored.digest == measured.digest:
-            break
-    return stream_grid(planned).begun(spec.steps), Held(np.concatenate(parts))
 
 
 def stream_grid(planned: Plan) -> Stream:

@@ -75,7 +75,7 @@ def test_tables_at_every_level_agree(tmp_path: Path) -> None:
 
 def test_levels_of_numbers_are_wider_bins(tmp_path: Path) -> None:
     spec = load(small.write(tmp_path, domain={"district": DISTRICT, "age": AGE}, workload=ASKED))
-    (block,) = [block for block in spec.queries.blocks if block.name == "age group"]
+    (block,) = [block for block in spec.workload.queries.blocks if block.name == "age group"]
     assert list(block.labels[0]) == ["0 to <18", "18 to <65", "65 to <100"]
     assert block.factors[0].dense().tolist() == [[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
     assert column_codes(block.factors[0]).tolist().count(column_codes(block.factors[0])[1]) == 2

@@ -1,0 +1,125 @@
+"""From a spec to its job: the one place that reads a whole spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from dpdist.identities import canonical
+from dpdist.mechanisms.registry import AUTO, REGISTRY
+from dpdist.sizes import SIZES, Sizes
+from dpdist.spec.attributes import SelectionSpec
+from dpdist.spec.budgets import ReleaseBudgetSpec
+from dpdist.spec.job import (
+    Asked,
+    Counted,
+    DeclaredNames,
+    Guarantee,
+    Job,
+    OneOff,
+    Origin,
+    Outputs,
+    PrivateNames,
+    StreamPart,
+)
+from dpdist.spec.model import ReleaseSpec
+
+CELL_BY_CELL = "identity"
+"""The mechanism that measures every cell by itself: the only one whose sensitivity to several cells at once is declared."""
+NOT_STATED = {"title", "output", "records", "ledger", "postprocess", "domain", "about", "sums"}
+"""Parts of a spec that a digest does not cover as they are written: it covers what they mean, or they decide nothing that is measured."""
+
+
+def compiled(
+    spec: ReleaseSpec,
+    *,
+    folder: Path | None = None,
+    sizes: Sizes = SIZES,
+    companions: tuple[Job, ...] = (),
+    placeholders: bool = False,
+) -> Job:
+    """The job of a spec. Domain and queries are made when they are first asked for, and refuse then.
+
+    Args:
+        folder: what relative paths start at; default: this process's.
+        sizes: from which other paths are taken.
+        companions: the releases that it is made consistent with.
+        placeholders: whether categories stand for names that are not selected yet.
+    Raises: InvalidInput for a horizon that cannot have been extended.
+    """
+    folder, entries, records = folder or Path.cwd(), spec.workload, spec.records
+    again = partial(compiled, folder=folder, sizes=sizes, companions=companions)
+    series, person = entries[0].filters, records.person
+    names = _names(spec, again)
+    unknown = placeholders or isinstance(names, PrivateNames)
+    measured = Counted(spec.domain, spec.sums, entries, person.most_records, folder, sizes, unknown)
+    former = _former(spec)
+    course: OneOff | StreamPart = OneOff()
+    if spec.stream is not None:
+        course = StreamPart(spec.stream, entries[0], measured, None if former is None else again(former))
+    limits, eigen = spec.limits.limits, spec.eigen
+    guarantee = Guarantee(
+        release=spec.release,
+        period=spec.period,
+        dataset=spec.ledger.dataset,
+        cap=spec.ledger.cap.cap,
+        shared=spec.ledger.shared_records,
+        neighbours=spec.neighbours,
+        person=person,
+        columns=records.columns,
+        counted=None if records.counts is None else records.counts.of,
+        budget=spec.budget,
+        noise=spec.noise if "noise" in spec.model_fields_set else "by budget",
+        course=course,
+        names=names,
+        stated={name: given for name, given in canonical(spec).items() if name not in NOT_STATED},
+    )
+    return Job(
+        Origin(records, folder, tuple(spec.domain), None if series is None else series.of),
+        measured,
+        Asked(entries, measured, spec.mechanism, _chosen(spec), spec.objective, spec.tolerance, limits, eigen),
+        guarantee,
+        Outputs(spec.title or spec.release, measured, spec.output, spec.postprocess, spec.about, companions),
+    )
+
+
+def _chosen(spec: ReleaseSpec) -> str:
+    """The mechanism asked for; ``auto`` of a stream is always the first that measures steps one after the other."""
+    if spec.mechanism == AUTO and spec.records.person.most_groups is not None:
+        return CELL_BY_CELL
+    if spec.mechanism == AUTO and spec.stream is not None:
+        return next(name for name, each in REGISTRY.items() if each.streams)
+    return spec.mechanism
+
+
+def _former(spec: ReleaseSpec) -> ReleaseSpec | None:
+    """The spec of the stream before its horizon was last extended, None where it never was."""
+    entry = spec.workload[0].filters
+    if spec.stream is None or entry is None or entry.of not in spec.domain or not spec.stream.extended_from:
+        return None
+    *before, end = spec.stream.extended_from
+    given = spec.domain[entry.of].until(end)
+    beginning = given.first if given.dates is None else given.dates.first
+    stream = spec.stream.model_copy(update={"extended_from": tuple(before), "through": beginning})
+    return spec.model_copy(update={"domain": {**spec.domain, entry.of: given}, "stream": stream})
+
+
+def _names(spec: ReleaseSpec, again: Callable[..., Job]) -> DeclaredNames | PrivateNames:
+    """How the names of the first attribute are found whose categories are private; the spec's check allows one."""
+    for attribute, given in spec.domain.items():
+        if given.selection is not None:
+            return PrivateNames(attribute, given.selection, partial(_over, spec, attribute, given.selection, again))
+    return DeclaredNames()
+
+
+def _over(
+    spec: ReleaseSpec, attribute: str, selection: SelectionSpec, again: Callable[..., Job], names: Sequence[str] | None
+) -> Job:
+    """The job over selected names or placeholders (None), with the part of the budget that the selection leaves."""
+    categories = selection.placeholders if names is None else tuple(names)
+    given = spec.domain[attribute].model_copy(update={"categories": categories, "selection": None})
+    rho = spec.budget.rho_beside(selection.delta) * (1 - selection.share)
+    budget = ReleaseBudgetSpec.model_construct(rho=rho, epsilon=None, delta=None, calibration=spec.budget.calibration)
+    copy = spec.model_copy(update={"domain": {**spec.domain, attribute: given}, "budget": budget})
+    return again(copy, placeholders=names is None)

@@ -1,0 +1,497 @@
+"""A release, compiled: five values, of which every stage takes those that it needs. Beyond this room nobody sees the spec."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from dpdist.domain import Attribute, Domain
+from dpdist.grids.base import Norm
+from dpdist.identities import digest_of
+from dpdist.mechanisms.registry import AUTO, mechanism_of
+from dpdist.privacy.accounting import Cap
+from dpdist.privacy.protection import Protection
+from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
+from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
+from dpdist.records.used import Use, uses_of
+from dpdist.records.wording import Called
+from dpdist.sizes import Sizes
+from dpdist.spec.attributes import AttributeSpec, SelectionSpec
+from dpdist.spec.budgets import ReleaseBudgetSpec
+from dpdist.spec.dates import StreamSpec, through_of
+from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
+from dpdist.spec.planning import SeparationSpec
+from dpdist.spec.queries import FiltersSpec, QuerySpec, workload_of
+from dpdist.spec.records import Person, Records
+from dpdist.spec.sums import SumSpec
+from dpdist.stability import Neighbours
+from dpdist.strategies.needs import Limits
+from dpdist.workloads import Block, Workload, filtered, predicates, relative, union
+from dpdist.workloads.kinds import is_long
+from dpdist.workloads.marginals import listed_marginals
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the records are, how they are read, and whose they are: what a charge is bound to.
+
+    Attributes:
+        folder: what relative paths start at.
+        attributes: those that are counted, whose columns may be named by folders.
+        series: the attribute in whose steps persons are counted, where a release filters one.
+        snapshot, called: of a table whose rows were written to a file.
+    """
+
+    records: Records
+    folder: Path
+    attributes: tuple[str, ...]
+    series: str | None
+    snapshot: str = ""
+    called: Called | None = None
+
+    @property
+    def path(self) -> str | Path:
+        """The records: a URL, or a path, resolved against the spec's folder if it is relative."""
+        assert self.records.path is not None  # the records of a table are extracted first
+        return self.records.path if "://" in self.records.path else self.folder / self.records.path
+
+    @property
+    def name(self) -> Called:
+        """What messages call the place of the records, whatever file they were written to: by the spec's own text."""
+        return self.called or Called(self.records.place)
+
+    @cached_property
+    def table(self) -> Table | None:
+        """The table that holds the records; None where files do."""
+        given = self.records
+        if given.sql is not None:
+            connection = given.connection and given.connection.removeprefix("$")
+            return Query(given.sql, connection, self.folder, given.types, given.grammar)
+        if given.delta is not None:
+            place = given.delta if "://" in given.delta else str(self.folder / given.delta)
+            return DeltaTable(place, given.snapshot)
+        return None if given.iceberg is None else IcebergTable(given.iceberg, given.snapshot)
+
+    def read_to(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> Origin:
+        """The same records, which were written to a file and which messages call so."""
+        given = {"path": str(path), "sql": None, "connection": None, "delta": None, "iceberg": None, "snapshot": None}
+        return replace(self, records=self.records.model_copy(update=given), snapshot=snapshot, called=Called(called))
+
+    @property
+    def counts_column(self) -> str | None:
+        """The column that says how many records a row stands for."""
+        return None if self.records.counts is None else self.records.counts.column
+
+    def uses(self, domain: Domain) -> dict[str, Use]:
+        """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""
+        person = self.records.person
+        return uses_of(domain, self.records.columns, person.column, person.type, self.counts_column)
+
+    @cached_property
+    def files(self) -> Source:
+        """The files of the records, each hashed once. Raises: InvalidSpec when there are none."""
+        return self._files(hashed_here)
+
+    def files_by(self, hashing: Hashing) -> Source:
+        """The same, with files that are not hashed yet hashed in another way."""
+        if "files" not in self.__dict__:
+            self.__dict__["files"] = self._files(hashing)
+        return self.files
+
+    def _files(self, hashing: Hashing) -> Source:
+        person, steps = self.records.person, None
+        if person.participations is not None and person.column is not None and self.series is not None:
+            steps = Participations(self.series, person.participations, person.separation)
+        source = source_of(
+            self.path,
+            hashing=hashing,
+            columns=self.records.columns,
+            header=self.records.header,
+            person=person.column,
+            most_records=person.most_records,
+            most_groups=person.most_groups,
+            participations=steps,
+            person_type=person.type,
+            counts=self.counts_column,
+            grammar=self.records.grammar,
+            attributes=self.attributes,
+            called=self.name,
+            types=self.records.types,
+        )
+        return replace(source, snapshot=self.snapshot)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one record adds to which cell: the declared attributes and columns of amounts, as far as the queries ask for them.
+
+    Attributes:
+        entries: the queries, which decide which bins are needed.
+        most_records: of one person, as the bound on a total divides them.
+        placeholders: whether values of one stand for names that are not selected yet.
+    """
+
+    attributes: Mapping[str, AttributeSpec]
+    sums: Mapping[str, SumSpec]
+    entries: tuple[QuerySpec, ...]
+    most_records: int
+    folder: Path
+    sizes: Sizes
+    placeholders: bool = False
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The declared domain."""
+        names, asked = tuple(self.attributes), self.entries
+        alone = any(entry.filters is not None and entry.statistic is not None for entry in asked)
+        return Domain(
+            tuple(
+                given.attribute(
+                    name,
+                    self.sizes,
+                    folder=self.folder,
+                    everywhere=all(entry.asks_for(name, names) for entry in asked),
+                    ordered=all(entry.ordered_by(name) for entry in asked),
+                )
+                for name, given in self.attributes.items()
+            )
+            + tuple(
+                given.attribute(
+                    name,
+                    everywhere=all(entry.adds_up(name) for entry in asked),
+                    squares=any(entry.adds_up(name, squares=True) for entry in asked),
+                    alone=alone,
+                    records=self.most_records,
+                )
+                for name, given in self.sums.items()
+            ),
+            self.sizes,
+        )
+
+    @property
+    def totals(self) -> bool:
+        """Whether the total of a person's amounts is bounded."""
+        return any(given.most_per_person is not None for given in self.sums.values())
+
+    @property
+    def around(self) -> int | None:
+        """The public count whose distance is filtered instead of the counts themselves."""
+        series = self.entries[0].filters
+        return None if series is None else series.around
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The queries, and how the noise is to be spread over them.
+
+    Attributes:
+        mechanism: as the spec says it.
+        chosen: the mechanism asked for, where the rest of the spec leaves only one; else ``mechanism``.
+    """
+
+    entries: tuple[QuerySpec, ...]
+    measured: Counted
+    mechanism: str
+    chosen: str
+    objective: Literal["total", "worst"]
+    tolerance: float
+    limits: Limits
+    eigen: SeparationSpec
+
+    @cached_property
+    def queries(self) -> Workload:
+        """The workload."""
+        made = (workload_of(entry, self.measured.domain, self.measured.folder) for entry in self.entries)
+        weighed = (relative(some) if entry.relative else some for some, entry in zip(made, self.entries, strict=True))
+        return union(*weighed, weights=tuple(entry.importance for entry in self.entries))
+
+    @property
+    def derived(self) -> str | None:
+        """A statistic that is made of several sums, of those that are asked for; None where there is none."""
+        return next((entry.statistic[0] for entry in self.entries if entry.statistic and entry.sum is None), None)
+
+
+@dataclass(frozen=True)
+class OneOff:
+    """A release by itself: all its queries are measured at once."""
+
+    grows: ClassVar[bool] = False
+    horizons: ClassVar[tuple[Workload, ...]] = ()
+    former: ClassVar[None] = None
+
+    def published(self, queries: Workload) -> Workload:
+        """The queries that are published: all."""
+        return queries
+
+    def facts(self, cells: int) -> dict[str, Any] | None:
+        """What a certificate says of the series: there is none."""
+        del cells
+        return None
+
+    def promised_steps(self, columns: Mapping[str, str]) -> str | None:
+        """The steps that a promise of participations is about: none are told apart."""
+        del columns
+        return None
+
+
+@dataclass(frozen=True)
+class StreamPart:
+    """The next part of a growing series: the steps since the last one are measured.
+
+    Attributes:
+        entry: the filter of the past that is asked at every step.
+        former: the release over the horizon before it was last extended, None where it never was.
+    """
+
+    stream: StreamSpec
+    entry: QuerySpec
+    measured: Counted
+    former: Job | None = None
+
+    grows: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """The name of the series."""
+        return self.stream.name
+
+    @property
+    def filters(self) -> FiltersSpec:
+        """The filter, and of which attribute; the spec's check asks for one."""
+        assert self.entry.filters is not None
+        return self.entry.filters
+
+    @property
+    def series(self) -> Attribute:
+        """The attribute whose steps are filtered."""
+        return self.measured.domain.attribute(self.filters.of)
+
+    @property
+    def steps(self) -> int:
+        """Steps that are complete."""
+        return int(np.searchsorted(np.asarray(self.series.edges), through_of(self.stream, self.series), side="right"))
+
+    @property
+    def horizons(self) -> tuple[Workload, ...]:
+        """The queries over every horizon that the series had before this one, oldest first."""
+        if self.former is None:
+            return ()
+        return (*self.former.guarantee.course.horizons, self.former.workload.queries)
+
+    def published(self, queries: Workload) -> Workload:
+        """The queries of the steps so far."""
+        del queries
+        return self.queries_of_steps(self.steps)
+
+    def queries_of_steps(self, steps: int) -> Workload:
+        """The queries of the first steps."""
+        domain, series = self.measured.domain, self.series
+        place = domain.axis(series.name)
+        begun = Attribute(series.name, edges=series.edges[: steps + 1], labels=series.labels[:steps], named=series.named)
+        whole = domain.attributes
+        domain = Domain((*whole[:place], begun, *whole[place + 1 :]), self.measured.sizes)
+        (each,) = (each.made(series.values, self.measured.folder, self.measured.sizes) for each in self.filters.apply)
+        return union(filtered(domain, begun.name, [each], self.filters.by), weights=(self.entry.importance,))
+
+    def facts(self, cells: int) -> dict[str, Any] | None:
+        """What a certificate says of the series.
+
+        Args:
+            cells: of the whole horizon.
+        """
+        return {"name": self.name, "steps": self.steps, "of": cells}
+
+    def promised_steps(self, columns: Mapping[str, str]) -> str | None:
+        """The steps that a promise of participations is about, whatever the horizon."""
+        if self.former is not None:
+            return self.former.guarantee.course.promised_steps(columns)
+        of = self.filters.of
+        return f"{self.measured.attributes[of].steps} of column {columns.get(of, of)!r}"
+
+
+@dataclass(frozen=True)
+class DeclaredNames:
+    """All values of all attributes are declared."""
+
+
+@dataclass(frozen=True)
+class PrivateNames:
+    """The names of an attribute are selected from the records, by a part of the budget.
+
+    Attributes:
+        over: compiles the release over selected names, or over placeholders (None), with what the selection leaves of the budget.
+    """
+
+    attribute: str
+    selection: SelectionSpec
+    over: Callable[[Sequence[str] | None], Job]
+
+
+@dataclass(frozen=True)
+class SelectedNames:
+    """Names, or placeholders for them, stand in the release.
+
+    Attributes:
+        declared: the release as it was written.
+    """
+
+    declared: Job
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What is charged to whom: unit, neighbours, budget, noise, cap, and how releases of one series or selection are charged together.
+
+    Attributes:
+        release: the id that is charged.
+        noise: as the spec says it; "by budget" where it says nothing: Laplace for an epsilon alone, else Gaussian.
+        shared: whether these records may be charged under another data set's name, too.
+        columns: of attributes whose column is called otherwise.
+        counted: what the records are, where they were counted before.
+        stated: everything else that a charge covers, in its canonical form.
+    """
+
+    release: str
+    period: datetime.date | None
+    dataset: str
+    cap: Cap
+    shared: bool
+    neighbours: Neighbours
+    person: Person
+    columns: Mapping[str, str]
+    counted: str | None
+    budget: ReleaseBudgetSpec
+    noise: Literal["by budget", "gaussian", "laplace", "auto"]
+    course: OneOff | StreamPart
+    names: DeclaredNames | PrivateNames | SelectedNames
+    stated: Mapping[str, Any]
+
+    @cached_property
+    def protection(self) -> Protection:
+        """What the guarantee protects: unit, neighbouring relation and bound."""
+        person, promised = self.person, None
+        if person.column is None and person.participations is not None:
+            promised = self.course.promised_steps(self.columns)
+        bounds = person.most_records, person.column, self.counted, person.most_groups
+        apart = person.participations, person.separation, promised
+        return Protection(self.neighbours, *bounds, *apart, type=None if person.column is None else person.type)
+
+    @property
+    def day(self) -> str | None:
+        """The day that the release stands for, as ledger and certificate write it."""
+        return self.period.isoformat() if self.period else None
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What is done to the answers, which files are written, and where they go.
+
+    Attributes:
+        companions: the releases that this one is made consistent with.
+    """
+
+    title: str
+    measured: Counted
+    output: OutputSpec
+    postprocess: PostprocessSpec
+    about: AboutSpec | None
+    companions: tuple[Job, ...]
+
+    @cached_property
+    def known(self) -> tuple[Block, ...]:
+        """The queries whose counts are public."""
+        domain = self.measured.domain.grouped  # columns of amounts come after these: axes keep their numbers
+        everyone = listed_marginals(domain, [()])
+        given = [everyone if known.where is None else predicates(domain, [known.where]) for known in self.postprocess.known]
+        return tuple(workload.blocks[0] for workload in given)
+
+    @property
+    def fits(self) -> bool:
+        """Whether one estimate of all cells is fitted."""
+        options = self.postprocess
+        return bool(options.known or options.non_negative or options.consistent_with)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A release, compiled from its spec.
+
+    Attributes:
+        source: the records.
+        measured: the cells, and what a record adds to them.
+        workload: the queries over them.
+        guarantee: what is promised and charged.
+        outputs: what readers get.
+    """
+
+    source: Origin
+    measured: Counted
+    workload: Asked
+    guarantee: Guarantee
+    outputs: Outputs
+
+    @property
+    def release(self) -> str:
+        """The id of the release."""
+        return self.guarantee.release
+
+    @property
+    def declared(self) -> Job:
+        """The release as it was written: before names were selected."""
+        names = self.guarantee.names
+        return names.declared if isinstance(names, SelectedNames) else self
+
+    def with_records(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> Job:
+        """The same release of records that were written to a file: see ``Origin.read_to``."""
+        return replace(self, source=self.source.read_to(path, snapshot, called=called))
+
+    def with_names(self, names: Sequence[str] | None) -> Job:
+        """The same release over selected names, with the part of its budget that the selection leaves; None: over placeholders."""
+        private = self.guarantee.names
+        assert isinstance(private, PrivateNames)
+        made = private.over(names)
+        return replace(made, source=self.source, guarantee=replace(made.guarantee, names=SelectedNames(self)))
+
+    @cached_property
+    def norms(self) -> tuple[Norm, ...]:
+        """The kinds of noise that are compared, Gaussian first: decided by the spec alone.
+
+        'auto' compares what the mechanism, the objective and the data set's cap allow. A budget in rho always buys less error as
+        Gaussian noise: at the same rho, Laplace noise has at least twice its variance for every strategy (L1 >= L2).
+        """
+        asked, guarantee = self.workload, self.guarantee
+        budget = guarantee.budget
+        if budget.pure or guarantee.noise == "laplace":
+            return ("l1",)
+        gaussian = guarantee.noise != AUTO or budget.rho is not None or guarantee.course.grows
+        if gaussian or asked.objective == "worst" or is_long(asked.queries):
+            return ("l2",)
+        every: tuple[Norm, ...] = ("l2", "l1")
+        if asked.mechanism != AUTO:
+            every = tuple(norm for norm in every if norm in mechanism_of(asked.mechanism).noises)
+        return tuple(norm for norm in every if guarantee.cap.allows(budget.loss_with(norm))) or every[:1]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides what is measured. Paths, titles, output folders and post-processing do not enter."""
+        records, measured = self.source.records, self.measured
+        facts = {
+            "spec": self.guarantee.stated,
+            "domain": [
+                (name, given.measured) for name, given in measured.attributes.items()
+            ],  # in order: it numbers the cells
+            "person": records.person,
+            "columns": records.columns,
+            **({"types": sorted(records.types.items())} if records.types else {}),
+            **({} if records.count == "records" else {"count": records.count}),
+            "queries": self.workload.queries.fingerprint,
+            **({} if records.counts is None else {"counts": records.counts}),
+            **({"sums": [(name, given.measured) for name, given in measured.sums.items()]} if measured.sums else {}),
+        }
+        return digest_of("spec", facts)
