@@ -10,19 +10,10 @@ import typer
 from rich.text import Text
 
 from dpdist.machine.state import OUTPUT, found_at
+from flows import terminal
 from flows.books import book
 from flows.options import Json, ReleaseName
-from flows.terminal import (
-    out,
-    print_answers,
-    print_asked,
-    print_clear,
-    print_means,
-    print_mechanisms,
-    print_post_processing,
-    print_privacy,
-    shown,
-)
+from flows.terminal import out, shown
 
 
 def show(
@@ -45,7 +36,7 @@ def show(
     with report.local_copy(where) as folder:
         certificate = report.certificate_of(folder)
         if below is not None:
-            print_clear(folder, below, at, group=group, limit=limit, as_json=as_json)
+            terminal.print_clear(folder, below, at, group=group, limit=limit, as_json=as_json)
             return
         rows, total = report.first_rows(folder, group=group, limit=0 if as_json else limit)
         made = (
@@ -58,12 +49,12 @@ def show(
             out.print_json(json.dumps({**told, **{what: rows for what, rows in made.items() if rows}}))
             return
         out.print(Text.assemble((certificate["release"], "bold"), f" ({shown(where)}): {certificate['queries']:,} answers"))
-        print_mechanisms(certificate)
-        print_privacy(certificate)
-        print_post_processing(certificate)
-        print_answers(rows, total)
+        terminal.print_mechanisms(certificate)
+        terminal.print_privacy(certificate)
+        terminal.print_post_processing(certificate)
+        terminal.print_answers(rows, total)
         for what, listed in made.items():
-            print_means(listed[: limit or None], len(listed), what.removesuffix("s"))
+            terminal.print_means(listed[: limit or None], len(listed), what.removesuffix("s"))
         if "suppression" in certificate:
             from dpdist.page.suppression import suppressed_sentence
 
@@ -94,7 +85,7 @@ def ask(
         told = {"release": found.certificate["release"], "answers": [each.facts() for each in answers], "notes": found.notes}
         out.print_json(json.dumps({**told, **({} if matrix is None else {"covariance": matrix})}))
         return
-    print_asked(answers, matrix)
+    terminal.print_asked(answers, matrix)
     for note in found.notes:
         out.print(note, style="dim")
 

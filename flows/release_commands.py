@@ -18,28 +18,12 @@ from rich.text import Text
 from dpdist.errors import DpdistError, EngineError, TaskFailed
 from dpdist.machine.state import state_folder
 from dpdist.process.limits import check_program
-from flows import addresses, children, service_commands
+from flows import addresses, children, service_commands, terminal
 from flows.books import book
 from flows.options import EngineAddress, Json, Period, Quiet, SpecPath
 from flows.periods import Every, periods
 from flows.starting import without_collecting
-from flows.terminal import (
-    Progress,
-    day_of,
-    effort_text,
-    err,
-    loss_text,
-    out,
-    print_answers,
-    print_left_out,
-    print_mechanisms,
-    print_memory,
-    print_noises,
-    print_privacy,
-    print_targets,
-    progress,
-    shown,
-)
+from flows.terminal import Progress, day_of, effort_text, err, loss_text, out, progress, shown
 
 if TYPE_CHECKING:
     from dpdist.release.context import Context
@@ -89,13 +73,13 @@ def plan(
     if as_json or quiet:
         _exit_if_refused(refused)
         return
-    print_mechanisms(certificate, {row.mechanism: effort_text(queries, row.mechanism) for row in planned.table})
+    terminal.print_mechanisms(certificate, {row.mechanism: effort_text(queries, row.mechanism) for row in planned.table})
     if job.workload.mechanism == "auto":
-        print_left_out(why_not(planned.grid.norm, queries, job.workload.limits))
-    print_noises(certificate)
-    print_targets(certificate)
-    print_memory(takes)
-    print_privacy(certificate)
+        terminal.print_left_out(why_not(planned.grid.norm, queries, job.workload.limits))
+    terminal.print_noises(certificate)
+    terminal.print_targets(certificate)
+    terminal.print_memory(takes)
+    terminal.print_privacy(certificate)
     out.print(f"noise multiplier {planned.noise_multiplier:.4g} (scale of the noise at sensitivity 1)")
     for warning in planned.warnings:
         out.print(Text.assemble(("warning:", "bold yellow"), f" {warning}"), soft_wrap=True)
@@ -135,10 +119,10 @@ def run(
         out.print_json(json.dumps({"folder": str(done.folder), "charged": done.charged, "certificate": certificate}))
     if as_json or quiet:
         return
-    print_mechanisms(certificate)
-    print_noises(certificate)
-    print_targets(certificate)
-    print_privacy(certificate)
+    terminal.print_mechanisms(certificate)
+    terminal.print_noises(certificate)
+    terminal.print_targets(certificate)
+    terminal.print_privacy(certificate)
     tally = done.tally
     err.print(
         f"private, for the operator only: {tally.read:,} records read, {tally.dropped:,} dropped, {tally.clipped:,} clipped, "
@@ -154,7 +138,7 @@ def run(
     where = f" {shown(done.folder)} in {time.monotonic() - started:.1f} s ({charged})"
     out.print(Text.assemble(("published", "bold green"), where))
     with report.local_copy(done.folder) as folder:
-        print_answers(*report.first_rows(folder, group=None, limit=12))
+        terminal.print_answers(*report.first_rows(folder, group=None, limit=12))
     name = done.job.release if isinstance(done.folder, Path) else done.folder
     out.print(f"all answers: dpdist show {name}; page: {shown(done.folder)}/index.html")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 from dpdist.grids.base import Grid
 from dpdist.grids.non_negative import Effect, Group
@@ -16,7 +16,7 @@ from dpdist.privacy.meaning import meaning
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.protection import Protection
 from dpdist.release.private_names import selection_of, total_delta
-from dpdist.spec.job import Guarantee, Job, Outputs
+from dpdist.spec.job import Job, Outputs
 from dpdist.strategies import Strategy
 
 TARGET_DIGITS = 6
@@ -98,42 +98,6 @@ def targets(strategy: Strategy, multiplier: float, rho: Fraction) -> dict[str, A
         "reached": factor <= 1.0,
         "least_rho": math.ceil(float(rho) * factor**2 * (1 + 1e-9) * digits) / digits,
     }
-
-
-class NoiseCompared(Protocol):
-    """A kind of noise with what it gives (``dpdist.release.plan.Design``)."""
-
-    @property
-    def strategy(self) -> Strategy: ...
-
-    @property
-    def noise(self) -> Noise: ...
-
-    @property
-    def loss(self) -> Loss: ...
-
-    @property
-    def variance(self) -> float: ...
-
-    @property
-    def worst(self) -> float | None: ...
-
-
-def noises(guarantee: Guarantee, queries: int, options: Sequence[NoiseCompared], chosen: str) -> list[dict[str, Any]]:
-    """The kinds of noise that the spec left open: predicted errors, rho, and the part of the data set's whole cap that each takes."""
-    return [
-        {
-            "noise": "Laplace" if option.noise.kind == "laplace" else "Gaussian",
-            "mechanism": option.strategy.name,
-            "rmse": math.sqrt(option.variance / queries) if math.isfinite(option.variance) else None,
-            "worst": None if option.worst is None else float(f"{option.worst:.9g}"),
-            "rho": str(option.loss.zcdp),
-            "rho_decimal": float(option.loss.zcdp),
-            "share_of_cap": float(guarantee.cap.share(option.loss)),
-            "chosen": option.noise.kind == chosen,
-        }
-        for option in options
-    ]
 
 
 def _compared(row: Candidate, queries: int, multiplier: float) -> dict[str, Any]:

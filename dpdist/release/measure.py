@@ -115,7 +115,7 @@ def write_integers(
     """Draw the noise of exact integers and write both together under a name; whether every block was read back, too."""
     assert exact is not None
     claim = Claim(charge.release, facts["attempt"], facts["charge"], counts.content_digest)
-    kept = {} if charge.part is None else {"private_counts": counts.name}
+    kept = {what: array.name for what, array in course_of(planned).needed_later(counts).items()}
     noise = {"noise": planned.noise.kind, "scale": planned.noise.scale}
     facts = {**noise, "grid": planned.grid.digest, **facts, **kept}
     noisy = planned.grid.measured(exact, key, planned.noise, planned.bought)

@@ -24,7 +24,7 @@ from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.page import notebook
 from dpdist.page.content import versions
 from dpdist.page.summary import summary
-from dpdist.privacy.accounting import Loss
+from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.distributions import SCALE_LIMIT
 from dpdist.privacy.ledger import Budget, Part
 from dpdist.privacy.noise import Noise
@@ -94,6 +94,18 @@ class Design:
         own = next(row for row in self.table if row.mechanism == self.strategy.name)
         return None if own.worst is None else own.worst * self.noise_multiplier
 
+    def facts(self, queries: int, cap: Cap) -> dict[str, Any]:
+        """What a certificate says of a kind of noise that the spec left open: predicted errors, rho, and the part of the whole cap."""
+        return {
+            "noise": "Laplace" if self.noise.kind == "laplace" else "Gaussian",
+            "mechanism": self.strategy.name,
+            "rmse": math.sqrt(self.variance / queries) if math.isfinite(self.variance) else None,
+            "worst": None if self.worst is None else float(f"{self.worst:.9g}"),
+            "rho": str(self.loss.zcdp),
+            "rho_decimal": float(self.loss.zcdp),
+            "share_of_cap": float(cap.share(self.loss)),
+        }
+
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Plan(Design):
@@ -119,9 +131,8 @@ class Plan(Design):
             effect: what a fit of non-negative cells did to the errors, once it was made.
         """
         job, guarantee = self.job, self.job.guarantee
-        compared = None
-        if guarantee.noise == AUTO:
-            compared = certificate.noises(guarantee, job.workload.queries.shape[0], self.options, self.noise.kind)
+        queries, cap, kind = job.workload.queries.shape[0], guarantee.cap, self.noise.kind
+        compared = [{**each.facts(queries, cap), "chosen": each.noise.kind == kind} for each in self.options]
         selection, series = facts_of(job), guarantee.course.facts(self.cells)
         return {
             "release": job.release,
@@ -131,7 +142,7 @@ class Plan(Design):
             "strategy_digest": self.grid.digest,
             "privacy": certificate.privacy(job, self.grid, self.noise, self.loss),
             "mechanism": certificate.mechanism(job, self.strategy, self.table, self.noise_multiplier),
-            **({} if compared is None else {"noises": compared}),
+            **({"noises": compared} if guarantee.noise == AUTO else {}),
             **({} if self.targets is None else {"targets": self.targets}),
             **({} if selection is None else {"selection": selection}),
             "budget": None

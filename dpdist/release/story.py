@@ -199,7 +199,7 @@ def measure(context: Context, planned: Plan, source: Origin, counts: StoredArray
         charge = charge_of(context.ledger, planned, Bound(root, files_of(context, source), digest))
         exact = checked_integers(context, work, planned, source, charge, counts)
         write = partial(write_integers, context, planned, charge, counts, exact)
-        also = () if charge.part is None else (counts,)
+        also = course_of(planned).needed_later(counts).values()
         return drawn_once(context, charge, root, digest, write, *also)
 
 

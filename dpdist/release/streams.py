@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,84 +28,54 @@ from dpdist.spec.job import StreamPart
 def course_of(planned: Plan) -> Course:
     """How a planned release is charged, measured and answered."""
     course = planned.job.guarantee.course
-    return Growing(planned, course) if isinstance(course, StreamPart) else Alone(planned)
+    return Growing(planned, course) if isinstance(course, StreamPart) else Course(planned)
 
 
 @dataclass(frozen=True)
-class Course(ABC):
-    """How a planned release is charged, measured and answered."""
+class Course:
+    """How a planned release is charged, measured and answered: here one that stands by itself, which measures everything at once."""
 
     planned: Plan
 
-    @abstractmethod
     def as_charged(self, context: Context) -> Plan:
-        """The plan as the ledger knows it, where it was charged before. Raises: InvalidInput when the budget asks for other noise."""
-
-    @abstractmethod
-    def part(self, ledger: Ledger) -> Part | None:
-        """The steps that the release measures; None for all that there is. Raises: InvalidInput when there are none."""
-
-    @abstractmethod
-    def due(self, ledger: Ledger) -> Loss | None:
-        """What the release would be charged now; None for what was paid before."""
-
-    @abstractmethod
-    def reaches(self, part: Part | None) -> tuple[str, ...]:
-        """The budget periods that new steps lie in, where the cap is per period and the spec says which times they are."""
-
-    @abstractmethod
-    def check_past(self, context: Context, counts: StoredArray, part: Part | None) -> None:
-        """Accept counts that agree with those that were measured before. Raises: InvalidInput."""
-
-    @abstractmethod
-    def integers(self, exact: Vector, part: Part | None) -> Vector:
-        """Those of the exact integers that are measured now."""
-
-    @abstractmethod
-    def measured(self, context: Context, stored: StoredArray) -> tuple[Grid, Vector]:
-        """The grid of all that was measured up to this release, and its noisy integers."""
-
-
-@dataclass(frozen=True)
-class Alone(Course):
-    """A release by itself."""
-
-    def as_charged(self, context: Context) -> Plan:
-        """The plan with the mechanism that was charged for: under 'mechanism: auto' a later version may choose another one."""
+        """The plan as the ledger knows it, where it was charged: under 'mechanism: auto' a later version may choose another mechanism."""
         planned = self.planned
-        if planned.job.workload.chosen != AUTO:
-            return planned
-        known = context.ledger.receipt(planned.job.release)
+        known = context.ledger.receipt(planned.job.release) if planned.job.workload.chosen == AUTO else None
         if known is None or planned.binding(None) == known.spec_digest:
             return planned
         others = (other for other in alternatives_of(planned) if other.binding(None) == known.spec_digest)
         return next(others, planned)  # without one the ledger refuses, and says why
 
     def part(self, ledger: Ledger) -> Part | None:
-        """Everything at once."""
+        """The steps that the release measures; None for all that there is. Raises: InvalidInput when there are none."""
         del ledger
         return None
 
     def due(self, ledger: Ledger) -> Loss | None:
-        """All that it reveals."""
+        """What the release would be charged now; None for what was paid before."""
         del ledger
         return self.planned.loss
 
     def reaches(self, part: Part | None) -> tuple[str, ...]:
-        """The period of the release alone."""
+        """The budget periods that new steps lie in, where the cap is per period and the spec says which times they are."""
         del part
         return ()
 
     def check_past(self, context: Context, counts: StoredArray, part: Part | None) -> None:
-        """There is none."""
+        """Accept counts that agree with those that were measured before. Raises: InvalidInput."""
 
     def integers(self, exact: Vector, part: Part | None) -> Vector:
-        """All of them."""
+        """Those of the exact integers that are measured now."""
         del part
         return exact
 
+    def needed_later(self, counts: StoredArray) -> dict[str, StoredArray]:
+        """Private arrays that later releases compare with theirs, by what the facts of a measurement call them."""
+        del counts
+        return {}
+
     def measured(self, context: Context, stored: StoredArray) -> tuple[Grid, Vector]:
-        """The grid that was planned."""
+        """The grid of all that was measured up to this release, and its noisy integers."""
         return self.planned.grid, StoredVector(context.store, stored)
 
 
@@ -123,51 +91,49 @@ class Growing(Course):
 
     def as_charged(self, context: Context) -> Plan:
         """The plan with the noise and the loss of the stream's first release: what epsilon and delta buy is computed once."""
-        receipts = self._releases(context.ledger)
-        if not receipts or receipts[0].state != "committed":
+        releases = self._releases(context.ledger)
+        if not releases or releases[0][0].state != "committed":
             return self.planned
-        scale = int(committed_measurement(context.store, receipts[0]).facts["scale"])
+        first, _ = releases[0]
+        scale = int(committed_measurement(context.store, first).facts["scale"])
         if abs(scale / self.planned.noise.scale - 1.0) > DRIFT:
             return self.planned  # another budget: the ledger refuses it, and says why
-        begun = _with(self.planned, scale, receipts[0].own or receipts[0].loss)
+        begun = _with(self.planned, scale, first.own or first.loss)
         digest = stream_digest(begun, self.stream.name)
-        known = (receipt.own for receipt in receipts if receipt.part is not None and receipt.part.digest == digest)
+        known = (receipt.own for receipt, part in releases if part.digest == digest)
         return replace(begun, loss=next((loss for loss in known if loss is not None), begun.loss))
 
     def part(self, ledger: Ledger) -> Part | None:
         """The release's own steps if it was charged before, else those since the last release."""
-        planned, stream, known = self.planned, self.stream, self._releases(ledger)
-        parts = [receipt.part for receipt in known if receipt.part is not None]
-        own = (
-            receipt.part.start for receipt in known if receipt.release == planned.job.release and receipt.part is not None
-        )
-        if planned.former is not None and not known:
+        planned, stream, releases = self.planned, self.stream, self._releases(ledger)
+        former = planned.former
+        if former is not None and not releases:
             raise InvalidInput(
                 f"stream {stream.name!r} of {planned.job.guarantee.dataset!r} has not begun, so nothing is extended: leave out "
                 "'extended_from'"
             )
-        start = next(own, parts[-1].stop if parts else 0)
+        own = (part.start for receipt, part in releases if receipt.release == planned.job.release)
+        start = next(own, releases[-1][1].stop if releases else 0)
         if stream.steps <= start:
             raise InvalidInput(
-                f"the first {start} steps of stream {stream.name!r} were already released, last by {known[-1].release!r}; set 'through' "
-                "to a later step"
+                f"the first {start} steps of stream {stream.name!r} were already released, last by {releases[-1][0].release!r}; set "
+                "'through' to a later step"
             )
         digest, extends = stream_digest(planned, stream.name), None
-        before = next((part for part in parts if part.stop == start), None)
-        if planned.former is not None and before is not None and before.digest != digest:
-            former = stream_digest(planned.former, stream.name)
-            extends = former if former == before.digest else None  # else the ledger refuses: it was measured in another way
+        before = next((part.digest for _, part in releases if part.stop == start), digest)
+        if former is not None and before != digest and before == stream_digest(former, stream.name):
+            extends = before  # of another one the ledger refuses: it was measured in another way
         return Part(stream.name, digest, start, stream.steps, extends)
 
     def due(self, ledger: Ledger) -> Loss | None:
         """The whole stream with its first part, what an extension reveals more with the first one after it, else nothing."""
-        parts = self._releases(ledger)
-        if not parts:
+        releases = self._releases(ledger)
+        if not releases:
             return self.planned.loss
-        extended = sum(receipt.part is not None and receipt.part.extends is not None for receipt in parts)
-        if extended >= len(self.stream.stream.extended_from):
+        if sum(bool(part.extends) for _, part in releases) >= len(self.stream.stream.extended_from):
             return None
-        return price_of_extension(self.planned.loss, parts[-1].own or parts[-1].loss)
+        last, _ = releases[-1]
+        return price_of_extension(self.planned.loss, last.own or last.loss)
 
     def reaches(self, part: Part | None) -> tuple[str, ...]:
         """The budget periods of the new steps."""
@@ -188,8 +154,7 @@ class Growing(Course):
         assert part is not None
         if part.start == 0:
             return
-        receipts = self._releases(context.ledger)
-        before = next(receipt for receipt in receipts if receipt.part is not None and receipt.part.stop == part.start)
+        before = next(receipt for receipt, known in self._releases(context.ledger) if known.stop == part.start)
         if before.state != "committed":
             return  # the ledger refuses to go on, and says why
         known = context.store.open(committed_measurement(context.store, before).facts["private_counts"])
@@ -209,18 +174,24 @@ class Growing(Course):
         assert part is not None
         return stream_grid(self.planned).steps_of(exact, part.start, part.stop)
 
+    def needed_later(self, counts: StoredArray) -> dict[str, StoredArray]:
+        """The counts: those of released steps must stay as they are."""
+        return {"private_counts": counts}
+
     def measured(self, context: Context, stored: StoredArray) -> tuple[Grid, Vector]:
         """Those of the steps so far, from all releases of the stream."""
         values = []
-        for receipt in self._releases(context.ledger):
+        for receipt, _ in self._releases(context.ledger):
             each = committed_measurement(context.store, receipt)
             values.append(context.store.read(each))
             if each.digest == stored.digest:
                 break
         return stream_grid(self.planned).begun(self.stream.steps), Held(np.concatenate(values))
 
-    def _releases(self, ledger: Ledger) -> Sequence[Receipt]:
-        return ledger.stream(self.planned.job.guarantee.dataset, self.stream.name)
+    def _releases(self, ledger: Ledger) -> list[tuple[Receipt, Part]]:
+        """The stream's releases so far, in order, and what each measures."""
+        found = ledger.stream(self.planned.job.guarantee.dataset, self.stream.name)
+        return [(receipt, receipt.part) for receipt in found if receipt.part]
 
 
 def _with(planned: Plan, scale: int, loss: Loss) -> Plan:

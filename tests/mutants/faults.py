@@ -25,6 +25,8 @@ MODULES = (
     "dpdist/machine/store.py",
     "dpdist/domain.py",
     "dpdist/records/*.py",
+    "dpdist/spec/compiled.py",
+    "dpdist/spec/job.py",
     "dpdist/spec/sums.py",
     "dpdist/strategies/worst.py",
     *(
