@@ -27,10 +27,10 @@ from dpdist.strategies import (
     hierarchical,
     identity,
     kronecker,
-    marginal_optimum,
     wavelet,
 )
-from dpdist.strategies.residual_bases import residual_products
+from dpdist.strategies.marginal_optima import marginal_optimum
+from dpdist.strategies.residual_bases import residual
 from dpdist.workloads import (
     Workload,
     all_ranges,
@@ -99,7 +99,7 @@ def makers(workload: Workload, gram: Matrix | None) -> dict[str, Callable[[], St
         "Gaussian": lambda: gaussian(workload),
     }
     if is_separable(workload):
-        out |= {"residual": lambda: residual_products(workload)}
+        out |= {"residual": lambda: residual(workload)}
     if is_marginals(workload):
         out |= {"Fourier": lambda: fourier(workload), "DataCube": lambda: datacube(workload)}
     return out

@@ -33,7 +33,7 @@ from dpdist.strategies import (
     laplace,
     laplace_bound,
     p_identity,
-    pure_products,
+    p_identity_products,
     weighted_marginals,
 )
 from dpdist.strategies.product_bound import product_bound
@@ -123,7 +123,7 @@ def row(name: str, workload: Workload, published: str) -> str:
     started = time.process_time()
     found: dict[str, Strategy | None] = {
         "p-identity": p_identity(workload) if cells <= LEARNT_CELLS else None,
-        "products": pure_products(workload) if several else None,
+        "products": p_identity_products(workload) if several else None,
         "marginals": weighted_marginals(workload) if several else None,
         "tree": hierarchical(workload.domain.shape, workload, branching=None, norm="l1") if cells <= LEARNT_CELLS else None,
         "identity": identity(cells, workload, norm="l1"),

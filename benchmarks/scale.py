@@ -538,7 +538,7 @@ def _every_stage(
 def model(options: argparse.Namespace, folder: Path) -> list[str]:
     """What larger clusters would take, and how that compares with the real orchestration on simulated storage."""
     del folder
-    command = [sys.executable, "-m", "flows.scaling", "--model", "--fit", "--simulate", f"{options.simulated:g}"]
+    command = [sys.executable, "-m", "benchmarks.simulator", "--fit", "--simulate", f"{options.simulated:g}"]
     with measured() as took:
         told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
     return [

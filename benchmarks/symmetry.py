@@ -19,8 +19,8 @@ from pathlib import Path
 from dpdist.domain import Domain
 from dpdist.spec import load
 from dpdist.strategies.exchangeable import symmetric
-from dpdist.strategies.oblique_bases import oblique_products
-from dpdist.strategies.residual_bases import residual_products
+from dpdist.strategies.oblique_bases import oblique
+from dpdist.strategies.residual_bases import residual
 from dpdist.workloads import Workload, products, union
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "sf1"
@@ -67,7 +67,7 @@ def _row(name: str, workload: Workload) -> str:
     assert found.lower_bound is not None
     assert found.solve is not None
     assert found.solve.dual is not None
-    others = [each(workload).workload_cost or math.nan for each in (residual_products, oblique_products)]
+    others = [each(workload).workload_cost or math.nan for each in (residual, oblique)]
     compared = " | ".join(f"{cost / found.lower_bound:.3f}" for cost in others)
     return (
         f"| {name} | {cells:,} | {queries:,} | {found.solve.dual.size:,} | {math.sqrt(found.workload_cost / queries):.4f} | "

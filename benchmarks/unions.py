@@ -22,8 +22,8 @@ from pathlib import Path
 from dpdist.domain import Domain
 from dpdist.operators import Identity, Prefix
 from dpdist.strategies import coa
-from dpdist.strategies.oblique_bases import oblique_products
-from dpdist.strategies.residual_bases import residual_products
+from dpdist.strategies.oblique_bases import oblique
+from dpdist.strategies.residual_bases import residual
 from dpdist.workloads import Block, Workload
 
 TABLES = {
@@ -95,8 +95,8 @@ def dense_row(sizes: list[int], ordered: int, ways: list[int], asked: float) -> 
     workload = prefix_tables(sizes, ordered, ways)
     lower = coa(workload, tolerance=1e-5).lower_bound
     costs = [
-        oblique_products(workload, tolerance=1e-5).workload_cost,
-        residual_products(workload, tolerance=1e-5).workload_cost,
+        oblique(workload, tolerance=1e-5).workload_cost,
+        residual(workload, tolerance=1e-5).workload_cost,
     ]
     assert lower is not None
     losses = " | ".join(f"{100 * (cost / lower - 1):.2f} %" for cost in costs if cost is not None)
@@ -108,11 +108,11 @@ def row(name: str, ways: str) -> str:
     workload = prefix_tables(*TABLES[name], WAYS[ways])
     queries = workload.shape[0]
     started = time.process_time()
-    found = oblique_products(workload, tolerance=TOLERANCE)
+    found = oblique(workload, tolerance=TOLERANCE)
     took = time.process_time() - started
     assert found.workload_cost is not None
     assert found.lower_bound is not None
-    plain = residual_products(workload, tolerance=TOLERANCE).workload_cost
+    plain = residual(workload, tolerance=TOLERANCE).workload_cost
     assert plain is not None
     errors = [math.sqrt(cost / queries) for cost in (found.workload_cost, found.lower_bound, plain)]
     figures = f"{errors[0]:.3f} | {errors[1]:.3f} | {found.workload_cost / found.lower_bound:.3f} | {errors[2]:.3f}"

@@ -74,7 +74,7 @@ def run(
     """Publish a release and return it, by the same stages as ``dpdist run`` but without Prefect.
 
     Args:
-        spec: as for ``plan``.
+        spec: a path to YAML, a dictionary, a ReleaseSpec, or what ``dpdist.spec.load`` made of one.
         records: an Arrow table, or any other object that exports an Arrow stream of record batches, in place of the spec's files,
             which it then need not name.
         engine: as for ``plan``; None takes processes of this machine where there are many records, too.

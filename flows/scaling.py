@@ -1,15 +1,10 @@
 """The scaling experiments as a flow: how time grows with workers, rows, columns and cells. Writes a table and plots.
 
-    python flows/scaling.py --model [--fit] [--rates FILE] [--simulate 1e11 --workers 100]
-
-prints instead what 10^10 to 10^12 cells would ask of 10 to 1000 workers, and the optimum over n cells of one. ``--fit`` measures the
-rates of this machine, prints them beside the assumed ones, and compares predicted with measured seconds of two workers; ``--simulate``
-compares the model with the real orchestration on simulated storage.
+``python -m benchmarks.simulator`` predicts the same for clusters that nobody has here.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import time
@@ -20,9 +15,6 @@ from typing import Any
 import numpy as np
 from prefect import flow
 
-from benchmarks.simulator import fitting, rates, simulated, tables
-from benchmarks.simulator.stages import predicted
-from benchmarks.simulator.world import COMMON, NO_FAULTS
 from dpdist.grids.base import Noisy
 from dpdist.machine import engine
 from dpdist.machine.store import Store
@@ -145,48 +137,3 @@ def _noise_seconds(store: Store, size: int) -> float:
     seconds = time.perf_counter() - begun
     store.delete(work)
     return seconds
-
-
-def main() -> None:
-    """Print the model's tables, its rates beside fitted ones, and its comparison with a simulation."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", action="store_true", required=True)
-    parser.add_argument("--fit", action="store_true", help="measure the rates of this machine, with two workers")
-    parser.add_argument("--rates", type=Path, metavar="FILE", help="with --fit: where they are kept; without: use these")
-    parser.add_argument("--simulate", type=float, metavar="CELLS")
-    parser.add_argument("--workers", type=int, default=100)
-    options = parser.parse_args()
-    chosen = rates.RATES
-    if options.fit:
-        chosen = _fitted(options.rates)
-    elif options.rates:
-        chosen = rates.read(options.rates)
-    print(f"## By assumed rates\n\n{tables.table()}")
-    if chosen != rates.RATES:
-        print(f"## By these rates\n\n{rates.beside(chosen)}\n{tables.table(rates=chosen)}")
-    print(f"## The optimum over n cells of one block\n\n{tables.optima()}")
-    if options.simulate:
-        _simulated(int(options.simulate), options.workers)
-
-
-def _fitted(path: Path | None) -> rates.Rates:
-    """The rates of this machine, kept in a file if one is named; prints how what they predict compares with what stages take."""
-    found, compared = fitting.here()
-    print(f"## Two workers of this machine: seconds predicted and measured\n\n{fitting.table(compared)}")
-    if path is not None:
-        rates.written(path, found)
-    return found
-
-
-def _simulated(cells: int, workers: int) -> None:
-    """Print what a simulation did beside what the model says, without and with faults, and what became of lies."""
-    found, disturbed = (simulated.simulate(cells, workers, faults=faults) for faults in (NO_FAULTS, COMMON))
-    print(f"## {cells:,} cells and {workers} workers, simulated\n")
-    print(tables.comparison(predicted(cells, workers), found.stages, disturbed.stages))
-    print(f"- the same bytes with faults: {found.digests == disturbed.digests}")
-    for of, lie in simulated.liars(cells).items():
-        print(f"- a worker tells a wrong digest of {of}: {simulated.after_a_lie(cells, workers, lie, found)}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

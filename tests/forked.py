@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[1]
 FORKED = multiprocessing.get_context("forkserver")
 LATER = (
     "dpdist.page.document",
-    "dpdist.page.metadata",
+    "dpdist.page.outputs.registry",
     "dpdist.privacy.sampler",
     "distributed",
     "hypothesis",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import zarr
 
 import dpdist as dp
 from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.mechanisms.registry import REGISTRY
 from dpdist.page import notebook
 from tests import small
 
@@ -154,3 +158,23 @@ def test_numbers_and_dates_are_coordinates(home: Path) -> None:
         ["all"],
     ):  # what would not come back as it was stays a text
         assert found("x", texts) == {"x": texts}
+
+
+ROOMS = (dp.workloads, dp.strategies, dp.operators, dp.privacy)
+FUNCTIONS = [
+    function for room in (dp, *ROOMS) for name in room.__all__ if inspect.isfunction(function := getattr(room, name))
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_every_parameter_of_a_public_function_has_its_line(function: Any) -> None:
+    arguments = (inspect.getdoc(function) or "").partition("Args:")[2]
+    for name in inspect.signature(function).parameters:
+        assert re.search(rf"^\s+(\w+, )*{name}(, \w+)*: \S", arguments, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_mechanism_is_a_function_of_its_name(name: str) -> None:
+    """And none is a module: importing one of them, as the registry does, does not put it in the function's place."""
+    assert inspect.isfunction(getattr(dp.strategies, name.replace("-", "_")))
+    assert importlib.util.find_spec(f"dpdist.strategies.{name.replace('-', '_')}") is None

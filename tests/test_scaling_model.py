@@ -24,7 +24,7 @@ from dpdist.sizes import SIZES
 
 CELLS, WORKERS, ANSWERS = 2**29, 4, 2**23
 """Small in CI, where slabs of a few lines round their number by up to a third.
-The large form is a slow test, and ``python flows/scaling.py --model --simulate 1e11``."""
+The large form is a slow test, and ``python -m benchmarks.simulator --simulate 1e11``."""
 COUNTED = ("tasks", "requests", "objects", "bytes", "seconds")
 
 

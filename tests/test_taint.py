@@ -26,7 +26,8 @@ import dpdist as dp
 from dpdist.errors import DpdistError
 from dpdist.machine import engine
 from dpdist.machine.store import Store
-from dpdist.records import extracts, listing
+from dpdist.records import extracts
+from dpdist.records.formats.registry import FORMATS
 from dpdist.release.context import Context, silent
 from dpdist.release.story import plainly, release
 from dpdist.spec import load
@@ -44,7 +45,7 @@ COVERED = {"parquet", "arrow", "csv", "jsonl", "npy", "zarr", "query", "delta", 
 def test_every_kind_of_source_is_here() -> None:
     """Whoever adds a kind of file or table, or a place in the spec, adds it to the writers above."""
     kinds = {str(kind.kind.fget(None)) for kind in extracts.Table.__subclasses__()}
-    assert kinds | set(listing.ENDINGS) == COVERED
+    assert kinds | {each.name for each in FORMATS} == COVERED
     with pytest.raises(DpdistError, match="exactly one of 'path', 'sql', 'delta' and 'iceberg'"):
         load(small.spec(records={}))
 

@@ -11,7 +11,7 @@ from dpdist.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Rates:
-    """What a cluster does in a second. The defaults are assumed; ``flows/scaling.py --fit`` measures them.
+    """What a cluster does in a second. The defaults are assumed; ``python -m benchmarks.simulator --fit`` measures them.
 
     Attributes:
         request_seconds: until the store answers.

@@ -401,5 +401,5 @@ def published(folder: Path | str) -> Published:
             raise InvalidInput(
                 f"release {certificate['release']!r} has no published measurement: {about['why']}; only its published answers can be read"
             )
-        found = measurement.read(local / report.MEASUREMENT)
+        found = measurement.read(local / measurement.FILE)
     return Published(certificate, found)

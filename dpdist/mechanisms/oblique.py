@@ -8,7 +8,7 @@ from dpdist.mechanisms.base import PlanWorkspace, Request
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.mechanisms.residual import Residual
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.oblique_bases import oblique_products
+from dpdist.strategies.oblique_bases import oblique
 from dpdist.workloads import Workload
 
 
@@ -26,4 +26,4 @@ class Oblique(Residual):
         work.check_memory("optimising strategy 'oblique'", self.planning_bytes(request.workload), request.workload)
         work.tell("optimising oblique")
         name = name_of(request.workload, f"oblique-{request.tolerance:g}")
-        return kept_terms(work, name, request.workload, partial(oblique_products, tolerance=request.tolerance))
+        return kept_terms(work, name, request.workload, partial(oblique, tolerance=request.tolerance))

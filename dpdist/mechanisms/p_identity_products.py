@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpdist.mechanisms.base import DENSE_CELLS, LAPLACE, Mechanism, PlanWorkspace, Question, Request, takes_long
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.strategies.base import Strategy
-from dpdist.strategies.learnt_products import pure_products
+from dpdist.strategies.learnt_products import p_identity_products
 from dpdist.strategies.needs import Effort, effort, factor_bytes
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_separable
@@ -41,4 +41,4 @@ class PIdentityProducts(Mechanism):
         workload = request.workload
         work.check_memory("optimising strategy 'p-identity-products'", self.planning_bytes(workload), workload)
         work.tell("optimising products of p-Identity strategies")
-        return kept_terms(work, name_of(workload, self.name), workload, pure_products)
+        return kept_terms(work, name_of(workload, self.name), workload, p_identity_products)

@@ -8,7 +8,7 @@ from dpdist.mechanisms.base import Mechanism, PlanWorkspace, Question, Request, 
 from dpdist.mechanisms.kept import kept_terms, name_of
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.needs import product_bytes
-from dpdist.strategies.residual_bases import residual_products
+from dpdist.strategies.residual_bases import residual
 from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_separable
 
@@ -42,4 +42,4 @@ class Residual(Mechanism):
         work.check_memory("optimising strategy 'residual'", self.planning_bytes(request.workload), request.workload)
         work.tell("optimising residual")
         name = name_of(request.workload, f"residual-{request.tolerance:g}")
-        return kept_terms(work, name, request.workload, partial(residual_products, tolerance=request.tolerance))
+        return kept_terms(work, name, request.workload, partial(residual, tolerance=request.tolerance))

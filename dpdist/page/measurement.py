@@ -28,6 +28,7 @@ from dpdist.privacy.noise import Noise
 FORMAT, WITH_SHARES, OTHER_BINS = 1, 2, 3
 """Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are told, or
 sums alone). A reader refuses another one."""
+FILE = "measurement.npz"
 MOST_BYTES = 2**26
 """Larger measurements are not published as one file."""
 

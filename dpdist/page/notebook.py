@@ -18,6 +18,10 @@ from dpdist.page.suppression import Suppressed, suppressed
 from dpdist.page.tables import query_names
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
+    import xarray
+
     from dpdist.workloads import Workload
 
 
@@ -34,16 +38,17 @@ class Table:
     workload: Workload
     noise: str = "Gaussian"
 
-    def pandas(self) -> Any:
+    def pandas(self) -> pandas.DataFrame:
         """A pandas DataFrame. Raises: InvalidInput when pandas is not installed."""
         _installed("pandas")
         return self.arrow.to_pandas()
 
-    def polars(self) -> Any:
+    def polars(self) -> polars.DataFrame:
         """A Polars DataFrame. Raises: InvalidInput when Polars is not installed."""
-        return _installed("polars").from_arrow(self.arrow)
+        found: polars.DataFrame = _installed("polars").from_arrow(self.arrow)
+        return found
 
-    def xarray(self) -> Any:
+    def xarray(self) -> dict[str, xarray.Dataset]:
         """An xarray Dataset a group of products of attributes: answer, standard_error and the interval over labelled axes.
 
         Labels that are whole numbers, numbers or days become numbers and dates, so that ``sel(age=slice(18, 30))`` works; so do the
@@ -52,8 +57,9 @@ class Table:
 
         Returns: name of the group -> Dataset. Raises: InvalidInput when xarray is not installed.
         """
-        xarray = _installed("xarray")
-        names, out = self.workload.domain.names, {}
+        package = _installed("xarray")
+        names = self.workload.domain.names
+        out: dict[str, xarray.Dataset] = {}
         whole = self._whole()
         for first, block in self.workload.block_starts():
             rows = whole.slice(first, block.queries)
@@ -64,7 +70,7 @@ class Table:
             coordinates: dict[str, Any] = {}
             for axis, labels in zip(axes, block.labels, strict=True):
                 coordinates |= _coordinates(axis, list(labels))
-            out[block.name] = xarray.Dataset(values, coords=coordinates)
+            out[block.name] = package.Dataset(values, coords=coordinates)
         return out
 
     def _whole(self) -> pa.Table:

@@ -9,7 +9,6 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,15 +27,9 @@ if TYPE_CHECKING:
     from dpdist.page.places import Notes, Objects, Place, Spread, Written
 
 CERTIFICATE = "release.json"
-MEASUREMENT = "measurement.npz"
-MEANS = "means.csv"
-VARIANCES = "variances.csv"
 TABLES = ("answers.parquet", "answers.csv", "answers.zarr")
-OWN = re.compile(
-    r"answers\.(parquet|csv)|answers\.(parquet|zarr)/.+|measurement\.npz|(means|variances)\.csv|index\.html|croissant\.json|dictionary\.csv"
-    r"|answers\.csv-metadata\.json|deployment\.yaml|CITATION\.cff|\.dpdist-probe-[0-9a-f]{12}"
-)
-"""Objects that a publisher writes before the certificate."""
+_PROBE = r"\.dpdist-probe-[0-9a-f]{12}"
+"""What is written to see whether a place can be written."""
 FORMAT = 2
 """Of the certificate. docs/certificate.schema.json describes it."""
 RELEASE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}"
@@ -90,8 +83,11 @@ def seal_at(place: Objects, written: Sequence[Written], certificate: bytes) -> l
 
     Raises: StoreError when one of them is missing or has changed, or the place holds something else.
     """
+    from dpdist.page.outputs.registry import patterns
+
     others = place.check(written)
-    strange = [name for name in others if not OWN.fullmatch(name)]
+    own = re.compile("|".join((*patterns(), _PROBE)))
+    strange = [name for name in others if not own.fullmatch(name)]
     if strange:
         raise StoreError(
             f"{place.url} holds something else ({strange[0]}); move it away and run again: nothing is charged twice"
@@ -175,33 +171,17 @@ def _write_whole(content: Content, draft: Path, target: Path, spread: Spread | N
 
 def _write_files(content: Content, place: Place, spread: Spread | None) -> tuple[list[Written], bytes]:
     """All files but the certificate, and the bytes of that."""
-    from dpdist.page import measurement
     from dpdist.page.content import at_hand, decimals_of, with_suppression
-    from dpdist.page.document import page
-    from dpdist.page.means import write_means
-    from dpdist.page.metadata import metadata_files
+    from dpdist.page.outputs.base import Unfinished, in_order
+    from dpdist.page.outputs.registry import write_all
     from dpdist.page.places import here
-    from dpdist.page.tables import write_tables
 
     content = at_hand(content)
     digits = decimals_of(content.error)
     content = with_suppression(content, digits)
-    written = write_tables(content, digits, place, spread or here)
-    if content.measurement is not None:
-        written.append(place.fill(MEASUREMENT, partial(measurement.write, content.measurement, content.release)))
-    for table, file in ((content.means, MEANS), (content.variances, VARIANCES)):
-        if table is not None:
-            written.append(place.fill(file, partial(write_means, table)))
-    for name, text in metadata_files(content, _in_order(written)).items():
-        written.append(place.put(name, text.encode()))
-    written.append(place.put("index.html", page(content, digits).encode()))
-    certificate = {"format": FORMAT, **content.certificate, "decimals": digits, "files": _in_order(written)}
+    written = write_all(Unfinished(content, digits, place, spread or here))
+    certificate = {"format": FORMAT, **content.certificate, "decimals": digits, "files": in_order(written)}
     return written, (json.dumps(certificate, indent=1) + "\n").encode()
-
-
-def _in_order(written: Sequence[Written]) -> dict[str, str]:
-    """Digests by name, in the order of ``_digests``."""
-    return {each.name: each.digest for each in sorted(written, key=lambda each: Path(each.name))}
 
 
 def load(folder: Path) -> tuple[pa.Table, dict[str, Any]]:

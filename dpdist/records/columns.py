@@ -8,13 +8,15 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpdist.errors import InvalidSpec
 from dpdist.records import listing
 from dpdist.records.csv_grammar import PLAIN, Grammar
+from dpdist.records.formats.base import check_delimiter
+from dpdist.records.formats.csv import unpacked
+from dpdist.records.formats.registry import known_format
 from dpdist.records.reading import reading
-from dpdist.records.sources import arrow_file, header_in, schema_in, unpacked
 from dpdist.records.wording import File
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ class Column:
 
 def has_names(location: Path) -> bool:
     """Whether a file, or the first file of a folder, says what its columns are called: the first row of CSV may be a record."""
-    return listing.kind_of(listing.listed(location)[0].path) != "csv"
+    return not known_format(listing.listed(location)[0].path).first_row_may_be_a_record
 
 
 def columns_of(
@@ -90,7 +92,7 @@ def columns_of(
     """
     first = listing.listed(location)[0]
     named = [Column(name, "unknown") for name in listing.named_by_folders(location, first.path)]
-    if listing.kind_of(first.path) == "csv" and not (header or public or names_in_first_row):
+    if known_format(first.path).first_row_may_be_a_record and not (header or public or names_in_first_row):
         raise InvalidSpec(
             f"the first row of {first.called} may hold the columns' names or a record, which nobody can see from here: say "
             "--names-in-first-row if it holds names, or name all columns: --header name,name,..."
@@ -102,38 +104,30 @@ def _columns_of_file(file: File, header: tuple[str, ...], public: bool, grammar:
     path = Path(file.path)
     if not listing.holds_rows(path):
         raise InvalidSpec(f"{file.called} holds counts and no columns; write its spec by hand, an attribute for each axis")
-    if listing.kind_of(path) == "csv":
+    format_ = known_format(path)
+    if format_.first_row_may_be_a_record:
         if public:
             return _public_csv(file, header, grammar)
         return [Column(name, "unknown") for name in _header(file, header, grammar)]
-    if listing.kind_of(path) == "jsonl":
-        raise InvalidSpec(
-            f"{file.called} names its keys in every record; write its spec by hand, or name a table of another format"
-        )
     with reading(file.called), path.open("rb") as content:
-        schema = schema_in(content, file.path)
+        schema = format_.schema(content)
+        if schema is None:
+            raise InvalidSpec(
+                f"{file.called} names its keys in every record; write its spec by hand, or name a table of another format"
+            )
         found = [_typed(each.name, each.type) for each in schema]
-        return _looked_at(found, _batches(path, content)) if public else found
-
-
-def _batches(path: Path, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
-    """What a Parquet or Arrow file holds, batch by batch."""
-    import pyarrow.parquet
-
-    if listing.kind_of(path) == "parquet":
-        yield from pyarrow.parquet.ParquetFile(file).iter_batches()
-        return
-    reader = arrow_file(file)
-    yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+        return _looked_at(found, format_.every_batch(content)) if public else found
 
 
 def _header(file: File, header: tuple[str, ...], grammar: Grammar) -> tuple[str, ...]:
     """The columns of a CSV file. Raises: InvalidSpec, without a word of it, when the first row seems to be a record."""
+    from dpdist.records import csv_lines
+
     if header:
         return header
     with reading(file.called), Path(file.path).open("rb") as content:
-        names = tuple(header_in(content, file, grammar))
-    listing.check_delimiter(names, file.called, "say so with --delimiter")
+        names = tuple(csv_lines.header_of(unpacked(content, file.path), grammar, file.called))
+    check_delimiter(names, file.called, "say so with --delimiter")
     if any(_VALUE.fullmatch(name) for name in names) or len(set(names)) < len(names):
         raise InvalidSpec(
             f"the first row of {file.called} seems to be a record, or names a column twice or not at all; name all {len(names)} columns "

@@ -28,13 +28,14 @@ from dpdist.machine.store import ArrayPlan, Store, StoredArray
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.protection import Protection
-from dpdist.records import listing
-from dpdist.records.histograms import cells_of_part, part_bytes
+from dpdist.records.formats.arrays import cells_of_part, part_bytes
+from dpdist.records.formats.base import BATCH_ROWS, Partition
+from dpdist.records.formats.registry import known_format
 from dpdist.records.partials import DENSE_COPIES, PAIR_COPIES, Batch, Counter, is_sparse
 from dpdist.records.persons import count_by_person
 from dpdist.records.rows import CountSummary, cells_of, tables_of
 from dpdist.records.shuffle import Dealt, Gathered, RunKey, gather
-from dpdist.records.sources import BATCH_ROWS, Partition, Source, check_columns, partitions_of, without_files
+from dpdist.records.sources import Source, check_columns, partitions_of, without_files
 from dpdist.records.tabulated import counted_rows
 from dpdist.sizes import SIZES
 from dpdist.stability import Distance
@@ -86,7 +87,7 @@ def count(
             counted = engine.map(partial(_count_partitions, without_files(source), domain, counter), items, on_done=on_done)
             tally = sum((tally for tally, _ in counted), CountSummary())
             dealt = [each for _, some in counted for each in some]
-        if source.counts is not None or listing.kind_of(source.files[0][0]) in listing.ARRAYS:
+        if source.counts is not None or not known_format(source.files[0][0]).holds_rows:
             few_enough(tally.read)  # before sums of them could overflow
         stored = _summed(counter, plan, engine, tally, key, tasks, dealt)
     finally:
@@ -108,7 +109,7 @@ def _check_totals(source: Source, domain: Domain) -> None:
 def _check_parts(source: Source, engine: Engine) -> None:
     """Accept arrays whose parts fit into a task. Raises: OutOfMemory."""
     path, tags = source.files[0][0], source.tags[0]
-    needed = part_bytes(path, tags) if listing.kind_of(path) in listing.ARRAYS else 0
+    needed = 0 if known_format(path).holds_rows else part_bytes(path, tags)
     if needed > engine.memory_bytes // 4:
         raise OutOfMemory("count", needed, engine.memory_bytes // 4, "store the array in smaller chunks")
 
@@ -183,7 +184,7 @@ def _count_partitions(
 
     def batches() -> Iterator[Batch]:
         for partition in partitions:
-            if listing.kind_of(partition.path) in listing.ARRAYS:
+            if not known_format(partition.path).holds_rows:
                 assert partition.group is not None
                 cells, numbers = cells_of_part(partition.path, partition.group, partition.tags)
                 tallies.append(CountSummary(int(numbers.sum())))

@@ -29,7 +29,8 @@ from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.process.threads import in_order
-from dpdist.records import listing, remote
+from dpdist.records import remote
+from dpdist.records.formats.registry import known_format
 from dpdist.records.hashing import BLOCK_BYTES, TAG_BYTES, HashedFile, Tags
 from dpdist.records.reading import reading
 from dpdist.records.shuffle import RunKey
@@ -59,7 +60,7 @@ def seen_at(file: File) -> Seen:
     """What the file system or the object store says of a file. Raises: InvalidSpec when it says nothing."""
     path = file.path
     with reading(file.called):
-        if listing.kind_of(path) == "zarr":  # many files, each of which may be written by itself
+        if known_format(path).is_folder:  # many files, each of which may be written by itself
             return Seen(remote.bytes_below(path) if remote.is_remote(path) else _bytes_below(Path(path)), None)
         if remote.is_remote(path):
             return Seen(*remote.mark_of(path))

@@ -21,8 +21,9 @@ from dpdist.domain.times import Times
 from dpdist.errors import DpdistError, InvalidSpec, NoRecords
 from dpdist.records import listing, remote
 from dpdist.records.csv_grammar import Grammar
+from dpdist.records.formats.base import Partition
 from dpdist.records.rows import declared, tables_of
-from dpdist.records.sources import Partition, Source, header_of, partitions_of, schema_of, source_of
+from dpdist.records.sources import Source, column_names, partitions_of, source_of
 from dpdist.records.types import ARROW
 from dpdist.records.wording import Called, File
 
@@ -70,7 +71,7 @@ class FileTable:
         return found
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        domain = Domain(tuple(_read_as(name, kind) for name, kind in self.types.items()))
+        domain = _as_read(self.types)
         try:
             for partition in partitions_of(self.source):
                 yield from self._of(partition, domain)
@@ -81,6 +82,10 @@ class FileTable:
     def _of(self, partition: Partition, domain: Domain) -> Iterator[pa.RecordBatch]:
         for table in tables_of(self.source, domain, partition):
             yield from declared(table, self.types, partition.called).select(list(self.types)).to_batches()
+
+
+def _as_read(types: Mapping[str, ColumnType]) -> Domain:
+    return Domain(tuple(_read_as(name, kind) for name, kind in types.items()))
 
 
 def _read_as(name: str, kind: ColumnType) -> Attribute:
@@ -128,11 +133,9 @@ def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
     location, some = _place(name, files.folder)
     called = Called(f"{name!r} of the query")
     source = source_of(location, files=some, columns={}, attributes=list(types), grammar=files.grammar, called=called)
-    path, tags = source.files[0][0], source.tags[0]
-    kind = listing.kind_of(path)
-    if kind == "jsonl":
+    columns = column_names(source, 0, _as_read(types))
+    if columns is None:
         return FileTable(source, types, failed)
-    columns = header_of(source, path, tags) if kind == "csv" else schema_of(path, tags).names
     there = {*columns, *(source.named[0] if source.named else ())}
     kept = {column: kind for column, kind in types.items() if column in there}
     if not kept:

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
 from dpdist.errors import InvalidSpec, NoRecords
 from dpdist.records import remote
+from dpdist.records.formats.registry import endings, format_of
 from dpdist.records.wording import Called, File, called_by, called_within
 
-ARROW = (".arrow", ".feather", ".ipc")
-"""Files in Arrow's IPC format."""
-ENDINGS = {
-    "parquet": (".parquet",),
-    "arrow": ARROW,
-    "csv": (".csv", ".csv.gz"),
-    "jsonl": (".jsonl", ".ndjson"),
-    "npy": (".npy",),
-    "zarr": (".zarr",),
-}
-"""How the names of files end, by their kind."""
-ARRAYS = ("npy", "zarr")
-"""Kinds of files that hold counts instead of records."""
 Named = dict[str, str | None]
 """Columns with one value for a whole file."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-GIVEN = "give a .parquet, .arrow, .feather, .csv, .csv.gz or .jsonl file, or a folder that holds some"
+GIVEN = f"give a file whose name ends in one of {endings(rows=True)}, or a folder that holds some"
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -36,12 +24,6 @@ KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFDIR: "a folder",
 }
-
-
-def kind_of(path: str | Path) -> str | None:
-    """'parquet', 'arrow', 'csv', 'jsonl', 'npy' or 'zarr' by the file's name, None for other files."""
-    name = Path(path).name.lower()
-    return next((kind for kind, endings in ENDINGS.items() if name.endswith(endings)), None)
 
 
 def listed(location: str | Path, called: Called | None = None) -> list[File]:
@@ -55,7 +37,8 @@ def listed(location: str | Path, called: Called | None = None) -> list[File]:
         called: what messages call the place; default the last part of its path.
     """
     called = called or called_by(location)
-    if kind_of(str(location).rstrip("/")) == "zarr":
+    format_ = format_of(str(location).rstrip("/"))
+    if format_ is not None and format_.is_folder:
         return [File(str(location).rstrip("/"), called)]
     if remote.is_remote(str(location)):
         return _below_url(str(location), called)
@@ -79,10 +62,9 @@ def _numbered(paths: list[str], folder: Called) -> list[File]:
 
 def _check_kind(file: File) -> None:
     """Raises: InvalidSpec when a file's name is none of a file of records."""
-    if kind_of(file.path) is None:
+    if format_of(file.path) is None:
         raise InvalidSpec(
-            f"records in {file.called!r} cannot be read: allowed are .parquet, .arrow, .feather, .csv, .csv.gz, .jsonl and .ndjson, "
-            "and .npy and .zarr for counts"
+            f"records in {file.called!r} cannot be read: allowed are {endings(rows=True)}, and {endings(rows=False)} for counts"
         )
 
 
@@ -95,7 +77,8 @@ def named_by_folders(location: str | Path, path: str) -> Named:
 
 def holds_rows(path: str | Path) -> bool:
     """Whether a file holds rows, by its name."""
-    return kind_of(path) not in (None, *ARRAYS)
+    found = format_of(path)
+    return found is not None and found.holds_rows
 
 
 def _below_url(location: str, called: Called) -> list[File]:
@@ -139,36 +122,3 @@ def _check_file(file: File) -> None:
     if not stat.S_ISREG(mode):
         found = KINDS.get(stat.S_IFMT(mode), "no file")
         raise InvalidSpec(f"{called} is {found}, records are read from files: write them to one, or move it away")
-
-
-def check_names(
-    found: Sequence[str], wanted: Sequence[str], called: Called, named: Sequence[str] = (), *, csv: bool = False
-) -> None:
-    """Accept columns that are there once each, and not named by folders (``named``), too. Raises: InvalidSpec.
-
-    Args:
-        found: names that the file says. None of them is quoted: without a header row, the first row of a CSV file is a record.
-        wanted, named: the spec's names of columns.
-    """
-    both = next((column for column in named if column in found), None)
-    if both is not None:
-        raise InvalidSpec(f"{called} has a column {both!r}, and so has the name of its folder; leave it out of the file")
-    missing = [column for column in wanted if column not in found]
-    if missing:
-        check_delimiter(found, called, "name them in 'records.csv.delimiter'")
-        cure = ", or all columns in 'records.header' if the file has no header row" if csv else ""
-        raise InvalidSpec(
-            f"{called} has no column {missing[0]!r}; say in 'records.columns' which of its columns is meant{cure} (the names "
-            "that it has are not shown: they may be a record)"
-        )
-    twice = [column for column in wanted if list(found).count(column) > 1]
-    if twice:
-        raise InvalidSpec(f"{called} has more than one column {twice[0]!r}; rename one of them")
-
-
-def check_delimiter(names: Sequence[str], called: Called, cure: str) -> None:
-    """Refuse a single name that holds what other programs write between columns. Raises: InvalidSpec."""
-    between = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
-    if between is not None:
-        shown = "tabs" if between == "\t" else f"{between!r}"
-        raise InvalidSpec(f"{called} seems to have {shown} between its columns; {cure}")

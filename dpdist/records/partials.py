@@ -12,8 +12,8 @@ from dpdist.domain import Domain, Layout
 from dpdist.machine.engine import Engine
 from dpdist.machine.reduction import narrow
 from dpdist.machine.store import ArrayPlan, Store
+from dpdist.records.formats.base import BATCH_ROWS
 from dpdist.records.shuffle import Dealt, Gathered, RunKey, deal
-from dpdist.records.sources import BATCH_ROWS
 
 DENSE_COPIES = 3
 """Arrays of all counts that a task holds at once when it counts densely."""

@@ -17,10 +17,11 @@ from dpdist.domain import Domain
 from dpdist.errors import InvalidSpec
 from dpdist.machine.engine import Engine, OnDone
 from dpdist.machine.store import Store
+from dpdist.records.formats.base import BATCH_ROWS, Partition
 from dpdist.records.partials import Batch, Counter
 from dpdist.records.rows import CountSummary, cells_of, explained, tables_of
 from dpdist.records.shuffle import Dealt, Gathered, Rows, RunKey, deal, gather
-from dpdist.records.sources import BATCH_ROWS, Participations, Partition, PersonType, Source, without_files
+from dpdist.records.sources import Participations, PersonType, Source, without_files
 from dpdist.records.types import WORDS, Column, Unconvertible, converted, family_of, texts_of
 from dpdist.records.wording import Called
 

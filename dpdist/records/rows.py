@@ -9,18 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from dpdist.domain import OUTSIDE, Attribute, Domain
 from dpdist.domain.times import FINER_THAN_DAYS, Times
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
-from dpdist.records import json_lines, listing
 from dpdist.records.column_types import ColumnType
-from dpdist.records.csv_files import csv_batches
+from dpdist.records.formats.base import Partition, Reading
+from dpdist.records.formats.registry import known_format
 from dpdist.records.hashing import HashedFile
 from dpdist.records.reading import reading
-from dpdist.records.sources import BATCH_ROWS, Partition, Source, arrow_file, wanted_columns
+from dpdist.records.sources import Source, reading_of
 from dpdist.records.types import Unconvertible, converted, moments_of, texts_of
 from dpdist.records.wording import Called
 
@@ -50,9 +49,7 @@ class CountSummary:
 
 def tables_of(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
     """The needed columns of a partition, in bounded batches, with those that its folders name; of the types that are declared."""
-    wanted = [name for name in wanted_columns(source, domain) if name not in dict(partition.named)]
-    readers = {"csv": csv_batches, "parquet": _parquet_batches, "arrow": _arrow_batches, "jsonl": _json_batches}
-    batches = readers[listing.kind_of(partition.path) or "csv"](source, domain, partition, wanted)
+    batches = _batches(partition, reading_of(source, domain, partition))
     moments = {source.columns.get(a.name, a.name) for a in domain.attributes if a.times is not None}
     types = {name: kind for name, kind in source.types.items() if name not in moments}
     while True:
@@ -85,29 +82,9 @@ def explained(called: Called, what: str) -> Iterator[None]:
         raise InvalidSpec(f"{called}: {what} {error}") from None
 
 
-def _parquet_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
-    del source, domain
+def _batches(partition: Partition, how: Reading) -> Iterator[pa.RecordBatch]:
     with HashedFile(partition.path, partition.tags) as file:
-        parquet = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
-        listing.check_names(parquet.schema_arrow.names, wanted, partition.called, list(dict(partition.named)))
-        yield from parquet.iter_batches(BATCH_ROWS, row_groups=[partition.group], columns=wanted)
-
-
-def _arrow_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
-    del source, domain
-    with HashedFile(partition.path, partition.tags) as file:
-        reader = arrow_file(file)
-        listing.check_names(reader.schema.names, wanted, partition.called, list(dict(partition.named)))
-        batch = reader.get_batch(partition.group).select(wanted)
-        batch.validate(full=True)
-        for start in range(0, batch.num_rows, BATCH_ROWS):
-            yield batch.slice(start, BATCH_ROWS)
-
-
-def _json_batches(source: Source, domain: Domain, partition: Partition, wanted: list[str]) -> Iterator[pa.RecordBatch]:
-    del source, domain
-    with HashedFile(partition.path, partition.tags) as file:
-        yield from json_lines.batches(file, wanted, BATCH_ROWS)
+        yield from known_format(partition.path).batches(file, partition, how)
 
 
 def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) -> tuple[NDArray[np.int64], CountSummary]:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, InvalidSpec
@@ -17,17 +17,15 @@ from dpdist.privacy.keys import Secret
 from dpdist.process.durable import rename
 from dpdist.process.private import private_file, private_folder
 from dpdist.process.threads import in_order
-from dpdist.records import histograms, listing
+from dpdist.records import listing
 from dpdist.records.column_types import ColumnType
 from dpdist.records.csv_grammar import PLAIN, Grammar
+from dpdist.records.formats import arrays
+from dpdist.records.formats.base import BATCH_ROWS, Partition, Reading, check_names
+from dpdist.records.formats.registry import known_format
 from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
 from dpdist.records.wording import Called, File
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-BATCH_ROWS = 250_000
 
 
 class ArrowStream(Protocol):
@@ -154,7 +152,7 @@ def source_of(
     seen: dict[tuple[object, ...], Called] = {}
     for place, ((path, digest), tags) in enumerate(zip(digested, every_tag, strict=True)):
         content = (digest, *(named[place].items() if named else ()))
-        if content in seen and not _is_empty(path, tags, grammar, header=not header):
+        if content in seen and not _is_empty(path, tags, Reading((), header=header, grammar=grammar)):
             raise InvalidSpec(
                 f"{seen[content]} and {tags.called} hold the same records: every record would count twice; "
                 "remove one of them"
@@ -192,84 +190,24 @@ def _named(location: str | Path, files: list[File], wanted: list[str], own: list
     return tuple({name: each[name] for name in used} for each in every) if used else ()
 
 
-def _is_empty(path: str, tags: Tags, grammar: Grammar, *, header: bool) -> bool:
+def _is_empty(path: str, tags: Tags, how: Reading) -> bool:
     """Whether a file holds no record: no row of Parquet or Arrow, nothing below the header row of a CSV file."""
     with reading(tags.called), HashedFile(path, tags) as file:
-        if listing.kind_of(path) == "csv":
-            from dpdist.records import csv_lines
-
-            return csv_lines.is_empty(unpacked(file, path), grammar, tags.called, header=header)
-        if listing.kind_of(path) == "jsonl":
-            return not file.read().strip()
-        if listing.kind_of(path) == "parquet":
-            import pyarrow.parquet
-
-            return bool(pyarrow.parquet.read_metadata(file).num_rows == 0)
-        return bool(arrow_file(file).count_rows() == 0)
+        return known_format(path).is_empty(file, File(path, tags.called), how)
 
 
 def hashed_file(file: File) -> tuple[str, Tags]:
     """The SHA-256 and the tags of a file. Raises: InvalidSpec when it cannot be read."""
     with reading(file.called):
-        return histograms.hashed_array(file) if listing.kind_of(file.path) == "zarr" else hashed(file.path)
-
-
-class Partition(NamedTuple):
-    """A file and, for Parquet, Arrow and arrays, one of its row groups, batches or parts."""
-
-    path: str
-    group: int | None
-    tags: Tags
-    named: tuple[tuple[str, str | None], ...] = ()
-
-    @property
-    def called(self) -> Called:
-        """What messages call the file."""
-        return self.tags.called
+        return known_format(file.path).hashed(file)
 
 
 def partitions_of(source: Source) -> list[Partition]:
     """What tasks count: row groups of Parquet files, batches of Arrow files, CSV and JSON files whole, and arrays part by part."""
-    out: list[Partition] = []
-    for (path, _), tags, named in zip(source.files, source.tags, source.named or ({},) * len(source.files), strict=True):
-        kind = listing.kind_of(path)
-        if kind in ("csv", "jsonl"):
-            out.append(Partition(path, None, tags, tuple(named.items())))
-            continue
-        if kind in listing.ARRAYS:
-            out += [Partition(path, part.number, part.tags) for part in histograms.parts_of(path, tags)]
-            continue
-        with reading(tags.called), HashedFile(path, tags) as file:
-            groups = row_groups(file) if kind == "parquet" else arrow_file(file).num_record_batches
-        out += [Partition(path, group, tags, tuple(named.items())) for group in range(groups)]
-    return out
-
-
-def row_groups(file: HashedFile) -> int:
-    """How many row groups a Parquet file has."""
-    import pyarrow.parquet
-
-    return int(pyarrow.parquet.ParquetFile(file).num_row_groups)
-
-
-def arrow_file(file: HashedFile | IO[bytes]) -> pa.RecordBatchFileReader:
-    """The batches of a file in Arrow's IPC format (Feather)."""
-    import pyarrow as pa
-
-    return pa.ipc.open_file(pa.PythonFile(file, mode="r"))
-
-
-def schema_of(path: str, tags: Tags) -> pa.Schema:
-    """The columns of a Parquet or Arrow file with their types."""
-    with reading(tags.called), HashedFile(path, tags) as file:
-        return schema_in(file, path)
-
-
-def schema_in(file: HashedFile | IO[bytes], path: str) -> pa.Schema:
-    """The same of a file that is open."""
-    import pyarrow.parquet
-
-    return pyarrow.parquet.read_schema(file) if listing.kind_of(path) == "parquet" else arrow_file(file).schema
+    named = source.named or ({},) * len(source.files)
+    given = zip(source.files, source.tags, named, strict=True)
+    found = (known_format(path).partitions(path, tags, tuple(each.items())) for (path, _), tags, each in given)
+    return [partition for some in found for partition in some]
 
 
 def without_files(source: Source) -> Source:
@@ -284,43 +222,37 @@ def wanted_columns(source: Source, domain: Domain) -> list[str]:
     return list(dict.fromkeys(columns))
 
 
-def header_of(source: Source, path: str, tags: Tags) -> Sequence[str]:
-    """The names of a CSV file's columns."""
-    if source.header:
-        return source.header
+def reading_of(source: Source, domain: Domain, partition: Partition | None = None) -> Reading:
+    """What is read of the files of a source, but for the columns that the folders of a partition name."""
+    named = {} if partition is None else dict(partition.named)
+    wanted = tuple(name for name in wanted_columns(source, domain) if name not in named)
+    of = {source.columns.get(attribute.name, attribute.name): attribute for attribute in domain.attributes}
+    dates = {name for name, attribute in of.items() if attribute.times} - {source.person}
+    numbers = {name for name, attribute in of.items() if attribute.edges} - {*dates, source.person}
+    numbers |= {name for name, kind in source.types.items() if kind == "number"} & {*wanted} - {source.person}
+    return Reading(wanted, frozenset(numbers), frozenset(dates), tuple(source.header), source.grammar)
+
+
+def column_names(source: Source, place: int, domain: Domain) -> Sequence[str] | None:
+    """The columns of a file of a source; None where every record names its own."""
+    (path, _), tags = source.files[place], source.tags[place]
     with reading(tags.called), HashedFile(path, tags) as file:
-        return header_in(file, File(path, tags.called), source.grammar)
-
-
-def header_in(content: HashedFile | IO[bytes], file: File, grammar: Grammar) -> list[str]:
-    """The same of a file that is open, whose first record holds them."""
-    from dpdist.records import csv_lines
-
-    return csv_lines.header_of(unpacked(content, file.path), grammar, file.called)
-
-
-def unpacked(file: HashedFile | IO[bytes], path: str) -> pa.NativeFile:
-    """The bytes of a CSV file, plain or gz."""
-    import pyarrow as pa
-
-    plain = pa.PythonFile(file, mode="r")
-    return pa.CompressedInputStream(plain, "gzip") if path.lower().endswith(".gz") else plain
+        return known_format(path).column_names(file, File(path, tags.called), reading_of(source, domain))
 
 
 def check_columns(source: Source, domain: Domain) -> None:
     """The first file's columns, before anything is prepared. Raises: InvalidSpec."""
-    path = source.files[0][0]
-    tags = source.tags[0]
-    if listing.kind_of(path) in listing.ARRAYS:
-        histograms.check_array(path, tags, domain)
+    path, tags = source.files[0][0], source.tags[0]
+    format_ = known_format(path)
+    if not format_.holds_rows:
+        arrays.check_array(path, tags, domain)
         return
-    if listing.kind_of(path) == "jsonl":  # a key that a record lacks is a missing value
+    found = column_names(source, 0, domain)
+    if found is None:  # a key that a record lacks is a missing value
         return
-    csv = listing.kind_of(path) == "csv"
-    found = header_of(source, path, tags) if csv else schema_of(path, tags).names
     named = source.named[0] if source.named else {}
     wanted = [each for each in wanted_columns(source, domain) if each not in named]
-    listing.check_names(found, wanted, tags.called, list(named), csv=csv)
+    check_names(found, wanted, tags.called, list(named), csv=format_.first_row_may_be_a_record)
 
 
 def write_records(records: ArrowStream, folder: Path, root: Secret) -> Path:

@@ -16,7 +16,9 @@ from dpdist.machine.state import published_at
 from dpdist.machine.store import StoredArray, check_writable_at
 from dpdist.page import report
 from dpdist.page.content import CSV_ROWS, Content, formats_of
+from dpdist.page.measurement import FILE as MEASUREMENT_FILE
 from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.page.outputs.amounts import MEANS, VARIANCES
 from dpdist.page.places import Notes, PartWriter, Spread, Told, Written, here
 from dpdist.page.suppression import Suppression
 from dpdist.page.tables import is_long
@@ -163,7 +165,7 @@ def published_measurement(
     except InvalidInput as reason:
         return None, {"file": None, "format": None, "values": None, "why": str(reason)}
     found = Measurement(space, planned.workload.domain, planned.noise, measured.digest)
-    return found, {"file": report.MEASUREMENT, "format": found.format, "values": int(space.values.size), "why": None}
+    return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": None}
 
 
 def _means(context: Context, planned: Plan, measured: StoredArray) -> tuple[pa.Table | None, pa.Table | None]:
@@ -181,13 +183,13 @@ def _told(ratios: pa.Table | None, spreads: pa.Table | None) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if ratios is not None:
         told["means"] = {
-            "file": report.MEANS,
+            "file": MEANS,
             "rows": ratios.num_rows,
             "interval": "Fieller 1954, within the range of the amounts",
         }
     if spreads is not None:
         interval = "Fieller 1954 about the measured means, within what the ranges allow; of correlations on Fisher's scale"
-        told["variances"] = {"file": report.VARIANCES, "rows": spreads.num_rows, "interval": interval}
+        told["variances"] = {"file": VARIANCES, "rows": spreads.num_rows, "interval": interval}
     return told
 
 

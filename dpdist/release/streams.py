@@ -138,16 +138,7 @@ class Growing(Course):
     def reaches(self, part: Part | None) -> tuple[str, ...]:
         """The budget periods of the new steps."""
         assert part is not None
-        attribute, per = self.stream.series, self.planned.job.guarantee.cap.per
-        times, given = attribute.times, self.stream.measured.attributes[attribute.name]
-        if times is None and given.time is not None:
-            times = Times(given.time.start, 1, given.time.step)  # of the attribute's smallest number
-        if per == "total" or times is None:
-            return ()
-        begin, stop = (attribute.edges[step] - attribute.edges[0] for step in (part.start, part.stop))
-        first, last = times.begins(math.floor(begin)), times.ends(math.ceil(stop) - 1).date()
-        days = (first.date() + datetime.timedelta(days=number) for number in range((last - first.date()).days + 1))
-        return tuple(dict.fromkeys(period_of(day, per) for day in days))
+        return periods_reached(self.stream, self.planned.job.guarantee.cap.per, part)
 
     def check_past(self, context: Context, counts: StoredArray, part: Part | None) -> None:
         """A stream's guarantee is for records that stay where they are: counts of released steps must be those that were measured."""
@@ -199,6 +190,20 @@ def _with(planned: Plan, scale: int, loss: Loss) -> Plan:
     former = None if planned.former is None else _with(planned.former, scale, loss)
     noise = replace(planned.noise, scale=scale)
     return replace(planned, noise=noise, loss=loss if former is None else planned.grid.loss(loss, noise), former=former)
+
+
+def periods_reached(stream: StreamPart, per: str, part: Part) -> tuple[str, ...]:
+    """The budget periods that the new steps of a part lie in, where the cap is per period and the spec says which times they are."""
+    attribute = stream.series
+    times, given = attribute.times, stream.measured.attributes[attribute.name]
+    if times is None and given.time is not None:
+        times = Times(given.time.start, 1, given.time.step)  # of the attribute's smallest number
+    if per == "total" or times is None:
+        return ()
+    begin, stop = (attribute.edges[step] - attribute.edges[0] for step in (part.start, part.stop))
+    first, last = times.begins(math.floor(begin)), times.ends(math.ceil(stop) - 1).date()
+    days = (first.date() + datetime.timedelta(days=number) for number in range((last - first.date()).days + 1))
+    return tuple(dict.fromkeys(period_of(day, per) for day in days))
 
 
 def stream_digest(planned: Plan, name: str) -> str:

@@ -10,8 +10,9 @@ from dpdist.errors import InvalidInput
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
-from dpdist.records import listing, remote
+from dpdist.records import remote
 from dpdist.records.column_types import ColumnType
+from dpdist.records.formats.registry import format_of
 from dpdist.spec.compiled import CELL_BY_CELL
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located
@@ -173,7 +174,8 @@ def _check_participations(job: Job) -> None:
 def _check_counts(job: Job) -> None:
     """Records that were counted before belong to nobody any more, and the numbers of them are no attribute."""
     counts, path = job.source.records.counts, (job.source.records.path or "").rstrip("/")
-    array = listing.kind_of(path) in listing.ARRAYS
+    format_ = format_of(path)
+    array = format_ is not None and not format_.holds_rows
     if counts is None and array:
         raise InvalidInput(f"{Path(path).name} holds counts, not records: say what it counts, counts: {{of: ...}}")
     if counts is None:

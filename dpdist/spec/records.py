@@ -8,9 +8,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from dpdist.errors import InvalidInput
-from dpdist.records import listing
 from dpdist.records.column_types import ColumnType
 from dpdist.records.csv_grammar import PLAIN, Grammar
+from dpdist.records.formats.registry import format_of
 from dpdist.records.sources import PersonType
 from dpdist.spec.csv import CsvSpec
 from dpdist.spec.values import PathText, SpecPart, Text
@@ -189,11 +189,7 @@ class Records(SpecPart):
             raise ValueError("'snapshot' belongs to 'delta' or 'iceberg'; leave it out")
         if self.header and self.path is None:
             raise ValueError("'header' belongs to CSV files; leave it out")
-        if (
-            self.csv is not None
-            and self.sql is None
-            and (self.path is None or listing.kind_of(self.path) not in (None, "csv"))
-        ):
+        if self.csv is not None and self.sql is None and (self.path is None or _format(self.path) not in ("", "csv")):
             raise ValueError("'csv' belongs to CSV files; leave it out")
         return self
 
@@ -214,8 +210,8 @@ class Records(SpecPart):
     @property
     def csv_record(self) -> str | None:
         """What is one record where the records are CSV, for readers; None where they are not, or stand for several each."""
-        kind = listing.kind_of(self.path or "")
-        written = kind == "csv" or (kind is None and self.csv is not None)
+        format_ = _format(self.path or "")
+        written = format_ == "csv" or (not format_ and self.csv is not None)
         return self.grammar.record if written and self.counts is None else None
 
     @property
@@ -229,3 +225,9 @@ class Records(SpecPart):
         if self.count == "persons" and "called" not in self.model_fields_set:
             return "persons"
         return self.called if self.counts is None or "called" in self.model_fields_set else self.counts.of
+
+
+def _format(path: str) -> str:
+    """The name of a file's format; "" of a folder, or of none that is read."""
+    found = format_of(path)
+    return "" if found is None else found.name

@@ -2,23 +2,28 @@
 
 from dpdist.strategies.base import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
 from dpdist.strategies.bounds import dual_bound, hardt_talwar, laplace_bound, lemma_4, low_rank_bounds, singular_value_bound
+from dpdist.strategies.buffers import buffered
 from dpdist.strategies.cuboids import datacube
 from dpdist.strategies.direct import gaussian, laplace
 from dpdist.strategies.eigen_queries import eigen_design
+from dpdist.strategies.eigen_queries import eigen_design as eigen
 from dpdist.strategies.exchangeable import symmetric
 from dpdist.strategies.exponential import smoothing
 from dpdist.strategies.factorisation import low_rank
 from dpdist.strategies.filters import convolution, square_root
 from dpdist.strategies.fixed import hierarchical, identity, wavelet
-from dpdist.strategies.learnt_products import pure_products
+from dpdist.strategies.learnt_products import p_identity_products
 from dpdist.strategies.learnt_queries import p_identity
-from dpdist.strategies.marginal_optima import fourier, marginal_minimax, marginal_optimum
+from dpdist.strategies.lower_factors import triangular
+from dpdist.strategies.marginal_optima import fourier, marginal_minimax
+from dpdist.strategies.marginal_optima import marginal_optimum as marginals
 from dpdist.strategies.needs import Effort, effort
+from dpdist.strategies.oblique_bases import oblique
 from dpdist.strategies.optimum import coa
 from dpdist.strategies.partition import dawa
 from dpdist.strategies.products import kronecker
 from dpdist.strategies.pure_marginals import weighted_marginals
-from dpdist.strategies.residual_bases import residual_products
+from dpdist.strategies.residual_bases import residual
 from dpdist.strategies.spectrum import laplace_spectrum, spectral_lower_bound
 from dpdist.strategies.weighted_designs import weighted_design
 from dpdist.strategies.worst import least_worst
@@ -29,12 +34,14 @@ __all__ = [
     "Solve",
     "Step",
     "Strategy",
+    "buffered",
     "coa",
     "convolution",
     "datacube",
     "dawa",
     "dual_bound",
     "effort",
+    "eigen",
     "eigen_design",
     "fourier",
     "gaussian",
@@ -50,16 +57,18 @@ __all__ = [
     "low_rank",
     "low_rank_bounds",
     "marginal_minimax",
-    "marginal_optimum",
+    "marginals",
     "matrix_mechanism_cost",
+    "oblique",
     "p_identity",
-    "pure_products",
-    "residual_products",
+    "p_identity_products",
+    "residual",
     "singular_value_bound",
     "smoothing",
     "spectral_lower_bound",
     "square_root",
     "symmetric",
+    "triangular",
     "wavelet",
     "weighted_design",
     "weighted_marginals",

@@ -17,6 +17,8 @@ from dpdist.workloads import Workload
 def singular_value_bound(workload: Workload | Matrix) -> float:
     """(sum_i sqrt(lambda_i(V)))^2 / n: a lower bound of J for every strategy.
 
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
     Source: Li & Miklau 2013.
     """
     gram = gram_in_place(workload)
@@ -27,6 +29,10 @@ def laplace_bound(workload: Workload | Matrix) -> float:
     """No strategy has a lower cost under Laplace noise (variance at epsilon = 1): twice the singular value bound.
 
     Every column's L1 norm is at least its L2 norm, so 2 Delta_1^2 tr(V X^+) >= 2 Delta_2^2 tr(V X^+).
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
+    Source: Li & Miklau 2013, for the L2 length.
     """
     return 2.0 * singular_value_bound(workload)
 
@@ -35,7 +41,9 @@ def dual_bound(workload: Workload | Matrix, dual: Matrix) -> float:
     """LB(v) = (tr (D_v^1/2 V D_v^1/2)^1/2)^2 / sum(v), a lower bound of J for every v >= 0.
 
     Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
         dual: v, (n,), non-negative, not all zero.
+    Source: docs/mathematics.md, section 2.
     """
     gram = gram_in_place(workload)
     weights = np.asarray(dual, dtype=np.float64)
@@ -52,7 +60,12 @@ def lemma_4(workload: Workload | Matrix, theta: float = 0.0) -> tuple[float, flo
     """Lower and upper bound of OPT(V + theta I) from the singular values of W.
 
     max(2 ||W||_* - n, ||W||_*^2 / n) + theta <= OPT <= rho^2 (||W||_F^2 + theta n), rho = the largest column norm of the
-    right singular vectors. Source: KDD 2016, Lemma 4.
+    right singular vectors.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
+        theta: ridge that is added to W'W, counts squared.
+    Source: KDD 2016, Lemma 4.
     """
     gram = gram_of(workload)
     n = gram.shape[0]
@@ -68,6 +81,10 @@ def low_rank_bounds(workload: Workload | Matrix) -> tuple[float, float, float]:
     """The bounds of LRM on the optimal epsilon-DP error at epsilon = 1: upper, lower, and their ratio.
 
     Upper: r sum_k lambda_k^2 (Lemma 3); lower: ``hardt_talwar`` (Lemma 4); lambda_k are W's non-zero singular values.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
+    Source: LRM (VLDB 2012), Lemmas 3 and 4.
     """
     gram = gram_of(workload)
     values = scipy.linalg.eigvalsh(gram, check_finite=False)
@@ -79,7 +96,11 @@ def low_rank_bounds(workload: Workload | Matrix) -> tuple[float, float, float]:
 def hardt_talwar(workload: Workload | Matrix) -> float:
     """((2^r / r!) prod lambda_k)^(2/r) r^3: no epsilon-DP mechanism has a lower total squared error times epsilon^2.
 
-    lambda_k are the non-zero singular values of W. Holds up to a universal constant. Source: LRM (VLDB 2012), Lemma 4.
+    lambda_k are the non-zero singular values of W. Holds up to a universal constant.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
+    Source: LRM (VLDB 2012), Lemma 4.
     """
     gram = gram_of(workload)
     values = scipy.linalg.eigvalsh(gram, check_finite=False)

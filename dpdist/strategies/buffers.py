@@ -99,7 +99,9 @@ def buffered(workload: Workload, work: Workspace = MEMORY, name: str = "", *, co
     """A strategy of a few buffers for one running sum of each series.
 
     Args:
-        work: where it is kept; ``name``: under which, of which the first ones stay.
+        workload: one running sum of each series, (m, n).
+        work: where it is kept.
+        name: under which the coefficients are kept; the first ones stay.
         count: number of buffers.
     Returns: a strategy with ``coefficients``; every step is measured from itself and earlier ones.
     Raises: InvalidInput for other workloads.

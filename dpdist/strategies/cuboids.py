@@ -15,9 +15,14 @@ ALL_SUBSETS = 10
 
 
 def datacube(workload: Workload) -> ResidualStrategy:
-    """The chosen marginals, measured with equal noise; answers are least-squares estimates. Raises: InvalidInput for other workloads.
+    """The chosen marginals, measured with equal noise; answers are least-squares estimates.
 
     Least squares makes it better than the published algorithm: measuring only the asked marginals is then as good as ``fourier``.
+
+    Args:
+        workload: a union of marginals, (m, n).
+    Raises: InvalidInput for other workloads.
+    Source: Ding, Winslett, Han, Li 2011 (BMAX).
     """
     queries_of(workload)
     sizes = workload.domain.shape

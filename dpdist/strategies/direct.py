@@ -12,12 +12,22 @@ from dpdist.workloads import Workload
 
 
 def gaussian(workload: Workload) -> DirectStrategy:
-    """The Gaussian mechanism: cost m * (largest L2 column norm of W)^2."""
+    """The Gaussian mechanism: cost m * (largest L2 column norm of W)^2.
+
+    Args:
+        workload: the queries, (m, n).
+    Source: Dwork, Kenthapadi, McSherry, Mironov, Naor 2006.
+    """
     return _direct("gaussian", workload, "l2")
 
 
 def laplace(workload: Workload) -> DirectStrategy:
-    """The Laplace mechanism: cost 2 m * (largest L1 column norm of W)^2. Source: Dwork, McSherry, Nissim, Smith 2006."""
+    """The Laplace mechanism: cost 2 m * (largest L1 column norm of W)^2.
+
+    Args:
+        workload: the queries, (m, n).
+    Source: Dwork, McSherry, Nissim, Smith 2006.
+    """
     return _direct("laplace", workload, "l1")
 
 

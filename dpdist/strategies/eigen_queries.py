@@ -91,6 +91,7 @@ def eigen_design(
         complete: add Program 2's completing rows.
         relative: scale every query to norm 1 first, so that relative errors are balanced; needs a Workload.
         tolerance: certified relative gap of Program 1.
+        on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
         start: checkpoint y, (n,), of an interrupted solve without groups or principal vectors.
     Returns: the strategy, its exact cost for the (scaled) workload, and the singular value bound.
     Raises: InvalidInput, NotPositiveDefinite.

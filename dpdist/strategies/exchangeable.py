@@ -70,6 +70,10 @@ def symmetric(
     """The strategy of least total squared error for a union of products with exchangeable values, over up to millions of cells.
 
     Args:
+        workload: a weighted union of products, (m, n).
+        tolerance: certified relative gap at which the solve stops.
+        max_iterations: of the solve.
+        on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
         start: checkpoint of an interrupted solve: the weights of the orbits.
     Returns: the strategy with its cost and a lower bound that no strategy can beat; see ``coa``.
     Raises: InvalidInput for queries that are no products over attributes.

@@ -40,8 +40,10 @@ def smoothing(
     Args:
         workload: a workload, or its gram W'W, (n, n); singular grams get a ridge of 1e-9 of their mean diagonal.
         accuracy: how far the smooth maximum may exceed the true one; mu = accuracy / log n.
-        start: checkpoint M, (n, n), of an interrupted solve.
         tolerance: relative decrease over ``MEMORY`` iterations at which it stops.
+        max_iterations: of the spectral projected gradient.
+        on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
+        start: checkpoint M, (n, n), of an interrupted solve.
     Returns: the strategy with its exact (not smoothed) cost and the singular value bound.
     Raises: InvalidInput, NotPositiveDefinite.
     Source: LRM (VLDB 2012), appendix B.

@@ -48,8 +48,11 @@ def low_rank(
         norm: "l2" for Gaussian noise, "l1" for Laplace noise.
         gamma: allowed ||W - B L||_F; 0 asks for all of W. A positive gamma buys less noise for a bias of at most
             gamma ||x||_2 in the L2 norm of all answers; the solve stops as soon as the residual is that small.
-        start: checkpoint L, (inner, n), of an interrupted solve.
         inner: rows of L; default 1.2 rank(W), as in the paper.
+        max_iterations: of the outer loop.
+        seed: fixes the random start.
+        on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
+        start: checkpoint L, (inner, n), of an interrupted solve.
     Returns: with gamma = 0, the strategy B^+ F (under "l1" the best start where that is better: the cells or a
         p-Identity strategy; ``solve.stop`` is then "stalled"), which spans the workload exactly (the
         raw L ends slightly infeasible and would understate the cost); with gamma > 0, L itself. The cost is

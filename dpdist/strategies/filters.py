@@ -42,7 +42,10 @@ def convolution(
     """The strategy of least total error for circular filters of one series, or for formulas over binary attributes.
 
     Args:
-        work: where it is computed; ``name``: under which its coefficients are kept, of which the first ones stay.
+        workload: filters around a circle or along a series, or formulas over binary attributes, (m, n).
+        work: where it is computed.
+        name: under which the coefficients are kept; the first ones stay.
+        on_done: called with the parts that are done and their number.
     Returns: a strategy with ``coefficients``, of unit sensitivity. Around a circle its cost is the lower bound; for a series that ends the
         bound is that of the singular values, as far as they are known.
     Raises: InvalidInput when the workload asks for anything but filters.
@@ -72,9 +75,13 @@ def square_root(
     """The strategy that splits a filter of the past into two equal filters: the first is measured, the second gives the answers.
 
     Args:
-        work: where it is computed; ``name``: under which its coefficients are kept, of which the first ones stay.
+        workload: one filter of the past, (n, n).
+        work: where it is computed.
+        name: under which the coefficients are kept; the first ones stay.
+        on_done: called with the parts that are done and their number.
     Returns: a strategy with ``coefficients``; every step is measured from itself and earlier ones.
     Raises: InvalidInput when the workload is not one filter of the past whose present counts.
+    Source: Henzinger, Upadhyay, Upadhyay 2023 (running sums); Fichtenberger, Henzinger, Upadhyay 2023.
     """
     queries_of(workload)
     del on_done

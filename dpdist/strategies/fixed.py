@@ -22,7 +22,13 @@ BRANCHINGS = (2, 4, 8, 16)
 
 
 def identity(n: int, workload: Workload | None = None, *, norm: Norm = "l2") -> DenseStrategy:
-    """The identity strategy, A = I: cost ||W||_F^2 under Gaussian noise, twice that under Laplace noise."""
+    """The identity strategy, A = I: cost ||W||_F^2 under Gaussian noise, twice that under Laplace noise.
+
+    Args:
+        n: number of cells.
+        workload: gives the cost, (m, n).
+        norm: "l2" for Gaussian noise, "l1" for Laplace noise.
+    """
     (n,) = sizes_of(n)
     cost = None if workload is None else workload.operator.frobenius_squared * UNIT_VARIANCE[norm]
     return DenseStrategy("identity", Identity(n), cost, None, CLOSED_FORM, norm=norm)
@@ -37,6 +43,8 @@ def wavelet(
         shape: sizes of the attributes.
         workload: gives the cost, and which attributes are ordered.
         ordered: which attributes have an order; the others are measured value by value, as in Privelet+.
+        norm: "l2" for Gaussian noise, "l1" for Laplace noise.
+    Source: Xiao, Wang, Gehrke 2010 (Privelet).
     """
     return attribute_by_attribute("wavelet", Haar, shape, workload, ordered, norm)
 
@@ -61,6 +69,8 @@ def hierarchical(
         workload: gives the cost, and which attributes are ordered.
         branching: children of a node; None takes the best of 2, 4, 8 and 16 for the workload (Qardaji, Yang, Li 2013).
         ordered: which attributes have an order; the others are measured value by value.
+        norm: "l2" for Gaussian noise, "l1" for Laplace noise.
+    Source: Hay, Rastogi, Miklau, Suciu 2010; Qardaji, Yang, Li 2013.
     """
     if branching is None:
         if workload is None:

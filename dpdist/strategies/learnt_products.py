@@ -34,9 +34,12 @@ RESTARTS = 2
 SETTLED = 1e-4
 
 
-def pure_products(workload: Workload, *, seed: int = 0) -> ProductsStrategy:
+def p_identity_products(workload: Workload, *, seed: int = 0) -> ProductsStrategy:
     """The products of p-Identity strategies and trees with the least total error under Laplace noise that the search finds.
 
+    Args:
+        workload: a weighted union of products, (m, n).
+        seed: fixes the random starts.
     Returns: a strategy for Laplace noise, with its cost at epsilon = 1.
     Raises: InvalidInput for queries that are not products over attributes.
     Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_kron and OPT_+; trees: Qardaji, Yang, Li 2013.

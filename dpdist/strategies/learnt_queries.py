@@ -44,6 +44,9 @@ def p_identity(
         workload: a workload, or its gram W'W, (n, n).
         queries: p, learnt queries; default n / 16, at least 1.
         restarts: random starts.
+        max_iterations: of L-BFGS from each start.
+        seed: fixes the random starts.
+        on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
         start: checkpoint Theta, (p, n), of an interrupted solve: the only start.
     Returns: a strategy for Laplace noise, with its cost at epsilon = 1 and a lower bound.
     Raises: InvalidInput.

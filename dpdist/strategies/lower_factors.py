@@ -76,6 +76,8 @@ def triangular(
     Args:
         workload: a workload of one series (``of_one_series``).
         tolerance: certified relative gap of COA's optimum.
+        on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
+        start: checkpoint of an interrupted solve: dual weights, (n,).
     Returns: the triangular factor with its cost and COA's lower bound.
     Raises: InvalidInput for other workloads; NotPositiveDefinite when rounding leaves no factor.
     """

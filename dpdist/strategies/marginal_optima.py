@@ -48,7 +48,11 @@ def marginal_weights(workload: Workload) -> dict[Subset, float]:
 def marginal_optimum(workload: Workload) -> ResidualStrategy:
     """The strategy of least total variance for a workload of marginals; its cost is the lower bound.
 
+    Args:
+        workload: a union of marginals, (m, n).
     Returns: a strategy with one term for every attribute set, of unit sensitivity.
+    Raises: InvalidInput when the workload asks for anything but marginals.
+    Source: Xiao, He, Zhang, Kifer 2023 (ResidualPlanner), in closed form.
     """
     strategy = over_residuals("marginals", workload, _least_total(workload))
     assert strategy.workload_cost is not None
@@ -62,6 +66,10 @@ def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterati
     form and bounds the largest variance of any strategy from below (the weights sum to one); marginals with larger
     variances get more weight until both meet.
 
+    Args:
+        workload: a union of marginals, (m, n).
+        tolerance: certified relative gap of the largest variance at which it stops.
+        max_iterations: of the multiplicative weights.
     Returns: a strategy for ``workload``; ``solve`` records the certified gap of the largest variance.
     Raises: InvalidInput when the workload asks for anything but marginals.
     Source: ResidualPlanner's maximum variance objective (Xiao et al. 2023), by duality instead of a solver.
@@ -128,8 +136,11 @@ def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]
 
 
 def fourier(workload: Workload) -> ResidualStrategy:
-    """The strategy that measures every coefficient that the marginals need with equal precision. Raises: InvalidInput for other workloads.
+    """The strategy that measures every coefficient that the marginals need with equal precision.
 
+    Args:
+        workload: a union of marginals, (m, n).
+    Raises: InvalidInput for other workloads.
     Source: Barak et al. 2007; unneeded coefficients are left out as in Li & Miklau 2012, section 5. The coefficients of an
     attribute set span the same space in any orthonormal product basis whose first vector is constant, so the contrasts
     measured here give the same errors as the Fourier (for binary attributes: Hadamard) basis.

@@ -126,6 +126,10 @@ def effort(workload: Workload | Matrix, optimiser: Optimiser = "coa") -> Effort:
     """The bytes and matrix products that an optimiser needs, predicted before it runs.
 
     Memory is an upper bound (tests compare it with the measured peak); products are those of a typical solve to 1e-6.
+
+    Args:
+        workload: a workload, or its gram W'W, (n, n), float64.
+        optimiser: which optimiser is asked about.
     """
     return _EFFORTS[optimiser](workload)
 

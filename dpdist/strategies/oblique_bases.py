@@ -34,9 +34,12 @@ FINENESS = 64
 """Whole numbers of a direction are about so large."""
 
 
-def oblique_products(workload: Workload, *, tolerance: float = 1e-6) -> ObliqueStrategy:
-    """A strategy for a weighted union of products, over domains of any size; never worse than ``residual_products``.
+def oblique(workload: Workload, *, tolerance: float = 1e-6) -> ObliqueStrategy:
+    """A strategy for a weighted union of products, over domains of any size; never worse than ``residual``.
 
+    Args:
+        workload: a weighted union of products, (m, n).
+        tolerance: certified relative gap at which the solves of single attributes stop.
     Returns: a strategy with ``terms`` and ``directions``, its cost, and a certified lower bound.
     Raises: InvalidInput for queries that are not products over attributes.
     """

@@ -13,7 +13,10 @@ from dpdist.workloads import Workload
 def dawa(workload: Workload) -> AdaptiveStrategy:
     """DAWA as a strategy without a predicted cost: its error depends on the data.
 
+    Args:
+        workload: queries over one ordered attribute, (m, n).
     Raises: InvalidInput unless the domain is one ordered attribute of up to ``MOST_CELLS`` values.
+    Source: Li, Hay, Miklau, Wang 2014.
     """
     queries_of(workload)
     attributes = workload.domain.attributes

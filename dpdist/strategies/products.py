@@ -25,8 +25,13 @@ from dpdist.workloads.kinds import is_product
 def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = ignore) -> TermStrategy:
     """The strategy of least error for a product workload: the product of the certified optimum of each factor.
 
+    Args:
+        workload: one product of queries of single attributes, (m, n).
+        tolerance: certified relative gap at which the solves stop.
+        on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
     Returns: a strategy with ``terms``; its gap is at most the sum of the factors' gaps.
     Raises: InvalidInput when the workload is not a single product.
+    Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_kron, with the optimum of each factor.
     """
     queries_of(workload)
     if not is_product(workload):

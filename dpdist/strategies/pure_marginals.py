@@ -43,6 +43,10 @@ STARTS = 4
 def weighted_marginals(workload: Workload, *, seed: int = 0, max_iterations: int = 2000) -> WeightedMarginalsStrategy:
     """The best marginals and weights under Laplace noise (by total error) that several starts lead to, for unions of products.
 
+    Args:
+        workload: a weighted union of products, (m, n).
+        seed: fixes the random starts.
+        max_iterations: of L-BFGS from each start.
     Returns: a strategy for Laplace noise, with its cost at epsilon = 1.
     Raises: InvalidInput for queries that are not products over attributes, or whose marginals are too large to be measured.
     Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_M.

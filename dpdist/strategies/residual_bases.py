@@ -32,13 +32,17 @@ ROUNDS = 20
 Subset = tuple[int, ...]
 
 
-def residual_products(workload: Workload, *, tolerance: float = 1e-6) -> TermStrategy:
+def residual(workload: Workload, *, tolerance: float = 1e-6) -> TermStrategy:
     """A strategy for a weighted union of products, over domains of any size.
 
+    Args:
+        workload: a weighted union of products, (m, n).
+        tolerance: certified relative gap at which the solves of single attributes stop.
     Returns: a strategy with ``terms``, its cost, and a certified lower bound. The bound is the larger of ``product_bound`` and the sum
         of the bounds of all blocks: the optimum of a sum of grams is at least the sum of the optima, and the optimum of each block
         is the product of those of its factors.
     Raises: InvalidInput for queries that are not products over attributes.
+    Source: ResidualPlanner+ (Xiao, He, Zhang, Kifer 2023 and its successor), with the optimum of each factor.
     """
     queries_of(workload)
     strange = [block.name for block in workload.blocks if not block.separable]

@@ -74,6 +74,8 @@ def laplace_spectrum(coefficients: Matrix, epsilon: float, delta: float, method:
 
     Args:
         coefficients: h around the circle, (N,); Algorithm 2 needs N a power of two.
+        epsilon: privacy budget, above 0.
+        delta: privacy budget, in (0, 1).
         method: see ``SpectrumNoise``. "partition" gives the largest coefficient the scale eta / N^1/2 of the second one: the scan's
             eta would spend 1/N of its share and leave Theorem 14 by a factor of N (docs/mathematics.md).
     Raises: InvalidInput.
@@ -116,6 +118,8 @@ def spectral_lower_bound(coefficients: Matrix) -> float:
     """max over i of i^2 |hhat_(i)|^2 / (N log2(N)^2), coefficients in decreasing order: no mechanism's mean squared error is below a
     constant (which depends on epsilon and delta only) times it.
 
+    Args:
+        coefficients: h around the circle, (N,).
     Source: Fawaz, Muthukrishnan, Nikolov 2013, Theorem 5.
     """
     values = np.sort(_moduli(coefficients))[::-1]

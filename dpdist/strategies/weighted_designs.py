@@ -44,6 +44,7 @@ def weighted_design(
         design: design queries, (p, n), whose rows span the workload; by default the best of eigen-queries, Haar wavelets, the
             best tree of counts, Fourier queries and the cells themselves.
         tolerance: certified relative gap of the lengths, and the decrease of the error at which left inverses stop.
+        on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
     Returns: a strategy for Laplace noise, with its cost at epsilon = 1 and a lower bound.
     Raises: InvalidInput.
     Source: Li & Miklau 2012, section 3.5, which leaves out the program.

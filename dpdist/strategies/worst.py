@@ -44,7 +44,10 @@ def least_worst(
     """The strategy whose largest error (standard error times the query's weight) is least.
 
     Args:
+        workload: the queries, (m, n).
         tolerance: certified relative gap of the largest variance at which the solve stops.
+        max_iterations: of the solve.
+        on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
         start: checkpoint of an interrupted solve: the weights of queries and cells.
     Returns: a strategy with its total cost; ``solve`` records the largest variance at sensitivity 1 and its certified gap.
     Raises: InvalidInput when the workload asks for nothing.

@@ -240,7 +240,9 @@ def union(*workloads: Workload, weights: tuple[float, ...] | None = None) -> Wor
     """All queries of several workloads over one domain.
 
     Args:
+        workloads: the workloads, each (m_i, n).
         weights: one positive factor for each workload; default 1.
+    Raises: InvalidInput for workloads over different domains, or weights that are not positive.
     """
     strange = next((type(each).__name__ for each in workloads if not isinstance(each, Workload)), None)
     if not workloads or strange:
@@ -263,6 +265,8 @@ def relative(workload: Workload) -> Workload:
 
     All steps of a filter are weighted alike, by the length of its coefficients, so that it stays a filter.
 
+    Args:
+        workload: the queries, (m, n).
     Raises: InvalidInput for a query that counts no cell.
     Source: Li & Miklau 2012, section 3 (workloads scaled for relative error).
     """

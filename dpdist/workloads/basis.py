@@ -203,6 +203,9 @@ def integer_basis(workload: Workload) -> Basis:
     """The integer basis of a workload's row space, with equal cells merged, or the identity if no smaller basis is known.
 
     Rows that are read when they are needed are not looked through for equal cells.
+
+    Args:
+        workload: the queries, (m, n).
     """
     if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):
         return Basis(workload, None)

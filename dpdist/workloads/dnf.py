@@ -78,6 +78,7 @@ def dnf(domain: Domain | int, terms: Sequence[Sequence[str]], *, name: str | Non
     Args:
         domain: a domain, or the number of binary attributes x0, x1, ... of an anonymous one.
         terms: attributes of each conjunction; row 0 asks for their second values, row s for the first one where s has a bit.
+        name: of the group of queries; default: the formula.
     Returns: a workload of 2^d queries over the d attributes that the terms name, in the order of the domain.
     """
     whole = domain if isinstance(domain, Domain) else Domain.of_shape((2,) * domain)

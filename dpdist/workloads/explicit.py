@@ -50,6 +50,8 @@ def explicit(
         array: (m, n) finite numbers, dense or SciPy sparse; n = cells of the domain.
         domain: default: one attribute of n cells.
         names: one distinct name for each row; default "row 0", "row 1", ...
+        title: name of the group of queries.
+    Raises: InvalidInput for entries that are not finite numbers, another width than the domain's cells, or names that repeat.
     """
     operator = Sparse(scipy.sparse.csr_array(array)) if scipy.sparse.issparse(array) else Dense(np.asarray(array))
     return _workload(operator, domain, names, title)
@@ -66,6 +68,7 @@ def tall(
             ``dpdist.operators.Generated(shape, function)`` for rows that are never stored.
         domain: as in ``explicit``.
         names: as in ``explicit``.
+        title: name of the group of queries.
     Raises: InvalidInput for entries that are not finite numbers.
     """
     return _workload(Tall(rows_of(source)), domain, names, title)

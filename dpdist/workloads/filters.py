@@ -115,7 +115,11 @@ def filtered(
 
     Args:
         domain: a domain, or the number of steps of an anonymous one (its attribute is x0).
+        of: name of the ordered attribute, whose values are the steps.
+        filters: the filters, with a name and coefficients each.
+        by: names of the attributes whose every combination has a series of its own.
         circular: whether the step after the last one is the first one.
+    Raises: InvalidInput for an attribute that does not exist.
     """
     whole = domain if isinstance(domain, Domain) else Domain.of_shape((domain,))
     names = [f.name for f in filters]

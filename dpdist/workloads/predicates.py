@@ -44,6 +44,12 @@ def predicates(domain: Domain, expressions: Sequence[str], *, names: Sequence[st
 
     A comparison must split the attribute's declared values: ``age < 40`` over the bins 30 to 50 is refused, since no
     sum of cells answers it.
+
+    Args:
+        domain: the attributes.
+        expressions: conditions such as ``age >= 18 and branch == 'North'``.
+        names: a name for each query; default: the expressions.
+    Raises: InvalidInput for an expression that cannot be read, or that no sum of cells answers.
     """
     titles = list(names) if names is not None else list(expressions)
     if len(set(titles)) != len(titles) or not titles:

@@ -24,7 +24,9 @@ def products(domain: Domain, asked: Mapping[str, AttributeQueries], *, name: str
     """Every combination of one query of each attribute.
 
     Args:
+        domain: the attributes.
         asked: queries of each attribute; attributes that are not named are summed over.
+        name: of the group of queries; default: what is asked.
     """
     parts = sorted((domain.axis(attribute), queries) for attribute, queries in asked.items() if queries != "total")
     if not parts:

@@ -17,20 +17,43 @@ from dpdist.workloads.ranges import box_rows, listed_ranges
 
 
 def random_ranges(n: int, m: int, *, seed: int = 0) -> Workload:
-    """The papers' workload WRange: m intervals whose two ends are uniform over the n cells. Source: Yuan et al. 2016, section 5."""
+    """The papers' workload WRange: m intervals whose two ends are uniform over the n cells.
+
+    Args:
+        n: number of cells.
+        m: number of queries.
+        seed: fixes the random draws; the same seed gives the same workload.
+    Source: Yuan et al. 2016, section 5.
+    """
     ends = np.sort(np.random.RandomState(seed).randint(0, n, (2, m)), axis=0)
     return listed_ranges(n, [(int(a), int(b)) for a, b in ends.T])
 
 
 def discrete(n: int, m: int, *, seed: int = 0, probability: float = 0.02) -> Workload:
-    """The papers' workload WDiscrete: every entry is +1 with the given probability, otherwise -1. Source: Yuan et al. 2016, section 5."""
+    """The papers' workload WDiscrete: every entry is +1 with the given probability, otherwise -1.
+
+    Args:
+        n: number of cells.
+        m: number of queries.
+        seed: fixes the random draws; the same seed gives the same workload.
+        probability: of an entry +1, in [0, 1].
+    Source: Yuan et al. 2016, section 5.
+    """
     if not 0 <= probability <= 1:
         raise InvalidInput(f"a probability lies in [0, 1], found {probability}")
     return explicit(np.where(np.random.RandomState(seed).rand(m, n) < probability, 1, -1))
 
 
 def related(n: int, m: int, rank: int, *, seed: int = 0) -> Workload:
-    """The papers' workload WRelated: W = C A with Gaussian C (m x rank) and A (rank x n). Source: Yuan et al. 2016, section 5."""
+    """The papers' workload WRelated: W = C A with Gaussian C (m x rank) and A (rank x n).
+
+    Args:
+        n: number of cells.
+        m: number of queries.
+        rank: of W.
+        seed: fixes the random draws; the same seed gives the same workload.
+    Source: Yuan et al. 2016, section 5.
+    """
     if not 1 <= rank <= min(m, n):
         raise InvalidInput(f"the rank lies in 1..{min(m, n)}, found {rank}")
     state = np.random.RandomState(seed)
@@ -41,6 +64,10 @@ def related(n: int, m: int, rank: int, *, seed: int = 0) -> Workload:
 def two_step_ranges(shape: tuple[int, ...], m: int, *, seed: int = 0) -> Workload:
     """m boxes: first a length along each attribute, uniform over 1..n_i, then a place for it.
 
+    Args:
+        shape: number of values of each attribute.
+        m: number of boxes.
+        seed: fixes the random draws; the same seed gives the same workload.
     Source: two-step sampling of Hardt, Ligett, McSherry 2012, used by Li & Miklau 2012, section 5.
     """
     state = np.random.RandomState(seed)
@@ -56,7 +83,14 @@ def two_step_ranges(shape: tuple[int, ...], m: int, *, seed: int = 0) -> Workloa
 
 
 def random_marginals(shape: tuple[int, ...], m: int, *, seed: int = 0) -> Workload:
-    """m distinct marginals, uniform over all attribute sets but the empty one. Source: Li & Miklau 2012, section 5."""
+    """m distinct marginals, uniform over all attribute sets but the empty one.
+
+    Args:
+        shape: number of values of each attribute.
+        m: number of marginals.
+        seed: fixes the random draws; the same seed gives the same workload.
+    Source: Li & Miklau 2012, section 5.
+    """
     every = [s for k in range(1, len(shape) + 1) for s in combinations(range(len(shape)), k)]
     if not 1 <= m <= len(every):
         raise InvalidInput(f"{len(shape)} attributes have {len(every)} marginals, {m} were asked for")
@@ -66,7 +100,15 @@ def random_marginals(shape: tuple[int, ...], m: int, *, seed: int = 0) -> Worklo
 
 
 def marginal_queries(shape: tuple[int, ...], m: int, *, ways: int = 2, seed: int = 0) -> Workload:
-    """The papers' workload WMarginal: m counts, uniform over all cells of all k-way marginals. Source: Yuan et al. 2016, section 5."""
+    """The papers' workload WMarginal: m counts, uniform over all cells of all k-way marginals.
+
+    Args:
+        shape: number of values of each attribute.
+        m: number of queries.
+        ways: k, how many attributes are combined.
+        seed: fixes the random draws; the same seed gives the same workload.
+    Source: Yuan et al. 2016, section 5.
+    """
     sets = list(combinations(range(len(shape)), ways))
     sizes = [math.prod(shape[axis] for axis in s) for s in sets]
     if not 1 <= m <= sum(sizes):
@@ -83,12 +125,25 @@ def marginal_queries(shape: tuple[int, ...], m: int, *, ways: int = 2, seed: int
 
 
 def uniform_predicates(n: int, m: int, *, seed: int = 0) -> Workload:
-    """m predicates: every cell is counted or left out with equal probability. Source: Li & Miklau 2012, section 5."""
+    """m predicates: every cell is counted or left out with equal probability.
+
+    Args:
+        n: number of cells.
+        m: number of queries.
+        seed: fixes the random draws; the same seed gives the same workload.
+    Source: Li & Miklau 2012, section 5.
+    """
     return explicit((np.random.RandomState(seed).rand(m, n) < 0.5).astype(np.int64))
 
 
 def permuted(workload: Workload, *, seed: int = 0) -> Workload:
-    """The same queries over the cells in a random order. Source: Li & Miklau 2012, section 5 (permuted ranges)."""
+    """The same queries over the cells in a random order.
+
+    Args:
+        workload: the queries, (m, n).
+        seed: fixes the order of the cells.
+    Source: Li & Miklau 2012, section 5 (permuted ranges).
+    """
     order = np.random.RandomState(seed).permutation(workload.shape[1])
     axes = tuple(range(len(workload.domain.shape)))
     blocks = []

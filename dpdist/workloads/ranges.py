@@ -16,29 +16,51 @@ from dpdist.workloads.marginals import listed_marginals
 
 
 def prefix(n: int) -> Workload:
-    """The n prefix sums of one ordered attribute."""
+    """The n prefix sums of one ordered attribute.
+
+    Args:
+        n: number of values of the attribute.
+    """
     return cdf(Domain.of_shape((n,)), "x0")
 
 
 def all_ranges(n: int) -> Workload:
-    """All n(n+1)/2 intervals of one ordered attribute."""
+    """All n(n+1)/2 intervals of one ordered attribute.
+
+    Args:
+        n: number of values of the attribute.
+    """
     return ranges((n,))
 
 
 def ranges(shape: int | tuple[int, ...]) -> Workload:
-    """All axis-aligned boxes of a domain of the given sizes."""
+    """All axis-aligned boxes of a domain of the given sizes.
+
+    Args:
+        shape: number of values of each attribute; one number for a single attribute.
+    """
     domain = Domain.of_shape(shape)
     return ranges_of(domain, domain.names)
 
 
 def listed_ranges(n: int, ends: Sequence[tuple[int, int]]) -> Workload:
-    """The given intervals (first, last), both ends included, of one ordered attribute."""
+    """The given intervals (first, last), both ends included, of one ordered attribute.
+
+    Args:
+        n: number of values of the attribute.
+        ends: first and last value of each interval, numbers from 0 to n - 1.
+    Raises: InvalidInput for an interval outside 0..n-1.
+    """
     return ranges_of(Domain.of_shape((n,)), ("x0",), listed={"x0": ends})
 
 
 def range_marginals(domain: Domain | tuple[int, ...], ways: int, *, among: tuple[str, ...] = ()) -> Workload:
     """Every k-way marginal, by all intervals of its ordered attributes and by all values of the others.
 
+    Args:
+        domain: a domain, or the sizes of an anonymous one.
+        ways: k, how many attributes are combined.
+        among: names of the attributes to combine; all by default.
     Source: Li & Miklau 2012, section 5 (range marginals).
     """
     whole = domain if isinstance(domain, Domain) else Domain.of_shape(domain)
@@ -87,6 +109,8 @@ def boxes(domain: Domain, of: tuple[str, ...], listed: Sequence[Sequence[tuple[i
     """Listed boxes over several ordered attributes.
 
     Args:
+        domain: the attributes.
+        of: names of the ordered attributes that the boxes lie over.
         listed: for every box, one interval (first, last) for each attribute in ``of``, both ends included.
     """
     if len(set(of)) != len(of) or not listed or any(len(box) != len(of) for box in listed):

@@ -261,7 +261,7 @@ def test_budget_periods_that_steps_reach(
         stream={"name": "s", "through": domain["dates"]["from"] if "dates" in domain else domain.get("to", 0)},
         ledger={"dataset": "small", "cap": {"rho": 1, "per": per}},
     )
-    assert periods_reached(load(path), Part("s", "digest", *steps)) == reached
+    assert periods_reached(load(path).guarantee.course, per, Part("s", "digest", *steps)) == reached
 
 
 def test_a_stream_past_the_last_year_is_refused_in_one_line(home: Path) -> None:

@@ -20,8 +20,9 @@ from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
-from dpdist.records import digests, sources
+from dpdist.records import digests
 from dpdist.records.digests import Memory, hashing, seen_at, verify
+from dpdist.records.formats import base
 from dpdist.records.hashing import BLOCK_BYTES, hashed
 from dpdist.records.sources import hashed_here, source_of
 from dpdist.records.wording import File, called_by
@@ -58,7 +59,7 @@ def test_a_file_is_hashed_again_when_anything_says_that_it_was_written(
     first = source_of(path, columns={}, hashing=by)
     assert not any(tags.remembered for tags in first.tags)
     with monkeypatch.context() as amid:
-        amid.setattr(sources, "hashed", none)
+        amid.setattr(base, "hashed", none)
         again = source_of(path, columns={}, hashing=by)
     assert again.files == first.files
     assert [(tags.key, tags.tags) for tags in again.tags] == [(tags.key, tags.tags) for tags in first.tags]
@@ -71,7 +72,7 @@ def test_a_file_is_hashed_again_when_anything_says_that_it_was_written(
     path.with_name("other").write_bytes(content)
     path.with_name("other").replace(path)
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-    monkeypatch.setattr(sources, "hashed", none)
+    monkeypatch.setattr(base, "hashed", none)
     with pytest.raises(AssertionError, match="hashed"):
         source_of(path, columns={}, hashing=by)
 
@@ -99,7 +100,7 @@ def test_a_file_that_changes_while_it_is_hashed_is_not_remembered(
         os.utime(place)
         return found
 
-    monkeypatch.setattr(sources, "hashed", amid)
+    monkeypatch.setattr(base, "hashed", amid)
     source_of(path, columns={}, hashing=by)
     assert memory.store.names(digests.FOLDER) == []
 
@@ -157,7 +158,7 @@ def test_no_charge_binds_to_bytes_that_changed_unseen(home: Path, monkeypatch: p
 def test_a_finished_release_reads_no_records(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small.write(home.parent / "data")
     small.run(path, home)
-    monkeypatch.setattr(sources, "hashed", none)
+    monkeypatch.setattr(base, "hashed", none)
     monkeypatch.setattr(digests, "_verified", none)
     assert not small.run(path, home).charged
 
@@ -221,7 +222,7 @@ def test_objects_are_known_by_their_etag(memory: Memory, s3: str, monkeypatch: p
     url = f"{s3}/records-etag/x.parquet"
     first = source_of(url, columns={}, hashing=by)
     with monkeypatch.context() as amid:
-        amid.setattr(sources, "hashed", none)
+        amid.setattr(base, "hashed", none)
         again = source_of(url, columns={}, hashing=by)
         assert again.files == first.files
     verify(memory, engine.inline(), again)

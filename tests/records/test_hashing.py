@@ -18,7 +18,8 @@ from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
-from dpdist.records import counting, hashing, sources
+from dpdist.records import counting, hashing
+from dpdist.records.formats.base import Partition
 from dpdist.records.hashing import BLOCK_BYTES, HashedFile, hashed
 from dpdist.records.sources import source_of
 from tests import small
@@ -115,7 +116,7 @@ def test_a_release_of_replaced_records_charges_nothing(home: Path, monkeypatch: 
     pyarrow.parquet.write_table(table.slice(0, 300), home.parent / "few.parquet")
     reading = counting.tables_of
 
-    def swapped(source: object, domain: object, partition: sources.Partition) -> object:
+    def swapped(source: object, domain: object, partition: Partition) -> object:
         data.write_bytes((home.parent / "few.parquet").read_bytes() if partition.group == 1 else original)
         try:
             return iter(list(reading(source, domain, partition)))

@@ -16,8 +16,9 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError, NoRecords, OutOfMemory
 from dpdist.machine import engine
 from dpdist.machine.store import Store
-from dpdist.records import counting, histograms
+from dpdist.records import counting
 from dpdist.records.counting import count
+from dpdist.records.formats import arrays
 from dpdist.records.rows import CountSummary
 from dpdist.records.sources import partitions_of, source_of
 from dpdist.spec import load
@@ -60,7 +61,7 @@ FORMS = ("npy int64", "npy int16", "npy >u4", "zarr", "zarr in shards", "zarr 2"
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_array_of_counts_is_the_records(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(histograms, "BLOCK_NUMBERS", 7)
+    monkeypatch.setattr(arrays, "BLOCK_NUMBERS", 7)
     path = written(form, tmp_path)
     found, tally = counted(tmp_path, path)
     np.testing.assert_array_equal(found, COUNTS.ravel())

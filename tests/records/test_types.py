@@ -19,10 +19,10 @@ from dpdist.domain.times import Times
 from dpdist.errors import InvalidSpec
 from dpdist.machine import engine
 from dpdist.machine.store import Store
-from dpdist.records import json_lines
 from dpdist.records.column_types import ColumnType
 from dpdist.records.counting import count
 from dpdist.records.extracts import DeltaTable, Query, Table, extracted
+from dpdist.records.formats import json_lines
 from dpdist.records.sources import Source, source_of
 from dpdist.records.types import Unconvertible, converted, moments_of, texts_of
 from dpdist.records.used import uses_of

@@ -277,7 +277,7 @@ def test_dates_are_extended_by_their_end_or_their_steps(tmp_path: Path) -> None:
         path.write_text(yaml.safe_dump(content))
         earlier = load(path).guarantee.course.former
         assert earlier is not None
-        assert earlier.queries.shape[1] == 20
+        assert earlier.workload.queries.shape[1] == 20
         dates_then = {**dates, **({"to": former} if "to" in dates else {"steps": former})}
         content["domain"]["day"] = {"dates": dates_then}
         content["stream"] = {"name": "s", "through": "2026-01-01"}

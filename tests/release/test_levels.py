@@ -86,8 +86,8 @@ def test_a_file_of_levels_is_the_same_as_lists(tmp_path: Path) -> None:
     lines = ["code,country,land", *(f"{code},{country},{land}" for code, (land, country) in NUTS.items())]
     (tmp_path / "nuts.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     filed = load(small.write(tmp_path, domain={"district": {**DISTRICT, "levels": "nuts.csv"}, "age": AGE}, workload=ASKED))
-    assert filed.attributes == inline.attributes
-    assert filed.queries.fingerprint == inline.queries.fingerprint
+    assert filed.measured.domain == inline.measured.domain
+    assert filed.workload.queries.fingerprint == inline.workload.queries.fingerprint
 
 
 def levels(**given: Any) -> dict[str, Any]:

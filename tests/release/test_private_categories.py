@@ -70,13 +70,13 @@ def written(folder: Path, table: pa.Table | None = None, **changes: Any) -> Path
 
 def names_of(path: Path, home: Path) -> tuple[str, ...]:
     """The names that a run of the release publishes."""
-    return small.run(path, home).spec.domain["town"].categories or ()
+    return small.run(path, home).job.measured.attributes["town"].categories or ()
 
 
 def selected_names(path: Path, home: Path) -> tuple[str, ...]:
     """The names that the stage alone selects, or has selected."""
     context = Context(home, Store(home / "store"), engine.inline(), silent)
-    return selected(context, load(path)).domain["town"].categories or ()
+    return selected(context, load(path)).measured.attributes["town"].categories or ()
 
 
 def test_names_are_selected_kept_and_charged(home: Path) -> None:
@@ -423,7 +423,7 @@ def test_sums_and_means_by_private_categories(home: Path) -> None:
     of = frozenset({"elsewhere"})
     plain = {**PAID, "sums": {}, "workload": PAID["workload"][:1]}
     without = load(written(home.parent / "plain", payments(), **plain))
-    counted = [candidates_of(source, each.attributes, "town", of, 100) for each in (done.job.declared, without)]
+    counted = [candidates_of(source, each.measured.domain, "town", of, 100) for each in (done.job.declared, without)]
     assert counted[0].digest == counted[1].digest
     rows = payments().to_pylist()
     by_person: dict[int, list[dict[str, Any]]] = {}

@@ -431,7 +431,7 @@ def test_releases_of_the_same_records_agree(home: Path, first: str, second: str)
         rows.append(np.concatenate(list(grid.row_blocks())) / noise.deviation)
         values.append(store.read(store.open(f"measurements/{release.job.release}")) / noise.deviation)
     stacked = np.concatenate(rows)
-    queries = alone.spec.queries.unweighted.dense()
+    queries = alone.job.workload.queries.unweighted.dense()
     np.testing.assert_allclose(found, queries @ np.linalg.pinv(stacked) @ np.concatenate(values), atol=0.01)
     covariance = queries @ np.linalg.pinv(stacked.T @ stacked) @ queries.T
     np.testing.assert_allclose(errors, np.sqrt(np.diag(covariance)), rtol=1e-3)

@@ -21,16 +21,16 @@ def test_the_example() -> None:
     spec = load(EXAMPLE)
     assert spec.measured.domain.shape == (91, 15, 2, 2)
     assert spec.workload.queries.shape == (2085, 5460)
-    assert spec.budget.loss.rho == rho_for(1, 1e-9)
+    assert spec.guarantee.budget.loss.rho == rho_for(1, 1e-9)
     assert spec.source.path.is_file()
 
 
 def test_numbers_are_exact(tmp_path: Path) -> None:
     spec = load(small.write(tmp_path, budget={"rho": 0.1}))
-    assert spec.budget.loss.rho == Fraction(1, 10)
+    assert spec.guarantee.budget.loss.rho == Fraction(1, 10)
     text = (tmp_path / "release.yaml").read_text().replace("rho: 0.1", "rho: 1e-3")
     (tmp_path / "release.yaml").write_text(text)
-    assert load(tmp_path / "release.yaml").budget.loss.rho == Fraction(1, 1000)
+    assert load(tmp_path / "release.yaml").guarantee.budget.loss.rho == Fraction(1, 1000)
 
 
 def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None:
@@ -175,15 +175,20 @@ def test_budgets_and_mechanisms_that_do_not_fit(changes: dict[str, object], mess
 
 def test_budgets() -> None:
     pure = load(small.spec(budget={"epsilon": 0.3}, ledger=PURE_CAP))
-    assert pure.budget.loss == Loss.laplace(Fraction(3, 10))
+    assert pure.guarantee.budget.loss == Loss.laplace(Fraction(3, 10))
     ledger = {"dataset": "small", "cap": {"epsilon": 4, "delta": 1e-6}}
     amounts = {
-        name: load(small.spec(budget={"epsilon": 1, "delta": 1e-6, "calibration": name}, ledger=ledger)).budget.loss.rho
+        name: load(
+            small.spec(budget={"epsilon": 1, "delta": 1e-6, "calibration": name}, ledger=ledger)
+        ).guarantee.budget.loss.rho
         for name in ("analytic", "zcdp", "classic")
     }
     assert amounts["classic"] < amounts["zcdp"] < amounts["analytic"]
     assert float(amounts["classic"]) == pytest.approx(0.5 / 5.387**2, rel=1e-3)
-    assert load(small.spec(budget={"epsilon": 1, "delta": 1e-6}, ledger=ledger)).budget.loss.rho == amounts["analytic"]
+    assert (
+        load(small.spec(budget={"epsilon": 1, "delta": 1e-6}, ledger=ledger)).guarantee.budget.loss.rho
+        == amounts["analytic"]
+    )
 
 
 def test_range_marginals_in_a_spec() -> None:

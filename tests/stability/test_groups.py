@@ -58,7 +58,7 @@ def test_counts_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, 
     )
     base = cells(FILE, tmp_path / "base", gaussian)
     squared = length = 0
-    for number, data in enumerate(changed(FILE, gaussian.spec.protection)):
+    for number, data in enumerate(changed(FILE, gaussian.job.guarantee.protection)):
         moved = cells(data, tmp_path / str(number), gaussian) - base
         squared, length = max(squared, int((moved**2).sum())), max(length, int(np.abs(moved).sum()))
     sides = 2 if neighbours == "replace-one" else 1
@@ -67,9 +67,9 @@ def test_counts_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, 
     assert laplace.grid.sensitivity_squared == (sides * groups * most * unit) ** 2
     assert squared * unit**2 <= gaussian.grid.sensitivity_squared
     assert (
-        length == distance_of(gaussian.spec.measured, gaussian.spec.guarantee.protection).length
+        length == distance_of(gaussian.job.measured, gaussian.job.guarantee.protection).length
         if sides == 1
-        else length <= distance_of(gaussian.spec.measured, gaussian.spec.guarantee.protection).length
+        else length <= distance_of(gaussian.job.measured, gaussian.job.guarantee.protection).length
     )
     assert squared >= groups * most**2
 

@@ -186,7 +186,7 @@ def test_a_stream_of_weeks_under_a_cap_for_days_is_charged_for_two_days_of_one_w
             stream={"name": every, "through": "2026-06-14"},
         )
         made[every] = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), load(path))
-    day, week = made["day"].spec.protection, made["week"].spec.protection
+    day, week = made["day"].job.guarantee.protection, made["week"].job.guarantee.protection
     assert (day.steps, week.steps) == ("every day of column 'when'", "every week of column 'when'")
     two = held(made["week"].grid.exact(Counts(Held(np.array([2, 0])), Layout((2,))), MEMORY)).astype(object)
     assert int((two**2).sum()) > made["week"].grid.sensitivity_squared

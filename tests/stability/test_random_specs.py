@@ -93,13 +93,13 @@ class Moved:
             "counted persons": "count" in spec.source.records.model_fields_set,
             "participations": person.participations is not None,
             "filters": "filters" in self.case.content["workload"][0],
-            "dates": "t" in spec.domain,
+            "dates": "t" in spec.measured.attributes,
             "counts": spec.source.records.counts is not None,
             "around": spec.measured.around is not None,
             "squares": any({"variance", "covariance", "correlation"} & {*entry} for entry in self.case.content["workload"]),
         }
         unit = "persons" if person.column is not None else "records"
-        return {unit, grid.norm, spec.neighbours, *(kind for kind, holds in found.items() if holds)}
+        return {unit, grid.norm, spec.guarantee.neighbours, *(kind for kind, holds in found.items() if holds)}
 
 
 def drawn(seed: int, folder: Path, *, again: int = 50) -> Case:

@@ -128,7 +128,7 @@ def test_every_small_file_is_counted_by_its_definition_and_hidden(person: str | 
     for number, data in enumerate(small_files(most)):
         tables[data] = pushed(plans[0], data, 1 if person else None)
         if number % 199 == 0:
-            found = pipeline.counts(data, "parquet, clip", protection, plans[0].spec, plans[0].layout)
+            found = pipeline.counts(data, "parquet, clip", protection, plans[0].job, plans[0].layout)
             np.testing.assert_array_equal(pipeline.store.read(found).reshape(tables[data].shape), tables[data])
     moved: set[tuple[int, ...]] = set()
     for data, table in tables.items():

@@ -217,7 +217,7 @@ def test_the_order_of_rows_does_not_matter(folder: Path, tmp_path: Path) -> None
 
 
 def ordered_alike(folder: Path, tmp_path: Path) -> bool:
-    domain = _planned(folder, "coa", "add-remove", 3, 1, missing=True).spec.attributes
+    domain = _planned(folder, "coa", "add-remove", 3, 1, missing=True).job.measured.domain
     orders = [[0, 1, 2], [2, 0, 1], [1, 2, 0]]
     data: list[tuple[str, int | None, str]] = [("u", 2, "x"), ("u", 1, "y"), ("u", 2, "y")]
     found = [

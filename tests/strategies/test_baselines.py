@@ -22,10 +22,10 @@ from dpdist.strategies import (
     laplace,
     laplace_bound,
     low_rank,
-    marginal_optimum,
     wavelet,
 )
 from dpdist.strategies.cuboids import bmax
+from dpdist.strategies.marginal_optima import marginal_optimum
 from dpdist.workloads import (
     Workload,
     all_ranges,

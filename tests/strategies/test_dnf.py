@@ -11,7 +11,8 @@ from dpdist.grids.characters import CharacterGrid
 from dpdist.mechanisms.planner import considered, why_not
 from dpdist.operators import Marginal
 from dpdist.privacy.noise import Noise
-from dpdist.strategies import coa, convolution, marginal_optimum, singular_value_bound
+from dpdist.strategies import coa, convolution, singular_value_bound
+from dpdist.strategies.marginal_optima import marginal_optimum
 from dpdist.workloads import dnf, marginals, union
 from dpdist.workloads.kinds import is_dyadic
 from tests.readers import formula_answers

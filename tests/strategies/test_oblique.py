@@ -17,10 +17,11 @@ from dpdist.machine.store import Store
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.strategies import coa, marginal_optimum
+from dpdist.strategies import coa
 from dpdist.strategies import oblique_bases as module
-from dpdist.strategies.oblique_bases import _Asked, _share, oblique_products
-from dpdist.strategies.residual_bases import residual_products
+from dpdist.strategies.marginal_optima import marginal_optimum
+from dpdist.strategies.oblique_bases import _Asked, _share, oblique
+from dpdist.strategies.residual_bases import residual
 from dpdist.workloads import Workload, marginals
 from tests import small
 from tests.readers import errors_of
@@ -40,11 +41,11 @@ def test_the_loss_to_the_certified_optimum(sizes: list[int], ordered: int, ways:
     """Section 9's four unions: at most what two parameters an attribute leave; a free direction leaves less than half."""
     workload = of_ways(sizes, ordered, ways)
     optimum = coa(workload, tolerance=1e-4)
-    found = oblique_products(workload, tolerance=1e-4)
+    found = oblique(workload, tolerance=1e-4)
     assert optimum.lower_bound is not None
     assert found.workload_cost is not None
     assert found.workload_cost / optimum.lower_bound - 1 < loss / 2 + 2e-4
-    assert residual_products(workload, tolerance=1e-4).workload_cost > 1.1 * found.workload_cost
+    assert residual(workload, tolerance=1e-4).workload_cost > 1.1 * found.workload_cost
     assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-6)
     assert found.lower_bound <= optimum.workload_cost
 
@@ -52,7 +53,7 @@ def test_the_loss_to_the_certified_optimum(sizes: list[int], ordered: int, ways:
 @pytest.mark.parametrize("seed", range(6))
 def test_any_union_is_spanned_exactly_and_never_worse_than_residual(seed: int) -> None:
     workload = some_union(seed)
-    found, plain = oblique_products(workload), residual_products(workload)
+    found, plain = oblique(workload), residual(workload)
     assert found.workload_cost is not None
     assert plain.workload_cost is not None
     assert found.workload_cost <= plain.workload_cost * (1 + 1e-9)
@@ -84,7 +85,7 @@ def test_the_gradient_is_that_of_finite_differences(monkeypatch: pytest.MonkeyPa
 
 def test_marginals_keep_their_closed_form() -> None:
     workload = marginals((3, 4, 2), (1, 2))
-    found = oblique_products(workload)
+    found = oblique(workload)
     assert not found.directions
     assert found.workload_cost == pytest.approx(marginal_optimum(workload).workload_cost, rel=1e-6)
     assert found.gap < 1e-6
@@ -146,7 +147,7 @@ def test_auto_takes_it_where_the_optimum_is_out_of_reach(tmp_path: Path) -> None
 def test_several_kinds_of_queries_on_one_attribute_keep_their_joint_optimum() -> None:
     first, second = of_ways([6, 4], 2, [1, 2]), marginals((6, 4), 1)
     workload = Workload(first.domain, (*first.blocks, *second.blocks))
-    found = oblique_products(workload)
-    plain = residual_products(workload)
+    found = oblique(workload)
+    plain = residual(workload)
     assert found.workload_cost <= plain.workload_cost
     assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-5)

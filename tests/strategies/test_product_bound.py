@@ -17,9 +17,10 @@ from dpdist.operators import Dense, Identity, Operator, Prefix
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
 from dpdist.spec import load
-from dpdist.strategies import coa, dual_bound, marginal_optimum
+from dpdist.strategies import coa, dual_bound
+from dpdist.strategies.marginal_optima import marginal_optimum
 from dpdist.strategies.product_bound import _Asked, bound_steps, product_bound
-from dpdist.strategies.residual_bases import residual_products
+from dpdist.strategies.residual_bases import residual
 from dpdist.workloads import Block, Workload, marginals, predicates, prefix
 from tests import small
 
@@ -109,7 +110,7 @@ def test_prefix_marginals_of_section_9(sizes: list[int], ordered: int, ways: lis
     assert product_bound(workload, steps=1) < product_bound(workload)
     blocks = sum(float(coa(Workload(workload.domain, (b,)), tolerance=1e-3).lower_bound or 0) for b in workload.blocks)
     assert blocks < before * optimum.lower_bound
-    assert residual_products(workload, tolerance=1e-3).lower_bound >= product_bound(workload)
+    assert residual(workload, tolerance=1e-3).lower_bound >= product_bound(workload)
 
 
 def test_what_it_does_not_bound() -> None:

@@ -18,7 +18,7 @@ from dpdist.grids.terms import Term
 from dpdist.operators import Identity, Operator, Prefix, Total
 from dpdist.privacy.noise import Noise
 from dpdist.stability import Neighbours
-from dpdist.strategies import identity, laplace_bound, p_identity, pure_products, weighted_marginals
+from dpdist.strategies import identity, laplace_bound, p_identity, p_identity_products, weighted_marginals
 from dpdist.strategies.base import Strategy
 from dpdist.strategies.pure_marginals import log_cost
 from dpdist.strategies.pure_terms import ProductsStrategy, WeightedMarginalsStrategy, marginal_terms, stacked
@@ -147,7 +147,7 @@ def test_the_gradient_of_the_marginals_cost() -> None:
 def test_products_beat_the_identity_and_keep_to_the_bound() -> None:
     """Prefixes of two attributes together and alone: learnt queries are worth 2.2 times the squared error of the cells."""
     workload = tables((24, 24), (1, 2), 2)
-    found = pure_products(workload)
+    found = p_identity_products(workload)
     assert found.workload_cost is not None
     assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-8)
     cells = identity(576, workload, norm="l1").workload_cost
@@ -155,7 +155,9 @@ def test_products_beat_the_identity_and_keep_to_the_bound() -> None:
     assert laplace_bound(workload) < found.workload_cost < cells / 2
     assert found.consistent
     assert found.l1_sensitivity == pytest.approx(1)
-    apart = pure_products(Workload(workload.domain, workload.blocks[:2]))  # two attributes that nothing asks for together
+    apart = p_identity_products(
+        Workload(workload.domain, workload.blocks[:2])
+    )  # two attributes that nothing asks for together
     assert len(apart.terms) == 2
     assert not apart.consistent
     alone = [p_identity(prefix(24)).cost(Prefix(24).gram()) * block.weight**2 for block in workload.blocks[:2]]
@@ -165,7 +167,7 @@ def test_products_beat_the_identity_and_keep_to_the_bound() -> None:
 def test_one_product_is_the_product_of_its_factors() -> None:
     sizes = (24, 10)
     block = Block("both", (0, 1), (Prefix(24), Identity(10)), (tuple(map(str, range(24))), tuple(map(str, range(10)))))
-    found = pure_products(Workload(Domain.of_shape(sizes), (block,)))
+    found = p_identity_products(Workload(Domain.of_shape(sizes), (block,)))
     alone = p_identity(prefix(24), restarts=2).workload_cost
     assert alone is not None
     assert found.workload_cost == pytest.approx(alone * 10, rel=1e-6)
@@ -184,7 +186,7 @@ def test_marginals_choose_between_tables_and_what_holds_them() -> None:
 
 def test_queries_that_are_no_product_and_marginals_too_large_are_refused() -> None:
     mixed = explicit(np.ones((1, 4)), Domain.of_shape((2, 2)))
-    for optimiser in (pure_products, weighted_marginals):
+    for optimiser in (p_identity_products, weighted_marginals):
         with pytest.raises(InvalidInput, match="no product over attributes"):
             optimiser(mixed)
     with pytest.raises(InvalidInput, match="more than 4,194,304 cells"):
@@ -198,7 +200,7 @@ def test_a_block_that_sums_over_a_measured_attribute() -> None:
     both = Block("both", (0, 1), (Prefix(12), Identity(5)), (ages, kinds))
     plain = Workload(domain, (both, Block("ages", (0,), (Prefix(12),), (ages,))))
     total = Workload(domain, (both, Block("ages", (0, 1), (Prefix(12), Total(5)), (ages, ("all",)))))
-    for optimiser in (pure_products, weighted_marginals):
+    for optimiser in (p_identity_products, weighted_marginals):
         first, second = optimiser(plain), optimiser(total)
         assert first.workload_cost == pytest.approx(second.workload_cost, rel=1e-6)
         assert second.cost(total) == pytest.approx(first.workload_cost, rel=1e-6)

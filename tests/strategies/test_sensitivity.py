@@ -32,11 +32,11 @@ from dpdist.strategies import (
     identity,
     laplace,
     low_rank,
-    marginal_optimum,
     square_root,
     weighted_design,
 )
 from dpdist.strategies.eigen_queries import eigen_queries
+from dpdist.strategies.marginal_optima import marginal_optimum
 from dpdist.strategies.representations import DirectStrategy
 from dpdist.workloads import Workload, all_ranges, dnf, filtered, marginals, predicates, prefix
 from dpdist.workloads.filters import exponential, running_sum

@@ -24,19 +24,8 @@ from dpdist.mechanisms.planner import candidates, considered, why_not
 from dpdist.operators import Prefix
 from dpdist.privacy.noise import Noise
 from dpdist.spec import load
-from dpdist.strategies import (
-    Strategy,
-    coa,
-    datacube,
-    fourier,
-    gaussian,
-    identity,
-    kronecker,
-    marginal_minimax,
-    marginal_optimum,
-    residual_products,
-)
-from dpdist.strategies.marginal_optima import marginal_weights, over_residuals
+from dpdist.strategies import Strategy, coa, datacube, fourier, gaussian, identity, kronecker, marginal_minimax, residual
+from dpdist.strategies.marginal_optima import marginal_optimum, marginal_weights, over_residuals
 from dpdist.strategies.needs import Limits, effort
 from dpdist.strategies.representations import ResidualStrategy, TermStrategy
 from dpdist.workloads import (
@@ -77,10 +66,10 @@ CASES: dict[str, tuple[Workload, Strategy]] = {
     "cdf by sex": (BY_SEX, kronecker(BY_SEX, tolerance=1e-9)),
     "2-d ranges": (ranges((4, 5)), kronecker(ranges((4, 5)), tolerance=1e-9)),
     "relative ranges": (RELATIVE, kronecker(RELATIVE, tolerance=1e-9)),
-    "residual, relative": (relative(MIXED), residual_products(relative(MIXED))),
+    "residual, relative": (relative(MIXED), residual(relative(MIXED))),
     "listed ranges of two": (COARSE, kronecker(COARSE, tolerance=1e-9)),
-    "residual, mixed": (MIXED, residual_products(MIXED)),
-    "residual, ranges": (range_marginals((3, 4, 2), 2), residual_products(range_marginals((3, 4, 2), 2))),
+    "residual, mixed": (MIXED, residual(MIXED)),
+    "residual, ranges": (range_marginals((3, 4, 2), 2), residual(range_marginals((3, 4, 2), 2))),
 }
 
 
@@ -283,12 +272,12 @@ def prefix_tables(size: int, attributes: int, ways: int) -> Workload:
 
 def test_residual_products_beat_the_published_figures() -> None:
     """peers.md: ResidualPlanner+ with the prefix basis needs 35140.377 and 61879029.6."""
-    two = residual_products(prefix_tables(10, 5, 2))
+    two = residual(prefix_tables(10, 5, 2))
     assert two.workload_cost == pytest.approx(31173.93, rel=1e-4)
     assert two.workload_cost < 35140.377 * 0.9
-    assert residual_products(prefix_tables(10, 10, 3)).workload_cost < 61879029.6 * 0.83
+    assert residual(prefix_tables(10, 10, 3)).workload_cost < 61879029.6 * 0.83
     same = marginals((3, 4, 5), (1, 2))
-    assert residual_products(same).workload_cost == pytest.approx(marginal_optimum(same).workload_cost, rel=1e-9)
+    assert residual(same).workload_cost == pytest.approx(marginal_optimum(same).workload_cost, rel=1e-9)
 
 
 def test_domains_that_can_never_be_written_down() -> None:
@@ -348,7 +337,7 @@ def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="marginals only, and 'cdf of age by sex' is not one"):
         marginal_optimum(BY_SEX)
     with pytest.raises(InvalidInput, match="not a product over attributes"):
-        residual_products(predicates(DOMAIN, ["sex == 'm' or work == 'a'"]))
+        residual(predicates(DOMAIN, ["sex == 'm' or work == 'a'"]))
     with pytest.raises(InvalidInput, match="one product of queries"):
         kronecker(marginals(DOMAIN, (1, 2)))
     many = Term(tuple(range(6)), tuple(contrasts(4) for _ in range(6)))
@@ -369,7 +358,7 @@ LISTED = ranges_of(WIDE, ("age",), ("sex",), listed={"age": [(0, 7), (2, 9), (4,
 """Of rank 4 along an attribute of 12 values, 8 of which differ."""
 
 
-@pytest.mark.parametrize("solve", [kronecker, residual_products])
+@pytest.mark.parametrize("solve", [kronecker, residual])
 @pytest.mark.parametrize("workload", [LISTED, union(LISTED, listed_marginals(WIDE, [("sex",)]))], ids=["product", "union"])
 def test_answers_are_unbiased_however_many_records(solve: Any, workload: Workload) -> None:
     """A strategy of low rank is completed before it is rounded: else its row space would bend by 2^-30, times 4e9 records."""
@@ -404,7 +393,7 @@ def test_large_products_cost_seconds() -> None:
     np.testing.assert_allclose(answers, workload.matvec(x), rtol=1e-9)
 
 
-@pytest.mark.parametrize("solve", [kronecker, residual_products, marginal_optimum])
+@pytest.mark.parametrize("solve", [kronecker, residual, marginal_optimum])
 def test_the_worst_query_of_one_marginal(solve: Callable[[Workload], Strategy]) -> None:
     """Whatever rows it is measured by: a product of identities is no strategy over the residual basis."""
     workload = marginals((4, 3), (2,))
@@ -416,7 +405,7 @@ def test_the_worst_query_of_one_marginal(solve: Callable[[Workload], Strategy]) 
 
 def test_the_worst_query_of_two_marginals_by_two_terms() -> None:
     """Each by its own rows: the larger of both, whichever block comes first."""
-    solved = residual_products(marginals((4, 3), (1,)))
+    solved = residual(marginals((4, 3), (1,)))
     strategy = replace(solved, terms=tuple(term for term in solved.terms if term.axes))
     assert [term.axes for term in strategy.terms] == [(0,), (1,)]
     given = marginals((4, 3), (1,))
@@ -435,5 +424,5 @@ def test_residual_spaces_that_amounts_cancel_are_not_measured(tmp_path: Path) ->
         sums={"m": {"from": -2, "to": 2, "step": 2}},
         workload=[{"marginals": {"of": [[]]}}, {"marginals": {"of": [["b"]]}, "sum": "m"}],
     )
-    strategy = residual_products(load(path).workload.queries)
+    strategy = residual(load(path).workload.queries)
     assert abs(strategy.gap) < 1e-9

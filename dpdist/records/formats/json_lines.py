@@ -7,16 +7,32 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import IO, TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from dpdist.errors import InvalidSpec
-from dpdist.records.types import number_text
+from dpdist.records.formats.base import BATCH_ROWS, Format, Partition, Reading
+from dpdist.records.hashing import HashedFile
+from dpdist.records.wording import File
 
 if TYPE_CHECKING:
-    from dpdist.records.hashing import HashedFile
+    import pyarrow as pa
 
 LONGEST_BYTES = 16 * 2**20
 """No line may be longer."""
+
+
+class JsonLines(Format):
+    """Objects, one a line, each of which names its own keys."""
+
+    name = "jsonl"
+    endings = (".jsonl", ".ndjson")
+
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: Reading) -> None:
+        return None
+
+    def batches(self, file: HashedFile, partition: Partition, reading: Reading) -> Iterator[pa.RecordBatch]:
+        yield from batches(file, reading.columns, BATCH_ROWS)
+
+    def is_empty(self, file: HashedFile, at: File, reading: Reading) -> bool:
+        return all(not line.strip() for line in _lines(file))
 
 
 def batches(file: IO[bytes] | HashedFile, wanted: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -27,6 +43,8 @@ def batches(file: IO[bytes] | HashedFile, wanted: Sequence[str], rows: int) -> I
 
     Raises: InvalidSpec for a line that is too long.
     """
+    import pyarrow as pa
+
     held: list[list[str | None]] = []
     schema = pa.schema([pa.field(name, pa.string()) for name in wanted])
     for number, line in enumerate(_lines(file)):
@@ -41,6 +59,8 @@ def batches(file: IO[bytes] | HashedFile, wanted: Sequence[str], rows: int) -> I
 
 
 def _batch(held: list[list[str | None]], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
     if not len(schema):  # whatever is counted without columns is in a column that nobody asks for
         return pa.record_batch({"": pa.nulls(len(held))})
     columns = [pa.array([record[place] for record in held], pa.string()) for place in range(len(schema))]
@@ -77,6 +97,8 @@ class _Number(str):
 
 def _text(value: Any) -> str | None:
     """The one text of a value; None where it is nested, or no text of UTF-8."""
+    from dpdist.records.types import number_text
+
     if isinstance(value, _Number):
         try:
             return number_text(Decimal(value))

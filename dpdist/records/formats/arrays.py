@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 from dpdist.domain import Domain
 from dpdist.errors import InvalidSpec, NoRecords
 from dpdist.records import remote
+from dpdist.records.formats.base import Format, Partition, Reading
 from dpdist.records.hashing import HashedFile, Members, Tags, hashed
 from dpdist.records.reading import reading
 from dpdist.records.tabulated import check_range
 from dpdist.records.wording import File
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BLOCK_NUMBERS = 2**20
 """Numbers of a NumPy file that are read at a time."""
@@ -26,11 +30,40 @@ DESCRIBES = ("zarr.json", ".zarray", ".zattrs")
 """Objects of a Zarr array that hold none of its numbers."""
 
 
-class Part(NamedTuple):
-    """What is read at once of an array: its number, and what is needed of the tags to read it."""
+class Array(Format):
+    """Counts instead of records: an array with one axis for each attribute."""
 
-    number: int
-    tags: Tags
+    holds_rows = False
+
+    def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
+        return parts_of(path, tags)
+
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: Reading) -> None:
+        return None
+
+    def batches(self, file: HashedFile, partition: Partition, reading: Reading) -> Iterator[pa.RecordBatch]:
+        raise NotImplementedError("an array holds counts and no records")
+
+    def is_empty(self, file: HashedFile, at: File, reading: Reading) -> bool:
+        return False
+
+
+class Npy(Array):
+    """NumPy's file of one array."""
+
+    name = "npy"
+    endings = (".npy",)
+
+
+class Zarr(Array):
+    """A folder of the objects of one array."""
+
+    name = "zarr"
+    endings = (".zarr",)
+    is_folder = True
+
+    def hashed(self, file: File) -> tuple[str, Tags]:
+        return hashed_array(file)
 
 
 def hashed_array(file: File) -> tuple[str, Tags]:
@@ -83,19 +116,18 @@ def part_bytes(path: str, tags: Tags) -> int:
         return int(array.dtype.itemsize + 8 * (array.ndim + 3)) * math.prod(_stored_shape(array))
 
 
-def parts_of(path: str, tags: Tags) -> list[Part]:
+def parts_of(path: str, tags: Tags) -> list[Partition]:
     """What tasks read: blocks of a NumPy file, stored objects of a Zarr array."""
     with reading(tags.called):
         if not tags.members:
             shape, _, _ = _described(path, tags)
-            return [Part(number, tags) for number in range(-(-math.prod(shape) // BLOCK_NUMBERS))]
+            return [Partition(path, number, tags) for number in range(-(-math.prod(shape) // BLOCK_NUMBERS))]
         array, members = _zarr(path, _describing(tags)), dict(tags.members)
         out = []
         for number, place in enumerate(np.ndindex(*_grid(array))):
             needed = {*DESCRIBES, array.metadata.encode_chunk_key(place)} & members.keys()
-            out.append(
-                Part(number, Tags(0, b"", b"", tuple((name, members[name]) for name in sorted(needed)), called=tags.called))
-            )
+            held = tuple((name, members[name]) for name in sorted(needed))
+            out.append(Partition(path, number, Tags(0, b"", b"", held, called=tags.called)))
         return out
 
 

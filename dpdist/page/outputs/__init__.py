@@ -1,0 +1,1 @@
+"""The files of a release beside its certificate: one output a file of this folder, and a registry."""

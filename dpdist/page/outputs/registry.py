@@ -1,0 +1,43 @@
+"""The outputs of a release, in the order in which they are written: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dpdist.page.outputs.amounts import Means, Variances
+from dpdist.page.outputs.answers import Answers
+from dpdist.page.outputs.base import Output, Unfinished
+from dpdist.page.outputs.citation import Citation
+from dpdist.page.outputs.croissant import Croissant
+from dpdist.page.outputs.csvw import Csvw
+from dpdist.page.outputs.deployment import Deployment
+from dpdist.page.outputs.dictionary import Dictionary
+from dpdist.page.outputs.measured import PublishedMeasurement
+from dpdist.page.outputs.web_page import WebPage
+from dpdist.page.places import Written
+
+OUTPUTS: list[Output] = [
+    Answers(),
+    PublishedMeasurement(),
+    Means(),
+    Variances(),
+    Croissant(),
+    Dictionary(),
+    Csvw(),
+    Deployment(),
+    Citation(),
+    WebPage(),
+]
+
+
+def write_all(release: Unfinished) -> list[Written]:
+    """The files of every output. Each sees what those before it wrote."""
+    for output in OUTPUTS:
+        release = replace(release, written=(*release.written, *output.write(release)))
+    return list(release.written)
+
+
+def patterns() -> Iterator[str]:
+    """Regular expressions of the names of all files that a publisher writes before the certificate."""
+    yield from (output.files for output in OUTPUTS)

@@ -1,0 +1,19 @@
+"""The page for readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpdist.page.document import page
+from dpdist.page.outputs.base import Output, Unfinished
+from dpdist.page.places import Written
+
+
+class WebPage(Output):
+    """The page: one file, which needs no server."""
+
+    files = r"index\.html"
+    about = "The page for readers: answers with charts, the guarantee, the method. It is one file and needs no server."
+
+    def write(self, release: Unfinished) -> Sequence[Written]:
+        return [release.place.put("index.html", page(release.content, release.digits).encode())]

@@ -1,0 +1,1 @@
+"""Formats of files of records: one file each, and a registry."""

@@ -1,0 +1,53 @@
+"""Files in Arrow's IPC format (Feather), batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING
+
+from dpdist.records.formats.base import BATCH_ROWS, Format, Partition, Reading, check_names
+from dpdist.records.hashing import HashedFile, Tags
+from dpdist.records.reading import reading as explained
+from dpdist.records.wording import File
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Arrow(Format):
+    """Tables of typed columns."""
+
+    name = "arrow"
+    endings = (".arrow", ".feather", ".ipc")
+
+    def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
+        with explained(tags.called), HashedFile(path, tags) as file:
+            groups = _opened(file).num_record_batches
+        return [Partition(path, group, tags, named) for group in range(groups)]
+
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: Reading) -> Sequence[str]:
+        return list(self.schema(file).names)
+
+    def schema(self, file: HashedFile | IO[bytes]) -> pa.Schema:
+        return _opened(file).schema
+
+    def batches(self, file: HashedFile, partition: Partition, reading: Reading) -> Iterator[pa.RecordBatch]:
+        reader = _opened(file)
+        check_names(reader.schema.names, reading.columns, partition.called, list(dict(partition.named)))
+        batch = reader.get_batch(partition.group).select(reading.columns)
+        batch.validate(full=True)
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            yield batch.slice(start, BATCH_ROWS)
+
+    def every_batch(self, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        reader = _opened(file)
+        yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+
+    def is_empty(self, file: HashedFile, at: File, reading: Reading) -> bool:
+        return bool(_opened(file).count_rows() == 0)
+
+
+def _opened(file: HashedFile | IO[bytes]) -> pa.RecordBatchFileReader:
+    import pyarrow as pa
+
+    return pa.ipc.open_file(pa.PythonFile(file, mode="r"))

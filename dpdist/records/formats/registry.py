@@ -1,0 +1,32 @@
+"""The formats that are read: one line each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpdist.records.formats.arrays import Npy, Zarr
+from dpdist.records.formats.arrow import Arrow
+from dpdist.records.formats.base import Format
+from dpdist.records.formats.csv import Csv
+from dpdist.records.formats.json_lines import JsonLines
+from dpdist.records.formats.parquet import Parquet
+
+FORMATS: list[Format] = [Parquet(), Arrow(), Csv(), JsonLines(), Npy(), Zarr()]
+
+
+def format_of(path: str | Path) -> Format | None:
+    """The format of a file or folder by its name, None for others."""
+    name = Path(path).name.lower()
+    return next((each for each in FORMATS if name.endswith(each.endings)), None)
+
+
+def known_format(path: str | Path) -> Format:
+    """The format of a file that was listed."""
+    found = format_of(path)
+    assert found is not None
+    return found
+
+
+def endings(*, rows: bool) -> str:
+    """How the names of files end that hold rows, or arrays, for messages."""
+    return ", ".join(ending for each in FORMATS if each.holds_rows == rows for ending in each.endings)
