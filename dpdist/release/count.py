@@ -23,7 +23,8 @@ from dpdist.records.wording import Called, File
 from dpdist.release.context import Context
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.spec import Job
-from dpdist.spec.job import Counted, Origin
+from dpdist.spec.job import Counted
+from dpdist.spec.origin import Origin
 from dpdist.stability import Distance
 
 

@@ -29,7 +29,7 @@ from dpdist.release.ledger_and_store import (
 )
 from dpdist.release.plan import Plan
 from dpdist.release.streams import course_of
-from dpdist.spec.job import Origin
+from dpdist.spec.origin import Origin
 
 
 def checked_integers(

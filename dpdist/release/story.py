@@ -40,7 +40,7 @@ from dpdist.release.selecting import selected
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoreWorkspace
 from dpdist.spec import Job
-from dpdist.spec.job import Origin
+from dpdist.spec.origin import Origin
 from dpdist.warehouse.targets import deliver
 
 _T = TypeVar("_T")

@@ -18,12 +18,12 @@ from dpdist.spec.job import (
     Guarantee,
     Job,
     OneOff,
-    Origin,
     Outputs,
     PrivateNames,
     StreamPart,
 )
 from dpdist.spec.model import ReleaseSpec
+from dpdist.spec.origin import Origin
 
 CELL_BY_CELL = "identity"
 """The mechanism that measures every cell by itself: the only one whose sensitivity to several cells at once is declared."""

@@ -17,114 +17,21 @@ from dpdist.identities import digest_of
 from dpdist.mechanisms.registry import AUTO, mechanism_of
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.protection import Protection
-from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
-from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
-from dpdist.records.used import Use, uses_of
-from dpdist.records.wording import Called
 from dpdist.sizes import Sizes
 from dpdist.spec.attributes import AttributeSpec, SelectionSpec
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.dates import StreamSpec, through_of
+from dpdist.spec.origin import Origin
 from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
 from dpdist.spec.planning import SeparationSpec
 from dpdist.spec.queries import FiltersSpec, QuerySpec, workload_of
-from dpdist.spec.records import Person, Records
+from dpdist.spec.records import Person
 from dpdist.spec.sums import SumSpec
 from dpdist.stability import Neighbours
 from dpdist.strategies.needs import Limits
 from dpdist.workloads import Block, Workload, filtered, predicates, relative, union
 from dpdist.workloads.kinds import is_long
 from dpdist.workloads.marginals import listed_marginals
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where the records are, how they are read, and whose they are: what a charge is bound to.
-
-    Attributes:
-        folder: what relative paths start at.
-        attributes: those that are counted, whose columns may be named by folders.
-        series: the attribute in whose steps persons are counted, where a release filters one.
-        snapshot, called: of a table whose rows were written to a file.
-    """
-
-    records: Records
-    folder: Path
-    attributes: tuple[str, ...]
-    series: str | None
-    snapshot: str = ""
-    called: Called | None = None
-
-    @property
-    def path(self) -> str | Path:
-        """The records: a URL, or a path, resolved against the spec's folder if it is relative."""
-        assert self.records.path is not None  # the records of a table are extracted first
-        return self.records.path if "://" in self.records.path else self.folder / self.records.path
-
-    @property
-    def name(self) -> Called:
-        """What messages call the place of the records, whatever file they were written to: by the spec's own text."""
-        return self.called or Called(self.records.place)
-
-    @cached_property
-    def table(self) -> Table | None:
-        """The table that holds the records; None where files do."""
-        given = self.records
-        if given.sql is not None:
-            connection = given.connection and given.connection.removeprefix("$")
-            return Query(given.sql, connection, self.folder, given.types, given.grammar)
-        if given.delta is not None:
-            place = given.delta if "://" in given.delta else str(self.folder / given.delta)
-            return DeltaTable(place, given.snapshot)
-        return None if given.iceberg is None else IcebergTable(given.iceberg, given.snapshot)
-
-    def read_to(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> Origin:
-        """The same records, which were written to a file and which messages call so."""
-        given = {"path": str(path), "sql": None, "connection": None, "delta": None, "iceberg": None, "snapshot": None}
-        return replace(self, records=self.records.model_copy(update=given), snapshot=snapshot, called=Called(called))
-
-    @property
-    def counts_column(self) -> str | None:
-        """The column that says how many records a row stands for."""
-        return None if self.records.counts is None else self.records.counts.column
-
-    def uses(self, domain: Domain) -> dict[str, Use]:
-        """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""
-        person = self.records.person
-        return uses_of(domain, self.records.columns, person.column, person.type, self.counts_column)
-
-    @cached_property
-    def files(self) -> Source:
-        """The files of the records, each hashed once. Raises: InvalidSpec when there are none."""
-        return self._files(hashed_here)
-
-    def files_by(self, hashing: Hashing) -> Source:
-        """The same, with files that are not hashed yet hashed in another way."""
-        if "files" not in self.__dict__:
-            self.__dict__["files"] = self._files(hashing)
-        return self.files
-
-    def _files(self, hashing: Hashing) -> Source:
-        person, steps = self.records.person, None
-        if person.participations is not None and person.column is not None and self.series is not None:
-            steps = Participations(self.series, person.participations, person.separation)
-        source = source_of(
-            self.path,
-            hashing=hashing,
-            columns=self.records.columns,
-            header=self.records.header,
-            person=person.column,
-            most_records=person.most_records,
-            most_groups=person.most_groups,
-            participations=steps,
-            person_type=person.type,
-            counts=self.counts_column,
-            grammar=self.records.grammar,
-            attributes=self.attributes,
-            called=self.name,
-            types=self.records.types,
-        )
-        return replace(source, snapshot=self.snapshot)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ MODULES = (
     "dpdist/records/*.py",
     "dpdist/spec/compiled.py",
     "dpdist/spec/job.py",
+    "dpdist/spec/origin.py",
     "dpdist/spec/sums.py",
     "dpdist/strategies/worst.py",
     *(
