@@ -109,7 +109,7 @@ def row(name: str, folder: Path, repeats: int) -> str:
         context = Context(home, Store(home / "store"), engine.inline(), silent)
         planned = plan(context, load(path))
         counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
-        measured, charged = story.measure(context, planned, counts)
+        measured, charged = story.measure(context, planned, planned.job.source, counts)
         assert charged
         answers = held(answer(context, planned, measured, []).answer)
         truth = exact(planned, table)
