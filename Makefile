@@ -57,7 +57,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(INSTALL) --editable .
+	$(INSTALL) --editable ".[flows]"
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml constraints.txt

@@ -62,7 +62,7 @@ def once(store: Store, exact: np.ndarray[Any, Any], noise: Noise) -> dict[str, f
     out = {PARTS[0]: timed(alone, cells)[1], PARTS[1]: timed(lambda: store.check(counts), cells)[1]}
     stored, out[PARTS[2]] = timed(made, cells)
     out[PARTS[3]] = timed(lambda: make_safe(store, stored), cells)[1]
-    written = sum(size for name, size, _ in store.listed(stored.name) if "/c/" in name)
+    written = sum(each.size for each in store.place.entries(stored.name) if "/c/" in each.name)
     out["bytes"] = written / cells
     store.delete(counts.name)
     store.delete(stored.name)

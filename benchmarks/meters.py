@@ -19,8 +19,8 @@ from distributed.comm.tcp import TCP
 from dpdist.machine import engine
 from dpdist.machine.documents import Documents
 from dpdist.machine.store import Store
-from dpdist.page.places import Folder
-from dpdist.process.limits import WORKER_BYTES
+from dpdist.page.places import DraftFolder
+from dpdist.process.limits import TERMINATED_SHARE, WORKER_BYTES
 from dpdist.release.drawing import RESOURCE
 
 GIB = 2**30
@@ -74,7 +74,7 @@ def _ready() -> None:
 
 def worker_limit(gib: float) -> int:
     """The bytes that a worker may take with its program, as the engine gives them to workers of its own: Dask ends one that nears them."""
-    return int((gib * GIB + WORKER_BYTES) / engine.TERMINATED_SHARE)
+    return int((gib * GIB + WORKER_BYTES) / TERMINATED_SHARE)
 
 
 def spent() -> float:
@@ -142,7 +142,7 @@ def used(client: Any) -> Use:
 WRITERS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (Documents, ("write_document", "create_document")),
     (Store, ("put_values", "begin", "write_shard")),
-    (Folder, ("fill",)),
+    (DraftFolder, ("fill",)),
 )
 """What writes one file each."""
 

@@ -27,6 +27,7 @@ from distributed import LocalCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dpdist.machine import engine
+from dpdist.machine.engine import runner
 from dpdist.machine.store import Store
 from dpdist.operators import Generated
 from dpdist.release.gram import stored_gram
@@ -132,9 +133,9 @@ def nothing_by_futures(started: engine.Engine, chunks: int) -> None:
 
 def nothing_in_groups(started: engine.Engine, chunks: int) -> None:
     """As a stage of more than ``MOST_TASKS`` items is."""
-    before, engine.MOST_TASKS = engine.MOST_TASKS, max(1, chunks // 10)
+    before, runner.MOST_TASKS = runner.MOST_TASKS, max(1, chunks // 10)
     started.map(nothing, list(range(chunks)))
-    engine.MOST_TASKS = before
+    runner.MOST_TASKS = before
 
 
 def nothing_by_dask(started: engine.Engine, chunks: int) -> None:

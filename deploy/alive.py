@@ -2,13 +2,15 @@
 
     python deploy/alive.py URL [--or-child-of PID]
 
-The URL has to answer with 200. With --or-child-of, a process that has running children is alive whatever it answers: Prefect's worker
-calls itself unhealthy when the server has been away for some minutes, and a restart would then kill the releases that it runs.
+The URL has to answer with 200; unix:/PATH asks the measuring service at that socket. With --or-child-of, a process that has running
+children is alive whatever it answers: Prefect's worker calls itself unhealthy when the server has been away for some minutes, and a
+restart would then kill the releases that it runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 import urllib.request
 from pathlib import Path
@@ -29,9 +31,23 @@ def main() -> None:
 
 def answers(url: str) -> bool:
     """Whether the URL answers with 200; proxies of the environment are not for this container's own ports."""
+    if url.startswith("unix:"):
+        return socket_answers(url.removeprefix("unix:"))
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=PATIENCE) as reply:
             return bool(reply.status == 200)
+    except OSError:
+        return False
+
+
+def socket_answers(path: str) -> bool:
+    """Whether the measuring service that listens at a socket answers with 200."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(PATIENCE)
+            connection.connect(path)
+            connection.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            return connection.recv(64, socket.MSG_WAITALL).startswith(b"HTTP/1.1 200 ")
     except OSError:
         return False
 

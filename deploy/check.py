@@ -1,6 +1,7 @@
 """What 'helm test' runs: a small release with the installation's own key, ledger, store and cluster, under a data set of its own.
 
-``--declare`` declares that data set's cap, where the ledger's owner has another login than the application.
+``--declare`` declares that data set's cap, where the ledger's owner has another login than the application. ``--client`` looks, as
+Prefect's worker would, whether the measuring service answers and refuses what it was not given.
 """
 
 from __future__ import annotations
@@ -38,6 +39,23 @@ def declare() -> None:
         ledger.declare(checked.guarantee.dataset, checked.guarantee.cap, checked.guarantee.protection)
 
 
+def ask() -> None:
+    """Ask the measuring service for a spec that nobody gave it."""
+    sys.path.insert(0, str(ROOT))
+    from dpdist.errors import DpdistError, InvalidSpec
+    from flows import addresses, client
+
+    service = addresses.service()
+    if service is None:
+        sys.exit(f"{addresses.SERVICE} is not set: there is no measuring service to ask")
+    try:
+        next(client.ServedRelease(service, f"sha256:{'0' * 64}", None))
+    except InvalidSpec:
+        print(f"the measuring service at {service} answers, and refuses what it was not given")
+    except DpdistError as error:
+        sys.exit(str(error))
+
+
 def main() -> None:
     """Publish twice: the second time nothing may be charged."""
     sys.path.insert(0, str(ROOT))
@@ -60,4 +78,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    declare() if sys.argv[1:] == ["--declare"] else main()
+    {"--declare": declare, "--client": ask}.get("".join(sys.argv[1:]), main)()

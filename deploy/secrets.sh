@@ -1,7 +1,8 @@
 #!/bin/sh
 # Make the secrets and the folders of deploy/compose.yaml, both outside the checkout: deploy/secrets.sh ../dpdist-secrets ../dpdist-data
 # Secrets: the root key, a password and URL for every database login, Prefect's login, and certificates for PostgreSQL and for Dask.
-# Folders: specs and records are yours to fill; releases are published into releases; the others belong to the installation.
+# Folders: specs and records are yours to fill; releases are published into releases; the others belong to the installation (in run lies
+# the measuring service's socket).
 set -eu
 secrets=${1:?"give a new folder for secrets outside this checkout, for example ../dpdist-secrets"}
 data=${2:?"give a folder for specs, records, releases and state outside this checkout, for example ../dpdist-data"}
@@ -13,7 +14,7 @@ done
 [ ! -e "$secrets" ] || { echo "$secrets exists; secrets are never overwritten: name a new folder" >&2; exit 1; }
 umask 077
 data=$(realpath -m "$data")
-for folder in specs records releases dpdist/records dpdist/observed store prefect; do
+for folder in specs records releases dpdist/records dpdist/observed store prefect run; do
   mkdir -p "$data/$folder"
 done
 mkdir -p "$secrets"

@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpdist.layers import layer
+
 if TYPE_CHECKING:
     from dpdist import errors, operators, privacy, strategies, workloads
     from dpdist.asking.published import Published
@@ -58,10 +60,11 @@ def plan(spec: Job | ReleaseSpec | dict[str, Any] | str | Path, *, engine: str |
         engine: ``tls://host:port``, ``"inline"``, or None: this process, or processes of this machine where planning takes long.
     Raises: InvalidSpec, OutOfMemory.
     """
-    from dpdist.release import ahead
-    from dpdist.release import plan as planning
-    from dpdist.release.context import running
-    from dpdist.spec import load
+    with layer("release", "dpdist.plan"):
+        from dpdist.release import ahead
+        from dpdist.release import plan as planning
+        from dpdist.release.context import running
+        from dpdist.spec import load
 
     job = load(spec, records=False)
     with running(ahead.engine_to_plan(job, engine)) as context:
@@ -80,12 +83,13 @@ def run(
         engine: as for ``plan``; None takes processes of this machine where there are many records, too.
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
-    from dpdist.privacy import keys
-    from dpdist.records import sources
-    from dpdist.release import ahead, story
-    from dpdist.release.context import running
-    from dpdist.release.held import held
-    from dpdist.spec import load
+    with layer("release", "dpdist.run"):
+        from dpdist.privacy import keys
+        from dpdist.records import sources
+        from dpdist.release import ahead, story
+        from dpdist.release.context import running
+        from dpdist.release.held import held
+        from dpdist.spec import load
 
     job = load(spec, records=records is None)
     with ExitStack() as stack:
@@ -106,7 +110,8 @@ def published(release: str | Path) -> Published:
         release: its folder or URL, or its id.
     Raises: StoreError when its files were altered; InvalidInput when its measurement was not published.
     """
-    from dpdist.asking import published as asking
-    from dpdist.machine.state import found_at
+    with layer("release", "dpdist.published"):
+        from dpdist.asking import published as asking
+        from dpdist.machine.state import found_at
 
     return asking.published(found_at(str(release)))

@@ -27,6 +27,17 @@ class InvalidInput(DpdistError):
     """An argument that a function does not accept, because of its shape, sign, symmetry or missing numbers."""
 
 
+class NotInstalled(DpdistError, ImportError):
+    """Something was asked of a layer of dpdist that is not installed."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(what, package, extra)
+        self.what, self.package, self.extra = what, package, extra
+
+    def told(self) -> str:
+        return f'{self.what} needs the package {self.package}, which is not installed: pip install "dpdist[{self.extra}]"'
+
+
 class NotPositiveDefinite(InvalidInput):
     """A matrix is not positive (semi)definite, although it must be."""
 

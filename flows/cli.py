@@ -15,6 +15,7 @@ from rich.text import Text
 
 from dpdist.errors import DpdistError, InvalidInput
 from dpdist.machine.state import state_folder
+from dpdist.process.encoding import encodes
 from dpdist.process.private import private_folder
 from flows import (
     beginning,
@@ -112,6 +113,9 @@ def schema() -> None:
 def main() -> None:
     """Entry point: whatever goes wrong becomes one line and exit code 1, wrong usage 2; --debug shows the traceback."""
     try:
+        for word in sys.argv[1:]:
+            if not encodes(word):
+                raise InvalidInput(f"the argument {word} is not UTF-8; rename what it names, or write it in UTF-8")
         sys.exit(app(prog_name="dpdist", standalone_mode=False) or 0)
     except typer.Abort:  # a question was left without an answer
         sys.exit(128 + signal.SIGINT)

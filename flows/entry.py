@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
+from dpdist.errors import NotInstalled
+from dpdist.layers import layer
 from flows.signals import guarded
 from flows.starting import without_collecting
 
@@ -10,9 +14,11 @@ def main() -> None:
     """The command line. Exit codes: 130 after an interrupt, 143 after SIGTERM; both say how to go on."""
 
     def run() -> None:
-        with without_collecting():
-            from flows import cli
-
+        try:
+            with layer("flows", "the command dpdist"), without_collecting():
+                from flows import cli
+        except NotInstalled as missing:
+            sys.exit(f"error: {missing}")
         cli.main()
 
     guarded(run)

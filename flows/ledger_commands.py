@@ -59,7 +59,10 @@ def verify(
         str | None, typer.Option(help="the head that an earlier verify printed. The check fails if that row is gone")
     ] = None,
     with_store: Annotated[
-        bool, typer.Option("--store", help="also compare the ledger with the measurements in the store")
+        bool,
+        typer.Option(
+            "--store", help="also compare the ledger with the measurements in the store, and read every block of them"
+        ),
     ] = False,
 ) -> None:
     """Replay the ledger and check its hash chain, the order of events, caps, sums and erased salts.

@@ -12,15 +12,16 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, NoReturn, TypeVar, cast
 
-from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, TaskFailed
+from dpdist.errors import ApprovalsMissing, DpdistError, EngineError
 from dpdist.machine import engine
 from dpdist.machine.state import state_folder
 from dpdist.release import ahead, story
 from dpdist.release.context import PRIVATE_STAGES, running
-from flows import children
+from flows import children, unpickling
 from flows.given import Given
 from flows.observed.watch import watching
 from flows.periods import Every
@@ -50,15 +51,22 @@ def main() -> None:
         os.dup2(2, 1)  # what libraries print is for the operator's log
         try:
             children.end_with_this_process()
-            end = measured(given, digest, None if day == "-" else datetime.date.fromisoformat(day), _teller(told))
+            period = None if day == "-" else datetime.date.fromisoformat(day)
+            end = measured(given, digest, period, _teller(told), partial(_end_at_once, told))
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller hears of it in one line
             end = refusal(error)
         _tell(told, {"end": end})
 
 
+def _end_at_once(told: IO[str], error: Exception) -> NoReturn:
+    """Tell the refusal and end, whatever else runs in this process."""
+    _tell(told, {"end": refusal(error)})
+    os._exit(1)
+
+
 def refusal(error: Exception) -> dict[str, Any]:
     """How a release ended that was not published, as clients may hear it; the text of errors that are not dpdist's may quote a record."""
-    known = error if isinstance(error, DpdistError) else TaskFailed(engine.failed_at(error))
+    known = engine.failure_of(error)
     end: dict[str, Any] = {"state": "refused", "reason": type(known).__name__, "line": str(known)[:LONGEST]}
     if isinstance(known, ApprovalsMissing):
         end["approvals"] = [known.release, known.needed, known.found, list(known.waiting)]
@@ -68,9 +76,17 @@ def refusal(error: Exception) -> dict[str, Any]:
 
 
 def measured(
-    given: Given, digest: str, period: datetime.date | None, tell: Callable[[str, str, str], None]
+    given: Given,
+    digest: str,
+    period: datetime.date | None,
+    tell: Callable[[str, str, str], None],
+    refuse: Callable[[Exception], NoReturn],
 ) -> dict[str, Any]:
-    """Where the release of a given spec is, and whether it was charged now."""
+    """Where the release of a given spec is, and whether it was charged now.
+
+    Args:
+        refuse: ends this process where its cluster is hostile.
+    """
     job = given.job(digest, period)
 
     def progress(stage: str, line: str) -> None:
@@ -84,6 +100,8 @@ def measured(
 
     with watching(job, state_folder(), progress) as watch:
         with running(ahead.engine_for(job, None), progress) as context:
+            if context.engine.elsewhere:
+                unpickling.restrict(refuse)
             done = story.release(context, job, step=watch.stepping(step, context.engine))
         watch.published(done)
     return {"state": "published", "folder": str(done.folder), "charged": done.charged}

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-from dpdist.errors import DpdistError, TaskFailed
+from dpdist.errors import DpdistError
 from dpdist.machine import engine
 from dpdist.page import report
 from dpdist.page.summary import over_bound
@@ -33,7 +33,6 @@ def without_data() -> Iterator[None]:
 
     The text of any other error may quote a record. With ``--debug`` its traceback goes to the terminal.
     """
-    failure: DpdistError
     try:
         yield
         return
@@ -42,7 +41,7 @@ def without_data() -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - whatever it is
         if os.environ.get("DPDIST_DEBUG"):
             traceback.print_exc()
-        failure = TaskFailed(engine.failed_at(error))
+        failure = engine.failure_of(error)
     raise failure from None
 
 
@@ -57,7 +56,7 @@ def artifacts(done: Release, ledger: Ledger) -> None:
         return
     key = _key(done.job.release)
     certificate = done.certificate
-    with report.local_copy(done.folder) as folder:
+    with done.place.copied() as folder:
         if (folder / "answers.parquet").exists():
             rows, total = report.first_rows(folder, group=None, limit=SHOWN_ROWS)
             shown = f"the first {len(rows)} of {total:,} answers of {done.job.release}"

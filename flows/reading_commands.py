@@ -33,7 +33,7 @@ def show(
     from dpdist.page import report
 
     where = found_at(release)
-    with report.local_copy(where) as folder:
+    with where.copied() as folder:
         certificate = report.certificate_of(folder)
         if below is not None:
             terminal.print_clear(folder, below, at, group=group, limit=limit, as_json=as_json)
@@ -98,7 +98,7 @@ def export(
     from dpdist.page import report
     from flows import pictures
 
-    with report.local_copy(found_at(release)) as folder:
+    with found_at(release).copied() as folder:
         report.certificate_of(folder)
         pictures.save((folder / "index.html").resolve(), target.resolve())
     out.print(shown(target))

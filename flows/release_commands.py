@@ -135,12 +135,12 @@ def run(
             "(dates are read as 2026-12-31, not as 31.12.2026), and publish the correction under a new release id"
         )
     charged = f"charged {loss_text(done.plan.loss)}" if done.charged else "nothing charged: it was charged before"
-    where = f" {shown(done.folder)} in {time.monotonic() - started:.1f} s ({charged})"
+    where = f" {shown(done.place)} in {time.monotonic() - started:.1f} s ({charged})"
     out.print(Text.assemble(("published", "bold green"), where))
-    with report.local_copy(done.folder) as folder:
+    with done.place.copied() as folder:
         terminal.print_answers(*report.first_rows(folder, group=None, limit=12))
-    name = done.job.release if isinstance(done.folder, Path) else done.folder
-    out.print(f"all answers: dpdist show {name}; page: {shown(done.folder)}/index.html")
+    name = shown(done.place) if done.job.outputs.output.folder else done.job.release
+    out.print(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html")
 
 
 def _settled_or_run(

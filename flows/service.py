@@ -4,7 +4,7 @@ Prefect, Dask and people are its clients, and none is trusted. A request is one 
 
     POST /releases/<sha256 of the spec's file>/<YYYY-MM-DD, or ->            release it, unless that is under way; say how it goes
     GET  /releases/<sha256 of the spec's file>/<YYYY-MM-DD, or ->?after=N    what happened after the first N events; waits for news
-    GET  /health                                                            whether it listens
+    GET  /health                                                            whether it listens, for whoever connects
 
 No request stops, changes or speeds up a release; asked for again, a release is found published and nothing is charged. Releases of one
 data set run one after the other, in processes of their own (``flows.measuring``), whether or not somebody listens.
@@ -42,7 +42,7 @@ class ClientLimits:
         head_bytes: length of a request.
         seconds: for a request to arrive, and for an answer to be taken.
         wait_seconds: how long an answer waits for news.
-        clients: connections at once, and ``clients_of_one`` those of one user.
+        clients: connections at once, and ``clients_of_one`` those of one user or, at a port, of one address.
         runs: releases at once.
         waiting: releases that wait for their turn.
         kept: releases that ended and are remembered.
@@ -124,7 +124,7 @@ class Service:
         self._running: set[asyncio.Task[None]] = set()
         self._datasets: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slots, self._reading = asyncio.Semaphore(limits.runs), asyncio.Lock()
-        self._clients: Counter[int] = Counter()
+        self._clients: Counter[str] = Counter()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: a request, its answer, the end. Whatever arrives, it gets one line and the service goes on."""
@@ -148,7 +148,7 @@ class Service:
         writer.transport.abort()
 
     @asynccontextmanager
-    async def _place(self, user: int) -> AsyncIterator[None]:
+    async def _place(self, user: str) -> AsyncIterator[None]:
         """A connection's place among those that may be open at once."""
         if self._clients.total() >= self.limits.clients or self._clients[user] >= self.limits.clients_of_one:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; ask again later")
@@ -157,6 +157,7 @@ class Service:
             yield
         finally:
             self._clients[user] -= 1
+            self._clients += Counter()  # keeps nobody who has no connection
 
     async def _heard(self, reader: asyncio.StreamReader) -> tuple[HTTPStatus, dict[str, Any]]:
         """The answer to what a client asks. Raises: Refused."""
@@ -176,9 +177,14 @@ class Service:
             raise Refused(
                 HTTPStatus.BAD_REQUEST, "a request is POST or GET /releases/DIGEST/PERIOD HTTP/1.1, without a body"
             )
-        self._check_headers(found["headers"])
+        fields = _fields(found["headers"])
         if found["digest"] is None:
-            return HTTPStatus.OK, {"state": "ready"}
+            return HTTPStatus.OK, {"state": "ready"}  # for probes, which show no token
+        if self._token is not None and not hmac.compare_digest(fields.get(b"authorization", b""), self._token):
+            raise Refused(
+                HTTPStatus.UNAUTHORIZED,
+                "the token is missing or wrong; DPDIST_SERVICE_TOKEN_FILE names the file that holds it",
+            )
         try:
             period = None if found["day"] == b"-" else datetime.date.fromisoformat(found["day"].decode())
         except ValueError:
@@ -191,22 +197,6 @@ class Service:
             raise Refused(HTTPStatus.NOT_FOUND, "nobody has asked for this release since the service started")
         await course.news(after, self.limits.wait_seconds)
         return HTTPStatus.OK, course.facts(after, self.limits.told)
-
-    def _check_headers(self, headers: bytes) -> None:
-        """Raises: Refused for a body, and for a request without the token where one is asked for."""
-        given = [line.partition(b":")[::2] for line in headers.split(b"\r\n") if line]
-        fields = {name.strip().lower(): value.strip() for name, value in given}
-        if len(fields) != len(given):
-            raise Refused(HTTPStatus.BAD_REQUEST, "a header is given twice")
-        if fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in fields:
-            raise Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body: the service reads the spec from its own folder"
-            )
-        if self._token is not None and not hmac.compare_digest(fields.get(b"authorization", b""), self._token):
-            raise Refused(
-                HTTPStatus.UNAUTHORIZED,
-                "the token is missing or wrong; DPDIST_SERVICE_TOKEN_FILE names the file that holds it",
-            )
 
     async def _asked(self, key: Key) -> tuple[HTTPStatus, dict[str, Any]]:
         """How the release of a key goes, begun now unless it is under way. Raises: Refused where too many wait."""
@@ -287,6 +277,19 @@ async def _run(program: list[str], course: Course) -> dict[str, Any]:
     return {"state": "refused", "reason": "TaskFailed", "line": told}
 
 
+def _fields(headers: bytes) -> dict[bytes, bytes]:
+    """The headers of a request by their names in lower case. Raises: Refused for one that is given twice, and for a body."""
+    given = [line.partition(b":")[::2] for line in headers.split(b"\r\n") if line]
+    fields = {name.strip().lower(): value.strip() for name, value in given}
+    if len(fields) != len(given):
+        raise Refused(HTTPStatus.BAD_REQUEST, "a header is given twice")
+    if fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in fields:
+        raise Refused(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body: the service reads the spec from its own folder"
+        )
+    return fields
+
+
 def _refused(refused: Refused) -> dict[str, Any]:
     return {"state": "refused", "reason": "Refused", "line": refused.line}
 
@@ -297,12 +300,14 @@ def _response(status: HTTPStatus, facts: dict[str, Any]) -> bytes:
     return head.encode() + b"Cache-Control: no-store\r\nConnection: close\r\n\r\n" + body
 
 
-def _user(writer: asyncio.StreamWriter) -> int:
-    """The user at the other end of a Unix socket; -1 elsewhere."""
-    if sys.platform != "linux" or writer.get_extra_info("socket").family != socket.AF_UNIX:
-        return -1
+def _user(writer: asyncio.StreamWriter) -> str:
+    """Who is at the other end: the user's number at a Unix socket, the address at a port."""
+    if writer.get_extra_info("socket").family != socket.AF_UNIX:
+        return str((writer.get_extra_info("peername") or ("unknown",))[0])
+    if sys.platform != "linux":
+        return "unknown"
     packed = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", packed)[1])
+    return str(struct.unpack("3i", packed)[1])
 
 
 def _log(line: str) -> None:

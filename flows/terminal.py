@@ -17,6 +17,7 @@ from dpdist.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpdist.asking.published import Answer
+    from dpdist.machine.objects import Place
     from dpdist.privacy.accounting import Loss
     from dpdist.release.memory import StageMemory
     from dpdist.workloads import Workload
@@ -259,11 +260,6 @@ def loss_text(loss: Loss) -> str:
     return f"rho={float(loss.rho):.6g} zCDP (Gaussian noise){failure}"
 
 
-def shown(path: Path | str) -> str:
-    """Relative to the current folder where possible."""
-    if isinstance(path, str):
-        return path
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+def shown(place: Place | Path) -> str:
+    """A place as people read it: below the current folder where it is."""
+    return str(place).removeprefix(f"{Path.cwd()}/")

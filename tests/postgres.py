@@ -73,6 +73,15 @@ class Server:
         self.execute(f"CREATE DATABASE {name}")
         return f"postgresql+psycopg://{self.user}@127.0.0.1:{self.port}/{name}"
 
+    def copy(self, url: str) -> str:
+        """The URL of a new database with what is in another one."""
+        new = self.database()
+        dump = self.folder / f"dump-{uuid.uuid4().hex[:12]}"
+        at = ("-h", "127.0.0.1", "-p", str(self.port), "-U", self.user)
+        self._run("pg_dump", *at, "--file", str(dump), url.rpartition("/")[2])
+        self._run("psql", *at, "--quiet", "--file", str(dump), new.rpartition("/")[2])
+        return new
+
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
         """Run a statement as the superuser; its rows, if it has any."""
         address = f"host=127.0.0.1 port={self.port} user={self.user} dbname={database}"

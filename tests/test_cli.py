@@ -192,6 +192,23 @@ def test_errors_are_one_line_without_traceback(
         command("--debug", *arguments)
 
 
+@pytest.mark.parametrize("arguments", [("run",), ("ledger", "explain"), ("plan", "data/release.yaml", "--engine")])
+def test_an_argument_that_is_not_utf_8_is_named(command: CommandLine, arguments: tuple[str, ...]) -> None:
+    failed = command(*arguments, "caf\udce9")
+    assert (failed.code, failed.out) == (1, "")
+    assert failed.err.startswith(r"error: the argument caf\udce9 is not UTF-8")
+
+
+def test_a_state_folder_whose_name_is_not_utf_8_is_named(
+    place: Path, command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its ledger's and Prefect's addresses could not be written down."""
+    monkeypatch.setenv("DPDIST_HOME", str(place / "caf\udce9"))
+    failed = command("run", "data/release.yaml")
+    assert failed.code == 1
+    assert r"caf\udce9 is not UTF-8; name another one in DPDIST_HOME" in failed.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

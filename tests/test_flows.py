@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import signal
+import subprocess
+from fractions import Fraction
 from pathlib import Path
 
 import pyarrow.parquet
 import yaml
 
+from dpdist.page import report
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import opened
-from tests import forked, small
+from tests import forked, small, zoned
 
 CALL = """
 import sys
@@ -116,6 +121,71 @@ def test_periods_through_the_flows(home: Path) -> None:
     assert len(lines) == 2 + 1 + 1 + 2 + 2 + 2
     for name in ("strong", "weak", "rows", "columns", "cells"):
         assert (scaled / f"{name}.svg").read_text().startswith("<svg")
+
+
+KILLED = """
+import datetime, os, signal, sys
+from pathlib import Path
+home, spec, first, last, ends = sys.argv[1:]
+from flows import settings
+settings.configure(Path(home))
+from dpdist.release import story
+from flows.release import backfill
+from flows.server import embedded
+plain = story.answer
+
+def answer(context, planned, *rest):
+    if planned.spec.release == ends:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(context, planned, *rest)
+
+story.answer = answer
+with embedded():
+    backfill(spec, datetime.date.fromisoformat(first), datetime.date.fromisoformat(last), "day", "inline", home)
+"""
+
+
+def test_a_killed_backfill_goes_on_over_the_end_of_summer_time(home: Path) -> None:
+    """Four days, the third of 25 hours: the run is killed when that one is charged and measured, and the next run finishes all."""
+    days = [datetime.date(2026, 10, 23) + datetime.timedelta(days=number) for number in range(4)]
+    assert [zoned.hours(day) for day in days] == [24, 24, 25, 24]
+    for day in days:
+        zoned.write(home.parent / "data" / str(day), day, places=3)
+    content = {
+        "release": "visits-{period}",
+        "period": "{period}",
+        "records": {"path": "{period}/records.parquet"},
+        "domain": {"moment": zoned.HOURS, "place": {"from": 0, "to": 2}},
+        "workload": [{"marginals": {"ways": [1, 2]}}],
+        "mechanism": "identity",
+        "budget": {"rho": "1/10"},
+        "ledger": {"dataset": "visits", "cap": {"rho": "1/10", "per": "day"}},
+    }
+    spec = home.parent / "data" / "release.yaml"
+    spec.write_text(yaml.safe_dump(content, sort_keys=False))
+
+    def run(ends: str) -> subprocess.CompletedProcess[str]:
+        return forked.finished(
+            KILLED, home, spec, str(days[0]), str(days[-1]), ends, folder=home.parent, PREFECT_LOGGING_LEVEL="WARNING"
+        )
+
+    assert run(f"visits-{days[2]}").returncode == -signal.SIGKILL
+    with opened(home) as ledger:
+        assert [budget.period for budget in ledger.budgets()] == [str(day) for day in days[:3]]
+    done = run("")
+    assert done.returncode == 0, done.stderr
+    with opened(home) as ledger:
+        assert {budget.period: list(budget.charges) for budget in ledger.budgets(charges=True)} == {
+            str(day): [f"visits-{day}"] for day in days
+        }
+        assert sum(budget.spent.rho for budget in ledger.budgets()) == Fraction(4, 10)
+        assert ledger.verify().running == 0
+    for day in days:
+        table, certificate = report.load(home.parent / "releases" / f"visits-{day}")
+        assert (certificate["release"], table.num_rows) == (
+            f"visits-{day}",
+            24 + 3 + 24 * 3,
+        )  # the hour that comes twice is one
 
 
 TWO = """

@@ -14,8 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 LAYERS = {contract["containers"][0]: contract["layers"] for contract in CONTRACTS if contract["type"] == "layers"}
-MATHEMATICS = next(contract for contract in CONTRACTS if contract["name"].startswith("mathematics"))
-TRIED = ("zarr", "distributed", "dpdist.machine.store", "dpdist.machine.engine")
+MATHEMATICS, PURE = (contract for contract in CONTRACTS if contract["name"].startswith("mathematics"))
+TRIED = ("zarr", "nobody_knows_it", "dpdist.machine.store", "dpdist.machine.engine")
+"""Packages of a later layer and of none, and modules of the tree."""
 ROOMS = tuple(
     name
     for name in ("strategies", "mechanisms", "grids", "arrays", "workloads", "operators")
@@ -29,6 +30,9 @@ def tree(tmp_path: Path) -> Path:
     for package in ("dpdist", "flows"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "tests").mkdir()
+    for name in ("__init__", "pure_layer"):
+        shutil.copy(ROOT / "tests" / f"{name}.py", tmp_path / "tests")
     return tmp_path
 
 
@@ -71,9 +75,27 @@ def test_no_mathematics_may_import_them(tree: Path) -> None:
 
 def test_every_room_of_mathematics_is_covered() -> None:
     """A package of mathematics that is added later is held to the same."""
-    assert {f"dpdist.{room}" for room in ROOMS} <= set(MATHEMATICS["source_modules"])
-    forbidden = set(MATHEMATICS["forbidden_modules"])
-    assert all(name in forbidden or name.rpartition(".")[0] in forbidden for name in TRIED)
+    assert {f"dpdist.{room}" for room in ROOMS} <= set(MATHEMATICS["source_modules"]) < set(PURE["source_modules"])
+    assert "dpdist.machine" in MATHEMATICS["forbidden_modules"]
+
+
+def test_no_module_between_may_import_them(tree: Path) -> None:
+    """One that mathematics imports and no contract names; and exact noise itself. Nor any but one the client of object stores."""
+    planted = {"process/threads": "nobody_knows_it", "privacy/sampler": "nobody_knows_it", "records/listing": "obstore"}
+    for module, imported in planted.items():
+        with (tree / "dpdist" / f"{module}.py").open("a") as file:
+            file.write(f"\ndef hidden():\n    import {imported}\n")
+    code, text = lint(tree)
+    assert code == 1
+    for module, imported in planted.items():
+        assert f"dpdist.{module.replace('/', '.')} -> {imported} (l." in text, text
+
+
+def test_the_pure_layer_installs_what_it_may_import() -> None:
+    """And llvmlite, of which Numba is the other half."""
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    asked = {re.match(r"[\w-]+", line).group().replace("-", "_") for line in dependencies}
+    assert {*PURE["allowed_packages"]} == asked | {"llvmlite"}
 
 
 def test_modules_without_a_layer_are_refused(tree: Path) -> None:

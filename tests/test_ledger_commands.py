@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from dpdist.errors import DpdistError
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.ledger import Ledger
+from dpdist.sizes import SIZES
 from flows import ledger_commands
 from tests import small
 from tests.command_line import CommandLine
@@ -168,6 +170,27 @@ def test_ledger_and_store_are_compared(home: Path, command: Run) -> None:
 
     shutil.rmtree(home / "store" / "measurements")
     assert "ledger and store disagree in 1 points" in command("verify", "--store")[1]
+
+
+@pytest.mark.parametrize("damage", ["missing", "flipped"])
+def test_every_block_of_every_measurement_is_read(home: Path, command: Run, damage: str) -> None:
+    """Each block in its turn is removed, or one byte of its values is flipped; put back, nothing is wrong."""
+    measured = home / "store" / "measurements" / "small-1"
+    small.run(small.write(home.parent / "data"), home, sizes=replace(SIZES, shard_bytes=64))
+    (folder,) = measured.glob("*/c")
+    blocks = sorted(folder.iterdir(), key=lambda path: int(path.name))
+    assert len(blocks) > 2
+    for block in (blocks[0], blocks[-1]):
+        content = block.read_bytes()
+        if damage == "missing":
+            block.unlink()
+        else:
+            block.write_bytes(content[:16] + bytes([content[16] ^ 1]) + content[17:])
+        code, printed = command("verify", "--store")
+        assert (code, "ledger and store disagree in 1 points" in printed) == (1, True), printed
+        assert f"array 'measurements/small-1': shard {block.name} " in printed
+        block.write_bytes(content)
+    assert command("verify", "--store")[0] == 0
 
 
 def test_an_abort_says_what_it_gave_back(home: Path, command: Run) -> None:

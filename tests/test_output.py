@@ -22,11 +22,11 @@ def test_a_release_goes_where_the_environment_says(home: Path, tmp_path: Path, m
 
 
 def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert state.published_at("a") == Path.cwd() / "releases" / "a"
+    assert state.published_at("a").given == Path.cwd() / "releases" / "a"
     monkeypatch.setenv(state.OUTPUT, "s3://bucket/public/")
-    assert state.published_at("a") == "s3://bucket/public/a"
-    assert state.published_at("a", "here") == Path.cwd() / "here"
-    assert state.published_at("a", "gs://other/x") == "gs://other/x"
+    assert state.published_at("a").given == "s3://bucket/public/a"
+    assert state.published_at("a", "here").given == Path.cwd() / "here"
+    assert state.published_at("a", "gs://other/x").given == "gs://other/x"
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_charge(

@@ -1,175 +1,188 @@
-"""The wheel on every Python that dpdist says it runs on: installed with the versions that its ranges allow, it publishes releases."""
+"""The wheel as users install it: each of its layers alone, and on every Python that dpdist says it runs on."""
 
 from __future__ import annotations
 
-import os
-import shutil
+import ast
+import json
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from tests import HANGS
+from tests import HANGS, installed
+from tests.installed import LAYERS, OPTIONS, PROGRAMS, ROOT, Environment, Versions
 
-ROOT = Path(__file__).parents[1]
-MINORS = (11, 12, 13, 14)
-Versions = Literal["newest", "lowest", "constraints"]
-OPTIONS: dict[Versions, tuple[str, ...]] = {
-    "newest": (),
-    "lowest": ("--resolution", "lowest-direct"),
-    "constraints": ("--constraint", str(ROOT / "constraints.txt")),
-}
-INSTALLS_SECONDS = 10 * HANGS
+HERE = sys.version_info[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MINORS = tuple(int(name.rpartition(".")[2]) for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name))
+NEEDS = r'{} needs the package \w+, which is not installed: pip install "dpdist\[{}\]"'
+REFUSED = [NEEDS.format(rf"dpdist\.{name}", "release") for name in ("plan", "run", "published", r"privacy\.Ledger")]
+COMMAND = f"error: {NEEDS.format('the command dpdist', 'flows')}\n"
+KINDS = ["counts", "pure", "processes", "series", "stream", "sums", "names"]
 
-RELEASES = """
-import json, pathlib, sys
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as compute
-import dpdist as dp
-from dpdist.privacy import keys
-from dpdist.release import extent
+BLOCKED = """
+import runpy, sys
+allowed = set(sys.stdlib_module_names) | {{*{allowed!r}}}
 
-every = sys.argv[1] == "every"
-keys.initialise(pathlib.Path("home").resolve())
-state = np.random.default_rng(0)
-names = np.repeat([f"town {number}" for number in range(20)], 30)
-records = pa.table({
-    "age": state.integers(0, 12, 600), "sex": state.choice(["f", "m"], 600), "town": names, "paid": state.integers(0, 100, 600),
-})
-domain = {"age": {"from": 0, "to": 11}, "sex": {"categories": ["f", "m"]}}
-asked = [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}}]
-rho, epsilon = {"rho": 0.1}, {"epsilon": 1}
-towns = {"town": {"categories": "private", "selection": {"share": 0.2, "delta": 1e-6, "most": 70}, "other": "elsewhere"}}
-steps = [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}]
-kinds = {
-    "counts": {"domain": domain, "workload": asked, "budget": rho},
-    "pure": {"domain": domain, "workload": asked, "budget": epsilon},
-    "processes": {"domain": domain, "workload": asked, "budget": rho},
-    "series": {"domain": domain, "workload": steps, "budget": rho},
-    "stream": {"domain": domain, "workload": steps, "budget": rho, "stream": {"name": "ages", "through": 5}},
-    "sums": {
-        "domain": domain, "sums": {"paid": {"from": 0, "to": 99}}, "budget": rho,
-        "workload": [*asked, {"marginals": {"ways": [1]}, "mean": "paid"}],
-    },
-    "names": {"domain": {**towns, "sex": domain["sex"]}, "workload": [{"marginals": {"ways": [1, 2]}}], "budget": rho},
-}
-done = {}
-for kind in kinds if every else ["counts"]:
-    content = kinds[kind]
-    cap = {"epsilon": 2} if content["budget"] is epsilon else {"rho": 0.3, **({"selection": 1e-6} if kind == "names" else {})}
-    spec = {"release": kind, **content, "ledger": {"dataset": kind, "cap": cap, "shared_records": True}}
-    if kind == "processes":
-        extent.RECORD_BYTES = -1  # as if there were many
-    given = records.filter(compute.less_equal(records["age"], 5)) if kind == "stream" else records
-    release = dp.run(spec, records=given)
-    extent.RECORD_BYTES = 2**24
-    assert ("distributed" in sys.modules) == (kind not in ("counts", "pure")), kind
-    answers = release.answers.arrow
-    assert release.charged and answers.num_rows > 3, kind
-    done[kind] = answers.num_rows
-print(json.dumps(done))
+class Layer:
+    def find_spec(self, name, path=None, target=None):
+        root = name.partition(".")[0]
+        if root not in allowed and not root.startswith("_"):
+            raise ModuleNotFoundError(f"No module named {{root!r}}", name=root)
+
+sys.meta_path.insert(0, Layer())
+sys.argv = {argv!r}
+runpy.{run}({program!r}, run_name="__main__")
 """
 
 
-def interpreters(minor: int) -> Iterator[Path]:
-    """Where a Python of that version may be: on the path, and under pyenv."""
-    if sys.version_info[:2] == (3, minor):
-        yield Path(sys.executable)
-    named = shutil.which(f"python3.{minor}")
-    if named is not None:
-        yield Path(named)
-    yield from Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions").glob(f"3.{minor}.*/bin/python")
+def brought(extra: str) -> set[str]:
+    """The distributions that a layer brings here, by what the packages' own metadata ask for."""
+    found, waiting = set(), [("dpdist", extra)]
+    while waiting:
+        name, chosen = waiting.pop()
+        if (name, chosen) in found:
+            continue
+        found.add((name, chosen))
+        for line in metadata.requires(name) or []:
+            asked = Requirement(line)
+            if asked.marker is None or asked.marker.evaluate({"extra": chosen}):
+                waiting += [(canonicalize_name(asked.name), each) for each in ("", *asked.extras)]
+    return {name for name, _ in found}
 
 
-def interpreter(minor: int) -> Path | None:
-    """A Python of that version that starts: what pyenv puts on the path may not."""
-    for found in interpreters(minor):
-        asked = [found, "-c", "import sys; print(sys.version_info[1])"]
-        told = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=HANGS)
-        if told.returncode == 0 and told.stdout.strip() == str(minor):
-            return found
-    return None
+@pytest.fixture(scope="module")
+def modules() -> dict[str, set[str]]:
+    """The modules of each layer. What a layer's packages bring counts, not what happens to be installed beside it."""
+    owners = metadata.packages_distributions()
+    names = {
+        module: {name.lower().replace("_", "-").replace(".", "-") for name in found} for module, found in owners.items()
+    }
+    layers = {extra: brought(extra) for extra in LAYERS}
+    return {
+        extra: {"dpdist", "flows"} | {module for module, found in names.items() if found & layer}
+        for extra, layer in layers.items()
+    }
 
 
-def uv() -> str:
-    """The installer of the test environment; it takes a third of pip's CPU time."""
-    found = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-    if found is None:
-        pytest.skip("uv is not installed")
-    return found
+def blocked(modules: set[str], folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A program that finds no other packages than those of a layer."""
+    path, run = (str(PROGRAMS / f"{program}.py"), "run_path") if "." not in program else (program, "run_module")
+    text = BLOCKED.format(allowed=sorted(modules), argv=[program, *words], run=run, program=path)
+    return subprocess.run(
+        [sys.executable, "-c", text], cwd=folder, capture_output=True, text=True, check=False, timeout=HANGS,
+        env={"PYTHONPATH": str(ROOT), "DPDIST_HOME": str(folder / "home"), "PATH": ""},
+    )  # fmt: skip
+
+
+def refusals(told: str) -> bool:
+    """Whether the pure program met one line for each thing that needs a release's layer."""
+    lines = json.loads(told)["refused"]
+    return all(re.fullmatch(expected, line) for expected, line in zip(REFUSED, lines, strict=True))
+
+
+@pytest.fixture(scope="module")
+def pure(modules: dict[str, set[str]], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the pure program prints here, with all packages of other layers hidden."""
+    done = blocked(modules[""], tmp_path_factory.mktemp("pure"), "pure", "alone")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_each_layer_needs_no_package_of_the_next(modules: dict[str, set[str]], pure: str, tmp_path: Path) -> None:
+    """In this environment, with the packages of the others hidden; what is missing is told in one line."""
+    assert {"numpy", "numba", "cryptography"} <= modules[""] < modules["release"] < modules["flows"] < modules["all"]
+    assert not {"zarr", "pyarrow", "dask", "sqlalchemy", "yaml"} & modules[""]
+    assert not {"prefect", "typer", "rich", "fastapi"} & modules["release"]
+    assert refusals(pure)
+    done = blocked(modules["release"], tmp_path, "release", "one")
+    assert done.returncode == 0, done.stderr
+    for extra in ("", "release"):
+        done = blocked(modules[extra], tmp_path, "flows.entry", "plan", "release.yaml")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert re.fullmatch(COMMAND, done.stderr), done.stderr
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built once from a copy of what is packed into it."""
-    pytest.importorskip("setuptools", reason="needs the PyPI package setuptools, which pip otherwise fetches for a build")
-    folder = tmp_path_factory.mktemp("wheel")
-    for name in ("dpdist", "flows"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    command = [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", "out"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=2 * HANGS)
-    (built,) = (folder / "out").glob("*.whl")
-    return built
+    """The wheel, built once."""
+    return installed.wheel(tmp_path_factory.mktemp("wheel"))
 
 
-def published(
-    python: Path, wheel: Path, folder: Path, versions: Versions, *, every: bool
-) -> subprocess.CompletedProcess[str]:
-    """What releases tell that run in an environment of their own, in an empty folder, with nothing of this one."""
-    folder.mkdir(parents=True)
-    known = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DPDIST_", "VIRTUAL_ENV"))}
-    place, chosen = folder / "environment", folder / "environment" / "bin" / "python"
-    for command in (
-        [uv(), "venv", "--quiet", "--python", python, place],
-        [uv(), "pip", "install", "--quiet", "--python", chosen, *OPTIONS[versions], wheel],
-        [chosen, "-c", RELEASES, "every" if every else "one"],
-    ):
-        environment = {**known, "DPDIST_HOME": str(folder / "home"), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=INSTALLS_SECONDS
-        )
-        if done.returncode != 0:
-            break
-    shutil.rmtree(place, ignore_errors=True)  # 700 MB
-    return done
+def shown(place: Environment, wheel: Path, extra: str, versions: Versions, *programs: tuple[str, ...]) -> list[str]:
+    """What programs print in an environment of a layer, which is removed afterwards; what failed says so in their place."""
+    told = []
+    try:
+        done = place.installed(wheel, extra, versions)
+        for program in programs if done.returncode == 0 else ():
+            done = place.python(*program[1:]) if program[0] == "python" else place.ran(*program)
+            told.append(done.stdout if done.returncode == 0 else f"{program}: {done.returncode}\n{done.stderr}")
+        return told if told else [done.stderr]
+    finally:
+        place.removed()
 
 
 @pytest.fixture(scope="module")
-def small_releases(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Future[object]]]:
-    """One small release on every later Python that is found, all at once."""
-    found = {minor: python for minor in MINORS if sys.version_info[:2] != (3, minor) and (python := interpreter(minor))}
+def small_environments(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[list[str]]]]:
+    """Mathematics alone on this Python, one small release on every other one that is found; all at once."""
     folder = tmp_path_factory.mktemp("pythons")
-    with ThreadPoolExecutor(max(1, len(found))) as pool:
-        yield {
-            minor: pool.submit(published, python, wheel, folder / str(minor), "newest", every=False)
-            for minor, python in found.items()
-        }
+    others = {minor: found for minor in MINORS if minor != HERE and (found := installed.python(minor))}
+    here = installed.environment(installed.Python(HERE, sys.executable), folder / "pure")
+    line = ("python", "-m", "flows.entry", "--version")
+    with ThreadPoolExecutor(1 + len(others)) as pool:
+        started = {"": pool.submit(shown, here, wheel, "", "newest", ("pure", "alone"), line)}
+        for minor, found in others.items():
+            place = installed.environment(found, folder / str(minor))
+            started[str(minor)] = pool.submit(shown, place, wheel, "release", "newest", ("release", "one"))
+        yield started
 
 
-@pytest.mark.parametrize("minor", [minor for minor in MINORS if sys.version_info[:2] != (3, minor)])
-def test_the_wheel_publishes_with_the_newest_versions(small_releases: dict[int, Future[object]], minor: int) -> None:
-    """What ``pip install dpdist`` brings; the environment of the tests shows the rest on its own Python."""
-    if minor not in small_releases:
-        pytest.skip(f"no Python 3.{minor} on the path or under pyenv")
-    done = small_releases[minor].result()
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == '{"counts": 107}\n'.replace("107", str(12 + 2 + 24 + 24))
+def test_the_pure_layer_as_it_is_installed(small_environments: dict[str, Future[list[str]]], pure: str) -> None:
+    """It brings few packages, and the same integers of noise as here."""
+    told, command = small_environments[""].result()
+    assert told.startswith("{"), told
+    assert json.loads(told) == json.loads(pure)
+    assert re.search(f"{COMMAND}$", command), command
+
+
+@pytest.mark.parametrize("minor", [minor for minor in MINORS if minor != HERE])
+def test_the_wheel_publishes_with_the_newest_versions(small_environments: dict[str, Future[list[str]]], minor: int) -> None:
+    """The environment of the tests shows the rest on its own Python."""
+    if str(minor) not in small_environments:
+        pytest.skip(f"no Python 3.{minor} on the path, under pyenv or in {installed.SYSTEM}")
+    (told,) = small_environments[str(minor)].result()
+    assert told == json.dumps({"counts": 12 + 2 + 24 + 24}) + "\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", LAYERS)
+def test_every_layer_as_it_is_installed(wheel: Path, tmp_path: Path, extra: str) -> None:
+    place = installed.environment(installed.Python(HERE, sys.executable), tmp_path / "run")
+    programs = {"pure": ("pure",), "release": ("release", "one"), "commands": ("commands",), "extras": ("extras",)}
+    chosen = [programs[name] for name in [*LAYERS.values()][: 1 + [*LAYERS].index(extra)]]
+    told = shown(place, wheel, extra, "newest", *chosen)
+    assert [line[:1] for line in told] == ["{"] * len(chosen), "\n".join(told)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("versions", OPTIONS)
 @pytest.mark.parametrize("minor", MINORS)
 def test_every_kind_of_release_on_every_python(wheel: Path, tmp_path: Path, minor: int, versions: Versions) -> None:
-    python = interpreter(minor)
-    if python is None:
-        pytest.skip(f"no Python 3.{minor} on the path or under pyenv")
-    done = published(python, wheel, tmp_path / "run", versions, every=True)
-    assert done.returncode == 0, done.stderr
-    assert [*eval(done.stdout)] == ["counts", "pure", "processes", "series", "stream", "sums", "names"]
+    """With all extras, each at the version asked for: releases in Python, on the command line, from and to databases."""
+    found = installed.python(minor)
+    if found is None:
+        pytest.skip(f"no Python 3.{minor} on the path, under pyenv or in {installed.SYSTEM}")
+    place = installed.environment(found, tmp_path / "run")
+    told = shown(place, wheel, "all", versions, ("release", "every"), ("commands",), ("extras",))
+    assert [line[:1] for line in told] == ["{"] * 3, "\n".join(told)
+    assert [*ast.literal_eval(told[0])] == KINDS
+    assert json.loads(told[1]) == {"planned": 19, "published": 19}
+    assert set(json.loads(told[2]).values()) == {38}

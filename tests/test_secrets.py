@@ -22,6 +22,7 @@ from distributed import Client, LocalCluster
 
 from dpdist.errors import DpdistError, TaskFailed, UnknownValue
 from dpdist.machine import engine
+from dpdist.machine.engine import handing, tasks
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
@@ -237,7 +238,7 @@ def test_the_scheduler_is_told_no_digest_of_exact_values(home: Path, case: str, 
         passed.append(cloudpickle.dumps((arguments, options)))
         return _original(self, *arguments, **options)
 
-    def result(future: Any, _original: Any = engine._result) -> Any:
+    def result(future: Any, _original: Any = handing.result_of) -> Any:
         found = _original(future)
         passed.append(cloudpickle.dumps(found))
         return found
@@ -248,7 +249,7 @@ def test_the_scheduler_is_told_no_digest_of_exact_values(home: Path, case: str, 
         return _original(self, plan, digests, facts)
 
     monkeypatch.setattr(Client, "map", mapped)
-    monkeypatch.setattr(engine, "_result", result)
+    monkeypatch.setattr(handing, "result_of", result)
     monkeypatch.setattr(Store, "finish", finish)
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
@@ -328,14 +329,14 @@ def test_dask_is_told_nothing_of_the_records(
     """Results of tasks, logs, events and errors of scheduler and workers."""
     path = private_records(home.parent / "data", fault)
     seen: list[Any] = []
-    original = engine._result
+    original = handing.result_of
 
     def result(future: Any) -> Any:
         found = original(future)
         seen.append(cloudpickle.dumps(found))
         return found
 
-    monkeypatch.setattr(engine, "_result", result)
+    monkeypatch.setattr(handing, "result_of", result)
     with (
         caplog.at_level("DEBUG"),
         LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
@@ -367,7 +368,7 @@ def fails(item: str) -> None:
 def test_a_task_s_error_quotes_nothing() -> None:
     """Neither its own text nor that of the errors behind it."""
     with pytest.raises(TaskFailed, match=r"^ValueError at test_secrets.py:\d+; its text is not shown") as found:
-        engine._without_data(fails, PERSON)
+        tasks.without_data(fails, PERSON)
     assert PERSON not in repr(found.value)
     assert found.value.__context__ is None
     assert found.value.__cause__ is None

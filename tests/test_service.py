@@ -8,6 +8,7 @@ import json
 import os
 import random
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -419,6 +420,18 @@ def test_a_port_needs_its_token_and_its_certificate(home: Path, tmp_path: Path, 
         token.write_text(TOKEN)
         with pytest.raises(InvalidSpec, match="has no spec of digest"):
             ServedRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
+        monkeypatch.delenv(addresses.TOKEN_FILE)
+        assert running.health()  # a probe has no token, and hears nothing else
+        with pytest.raises(DpdistError, match="the token is missing or wrong"):
+            ServedRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
+        held = [socket.create_connection(("localhost", port.number), source_address=("127.0.0.2", 0)) for _ in range(30)]
+        context = ssl.create_default_context(cafile=str(certificate))
+        held = [context.wrap_socket(each, server_hostname="localhost") for each in held]
+        answers = [each.recv(64) for each in held[service.LIMITS.clients_of_one :]]
+        assert all(answer.startswith(b"HTTP/1.1 503") for answer in answers)
+        assert running.health()  # one address does not take the places of another
+        for each in held:
+            each.close()
         monkeypatch.delenv(client.CA_FILE)
         with pytest.raises(EngineError, match="does not answer .*CERTIFICATE|does not answer"):
             ServedRelease(running.address, f"sha256:{'0' * 64}", None)

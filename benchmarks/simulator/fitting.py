@@ -22,7 +22,7 @@ from dpdist.grids.base import Noisy
 from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.page.content import Content
-from dpdist.page.places import Folder, Spread
+from dpdist.page.places import DraftFolder, TaskMap
 from dpdist.page.tables import write_tables
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
@@ -191,7 +191,7 @@ def _drawn(store: Store, cells: int) -> float:
     return seconds
 
 
-def _published(spread: Spread, answers: int, *, parts: int = 0) -> float:
+def _published(spread: TaskMap, answers: int, *, parts: int = 0) -> float:
     """Seconds of writing so many answers into a folder; in so many parts, or in those of a release."""
     sizes = Sizes(file_rows=answers // parts, export_rows=answers // parts) if parts else Sizes()
     values = Held(np.random.default_rng(0).normal(1000, 100, answers).round())
@@ -201,5 +201,5 @@ def _published(spread: Spread, answers: int, *, parts: int = 0) -> float:
         draft = Path(folder) / "draft"
         draft.mkdir()
         begun = time.perf_counter()
-        write_tables(content, 0, Folder.of(draft, Path(folder) / "release"), spread)
+        write_tables(content, 0, DraftFolder.of(draft, Path(folder) / "release"), spread)
         return time.perf_counter() - begun

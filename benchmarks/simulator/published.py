@@ -16,6 +16,7 @@ from benchmarks.simulator.stages import LISTED_AT_ONCE
 from benchmarks.simulator.world import SCALE, SimulatedEngine, SimulatedStore
 from dpdist.arrays.vector import FLOAT, Constant
 from dpdist.errors import StoreError
+from dpdist.machine.objects.bucket import Bucket
 from dpdist.operators import Matrix
 from dpdist.page import report
 from dpdist.page.content import Content
@@ -26,6 +27,7 @@ from dpdist.workloads import prefix
 
 BESIDE_ROWS = 4096
 """Bytes of a part that are not rows: they do not grow with them."""
+PUBLISHED = Bucket("published", "published", "published")
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class SimulatedObjects(Objects):
         return self.store.world.objects[self._at(name)]
 
     def _at(self, name: str) -> str:
-        return f"{self.url}/{name}"
+        return f"{self.place}/{name}"
 
 
 def _scaled(data: bytes) -> int:
@@ -106,7 +108,7 @@ class Answers:
 
 def publish(store: SimulatedStore, engine: SimulatedEngine, answers: int) -> str:
     """Write a release of so many answers, check its parts and seal it. Returns: the digest of its certificate."""
-    place = SimulatedObjects("published", True, store)
+    place = SimulatedObjects(PUBLISHED, True, store)
     size = answers // SCALE
     content = Content(
         "simulated",
@@ -127,7 +129,7 @@ def publish(store: SimulatedStore, engine: SimulatedEngine, answers: int) -> str
 
 def read_back(store: SimulatedStore) -> None:
     """What every reader does first. Raises: StoreError when a file is not what the certificate says."""
-    place = SimulatedObjects("published", True, store)
+    place = SimulatedObjects(PUBLISHED, True, store)
     for name, digest in json.loads(place.read(report.CERTIFICATE))["files"].items():
         if hashlib.sha256(place.read(name)).hexdigest() != digest:
             raise StoreError(f"{name} of the simulated release was altered")

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.simulator.rates import RATES, Rates
 from dpdist.arrays.kronecker import COPIES
 from dpdist.arrays.passes import Exchange, Side, Target, cut, slab_bytes
-from dpdist.machine import engine
+from dpdist.machine.engine import handing, runner
 from dpdist.machine.reduction import FAN_IN
 from dpdist.operators import Matrix
 from dpdist.records import counting
@@ -70,7 +70,7 @@ class Cluster:
 
     def grouped(self, items: int, workers: int | None = None) -> int:
         """Tasks of a stage of so many items."""
-        most = max(engine.MOST_TASKS, (workers or self.workers) * engine.TASKS_AHEAD)
+        most = max(runner.MOST_TASKS, (workers or self.workers) * handing.TASKS_AHEAD)
         return math.ceil(items / math.ceil(items / most)) if items else 0
 
     def spent(self, requests: float, moved: float, core_seconds: float = 0.0) -> float:

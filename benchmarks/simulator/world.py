@@ -15,7 +15,9 @@ from benchmarks.simulator.rates import Rates
 from dpdist.errors import EngineError, StoreError
 from dpdist.machine import engine
 from dpdist.machine.documents import seal
-from dpdist.machine.store import ArrayPlan, Part, Store, StoredArray
+from dpdist.machine.engine import tasks
+from dpdist.machine.engine.handing import WorkerSet
+from dpdist.machine.store import ArrayPlan, Store, StoredArray, StoredPart
 from dpdist.operators import Matrix
 from dpdist.release.drawing import RESOURCE, DrawReport
 from dpdist.sizes import Sizes
@@ -99,7 +101,7 @@ class SimulatedStore(Store):
     """A store whose objects are held in memory; arrays are one object a shard."""
 
     def __init__(self, world: World, sizes: Sizes) -> None:
-        self.world, self.sizes, self.location, self.is_local, self._given = world, sizes, "simulated", False, "simulated"
+        self.world, self.sizes, self.location, self._given = world, sizes, "simulated", "simulated"
 
     def __reduce__(self) -> Any:
         return _here, (id(self),)
@@ -120,7 +122,7 @@ class SimulatedStore(Store):
         name = f"{stored.name}/{stored.plan.attempt}/c/{shard}"
         return self.get_block(name, (stop - start, *stored.plan.shape[1:]), stored.plan.dtype, stored.shard_digests[shard])
 
-    def get_blocks(self, parts: Iterable[Part]) -> Iterator[Matrix]:
+    def get_blocks(self, parts: Iterable[StoredPart]) -> Iterator[Matrix]:
         """One after the other: seven million threads' turns took longer than everything else at 10^11 cells."""
         return (self.get_block(part.name, part.shape, part.dtype, part.digest, start=part.start) for part in parts)
 
@@ -130,14 +132,16 @@ class SimulatedStore(Store):
             raise StoreError(f"{name!r} is not in the simulated store")
         return memoryview(self.world.objects[name])[start : start + length]
 
-    def _put(self, name: str, data: Any, **options: Any) -> None:
-        del options
+    def put_values(self, name: str, block: Matrix) -> None:
+        self._write(name, np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
+
+    def _write(self, name: str, data: Any) -> None:
         self.world.requested(_moved(name, len(data)), written=name not in self.world.objects)
         self.world.objects[name] = bytes(data)
 
     def write_document(self, name: str, content: dict[str, Any]) -> None:
         plain = json.loads(json.dumps(content))
-        self._put(name, json.dumps({**plain, "digest": seal(name, plain)}).encode())
+        self._write(name, json.dumps({**plain, "digest": seal(name, plain)}).encode())
 
     def create_document(self, name: str, content: dict[str, Any]) -> bool:
         if name in self.world.objects:
@@ -215,7 +219,7 @@ class SimulatedEngine(engine.Engine):
         there = self.with_resource(resource or "worker") if among is None else list(among)
         if not there or not items:
             return [None] * len(items)
-        return self._mapped(function, items, on_done, engine.Some(resource, len(there), there))
+        return self._mapped(function, items, on_done, WorkerSet(resource, len(there), there))
 
     def _distributed(
         self, function: Callable[[Any], Any], items: Sequence[Any], on_done: engine.OnDone | None, some: Any = None
@@ -259,7 +263,7 @@ class SimulatedEngine(engine.Engine):
     def _fetched(self, result: Any) -> Any:
         for again in range(4):
             try:
-                return super()._fetched(result)
+                return tasks.fetched(result)
             except StoreError:  # a client of an object store asks again by itself
                 if again == 3:
                     raise

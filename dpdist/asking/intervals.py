@@ -1,8 +1,6 @@
-"""Intervals of ratios, and critical values of many comparisons at once."""
+"""Critical values of many comparisons at once."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import scipy
@@ -12,34 +10,6 @@ from dpdist.operators import Matrix
 DRAWS = 20_000
 SIMULATED = 64
 """Up to so many things compared the critical value is simulated; beyond it is Bonferroni's."""
-
-
-def fieller(values: Matrix, covariance: Matrix, width: float) -> tuple[float, float] | None:
-    """The interval of a ratio of two estimates; None where it is unbounded because the denominator may be zero.
-
-    It holds every ratio r for which numerator - r denominator lies within ``width`` standard errors of zero.
-
-    Args:
-        values: numerator and denominator.
-        covariance: of both, (2, 2).
-    Source: Fieller 1954.
-    """
-    above, below = (float(value) for value in values)
-    square = below**2 - width**2 * covariance[1, 1]
-    middle = above * below - width**2 * covariance[0, 1]
-    constant = above**2 - width**2 * covariance[0, 0]
-    if square <= 0:
-        return None
-    spread = math.sqrt(max(middle**2 - square * constant, 0.0))
-    return (middle - spread) / square, (middle + spread) / square
-
-
-def ratio_error(values: Matrix, covariance: Matrix) -> float:
-    """The standard error of a ratio by the delta method."""
-    above, below = (float(value) for value in values)
-    ratio = above / below
-    variance = covariance[0, 0] - 2 * ratio * covariance[0, 1] + ratio**2 * covariance[1, 1]
-    return math.sqrt(max(float(variance), 0.0)) / abs(below)
 
 
 def critical_value(covariance: Matrix, level: float = 0.95) -> float:

@@ -6,34 +6,28 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpdist.arrays.vector import batches
 from dpdist.asking import questions
-from dpdist.asking.intervals import critical_value, difference_errors, fieller, ratio_error
+from dpdist.asking.intervals import critical_value, difference_errors
 from dpdist.asking.products import Linear, functionals
-from dpdist.asking.questions import AtLeast, Grouping, Mean, Quantile, SpreadOf, Sum, Top, TotalOf, half_range, powers
-from dpdist.asking.spreads import (
-    COVARIANCE,
-    STANDARD_DEVIATION,
-    VARIANCE,
-    Spread,
-    correlation_of,
-    covariance_of,
-    variance_of,
-)
-from dpdist.domain.amounts import AMOUNT, PRESENT, STATISTICS
+from dpdist.asking.questions import AtLeast, Grouping, Quantile, StatisticOf, Sum, Top, TotalOf, powers, range_of
+from dpdist.domain.amounts import AMOUNT
 from dpdist.errors import InvalidInput
 from dpdist.grids.space import MOST_PRODUCTS, Functionals, NotMeasured, Reading
+from dpdist.machine.objects import Place
 from dpdist.operators import Matrix
 from dpdist.page import measurement, report
 from dpdist.page.measurement import Measurement
+from dpdist.quantities.base import Estimated
+from dpdist.quantities.intervals import fieller, ratio_error
+from dpdist.quantities.registry import telling
 
-SPREADS_AT_ONCE = 64
-"""Groups whose variances are computed together."""
+SUMS_AT_ONCE = 512
+"""Sums whose covariances are computed together."""
 
 
 @dataclass(frozen=True)
@@ -62,26 +56,6 @@ class Answer:
     def facts(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of two linear functions.
-
-    Attributes:
-        standard_error: by the delta method; None where the denominator is zero.
-        interval: Fieller's 95 % interval; None where it is unbounded.
-    """
-
-    value: float
-    standard_error: float | None
-    interval: tuple[float, float] | None
-
-    def within(self, low: float, high: float) -> tuple[float, float, float]:
-        """The value and the ends of the interval, cut to a range in which the true ratio lies, as a mean lies in that of its values."""
-        first, last = self.interval or (low, high)
-        value, first, last = np.clip((self.value, first, last), low, high).tolist()
-        return value, first, last
 
 
 @dataclass(frozen=True)
@@ -127,12 +101,10 @@ class Published:
                 self._check_counted()
             if isinstance(made, Sum):
                 out.append(self._sum(text, made))
-            elif isinstance(made, Mean):
-                out += self._means(text, made)
             elif isinstance(made, TotalOf):
                 out += self._totals(text, made)
-            elif isinstance(made, SpreadOf):
-                out += self._spreads(text, made)
+            elif isinstance(made, StatisticOf):
+                out += self._statistics(text, made)
             elif isinstance(made, Quantile):
                 out += self._quantiles(text, made)
             elif isinstance(made, Top):
@@ -164,78 +136,53 @@ class Published:
                 f"this release measured sums of {name!r} alone, and no numbers of records: ask for 'total of {name}', with 'by' and 'where'"
             )
 
-    def ratios(self, pairs: Sequence[tuple[Linear, Linear]]) -> list[Ratio]:
-        """Ratios of linear functions, numerator and denominator, each by itself. Raises: InvalidInput for what was not measured."""
-        flat = [each for pair in pairs for each in pair]
-        values, covariance = self._read(flat).values, self._covariance(flat)
-        width = float(self.measurement.noise.half_width_95(1.0))
-        places = (slice(2 * number, 2 * number + 2) for number in range(len(pairs)))
-        return [_ratio_of(values[both], covariance[both, both], width) for both in places]
-
     def _sum(self, text: str, asked: Sum) -> Answer:
         if asked.below is None:
-            reading = self._read([asked.above])
-            return self._answer(text, reading, 0)
-        (found,) = self.ratios([(asked.above, asked.below)])
-        if found.standard_error is None:
+            return self._answer(text, self._read([asked.above]), 0)
+        both = [asked.above, asked.below]
+        values, covariance = self._read(both).values, self._covariance(both)
+        if values[1] == 0.0:
             return Answer(text, math.nan, None, None, None, remark="the denominator is zero")
-        remark = "" if found.interval else "the denominator may be zero: no bounded interval"
-        low, high = found.interval or (None, None)
-        return Answer(text, found.value, found.standard_error, low, high, remark=remark)
+        interval = fieller(values, covariance, float(self.measurement.noise.half_width_95(1.0)))
+        remark = "" if interval else "the denominator may be zero: no bounded interval"
+        low, high = interval or (None, None)
+        return Answer(text, float(values[0] / values[1]), ratio_error(values, covariance), low, high, remark=remark)
 
     def _totals(self, text: str, asked: TotalOf) -> Iterator[Answer]:
-        values = self._powers(asked.of, AMOUNT)
+        values = powers(self.measurement.domain.attributes[asked.of], AMOUNT)
         groups = list(self._groups(asked.by, asked.among))
         reading = self._read([among.within({asked.of: values}) for _, among in groups])
         for place, (group, _) in enumerate(groups):
             yield self._answer(text, reading, place, group)
 
-    def _powers(self, axis: int, what: str) -> Matrix:
-        return powers(self.measurement.domain.attributes[axis], what)
-
-    def _means(self, text: str, asked: Mean) -> Iterator[Answer]:
-        values, declared = (self._powers(asked.of, what) for what in (AMOUNT, PRESENT))
-        amounts = self.measurement.domain.attributes[asked.of].amounts
-        ends = (values[declared > 0].min(), values[declared > 0].max()) if amounts is None else amounts.range
-        for group, among in self._groups(asked.by, asked.among):
-            above, below = among.within({asked.of: values}), among.within({asked.of: declared})
-            (found,) = self.ratios([(above, below)])
-            value, first, last = found.within(*ends)
-            remark = "" if found.interval else "there may be no records: every mean is possible"
-            yield Answer(text, value, found.standard_error, first, last, group, remark)
-
-    def _spreads(self, text: str, asked: SpreadOf) -> Iterator[Answer]:
+    def _statistics(self, text: str, asked: StatisticOf) -> Iterator[Answer]:
         groups = list(self._groups(asked.by, asked.among))
-        for start, stop in batches(len(groups), SPREADS_AT_ONCE):
-            found = self.spreads(asked.statistic, asked.of, [among for _, among in groups[start:stop]])
-            for (group, _), each in zip(groups[start:stop], found, strict=True):
-                remark = "" if each.standard_error else "not told apart from an end of its range"
-                yield Answer(text, each.value, each.standard_error, each.low, each.high, group, remark)
+        found = self.statistics(asked.statistic, asked.of, [among for _, among in groups])
+        for (group, _), each in zip(groups, found, strict=True):
+            yield Answer(text, each.value, each.standard_error, each.low, each.high, group, each.remark)
 
-    def spreads(self, statistic: str, of: Sequence[int], groups: Sequence[Linear]) -> list[Spread]:
-        """A statistic of how amounts vary, of some groups.
+    def statistics(self, told: str, of: Sequence[int], groups: Sequence[Linear]) -> Iterator[Estimated]:
+        """A statistic of amounts of some groups, one after the other.
 
         Args:
+            told: its name, such as 'standard deviation'.
             of: the axis of the amounts, or of both.
             groups: the records of each group, as a linear function.
         Raises: InvalidInput for what was not measured.
         """
-        made = STATISTICS[VARIANCE if statistic == STANDARD_DEVIATION else statistic]
-        factors = [{axis: self._powers(axis, what) for axis, what in zip(of, each, strict=True)} for each in made]
-        flat = [among.within(each) for among in groups for each in factors]
-        values, covariance = self._read(flat).values, self._covariance(flat)
-        width = float(self.measurement.noise.half_width_95(1.0))
-        halves = [half_range(self.measurement.domain.attributes[axis]) for axis in of]
-        most = halves[0] * halves[-1]
-        out = []
-        for number in range(len(groups)):
-            own = slice(len(made) * number, len(made) * (number + 1))
-            given = values[own], covariance[own, own], width
-            if statistic in (VARIANCE, STANDARD_DEVIATION):
-                out.append(variance_of(*given, most)[statistic == STANDARD_DEVIATION])
-            else:
-                out.append(covariance_of(*given, most) if statistic == COVARIANCE else correlation_of(*given))
-        return out
+        statistic = telling(told)
+        attributes = [self.measurement.domain.attributes[axis] for axis in of]
+        factors = [
+            {axis: powers(each, what) for axis, each, what in zip(of, attributes, made, strict=True)}
+            for made in statistic.of
+        ]
+        width, ranges = float(self.measurement.noise.half_width_95(1.0)), [range_of(each) for each in attributes]
+        for start, stop in batches(len(groups), SUMS_AT_ONCE // len(factors)):
+            flat = [among.within(each) for among in groups[start:stop] for each in factors]
+            values, covariance = self._read(flat).values, self._covariance(flat)
+            for first in range(0, len(flat), len(factors)):
+                own = slice(first, first + len(factors))
+                yield statistic.made(told, values[own], covariance[own, own], width, ranges)
 
     def _quantiles(self, text: str, asked: Quantile) -> Iterator[Answer]:
         of = asked.of
@@ -323,7 +270,7 @@ class Published:
     def _in_records(self, asked: Sequence[Linear]) -> Functionals:
         """Linear functions of records as functions of what was measured: of their shares, where each is divided into some."""
         domain = self.measurement.domain
-        return functionals([each * (1.0 / domain.parts) for each in asked], domain.shape)
+        return functionals([each * (1.0 / domain.scale) for each in asked], domain.shape)
 
     def _refusal(self, lack: NotMeasured) -> InvalidInput:
         """What was not measured, in the words of the attributes."""
@@ -343,13 +290,6 @@ class Published:
         tables = [" by ".join(names[axis] for axis in axes) for axes in self.measurement.space.tables]
         shown = "; ".join(tables[:12])
         return f"{shown} and {len(tables) - 12} more" if len(tables) > 12 else shown or "other combinations"
-
-
-def _ratio_of(values: Matrix, covariance: Matrix, width: float) -> Ratio:
-    """The ratio of two estimates."""
-    if values[1] == 0.0:
-        return Ratio(math.nan, None, None)
-    return Ratio(float(values[0] / values[1]), ratio_error(values, covariance), fieller(values, covariance, width))
 
 
 def quantile_interval(values: Matrix, widths: Matrix) -> tuple[int, int, int]:
@@ -389,12 +329,12 @@ def _span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def published(folder: Path | str) -> Published:
+def published(place: Place) -> Published:
     """The finished release in a folder or at a URL, ready to answer questions.
 
     Raises: StoreError when its files were altered; InvalidInput when its measurement was not published.
     """
-    with report.local_copy(folder) as local:
+    with place.copied() as local:
         certificate = report.certificate_of(local)
         about = certificate["measurement"]
         if about["file"] is None:

@@ -10,11 +10,13 @@ import numpy as np
 
 from dpdist.asking.conditions import condition, parted
 from dpdist.asking.products import EVERYTHING, Linear
-from dpdist.asking.spreads import CORRELATION, COVARIANCE, STANDARD_DEVIATION, VARIANCE
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.amounts import AMOUNT, DEVIATION, PRESENT, SQUARE
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix, Operator
+from dpdist.quantities.base import Range
+from dpdist.quantities.means import MEAN
+from dpdist.quantities.registry import told
 from dpdist.workloads.base import asked_for
 
 FORMS = (
@@ -23,8 +25,6 @@ FORMS = (
     '"median of age by region where sex=f", "quantile 0.9 of age", "top 3 of region", '
     '"region with at least 500"'
 )
-SPREADS = {VARIANCE: 1, STANDARD_DEVIATION: 1, COVARIANCE: 2, CORRELATION: 2}
-"""Statistics of how values vary, and of how many attributes they are."""
 _NUMBER = r"\d+(?:\.\d+)?"
 
 
@@ -53,15 +53,6 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Mean:
-    """The mean of an attribute's values by groups."""
-
-    of: int
-    by: tuple[Grouping, ...]
-    among: Linear
-
-
-@dataclass(frozen=True)
 class TotalOf:
     """The sum of an attribute's values by groups."""
 
@@ -71,8 +62,8 @@ class TotalOf:
 
 
 @dataclass(frozen=True)
-class SpreadOf:
-    """The variance or the standard deviation of an attribute's values, or the covariance or correlation of two, by groups."""
+class StatisticOf:
+    """A statistic of an attribute's values, or of those of two, by groups: a mean, a variance, a correlation and others."""
 
     statistic: str
     of: tuple[int, ...]
@@ -108,7 +99,7 @@ class AtLeast:
     among: Linear
 
 
-Question = Sum | Mean | TotalOf | SpreadOf | Quantile | Top | AtLeast
+Question = Sum | TotalOf | StatisticOf | Quantile | Top | AtLeast
 
 
 def question(domain: Domain, text: str) -> Question:
@@ -117,17 +108,17 @@ def question(domain: Domain, text: str) -> Question:
     if len(where) > 1:
         raise InvalidInput(f"{text!r} has 'where' twice; join conditions by commas")
     among = condition(domain.grouped, where[0]) if where else EVERYTHING
-    of_numbers = re.fullmatch(r"(mean|average|total) of (.+)", body, re.IGNORECASE)
-    of_spread = re.fullmatch(rf"({'|'.join(SPREADS)}) of (.+)", body, re.IGNORECASE)
+    of_total = re.fullmatch(r"total of (.+)", body, re.IGNORECASE)
+    of_statistic = re.fullmatch(rf"({'|'.join(map(re.escape, told()))}|average) of (.+)", body, re.IGNORECASE)
     of_quantile = re.fullmatch(rf"(?:median|quantile ({_NUMBER})) of (.+)", body, re.IGNORECASE)
     of_top = re.fullmatch(r"top (\d+) of (.+)", body, re.IGNORECASE)
     of_least = re.fullmatch(rf"(.+?) with at least ({_NUMBER})", body, re.IGNORECASE)
-    if of_numbers:
-        name, by = _grouped(domain, of_numbers[2])
-        asked = TotalOf if of_numbers[1].lower() == "total" else Mean
-        return asked(_numeric(domain, name), by, among)
-    if of_spread:
-        return _spread_of(domain, of_spread[1].lower(), of_spread[2], among)
+    if of_total:
+        name, by = _grouped(domain, of_total[1])
+        return TotalOf(_numeric(domain, name), by, among)
+    if of_statistic:
+        asked = of_statistic[1].lower()
+        return _statistic_of(domain, MEAN if asked == "average" else asked, of_statistic[2], among)
     if of_quantile:
         name, by = _grouped(domain.grouped, of_quantile[2])
         share = 0.5 if of_quantile[1] is None else float(of_quantile[1])
@@ -151,21 +142,22 @@ def question(domain: Domain, text: str) -> Question:
     return Sum(*(linear(domain.grouped, part) for part in ratio))
 
 
-def _spread_of(domain: Domain, statistic: str, text: str, among: Linear) -> SpreadOf:
+def _statistic_of(domain: Domain, statistic: str, text: str, among: Linear) -> StatisticOf:
     """A question for a statistic of one attribute, or of two that are joined by 'and'."""
+    made = told()[statistic]
     body, by = _grouped(domain, text)
-    names = parted(body, r"\sand\s") if SPREADS[statistic] == 2 else [body]
-    if len(set(names)) != SPREADS[statistic]:
+    names = parted(body, r"\sand\s") if made.columns == 2 else [body]
+    if len(set(names)) != made.columns:
         raise InvalidInput(f"a {statistic} is that of two columns: write for example '{statistic} of age and income'")
     of = tuple(_numeric(domain, _unquoted(name)) for name in names)
-    attributes = [domain.attributes[axis] for axis in of] if statistic != COVARIANCE else []
+    attributes = [domain.attributes[axis] for axis in of] if made.squares else []
     bare = next((each.name for each in attributes if each.amounts is not None and not each.amounts.squares), None)
     if bare is not None:
         raise InvalidInput(
             f"this release did not measure squares of {bare!r}, so its {statistic} cannot be told; a release whose spec asks for "
             f"'variance: {bare}' can tell it"
         )
-    return SpreadOf(statistic, of, by, among)
+    return StatisticOf(statistic, of, by, among)
 
 
 def linear(domain: Domain, text: str) -> Linear:
@@ -200,9 +192,12 @@ def powers(attribute: Attribute, what: str) -> Matrix:
     return given
 
 
-def half_range(attribute: Attribute) -> float:
-    """How far a value can be from the middle of the declared ones."""
-    return float(np.abs(powers(attribute, DEVIATION)).max())
+def range_of(attribute: Attribute) -> Range:
+    """The smallest and the largest value of an attribute."""
+    if attribute.amounts is not None:
+        return attribute.amounts.range
+    values = numbers(attribute)
+    return float(values[0]), float(values[-1])
 
 
 def numbers(attribute: Attribute) -> Matrix:

@@ -37,17 +37,6 @@ PIECES = 4
 PRESENT, AMOUNT, DEVIATION, SQUARE = "present", "amount", "deviation", "square"
 """What can be added up of every record: one, its amount, its deviation from the middle of the range, and the square of that."""
 
-_OF_TWO = ((PRESENT, PRESENT), (DEVIATION, PRESENT), (PRESENT, DEVIATION), (DEVIATION, DEVIATION))
-STATISTICS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "sum": ((AMOUNT,),),
-    "mean": ((PRESENT,), (AMOUNT,)),
-    "variance": ((PRESENT,), (DEVIATION,), (SQUARE,)),
-    "covariance": _OF_TWO,
-    "correlation": (*_OF_TWO, (SQUARE, PRESENT), (PRESENT, SQUARE)),
-}
-"""The sums that each statistic of a column, or of two, is made of: what of each column is multiplied."""
-
-
 FEW = 3
 """Where the bounded total is less than one part in so many of all that k records could have, counts and sums are best measured nearly
 apart: the lower end then lies half as far below zero as the upper one lies above it."""
@@ -122,7 +111,7 @@ class Amounts:
                 f"where filters add up amounts, 'from' is 0 or a whole number of steps above it, found {float(self.first):g}; change "
                 "'from', or count negative amounts as a column of their own"
             )
-        if self.squares and self.shares > MOST_STEPS:
+        if self.squares and self.shares_per_record > MOST_STEPS:
             most = PIECES * math.isqrt(MOST_STEPS // 2)
             raise InvalidInput(
                 f"a column whose variance, covariance or correlation is asked for has at most {most:,} steps where {PIECES} divides "
@@ -135,16 +124,16 @@ class Amounts:
         return self.steps // math.gcd(self.steps, PIECES)
 
     @property
-    def shares(self) -> int:
+    def shares_per_record(self) -> int:
         """Into how many shares a record is divided."""
         if self.alone:
             return int(self.last / self.step)
         return 2 * self._piece**2 if self.squares else self.steps
 
     @property
-    def parts(self) -> float:
+    def scale(self) -> float:
         """How many shares are one in an answer: a record's, or where sums are told alone those of an amount of one."""
-        return float(1 / self.step) if self.alone else self.shares
+        return float(1 / self.step) if self.alone else self.shares_per_record
 
     @property
     def bins(self) -> int:
@@ -172,9 +161,9 @@ class Amounts:
         return float(self.first + self.step * self.low), float(self.first + self.step * (self.low + self.width))
 
     @property
-    def reach(self) -> int:
+    def max_abs_shares(self) -> int:
         """The most shares that a record has at both ends, whatever their signs."""
-        return self.shares if self.bound is None else max(self.steps, 2 * (self.low + self.width) - self.steps)
+        return self.shares_per_record if self.bound is None else max(self.steps, 2 * (self.low + self.width) - self.steps)
 
     def values(self, what: str) -> NDArray[np.float64]:
         """What a whole record in each bin adds to a sum: the control points of a function of the amount.
@@ -216,7 +205,7 @@ class Amounts:
         piece, part = np.where(piece == PIECES, PIECES - 1, piece), np.where(piece == PIECES, whole, part)
         rest = whole - part
         first, last = rest**2 * np.where(piece == 0, 2, 1), part**2 * np.where(piece == PIECES - 1, 2, 1)
-        return piece, np.array([first, self.shares - first - last, last])
+        return piece, np.array([first, self.shares_per_record - first - last, last])
 
     def steps_of(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """For every number how many steps above the smallest amount it is counted, int64; -1 where it is missing.

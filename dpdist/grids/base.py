@@ -120,6 +120,12 @@ class Grid(ABC):
         """The sensitivity in grid units, for reports; the exact one is its square."""
         return math.sqrt(self.sensitivity_squared)
 
+    def over_several(self, moved: Distance) -> Grid | None:
+        """The grid for changes in several cells or steps, as much in each as the grid was made for; None where it does not know them."""
+        if moved.participations is None or moved.groups > 1 or self.stream is None:
+            return None
+        return self.stream.participating(moved)
+
     @property
     def stream(self) -> Stream | None:
         """The grid as one that is measured step by step, None if it cannot be."""
@@ -204,12 +210,12 @@ class Counts:
 
     def check(self, work: Workspace) -> None:
         """Raises: InvalidInput for more records than z can hold, as they are bounded without holding the counts."""
-        counted = sum(work.fold(_sum, self.values)) if self.records is None else self.records * self.layout.shares
+        counted = sum(work.fold(_sum, self.values)) if self.records is None else self.records * self.layout.shares_per_record
         self.check_few(counted)
 
     def check_few(self, counted: int) -> None:
         """Raises: InvalidInput for more shares of records than z can hold."""
-        few_enough(counted, self.layout.shares, self.layout.reach)
+        few_enough(counted, self.layout.shares_per_record, self.layout.max_abs_shares)
 
 
 def _sum(start: int, values: Matrix) -> int:
@@ -267,15 +273,15 @@ def grid_bits(shares: int) -> int:
     return GRID_BITS - max(0, (shares - 1).bit_length() - SHARE_BITS)
 
 
-def few_enough(counted: int, shares: int = 1, reach: int = 0, of: str = "records") -> None:
+def few_enough(counted: int, shares: int = 1, max_abs_shares: int = 0, of: str = "records") -> None:
     """Raises: InvalidInput for more records than z can hold.
 
     Args:
         counted: records, or where each is divided into ``shares`` all shares together.
-        reach: the most shares of a record, whatever their signs; 0 where none is negative.
+        max_abs_shares: the most shares of a record, whatever their signs; 0 where none is negative.
         of: what is counted, in the plural.
     """
-    reach = max(shares, reach)
+    reach = max(shares, max_abs_shares)
     most = MOST_RECORDS << (GRID_BITS - grid_bits(reach))
     if counted * reach > most * shares:
         raise InvalidInput(f"the grid holds up to {most // reach} {of} without overflow; split the data set by period")

@@ -45,7 +45,7 @@ from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Produ
 from dpdist.operators.base import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
 from dpdist.sizes import SIZES, Sizes
-from dpdist.stability import Neighbours
+from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Basis, Workload, integer_basis
 from dpdist.workloads.basis import SubsetBasis
 from dpdist.workloads.kinds import is_cells
@@ -177,6 +177,13 @@ class DenseGrid(Grid):
             return isinstance(self.base, Identity)
         return self.base.fingerprint == basis.operator.fingerprint
 
+    def over_several(self, moved: Distance) -> Grid | None:
+        """What cells of one row of one entry each add is orthogonal: the squared length grows with their number (L1: the length does)."""
+        if moved.participations is not None or self.mixing.ndim != 1 or not isinstance(self.base, Identity):
+            return None
+        factor = moved.groups if self.norm == "l2" else moved.groups**2
+        return replace(self, sensitivity_squared=self.sensitivity_squared * factor)
+
     def estimates(self, cells: int, *, jointly: bool) -> bool:
         return not jointly or cells <= JOINT_CELLS
 
@@ -221,7 +228,7 @@ def dense_grid(
     neighbours: Neighbours,
     most_records: int,
     sizes: Sizes,
-    reach: int = 1,
+    max_abs_shares: int = 1,
     totals: Totals | None = None,
 ) -> DenseGrid:
     """The grid of A = M B for integer rows B.
@@ -230,10 +237,10 @@ def dense_grid(
         real: M before it is rounded; None for the identity.
         unit: the sensitivity of A.
         most_records: how many records one change touches, each counted as often as it has shares.
-        reach: the most shares that a record has in all cells, whatever their signs; 1 where records are whole.
+        max_abs_shares: the most shares that a record has in all cells, whatever their signs; 1 where records are whole.
         totals: what the records of a person can be, where the total of their amounts is bounded.
     """
-    bits = grid_bits(reach)
+    bits = grid_bits(max_abs_shares)
     spacing = unit * 2.0**-bits
     if real is None:
         mixing = np.broadcast_to(np.int64(round(2.0**bits / unit)), base.shape[:1])  # takes no memory
@@ -265,25 +272,9 @@ def _within_totals(mixing: Matrix, base: Operator, totals: Totals, norm: Norm, n
     return squared(totals, blocks, neighbours, sizes)
 
 
-def over_groups(grid: Grid, groups: int) -> DenseGrid:
-    """The grid of one unit a cell for changes that touch up to ``groups`` different cells, as much in each as the grid was made for.
-
-    Every cell has one row of one entry, so that what cells add is orthogonal: the squared length grows with the number of cells
-    (L1: the length does).
-
-    Raises: InvalidInput for other grids, whose rows add up what cells share.
-    """
-    if not (type(grid) is DenseGrid and grid.mixing.ndim == 1 and isinstance(grid.base, Identity)):
-        raise InvalidInput(
-            "a bound on the groups of a person needs a measurement of every cell by itself: set 'mechanism: identity'"
-        )
-    factor = groups if grid.norm == "l2" else groups**2
-    return replace(grid, sensitivity_squared=grid.sensitivity_squared * factor)
-
-
 def integer_rows(operator: Operator, workload: Workload, norm: Norm) -> tuple[Operator, Matrix | None]:
     """Integer rows B and real, invertible mixing M (None: the identity) with A = M B."""
-    spare = 2.0 ** (COMPLETION_BITS - grid_bits(workload.domain.reach))
+    spare = 2.0 ** (COMPLETION_BITS - grid_bits(workload.domain.max_abs_shares))
     if isinstance(operator, Product) and isinstance(operator.left, Dense):
         return operator.right, completed(operator.left.array, norm, spare)
     if operator.integral:

@@ -23,7 +23,7 @@ from dpdist.grids.answers import Reader
 from dpdist.grids.base import HELD_COPIES, Counts, Grid, StageBytes, answer_bytes, few_enough, shard_bytes, small_enough
 from dpdist.grids.coefficients import UNIT, FilterCoefficients, Form, in_units, least, square
 from dpdist.grids.participations import GRAM_STEPS, falls, squared_at_most, squared_of_falling
-from dpdist.grids.product_space import Circle, Listed, Past
+from dpdist.grids.product_space import Circle, ListedFactor, Past
 from dpdist.grids.series import SeriesGrid
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.transformed import Transformed, TransformReader
@@ -91,7 +91,7 @@ class FilterGrid(SeriesGrid):
             counts.check(work)
             return self._convolved(counts.values, work, on_done)
         table = counts.table(self.axes)
-        few_enough(int(table.sum()), of="records" if counts.layout.shares == 1 else "steps of all amounts")
+        few_enough(int(table.sum()), of="records" if counts.layout.shares_per_record == 1 else "steps of all amounts")
         return Held(self.measure(table))
 
     def measure(self, table: Matrix) -> Matrix:
@@ -137,7 +137,7 @@ class FilterGrid(SeriesGrid):
             table = np.moveaxis(values.reshape(*others, points), -1, self.place)
         if padded:
             lags = (np.arange(points)[:, None] - np.arange(self.steps)[None, :]) % points
-            return self.space_of(Listed(coefficients[lags]), table, shape)
+            return self.space_of(ListedFactor(coefficients[lags]), table, shape)
         return self.space_of(Circle(coefficients) if self.circular else Past(coefficients), table, shape)
 
     @property

@@ -14,11 +14,11 @@ import scipy
 
 from dpdist.grids.space import (
     TOLERANCE,
-    Component,
     Functionals,
     MeasuredSpace,
     NotMeasured,
     Reading,
+    Variation,
     check_cancels,
     components,
     largest_sets,
@@ -53,7 +53,7 @@ class Factor(ABC):
 
 
 @dataclass(frozen=True)
-class Listed(Factor):
+class ListedFactor(Factor):
     """A matrix of whole numbers, (rows, values); ``direction``: see ``dpdist.grids.terms``."""
 
     matrix: Matrix = field(repr=False)
@@ -300,7 +300,7 @@ class ProductSpace(MeasuredSpace):
     def _check(self, asked: Functionals, means: Mapping[int, Matrix], rests: Mapping[int, Matrix]) -> None:
         """Raises: NotMeasured where a part of what is asked varies with attributes whose term was not measured, or only coarsely."""
         measured = {term.axes: term for term in self.terms}
-        missing: list[Component] = []
+        missing: list[Variation] = []
         for part in components(asked, means, rests):
             term = measured.get(part.axes)
             if term is None:
@@ -376,4 +376,8 @@ def _factor(facts: Mapping[str, Any], arrays: Mapping[str, Matrix], direction: M
     if "array" not in facts:  # every value by itself
         return Cells(int(facts["values"]))
     array = arrays[facts["array"]]
-    return {"circle": Circle, "past": Past}[facts["kind"]](array) if facts["kind"] != "matrix" else Listed(array, direction)
+    return (
+        {"circle": Circle, "past": Past}[facts["kind"]](array)
+        if facts["kind"] != "matrix"
+        else ListedFactor(array, direction)
+    )

@@ -19,7 +19,7 @@ from dpdist.grids.answers import Answers, Reader, Wanted, stored_answers
 from dpdist.grids.base import Norm, grid_bits
 from dpdist.grids.integer_terms import IntegerTerm, rounded
 from dpdist.grids.term_grid import TermGrid
-from dpdist.grids.term_reader import Part, block_answers, inverses_of, read_term
+from dpdist.grids.term_reader import MeasuredTerm, block_answers, inverses_of, read_term
 from dpdist.grids.terms import Term, row_fourths, row_squares, subsets
 from dpdist.grids.totals import Totals, term_absolute
 from dpdist.operators import Matrix, Total
@@ -71,16 +71,16 @@ def pure_term_grid(
     most_records: int,
     groups: tuple[tuple[int, ...], ...],
     made: type[PureTermGrid] = PureTermGrid,
-    reach: int = 1,
+    max_abs_shares: int = 1,
     totals: Totals | None = None,
 ) -> PureTermGrid:
     """Round terms to integers so that the whole has an L1 sensitivity of about 2^30 grid units.
 
     Args:
-        most_records, reach, totals: as for ``dense_grid``.
+        most_records, max_abs_shares, totals: as for ``dense_grid``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
-    spacing = sum(term.length for term in terms) * 2.0 ** -grid_bits(reach)
+    spacing = sum(term.length for term in terms) * 2.0 ** -grid_bits(max_abs_shares)
     whole = tuple(rounded(term, spacing) for term in terms)
     moved = sum(
         _reach(term, neighbours, most_records) if totals is None else _reach_within(totals, term, len(shape) - 1, neighbours)
@@ -181,7 +181,7 @@ class MarginalReader:
 
 def combined(
     subset: Subset, tables: Mapping[Subset, tuple[IntegerTerm, Matrix]], shape: tuple[int, ...], noise: Noise
-) -> Part:
+) -> MeasuredTerm:
     """The table of some attributes without its margins, from every marginal that holds them."""
     total, precision = np.zeros([shape[axis] for axis in subset]), 0.0
     for axes, (term, table) in tables.items():
@@ -193,4 +193,4 @@ def combined(
         total += weight / term.multiplier * table.sum(axis=outside, dtype=np.int64)
         precision += weight
     centring = tuple(np.eye(shape[axis]) - 1.0 / shape[axis] for axis in subset)
-    return Part(subset, total, 1.0 / precision, centring, noise.deviation / math.sqrt(precision))
+    return MeasuredTerm(subset, total, 1.0 / precision, centring, noise.deviation / math.sqrt(precision))

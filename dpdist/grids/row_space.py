@@ -12,11 +12,11 @@ import scipy
 
 from dpdist.grids.space import (
     TOLERANCE,
-    Component,
     Functionals,
     MeasuredSpace,
     NotMeasured,
     Reading,
+    Variation,
     check_cancels,
     components,
     largest_sets,
@@ -56,7 +56,7 @@ class Subsets:
             means[axis] = picked[:, 0]
             rests[axis] = without_rounding(picked[:, 1:] - picked[:, :1], vectors)
         starts, places = self.starts, {subset: k for k, subset in enumerate(self.family)}
-        out, missing = np.zeros((asked.size, int(starts[-1]))), list[Component]()
+        out, missing = np.zeros((asked.size, int(starts[-1]))), list[Variation]()
         for part in components(asked, means, rests):
             if part.axes not in places:
                 missing.append(part)

@@ -117,7 +117,7 @@ class MeasuredSpace(ABC):
 
 
 @dataclass(frozen=True)
-class Component:
+class Variation:
     """The part of one product that varies with exactly some attributes.
 
     Attributes:
@@ -133,7 +133,7 @@ class Component:
     vectors: tuple[Matrix, ...] = field(repr=False)
 
 
-def components(asked: Functionals, means: Mapping[int, Matrix], rests: Mapping[int, Matrix]) -> Iterator[Component]:
+def components(asked: Functionals, means: Mapping[int, Matrix], rests: Mapping[int, Matrix]) -> Iterator[Variation]:
     """Every product split into the parts that vary with each subset of its attributes.
 
     Args:
@@ -148,10 +148,10 @@ def components(asked: Functionals, means: Mapping[int, Matrix], rests: Mapping[i
             for axes in combinations(varying, size):
                 scale = fixed * float(np.prod([means[axis][number] for axis in varying if axis not in axes]))
                 if scale != 0.0:
-                    yield Component(number, axes, scale, tuple(rests[axis][number] for axis in axes))
+                    yield Variation(number, axes, scale, tuple(rests[axis][number] for axis in axes))
 
 
-def check_cancels(asked: Functionals, missing: list[Component]) -> None:
+def check_cancels(asked: Functionals, missing: list[Variation]) -> None:
     """Raises: NotMeasured unless the parts that the measurement lacks add up to nothing, function by function."""
     sums: dict[tuple[int, tuple[int, ...]], Matrix] = {}
     largest = float(np.abs(asked.coefficients).max(initial=0.0))

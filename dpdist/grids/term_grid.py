@@ -18,7 +18,7 @@ from dpdist.grids.answers import Reader
 from dpdist.grids.base import HELD_COPIES, Counts, Norm, StageBytes, answer_bytes, grid_bits, shard_bytes, small_enough
 from dpdist.grids.integer_terms import CONVERTED_BYTES, IntegerTerm, MeasuredTerms, rounded
 from dpdist.grids.joint import OverCells
-from dpdist.grids.product_space import Cells, Listed, OpenTerm, ProductSpace
+from dpdist.grids.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.term_reader import ProductReader, TermReader
 from dpdist.grids.terms import NO_DIRECTIONS, Directions, Term, is_identity
@@ -142,7 +142,7 @@ class TermGrid(OverCells):
         for term in self.terms:
             given = zip(term.axes, term.factors, strict=True)
             factors = tuple(
-                Cells(f.shape[0]) if is_identity(f) else Listed(f, self.directions.get(axis)) for axis, f in given
+                Cells(f.shape[0]) if is_identity(f) else ListedFactor(f, self.directions.get(axis)) for axis, f in given
             )
             terms.append(OpenTerm(term.axes, factors, term.multiplier, term.shift))
         return ProductSpace(tuple(terms), shape, values, self.directions)
@@ -156,17 +156,17 @@ def term_grid(
     most_records: int,
     sizes: Sizes = SIZES,
     directions: Directions = NO_DIRECTIONS,
-    reach: int = 1,
+    max_abs_shares: int = 1,
     totals: Totals | None = None,
 ) -> TermGrid:
     """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
 
     Args:
-        most_records, reach, totals: as for ``dense_grid``.
+        most_records, max_abs_shares, totals: as for ``dense_grid``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
     unit = math.sqrt(sum(term.square for term in terms))
-    spacing = unit * 2.0 ** -grid_bits(reach)
+    spacing = unit * 2.0 ** -grid_bits(max_abs_shares)
     whole = tuple(rounded(term, spacing, directions) for term in terms)
     squares, rounded_rows = 0, 0
     for term in whole:

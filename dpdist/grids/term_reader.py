@@ -76,7 +76,7 @@ class TermReader:
 
 
 @dataclass(frozen=True)
-class Part:
+class MeasuredTerm:
     """What one term knows of a table.
 
     Attributes:
@@ -93,13 +93,17 @@ class Part:
     deviation: float
 
 
-def read_term(term: IntegerTerm, measured: Matrix, inverses: tuple[Matrix, ...], noise: Noise) -> Part:
+def read_term(term: IntegerTerm, measured: Matrix, inverses: tuple[Matrix, ...], noise: Noise) -> MeasuredTerm:
     """What a measured term knows."""
     unit = _unit(term)
-    return Part(term.axes, measured.reshape([f.shape[0] for f in term.factors]), unit, inverses, unit * noise.deviation)
+    return MeasuredTerm(
+        term.axes, measured.reshape([f.shape[0] for f in term.factors]), unit, inverses, unit * noise.deviation
+    )
 
 
-def block_answers(block: Block, parts: Sequence[Part], directions: Directions = NO_DIRECTIONS) -> tuple[Matrix, Matrix]:
+def block_answers(
+    block: Block, parts: Sequence[MeasuredTerm], directions: Directions = NO_DIRECTIONS
+) -> tuple[Matrix, Matrix]:
     """Answers of a block's unweighted queries and their standard errors, both (queries,) float64.
 
     The estimate is xhat = sum over parts of (kron of pinv(M_i)) y / n_j over the attributes j outside; a block's factors act

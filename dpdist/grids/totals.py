@@ -57,7 +57,7 @@ class Totals:
         return Totals(amounts.bound.records, amounts.bound.times, column.size, none, full)
 
     @property
-    def shares(self) -> int:
+    def shares_per_record(self) -> int:
         """Into how many shares a record is divided."""
         return sum(self.none)
 
@@ -65,7 +65,7 @@ class Totals:
         """All Z and all A of some rows over the cells, (k, groups x bins - 1) and (k, groups)."""
         split = rows.reshape(rows.shape[0], -1, self.bins)
         none, full = (split[:, :, 0] * given[0] + split[:, :, 1] * given[1] for given in (self.none, self.full))
-        missing = self.shares * split[:, :, ENDS:].reshape(rows.shape[0], -1)
+        missing = self.shares_per_record * split[:, :, ENDS:].reshape(rows.shape[0], -1)
         return np.concatenate([none, missing], axis=1), full
 
     def corners(self, none: int, full: int) -> Iterator[tuple[tuple[int, int], ...]]:
@@ -207,8 +207,8 @@ def term_absolute(totals: Totals, term: IntegerTerm, last: int, neighbours: Neig
 def _amounts_of(totals: Totals, term: IntegerTerm, last: int) -> tuple[list[list[int]], list[int]]:
     """What the rows of the column of amounts make of records with nothing, and of one with the largest amount."""
     if not term.axes or term.axes[-1] != last:
-        return [[totals.shares]], [totals.shares]
+        return [[totals.shares_per_record]], [totals.shares_per_record]
     rows = term.factors[-1].astype(object)
     none = [list(rows[:, :ENDS] @ np.array(totals.none, dtype=object))]
-    none += [list(totals.shares * rows[:, place]) for place in range(ENDS, totals.bins)]
+    none += [list(totals.shares_per_record * rows[:, place]) for place in range(ENDS, totals.bins)]
     return none, list(rows[:, :ENDS] @ np.array(totals.full, dtype=object))

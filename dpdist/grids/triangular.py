@@ -18,7 +18,7 @@ from dpdist.grids.base import HELD_COPIES, Counts, StageBytes, answer_bytes, few
 from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.dense import sensitivity_squared
 from dpdist.grids.participations import squared_at_most
-from dpdist.grids.product_space import Listed
+from dpdist.grids.product_space import ListedFactor
 from dpdist.grids.series import SeriesGrid
 from dpdist.grids.space import MeasuredSpace
 from dpdist.grids.transformed import Transformed, TransformReader
@@ -82,7 +82,7 @@ class TriangularGrid(SeriesGrid):
 
     def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         small_enough(self.rows + self.factor.size, most_bytes)
-        return self.space_of(Listed(self.factor), self.steps_first(held(measured)), shape)
+        return self.space_of(ListedFactor(self.factor), self.steps_first(held(measured)), shape)
 
     @property
     def stream(self) -> TriangularGrid:

@@ -18,14 +18,14 @@ import numpy as np
 
 from dpdist.errors import DpdistError, StoreError
 from dpdist.machine import versions
-from dpdist.machine.documents import reason
+from dpdist.machine.objects import place_at, reason
 
 ANSWER_SECONDS = 60
 """A worker that does not say for so long what it lacks gets no tasks."""
 PROBE_BYTES = 16
 
 
-class Place(Protocol):
+class TaskStore(Protocol):
     """Where tasks take their functions from and leave their results: a ``Store``.
 
     Attributes:
@@ -52,12 +52,12 @@ class Needed:
     """What tasks need on a worker: nothing of it is secret.
 
     Attributes:
-        place: the pickled place; opening a folder makes it, so it is opened only where it is.
-        folder: in the place, of one call: a worker reads there what the flow wrote, and writes.
+        exchange: pickled; using it makes its folder, so it is used only where that is.
+        folder: in the exchange, of one call: a worker reads there what the flow wrote, and writes.
         files: that tasks read, each with what messages call it.
     """
 
-    place: bytes
+    exchange: bytes
     location: str
     folder: str
     digest: str
@@ -73,15 +73,15 @@ class Admission:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._place: Place | None = None
+        self._exchange: TaskStore | None = None
         self._files: tuple[tuple[str, str], ...] = ()
         self._lacks: dict[tuple[str, str], str] = {}
         self.tell: Callable[[str], None] | None = None
 
-    def need(self, place: Place | None, files: tuple[tuple[str, str], ...]) -> None:
-        """From now on workers must have this place and these files."""
-        if place is not self._place or files != self._files:
-            self._place, self._files = place, files
+    def need(self, exchange: TaskStore | None, files: tuple[tuple[str, str], ...]) -> None:
+        """From now on workers must have this exchange and these files."""
+        if exchange is not self._exchange or files != self._files:
+            self._exchange, self._files = exchange, files
             self._lacks = {each: lack for each, lack in self._lacks.items() if lack}
 
     def lacking(self, found: dict[str, dict[str, Any]], *, again: Collection[str] = ()) -> dict[str, str]:
@@ -107,17 +107,17 @@ class Admission:
     def _ask(self, addresses: list[str]) -> dict[str, str]:
         if not addresses:
             return {}
-        if self._place is None:
+        if self._exchange is None:
             return cast(dict[str, str], self._client.sync(_answers, self._client, addresses, None))
-        folder = self._place.scratch()
+        folder = self._exchange.scratch()
         probe = np.frombuffer(os.urandom(PROBE_BYTES), dtype=np.uint8)
-        digest = self._place.put_block(f"{folder}/probe", probe)
+        digest = self._exchange.put_block(f"{folder}/probe", probe)
         files = tuple(file for file in self._files if os.path.exists(file[0]))  # what was extracted is gone at the end
-        needed = Needed(pickle.dumps(self._place), self._place.location, folder, digest, files)
+        needed = Needed(pickle.dumps(self._exchange), self._exchange.location, folder, digest, files)
         try:
             return cast(dict[str, str], self._client.sync(_answers, self._client, addresses, needed))
         finally:
-            self._place.delete(folder)
+            self._exchange.delete(folder)
 
 
 def told(address: str, lack: str) -> str:
@@ -157,25 +157,32 @@ async def lack_of(needed: Needed) -> str:
 
 def _lack_of(needed: Needed) -> str:
     where = f"the store {needed.location}"
-    if "://" not in needed.location and not os.path.isdir(needed.location):
+    if place_at(needed.location).absent():
         return f"does not see the folder {needed.location}, where the store is: mount it there and give the rights"
     try:
-        place = pickle.loads(needed.place)
-        place.get_block(f"{needed.folder}/probe", (PROBE_BYTES,), np.uint8, needed.digest)
+        exchange = pickle.loads(needed.exchange)
+        exchange.get_block(f"{needed.folder}/probe", (PROBE_BYTES,), np.uint8, needed.digest)
     except StoreError as error:
-        why = reason(cast(Exception, error.__context__ or error))
+        why = _why(error)
         return (
             f"does not find in {where} what the flow wrote there ({why}): give it the same mount, or bucket and credentials"
         )
     except (DpdistError, OSError) as error:
-        return f"cannot open {where} ({reason(error)}): give it the mount and its rights, or the bucket's credentials"
+        return f"cannot open {where} ({_why(error)}): give it the mount and its rights, or the bucket's credentials"
     try:
-        place.put_block(f"{needed.folder}/{uuid.uuid4().hex}", np.zeros(1, dtype=np.uint8))
+        exchange.put_block(f"{needed.folder}/{uuid.uuid4().hex}", np.zeros(1, dtype=np.uint8))
     except (DpdistError, OSError) as error:
-        return f"cannot write to {where} ({reason(cast(Exception, error.__context__ or error))}): give it the right to"
+        return f"cannot write to {where} ({_why(error)}): give it the right to"
     unseen = next((called for path, called in needed.files if not os.access(path, os.R_OK)), None)
     return (
         ""
         if unseen is None
         else f"cannot read {unseen} of the records: put them on a volume that all workers share, or give the rights"
     )
+
+
+def _why(error: BaseException) -> str:
+    """What the system said that is behind an error."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return reason(error)

@@ -136,7 +136,7 @@ def sweep(documents: Documents, mine: str | None) -> int:
 def clear(documents: Documents, lease: str) -> None:
     """Delete what a lease names. The lease goes first: a run that was only taken for dead finds out before it commits."""
     documents.delete(f"leases/{lease}/lease.json")
-    for path, _, _ in documents.listed(f"leases/{lease}/begun"):
+    for path in documents.names(f"leases/{lease}/begun"):
         attempt = path.rpartition("/")[2].removesuffix(".json")
         with suppress(StoreError):
             name = documents.read_document(path)["name"]
@@ -156,7 +156,7 @@ def _dead(documents: Documents, lease: str) -> bool:
     owner = _document(documents, f"leases/{lease}/lease.json")
     sign: Any
     if owner is None:
-        listing = repr(sorted(documents.listed(f"scratch/{lease}")))
+        listing = repr(sorted(documents.place.entries(f"scratch/{lease}"), key=lambda each: each.name))
         sign, stretch = hashlib.sha256(listing.encode()).hexdigest(), UNHELD_SECONDS
     else:
         lives = Owner(**owner).lives

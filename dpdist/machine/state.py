@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
+from dpdist.errors import InvalidInput
+from dpdist.machine.objects import Folder, Place, place_at
+from dpdist.process.encoding import encodes
+
 if TYPE_CHECKING:
     from dpdist.machine.store import Store
 
 
 def state_folder(home: Path | None = None) -> Path:
-    """``DPDIST_HOME``, or the platform's user data folder."""
+    """``DPDIST_HOME``, or the platform's user data folder. Raises: InvalidInput when its path is not UTF-8."""
     chosen = home or os.environ.get("DPDIST_HOME") or platformdirs.user_data_dir("dpdist", appauthor=False)
-    return Path(chosen).expanduser().resolve()
+    folder = Path(chosen).expanduser().resolve()
+    if not encodes(str(folder)):
+        raise InvalidInput(f"the path of the state folder {folder} is not UTF-8; name another one in DPDIST_HOME")
+    return folder
 
 
 def store_of(home: Path) -> Store:
@@ -29,26 +36,16 @@ OUTPUT = "DPDIST_OUTPUT"
 """Where releases go whose spec names no folder: a folder, or a URL such as s3://bucket/prefix. Default: ``releases`` in the current one."""
 
 
-def releases_at() -> Path | str:
-    """Where releases are published whose spec does not say where."""
-    named = os.environ.get(OUTPUT)
-    return named.rstrip("/") if named and "://" in named else Path.cwd() / (named or "releases")
-
-
-def published_at(release: str, folder: str | None = None) -> Path | str:
-    """The folder or URL of a release.
+def published_at(release: str, folder: str | None = None) -> Place:
+    """Where a release is published.
 
     Args:
         folder: what its spec says: a URL, or a folder below the current one.
     """
-    if folder:
-        return folder if "://" in folder else Path.cwd() / folder
-    base = releases_at()
-    return base / release if isinstance(base, Path) else f"{base}/{release}"
+    return place_at(folder) if folder else place_at(os.environ.get(OUTPUT) or "releases") / release
 
 
-def found_at(release: str) -> Path | str:
+def found_at(release: str) -> Place:
     """Where a published release is: its URL, its folder, or the folder of that id."""
-    if "://" in release:
-        return release
-    return Path(release) if Path(release).is_dir() else published_at(release)
+    named = place_at(release)
+    return published_at(release) if isinstance(named, Folder) and not named.given.is_dir() else named

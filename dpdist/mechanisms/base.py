@@ -128,8 +128,8 @@ class Mechanism(ABC):
         extends: whether the horizon of such a series can be extended.
         long: whether it answers series and formulas that go through the store.
         adaptive: whether what it measures depends on the records, by a part of the budget.
-        divides: whether it measures records that are divided into shares, as sums of amounts need.
-        adds: whether it measures sums of amounts alone, in whole numbers of steps.
+        supports_fractional_records: whether it measures records that are divided into shares, as sums of amounts need.
+        supports_sums: whether it measures sums of amounts alone, in whole numbers of steps.
     """
 
     name: ClassVar[str]
@@ -141,12 +141,12 @@ class Mechanism(ABC):
     extends: ClassVar[bool] = False
     long: ClassVar[bool] = False
     adaptive: ClassVar[bool] = False
-    divides: ClassVar[bool] = False
-    adds: ClassVar[bool] = False
+    supports_fractional_records: ClassVar[bool] = False
+    supports_sums: ClassVar[bool] = False
 
     def cannot(self, workload: Workload) -> str | None:
         """Why the mechanism cannot answer a workload over this domain: one that counts whole records has no sums."""
-        if not workload.domain.whole_records and not (self.divides or (self.adds and workload.domain.sums_alone)):
+        if not workload.domain.measurable(fractional_records=self.supports_fractional_records, sums=self.supports_sums):
             return "the release has sums, and this mechanism counts whole records only"
         return self.refuses(workload)
 

@@ -21,7 +21,7 @@ class Coa(Mechanism):
     name = "coa"
     summary = "the certified optimum: no matrix mechanism with Gaussian noise has less error"
     worst = True
-    divides = True
+    supports_fractional_records = True
 
     def certifies(self, question: Question) -> bool:
         workload = question.workload

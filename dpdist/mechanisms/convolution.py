@@ -17,7 +17,7 @@ class Convolution(Mechanism):
     summary = "the certified optimum around a circle, by one Fourier or Hadamard transform, for series of any length"
     answers = "filters of a series; formulas over binary attributes"
     long = True
-    adds = True
+    supports_sums = True
 
     def refuses(self, workload: Workload) -> str | None:
         return None if is_convolution(workload) else "the workload asks for more than filters along one attribute"

@@ -17,7 +17,7 @@ class Eigen(Mechanism):
 
     name = "eigen"
     summary = "the best weights for the workload's eigenvectors, by groups of them for many cells"
-    divides = True
+    supports_fractional_records = True
 
     def passed_over(self, question: Question) -> str | None:
         reason = beaten(self, question) or (takes_long() if question.special else None)

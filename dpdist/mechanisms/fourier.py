@@ -11,7 +11,7 @@ from dpdist.workloads import Workload
 from dpdist.workloads.kinds import is_marginals
 
 
-class Fourier(Mechanism):
+class FourierMechanism(Mechanism):
     """A published baseline for marginals."""
 
     name = "fourier"

@@ -10,13 +10,13 @@ from dpdist.strategies.fixed import identity
 from dpdist.workloads import Workload
 
 
-class Identity(Mechanism):
+class IdentityMechanism(Mechanism):
     """The cells themselves."""
 
     name = "identity"
     summary = "noise on every cell"
     noises = BOTH
-    divides = True
+    supports_fractional_records = True
 
     def passed_over(self, question: Question) -> str | None:
         return None

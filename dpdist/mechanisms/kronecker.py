@@ -14,14 +14,14 @@ from dpdist.workloads import Workload
 from dpdist.workloads.kinds import filters_of, is_dyadic, is_filters, is_product
 
 
-class Kronecker(Mechanism):
+class KroneckerMechanism(Mechanism):
     """The product of the certified optima of a product's factors."""
 
     name = "kronecker"
     summary = "the certified optimum of a product of queries of single attributes, one optimum a factor"
     answers = "one product of queries of single attributes"
     worst = True
-    divides = True
+    supports_fractional_records = True
 
     def refuses(self, workload: Workload) -> str | None:
         return None if is_product(workload) else "the workload is not one product of queries of single attributes"

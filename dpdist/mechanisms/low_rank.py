@@ -26,7 +26,7 @@ class LowRank(Mechanism):
     name = "low-rank"
     summary = "the workload as a product of low rank, for Gaussian or Laplace noise"
     noises = BOTH
-    divides = True
+    supports_fractional_records = True
 
     def passed_over(self, question: Question) -> str | None:
         if question.norm == "l2" or question.cells > AUTO_CELLS:

@@ -19,7 +19,7 @@ class PIdentity(Mechanism):
     name = "p-identity"
     summary = "Laplace noise on every cell and on a few learnt queries beside: the best of several local optima"
     noises = LAPLACE
-    divides = True
+    supports_fractional_records = True
 
     def passed_over(self, question: Question) -> str | None:
         return None if question.cells <= AUTO_CELLS else takes_long(AUTO_CELLS)

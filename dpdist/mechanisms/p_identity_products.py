@@ -20,7 +20,7 @@ class PIdentityProducts(Mechanism):
     )
     answers = "unions of products of queries of single attributes"
     noises = LAPLACE
-    divides = True
+    supports_fractional_records = True
 
     def refuses(self, workload: Workload) -> str | None:
         return None if is_separable(workload) else "the workload holds queries that are no product over attributes"

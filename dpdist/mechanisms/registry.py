@@ -10,11 +10,11 @@ from dpdist.mechanisms.convolution import Convolution
 from dpdist.mechanisms.datacube import DataCube
 from dpdist.mechanisms.dawa import Dawa
 from dpdist.mechanisms.eigen import Eigen
-from dpdist.mechanisms.fourier import Fourier
+from dpdist.mechanisms.fourier import FourierMechanism
 from dpdist.mechanisms.gaussian import Gaussian
 from dpdist.mechanisms.hierarchical import Hierarchical
-from dpdist.mechanisms.identity import Identity
-from dpdist.mechanisms.kronecker import Kronecker
+from dpdist.mechanisms.identity import IdentityMechanism
+from dpdist.mechanisms.kronecker import KroneckerMechanism
 from dpdist.mechanisms.laplace import Laplace
 from dpdist.mechanisms.low_rank import LowRank
 from dpdist.mechanisms.marginals import Marginals
@@ -36,7 +36,7 @@ REGISTRY: dict[str, Mechanism] = {
     mechanism.name: mechanism
     for mechanism in (
         Marginals(),
-        Kronecker(),
+        KroneckerMechanism(),
         Symmetric(),
         Coa(),
         Eigen(),
@@ -50,9 +50,9 @@ REGISTRY: dict[str, Mechanism] = {
         Smoothing(),
         PIdentity(),
         WeightedDesign(),
-        Fourier(),
+        FourierMechanism(),
         DataCube(),
-        Identity(),
+        IdentityMechanism(),
         Gaussian(),
         Laplace(),
         Wavelet(),

@@ -19,7 +19,7 @@ class Residual(Mechanism):
     name = "residual"
     summary = "products of small optima over the residual spaces of marginals, for domains of any size"
     answers = "unions of products of queries of single attributes"
-    divides = True
+    supports_fractional_records = True
 
     def refuses(self, workload: Workload) -> str | None:
         return None if is_separable(workload) else "the workload holds queries that are no product over attributes"

@@ -19,7 +19,7 @@ class SquareRoot(Mechanism):
     summary = "a filter of the past as two equal filters: steps are measured as they become known"
     answers = "one filter of the past; streams"
     streams = True
-    adds = True
+    supports_sums = True
     extends = True
     long = True
 

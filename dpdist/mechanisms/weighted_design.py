@@ -21,7 +21,7 @@ class WeightedDesign(Mechanism):
         "the best lengths for the queries of a tree, of wavelets, of Fourier's basis, or for the workload's eigenvectors"
     )
     noises = LAPLACE
-    divides = True
+    supports_fractional_records = True
 
     def passed_over(self, question: Question) -> str:
         del question

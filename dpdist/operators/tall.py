@@ -74,7 +74,7 @@ def rows_of(source: Any) -> RowSource:
     raise InvalidInput(
         f"rows are an array of two dimensions, or a source with 'shape' and 'read(start, stop)'; found {type(source).__name__}"
         f"{' of shape ' + str(source.shape) if hasattr(source, 'shape') else ''}; give numpy.load(path, mmap_mode='r'), "
-        "dpdist.machine.store.zarr_rows(location) or dp.operators.Generated(shape, function)"
+        "dpdist.machine.matrices.zarr_rows(location) or dp.operators.Generated(shape, function)"
     )
 
 

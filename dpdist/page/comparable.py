@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Quantity:
+class Comparable:
     """What the numbers of a release are, from its certificate. Two releases are comparable if their quantities are equal.
 
     Attributes:
@@ -22,8 +22,8 @@ class Quantity:
     meaning: str
 
     @staticmethod
-    def of(certificate: dict[str, Any]) -> Quantity:
+    def of(certificate: dict[str, Any]) -> Comparable:
         """That of a certificate. One that does not say what it means is comparable with none but itself."""
         method, privacy = certificate.get("method") or {}, certificate.get("privacy") or {}
         meaning = method.get("meaning") or f"of release {certificate['release']}"
-        return Quantity(str(certificate.get("dataset")), str(method.get("counted")), str(privacy.get("unit")), meaning)
+        return Comparable(str(certificate.get("dataset")), str(method.get("counted")), str(privacy.get("unit")), meaning)

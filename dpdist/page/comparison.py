@@ -15,7 +15,7 @@ from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.numbers import plain, with_interval
 from dpdist.page.plots import plot
-from dpdist.page.trends import Answers, Published, alike, share_noise
+from dpdist.page.trends import Answers, Edition, alike, share_noise
 
 MOST_SHOWN = 20
 """Differences in the page itself; its script shows the others."""
@@ -70,13 +70,13 @@ def differences(first: Answers, second: Answers, *, shared: bool) -> list[Differ
     ]
 
 
-def newest_pair(found: Sequence[Published]) -> tuple[Published, Published] | None:
+def newest_pair(found: Sequence[Edition]) -> tuple[Edition, Edition] | None:
     """The newest two releases that count the same, None where no two do."""
     pairs = [(kind[-2], kind[-1]) for kind in alike(found) if len(kind) > 1]
     return pairs[0] if pairs else None
 
 
-def page(dataset: str, found: Sequence[Published], answers: Mapping[str, Answers], pair: tuple[Published, Published]) -> str:
+def page(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers], pair: tuple[Edition, Edition]) -> str:
     """The page that compares two releases of one quantity, and with its script any two that count the same."""
     first, second = pair
     both = [answers[one.release] for one in (first, second)]
@@ -110,7 +110,7 @@ def page(dataset: str, found: Sequence[Published], answers: Mapping[str, Answers
     )
 
 
-def _figure(listed: Sequence[Difference], second: Published, dataset: str, counted: str) -> dict[str, Any] | None:
+def _figure(listed: Sequence[Difference], second: Edition, dataset: str, counted: str) -> dict[str, Any] | None:
     """The first differences as bars; None where some have no interval."""
     some = listed[:MOST_DRAWN]
     if not some or any(math.isnan(one.half) for one in some):
@@ -126,7 +126,7 @@ def _signed(one: Difference) -> str:
     return text if one.change < 0 else f"+{text}"
 
 
-def _data(held: Sequence[Published], answers: Mapping[str, Answers]) -> dict[str, Any]:
+def _data(held: Sequence[Edition], answers: Mapping[str, Answers]) -> dict[str, Any]:
     """Answers of the releases by common keys, which pairs may share noise, and which releases count the same."""
     keys = list(
         dict.fromkeys((group, query) for one in held for group, part in answers[one.release].items() for query in part)

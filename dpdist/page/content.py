@@ -40,6 +40,7 @@ class Content:
         about: what the publisher says of the data product; None where nothing is said.
         means, variances: the tables of means and of variances of amounts; None where none is asked for.
         suppression: which answers are shown; None: all of them.
+        counted: of each block of the workload whether its answers are numbers of records, which suppression compares; () for all.
     """
 
     release: str
@@ -56,6 +57,14 @@ class Content:
     means: pa.Table | None = None
     variances: pa.Table | None = None
     suppression: Suppression | None = None
+    counted: tuple[bool, ...] = ()
+
+    def compared(self, start: int, stop: int) -> Matrix:
+        """Which of some rows suppression compares."""
+        blocks = self.workload.blocks
+        ends = np.cumsum([block.queries for block in blocks])
+        counted = np.array(self.counted or (True,) * len(blocks))
+        return np.asarray(counted[np.searchsorted(ends, np.arange(start, stop), side="right")])
 
     def rounded(self, start: int, stop: int, digits: int) -> tuple[Matrix, Matrix, Matrix]:
         """Answers, standard errors and half widths of some rows, to as many digits as are published.
@@ -65,7 +74,7 @@ class Content:
         answer = np.round(self.answer.read(start, stop), digits) + 0.0  # no negative zero
         error, half = (np.round(column.read(start, stop), digits + 2) for column in (self.error, self.half_width))
         if self.suppression is not None:
-            hidden = ~self.suppression.shows(answer, error)
+            hidden = self.compared(start, stop) & ~self.suppression.shows(answer, error)
             answer[hidden] = half[hidden] = np.nan
         return answer, error, half
 
@@ -86,19 +95,25 @@ def with_suppression(content: Content, digits: int) -> Content:
     rule = content.suppression
     if rule is None:
         return content
-    parts = list(batches(content.answer.size))
+    parts = [(part, content.compared(*part)) for part in batches(content.answer.size)]
     blocks = content.workload.blocks
     starts = np.cumsum([0, *(block.queries for block in blocks)])
     by_block = np.zeros(len(blocks), dtype=np.int64)
-    for start, stop in parts:
-        places = start + np.flatnonzero(~np.isnan(content.rounded(start, stop, digits)[0]))
+    for (start, stop), compared in parts:
+        places = start + np.flatnonzero(compared & ~np.isnan(content.rounded(start, stop, digits)[0]))
         by_block += np.bincount(np.searchsorted(starts, places, side="right") - 1, minlength=len(blocks))
     shown = int(by_block.sum())
     seen = {block.name for block, rows in zip(blocks, by_block, strict=True) if rows}
-    hidden = list(dict.fromkeys(block.name for block in blocks if block.name not in seen))
-    errors = (np.round(content.error.read(*part), digits + 2) for part in parts)
+    counts = zip(blocks, content.counted or (True,) * len(blocks), strict=True)
+    hidden = list(dict.fromkeys(block.name for block, counted in counts if counted and block.name not in seen))
+    errors = (np.round(content.error.read(*part)[compared], digits + 2) for part, compared in parts)
     predicted = rule.predicted(errors, content.certificate["privacy"]["noise"])
-    facts = {**asdict(rule), "shown": shown, "answers": content.answer.size, **asdict(predicted)}
+    facts = {
+        **asdict(rule),
+        "shown": shown,
+        "answers": sum(int(compared.sum()) for _, compared in parts),
+        **asdict(predicted),
+    }
     facts |= {"hidden_groups": hidden} if hidden else {}
     return replace(content, certificate={**content.certificate, "suppression": facts})
 

@@ -9,10 +9,10 @@ from email.utils import format_datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
-from dpdist.page.trends import Published
+from dpdist.page.trends import Edition
 
 
-def write(folder: Path, dataset: str, found: Sequence[Published], address: str | None) -> None:
+def write(folder: Path, dataset: str, found: Sequence[Edition], address: str | None) -> None:
     """``feed.json``, and ``feed.xml`` with an address; the newest release first.
 
     Args:
@@ -40,14 +40,14 @@ def write(folder: Path, dataset: str, found: Sequence[Published], address: str |
     (folder / "feed.json").write_text(json.dumps(feed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _summary(one: Published) -> str:
+def _summary(one: Edition) -> str:
     privacy = one.certificate["privacy"]
     delta = f" at delta {privacy['delta']:.0e}" if privacy["delta"] else ""
     period = f"Period {one.certificate['period']}. " if one.certificate["period"] else ""
     return f"{period}{one.certificate['queries']:,} answers, each with its 95 % interval; epsilon {privacy['epsilon']:.4g}{delta}."
 
 
-def _rss(dataset: str, base: str, found: Sequence[Published]) -> str:
+def _rss(dataset: str, base: str, found: Sequence[Edition]) -> str:
     root = ElementTree.Element("rss", version="2.0")
     channel = ElementTree.SubElement(root, "channel")
     _texts(channel, title=f"{dataset}: differentially private releases", link=base, description="New and revised tables.")

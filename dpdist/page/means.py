@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, BinaryIO
@@ -14,6 +14,7 @@ import pyarrow.csv
 from dpdist.domain import Domain
 from dpdist.page.numbers import digits_for, plain
 from dpdist.page.tables import column_of, query_names, without_formulas
+from dpdist.quantities.base import MEANS, VARIANCES, Estimated
 from dpdist.workloads import Block
 
 PAGE_MEANS = 100
@@ -21,53 +22,51 @@ PAGE_MEANS = 100
 
 
 @dataclass(frozen=True)
-class Mean:
-    """A mean of amounts, or a statistic of how they vary.
+class Row:
+    """A statistic of amounts over the records of one query.
 
     Attributes:
         amounts: the column, or both.
         block, place: the group of queries over whose records it is taken, and which query of it.
-        standard_error: by the delta method; None where there may be no record.
-        low, high: the ends of its 95 % interval.
+        made: with its interval.
     """
 
     amounts: str
     block: Block
     place: int
-    value: float
-    standard_error: float | None
-    low: float
-    high: float
-    statistic: str = "mean"
+    made: Estimated
 
 
-def table_of(means: Sequence[Mean], domain: Domain) -> pa.Table:
+def table_of(means: Sequence[Row], domain: Domain) -> pa.Table:
     """The published means: group, query, one column an attribute, mean, standard error, 95 % interval."""
-    digits = _decimals([each.standard_error for each in means if each.standard_error])
-    named = _named([(f"mean of {each.amounts}", each.block, each.place) for each in means], domain)
-    return pa.table(
-        {**named, "mean": [round(each.value, digits) for each in means], **_errors(means, [digits] * len(means))}
-    )
+    digits = _decimals([each.made.standard_error for each in means if each.made.standard_error])
+    values = [round(each.made.value, digits) for each in means]
+    return pa.table({**_named(means, domain), "mean": values, **_errors(means, [digits] * len(means))})
 
 
-def table_of_variances(rows: Sequence[Mean], domain: Domain) -> pa.Table:
+def table_of_variances(rows: Sequence[Row], domain: Domain) -> pa.Table:
     """The published variances: group, query, one column an attribute, statistic, value, standard error, 95 % interval."""
-    kinds = {each.statistic for each in rows}
+    made = [each.made for each in rows]
     decimals = {
-        kind: _decimals([each.standard_error for each in rows if each.statistic == kind and each.standard_error])
-        for kind in kinds
+        kind: _decimals([each.standard_error for each in made if each.statistic == kind and each.standard_error])
+        for kind in {each.statistic for each in made}
     }
-    digits = [decimals[each.statistic] for each in rows]
-    named = _named([(f"{each.statistic} of {each.amounts}", each.block, each.place) for each in rows], domain)
-    values = [round(each.value, count) for each, count in zip(rows, digits, strict=True)]
-    return pa.table({**named, "statistic": [each.statistic for each in rows], "value": values, **_errors(rows, digits)})
+    digits = [decimals[each.statistic] for each in made]
+    values = [round(each.value, count) for each, count in zip(made, digits, strict=True)]
+    statistics = [each.statistic for each in made]
+    return pa.table({**_named(rows, domain), "statistic": statistics, "value": values, **_errors(rows, digits)})
 
 
-def _named(rows: Sequence[tuple[str, Block, int]], domain: Domain) -> dict[str, Any]:
+TABLES: dict[str, Callable[[Sequence[Row], Domain], pa.Table]] = {MEANS: table_of, VARIANCES: table_of_variances}
+"""How the rows of each table are written."""
+
+
+def _named(rows: Sequence[Row], domain: Domain) -> dict[str, Any]:
     """Group, query and one column an attribute of what is told of the queries of some blocks, one after the other."""
+    titled = [(f"{each.made.statistic} of {each.amounts}", each.block, each.place) for each in rows]
     names, groups, queries = domain.columns, [], []
     texts: dict[str, list[str]] = {name: [] for name in names}
-    for (what, _), some in groupby(rows, key=lambda each: (each[0], id(each[1]))):
+    for (what, _), some in groupby(titled, key=lambda each: (each[0], id(each[1]))):
         told = list(some)
         (_, block, first), last = told[0], told[-1][2] + 1
         query, columns = query_names(block, names, first, last)
@@ -79,9 +78,9 @@ def _named(rows: Sequence[tuple[str, Block, int]], domain: Domain) -> dict[str, 
     return {"group": groups, "query": pa.array(queries, pa.string()), **attributes}
 
 
-def _errors(rows: Sequence[Mean], digits: Sequence[int]) -> dict[str, Any]:
+def _errors(rows: Sequence[Row], digits: Sequence[int]) -> dict[str, Any]:
     """The columns of standard errors and of the ends of intervals."""
-    pairs = list(zip(rows, digits, strict=True))
+    pairs = list(zip([each.made for each in rows], digits, strict=True))
     errors = [None if each.standard_error is None else round(each.standard_error, count + 2) for each, count in pairs]
     return {
         "standard_error": pa.array(errors, pa.float64()),

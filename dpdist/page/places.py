@@ -16,20 +16,23 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar
 
 from dpdist.errors import StoreError
-from dpdist.machine import store
 from dpdist.machine.documents import Documents
 from dpdist.machine.drafts import could_not_write, parts_of
+from dpdist.machine.objects import Missing, Place, place_at
 from dpdist.process.private import published_mode
 from dpdist.process.threads import in_order
+
+if TYPE_CHECKING:
+    from dpdist.machine.objects.bucket import Bucket
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
 
 
-class Spread(Protocol):
+class TaskMap(Protocol):
     """How tasks that write parts are run."""
 
     def __call__(self, function: Callable[[_Item], _T], items: Sequence[_Item]) -> Iterable[_T]:
@@ -57,7 +60,7 @@ class Written:
     tag: str | None = None
 
 
-class Place(ABC):
+class Destination(ABC):
     """Where the files of one release are written. Small: travels to workers."""
 
     @abstractmethod
@@ -73,7 +76,7 @@ class Place(ABC):
         return self.fill(name, lambda file: file.write(data))
 
 
-class Nowhere(Place):
+class DryRun(Destination):
     """Where files are made to see what they would be."""
 
     def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
@@ -94,16 +97,16 @@ class PartWriter(Generic[_Item]):
         named: the names that they may have; a chunk of zeros is no file in Zarr.
     """
 
-    write: Callable[[Place, _Item], list[Written]]
-    place: Place
+    write: Callable[[Destination, _Item], list[Written]]
+    place: Destination
     named: Callable[[_Item], list[str]]
 
     def __call__(self, item: _Item) -> list[Written]:
         return self.write(self.place, item)
 
-    def fault(self, told: Told[_Item]) -> str:
+    def fault(self, report: PartReport[_Item]) -> str:
         """What is wrong with a part that somebody else wrote, empty if nothing: it is read back, and written again elsewhere if asked."""
-        for each in told.files:
+        for each in report.files:
             seen = self.place.seen(each.name)
             if seen is None:
                 return f"{each.name} is not there"
@@ -111,15 +114,15 @@ class PartWriter(Generic[_Item]):
                 return f"{each.name} does not hold what its writer said"
             if seen.tag != each.tag:
                 return f"{each.name} was written again"
-        if told.again and {(each.name, each.digest) for each in self.write(Nowhere(), told.item)} != {
-            (each.name, each.digest) for each in told.files
+        if report.again and {(each.name, each.digest) for each in self.write(DryRun(), report.item)} != {
+            (each.name, each.digest) for each in report.files
         }:
-            return f"{self.named(told.item)[0]} does not hold the answers that belong there"
+            return f"{self.named(report.item)[0]} does not hold the answers that belong there"
         return ""
 
 
 @dataclass(frozen=True)
-class Told(Generic[_Item]):
+class PartReport(Generic[_Item]):
     """What the writer of a part says of it; again: whether it is to be written once more, elsewhere."""
 
     item: _Item
@@ -128,7 +131,7 @@ class Told(Generic[_Item]):
 
 
 @dataclass(frozen=True)
-class Folder(Place):
+class DraftFolder(Destination):
     """A draft of a folder, on a disk that the workers have, too.
 
     A file is written beside the draft and moved into it: a task that outlives its run finds no draft, and what it still writes is never
@@ -144,10 +147,10 @@ class Folder(Place):
     mode: int
 
     @staticmethod
-    def of(draft: Path, target: Path) -> Folder:
+    def of(draft: Path, target: Path) -> DraftFolder:
         """The place that a draft is."""
         parts_of(draft).mkdir(mode=0o700, exist_ok=True)
-        return Folder(draft, target, published_mode())
+        return DraftFolder(draft, target, published_mode())
 
     def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
         attempt = parts_of(self.draft) / uuid.uuid4().hex
@@ -166,13 +169,7 @@ class Folder(Place):
         return Written(name, digest, size)
 
     def seen(self, name: str) -> Written | None:
-        try:
-            with (self.draft / name).open("rb") as file:
-                return Written(name, *_digest(file))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise could_not_write(self.target, error, "the release is measured and charged") from None
+        return _seen(place_at(self.draft), name)
 
     def _make_folders(self, name: str) -> None:
         for folder in reversed(PurePosixPath(name).parents[:-1]):
@@ -182,21 +179,20 @@ class Folder(Place):
 
 
 @dataclass(frozen=True)
-class Objects(Place):
+class Objects(Destination):
     """A prefix of an object store. A file is sent by one request, so a killed writer leaves the object of before or none.
 
     Attributes:
-        url: such as s3://bucket/prefix.
         md5_tags: whether the tags that the store gives are MD5 sums.
     """
 
-    url: str
+    place: Bucket
     md5_tags: bool
 
     @staticmethod
-    def of(url: str) -> Objects:
-        """The place at a URL. Raises: StoreError when it cannot be written."""
-        return Objects(url, store.has_md5_tags(url))
+    def of(place: Bucket) -> Objects:
+        """The destination at a place. Raises: StoreError when it cannot be written."""
+        return Objects(place, place.has_md5_tags())
 
     def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
         with tempfile.TemporaryFile(prefix="dpdist-") as file:
@@ -204,35 +200,47 @@ class Objects(Place):
             file.flush()
             digest, size = _digest(file)
             with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:  # pages of the file: no memory of its own
-                return Written(name, digest, size, store.put_at(self.url, name, data, md5_tags=self.md5_tags))
+                return Written(name, digest, size, self.place.upload(name, data, md5_tags=self.md5_tags))
 
     def seen(self, name: str) -> Written | None:
-        found = store.seen_at(self.url, name)
-        return None if found is None else Written(name, *found)
+        return _seen(self.place, name)
 
     def put(self, name: str, data: bytes) -> Written:
-        tag = store.put_at(self.url, name, data, md5_tags=self.md5_tags)
+        tag = self.place.upload(name, data, md5_tags=self.md5_tags)
         return Written(name, hashlib.sha256(data).hexdigest(), len(data), tag)
 
     def check(self, written: Sequence[Written]) -> list[str]:
         """Compare what the store lists with what its replies to the writers said: nothing is downloaded.
 
-        Returns: the names of other objects below the URL.
+        Returns: the names of other objects below the prefix.
         Raises: StoreError when a file is missing or has changed.
         """
         found = self.tags()
         for each in written:
             if found.pop(each.name, None) != (each.size, each.tag):
-                raise StoreError(f"{self.url}: {each.name} changed while the release was published; run again")
+                raise StoreError(f"{self.place}: {each.name} changed while the release was published; run again")
         return sorted(found)
 
     def tags(self) -> dict[str, tuple[int, str | None]]:
         """Size and tag of every object at the place."""
-        return store.tags_at(self.url)
+        return tags_at(self.place)
 
     def delete(self, names: list[str]) -> None:
         """Remove objects."""
-        store.delete_at(self.url, names)
+        self.place.delete(names)
+
+
+def tags_at(place: Place) -> dict[str, tuple[int, str | None]]:
+    """Size and tag of every file at a place. Raises: StoreError when they cannot be listed."""
+    return {each.name: (each.size, each.tag) for each in place.entries()}
+
+
+def _seen(place: Place, name: str) -> Written | None:
+    """A file as it is there now, read from end to end; None if there is none."""
+    try:
+        return Written(name, *place.digest(name))
+    except Missing:
+        return None
 
 
 class Notes:
@@ -245,21 +253,21 @@ class Notes:
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
 
-    def write(self, url: str, tags: dict[str, tuple[int, str | None]]) -> None:
+    def write(self, place: Place, tags: dict[str, tuple[int, str | None]]) -> None:
         """Note the size and the tag of every object."""
-        self._documents.write_document(_note_of(url), {"files": tags})
+        self._documents.write_document(_note_of(place), {"files": tags})
 
-    def hold(self, url: str, tags: dict[str, tuple[int, str | None]]) -> bool:
+    def hold(self, place: Place, tags: dict[str, tuple[int, str | None]]) -> bool:
         """Whether these very objects are noted; never of a store that gives no tags."""
-        name = _note_of(url)
+        name = _note_of(place)
         if any(tag is None for _, tag in tags.values()) or not self._documents.has_document(name):
             return False
         noted = self._documents.read_document(name)["files"]
         return {name: (size, tag) for name, (size, tag) in noted.items()} == tags
 
 
-def _note_of(url: str) -> str:
-    return f"published/{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
+def _note_of(place: Place) -> str:
+    return f"published/{hashlib.sha256(place.location.encode()).hexdigest()[:32]}.json"
 
 
 def _digest(file: Any) -> tuple[str, int]:

@@ -6,15 +6,14 @@ import csv
 import hashlib
 import json
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.machine.drafts import could_not_write, draft_of, move_into_place
+from dpdist.machine.objects import Folder, Missing, Place
 from dpdist.page.rows import short_rows
 from dpdist.process.threads import in_order
 from dpdist.sizes import SIZES
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet
 
+    from dpdist.machine.objects.bucket import Bucket
     from dpdist.page.content import Content
-    from dpdist.page.places import Notes, Objects, Place, Spread, Written
+    from dpdist.page.places import Destination, Notes, Objects, TaskMap, Written
 
 CERTIFICATE = "release.json"
 TABLES = ("answers.parquet", "answers.csv", "answers.zarr")
@@ -38,20 +38,26 @@ MOST_NAMED = 12
 """Groups that an error lists."""
 
 
-def write(content: Content, folder: Path | str, *, spread: Spread | None = None, notes: Notes | None = None) -> Path | str:
-    """The release's files in ``folder``, all or none; a folder that already holds this release is left as it is.
+def write(content: Content, place: Place, *, spread: TaskMap | None = None, notes: Notes | None = None) -> Place:
+    """The release's files at a place, all or none; one that already holds this release is left as it is.
 
     Args:
-        folder: or an object store URL, such as s3://bucket/prefix: there ``release.json`` is written last.
+        place: a folder, which gets its name last, or a prefix of an object store, where ``release.json`` is written last.
         spread: how long tables are written, part by part; default: by threads of this process.
-        notes: by which a release at a URL is known again; without, it is downloaded to be compared.
-    Raises: StoreError when the folder holds something else.
+        notes: by which a release in an object store is known again; without, it is downloaded to be compared.
+    Raises: StoreError when the place holds something else.
     """
-    if isinstance(folder, str):
-        return _upload(content, folder, spread, notes)
+    if isinstance(place, Folder):
+        _write_folder(content, place.given, spread)
+    else:
+        _upload(content, cast("Bucket", place), spread, notes)
+    return place
+
+
+def _write_folder(content: Content, folder: Path, spread: TaskMap | None) -> None:
     if folder.exists():
         _check_same(folder, content, folder)
-        return folder
+        return
     try:
         with draft_of(folder) as draft:
             _write_whole(content, draft, folder, spread)
@@ -60,22 +66,19 @@ def write(content: Content, folder: Path | str, *, spread: Spread | None = None,
         if not folder.exists():
             raise could_not_write(folder, error, "the release is measured and charged") from None
         _check_same(folder, content, folder)  # another run of the same release was faster
-    return folder
 
 
-def _upload(content: Content, url: str, spread: Spread | None, notes: Notes | None) -> str:
-    from dpdist.machine import store
+def _upload(content: Content, place: Bucket, spread: TaskMap | None, notes: Notes | None) -> None:
     from dpdist.page.places import Objects
 
-    if store.exists_at(url, CERTIFICATE):
-        _check_published(content, url, notes)
-        return url
-    place = Objects.of(url)
-    written, certificate = _write_files(content, place, spread)
-    everything = seal_at(place, written, certificate)
+    if place.exists(CERTIFICATE):
+        _check_published(content, place, notes)
+        return
+    objects = Objects.of(place)
+    written, certificate = _write_files(content, objects, spread)
+    everything = seal_at(objects, written, certificate)
     if notes is not None:
-        notes.write(url, {each.name: (each.size, each.tag) for each in everything})
-    return url
+        notes.write(place, {each.name: (each.size, each.tag) for each in everything})
 
 
 def seal_at(place: Objects, written: Sequence[Written], certificate: bytes) -> list[Written]:
@@ -90,30 +93,30 @@ def seal_at(place: Objects, written: Sequence[Written], certificate: bytes) -> l
     strange = [name for name in others if not own.fullmatch(name)]
     if strange:
         raise StoreError(
-            f"{place.url} holds something else ({strange[0]}); move it away and run again: nothing is charged twice"
+            f"{place.place} holds something else ({strange[0]}); move it away and run again: nothing is charged twice"
         )
     place.delete(others)  # what a run that was killed had written of other formats
     return [*written, place.put(CERTIFICATE, certificate)]
 
 
-def _check_published(content: Content, url: str, notes: Notes | None) -> None:
-    """Accept a URL that holds this release; what was noted of its files when they were published is not downloaded again.
+def _check_published(content: Content, place: Place, notes: Notes | None) -> None:
+    """Accept a place that holds this release; what was noted of its files when they were published is not downloaded again.
 
     Raises: StoreError when it holds another one, or a file was altered.
     """
-    from dpdist.machine import store
+    from dpdist.page.places import tags_at
 
-    tags = store.tags_at(url)
-    if notes is not None and notes.hold(url, tags):
-        check_same_release(read_certificate(store.read_at(url, CERTIFICATE), url), content.certificate, url)
+    tags = tags_at(place)
+    if notes is not None and notes.hold(place, tags):
+        check_same_release(read_certificate(bytes(place.read(CERTIFICATE)), place), content.certificate, place)
         return
-    with local_copy(url) as copy:
-        _check_same(copy, content, url)
+    with place.copied() as copy:
+        _check_same(copy, content, place)
     if notes is not None:
-        notes.write(url, tags)
+        notes.write(place, tags)
 
 
-def _check_same(folder: Path, content: Content, where: Path | str) -> None:
+def _check_same(folder: Path, content: Content, where: object) -> None:
     """Accept a folder that is a whole copy of this release. Raises: StoreError when it is not."""
     try:
         certificate = certificate_of(folder)
@@ -124,7 +127,7 @@ def _check_same(folder: Path, content: Content, where: Path | str) -> None:
     check_same_release(certificate, content.certificate, where)
 
 
-def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: Path | str) -> None:
+def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: object) -> None:
     """Refuse a published certificate of another release, or of another measurement under the same id.
 
     Args:
@@ -148,28 +151,15 @@ def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: P
         raise StoreError(f"{where} exists and does not hold a complete copy of this release; move it away and run again")
 
 
-@contextmanager
-def local_copy(folder: Path | str) -> Iterator[Path]:
-    """A published release as a folder on this machine: itself, or a copy of what is at a URL, gone afterwards."""
-    if isinstance(folder, Path):
-        yield folder
-        return
-    from dpdist.machine import store
+def _write_whole(content: Content, draft: Path, target: Path, spread: TaskMap | None) -> None:
+    from dpdist.page.places import DraftFolder
 
-    with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
-        store.download(folder, Path(scratch) / "release")
-        yield Path(scratch) / "release"
-
-
-def _write_whole(content: Content, draft: Path, target: Path, spread: Spread | None) -> None:
-    from dpdist.page.places import Folder
-
-    place = Folder.of(draft, target)
+    place = DraftFolder.of(draft, target)
     _, certificate = _write_files(content, place, spread)
     place.put(CERTIFICATE, certificate)
 
 
-def _write_files(content: Content, place: Place, spread: Spread | None) -> tuple[list[Written], bytes]:
+def _write_files(content: Content, place: Destination, spread: TaskMap | None) -> tuple[list[Written], bytes]:
     """All files but the certificate, and the bytes of that."""
     from dpdist.page.content import at_hand, decimals_of, with_suppression
     from dpdist.page.outputs.base import Unfinished, in_order
@@ -221,11 +211,11 @@ def batches(folder: Path, rows: int) -> Iterator[pa.RecordBatch]:
         yield from table.iter_batches(rows)
 
 
-def published_certificate(folder: Path) -> bytes | None:
-    """The bytes of a folder's certificate, if it has one."""
+def published_certificate(place: Place) -> bytes | None:
+    """The bytes of a place's certificate, if it has one."""
     try:
-        return (folder / CERTIFICATE).read_bytes()
-    except OSError:
+        return bytes(place.read(CERTIFICATE))
+    except Missing:
         return None
 
 
@@ -241,7 +231,7 @@ def certificate_of(folder: Path) -> dict[str, Any]:
     return certificate
 
 
-def read_certificate(text: str | bytes, where: Path | str) -> dict[str, Any]:
+def read_certificate(text: str | bytes, where: object) -> dict[str, Any]:
     """The content of a ``release.json``. Its release id is safe as the name of a folder and as a link.
 
     Raises: StoreError when it is not one that dpdist wrote.
@@ -256,7 +246,7 @@ def read_certificate(text: str | bytes, where: Path | str) -> dict[str, Any]:
     return dict(certificate)
 
 
-def _no_release(where: Path | str) -> StoreError:
+def _no_release(where: object) -> StoreError:
     return StoreError(
         f"{where} holds no published release (release.json is missing or unreadable); give the folder or the URL of a "
         "release, or its id in the place where the folder 'releases' is"
@@ -305,7 +295,7 @@ def _first_of_parquet(folder: Path, group: str | None, limit: int) -> tuple[list
 
 def _no_group(folder: Path, group: str, names: set[str]) -> InvalidInput:
     """What to say of a group without rows: a release that suppresses answers has groups of which none is shown."""
-    certificate = read_certificate(published_certificate(folder) or "", folder)
+    certificate = read_certificate((folder / CERTIFICATE).read_bytes(), folder)
     hidden = certificate.get("suppression", {}).get("hidden_groups", [])
     if group in hidden:
         return InvalidInput(

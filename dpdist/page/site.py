@@ -14,16 +14,16 @@ from dpdist.machine import drafts
 from dpdist.page import comparison, document, feed, report
 from dpdist.page.assets import assets, template
 from dpdist.page.charts.budget import Spending
-from dpdist.page.comparable import Quantity
+from dpdist.page.comparable import Comparable
 from dpdist.page.figures import Words
 from dpdist.page.plots import plot
-from dpdist.page.trends import Answers, Published, alike, answers_of, trends
+from dpdist.page.trends import Answers, Edition, alike, answers_of, trends
 from dpdist.privacy.ledger import Budget
 
 MARK = ".dpdist-site"
 
 
-def releases_in(folder: Path, dataset: str) -> list[Published]:
+def releases_in(folder: Path, dataset: str) -> list[Edition]:
     """Whole releases of a data set below a folder, by period and id; others are left out.
 
     Raises: InvalidInput when there are none.
@@ -37,7 +37,7 @@ def releases_in(folder: Path, dataset: str) -> list[Published]:
         except StoreError:
             continue
         if certificate.get("dataset") == dataset:
-            found.append(Published(path.parent, certificate))
+            found.append(Edition(path.parent, certificate))
         else:
             others.add(str(certificate.get("dataset")))
     if not found:
@@ -48,7 +48,7 @@ def releases_in(folder: Path, dataset: str) -> list[Published]:
 
 
 def write(
-    dataset: str, found: Sequence[Published], budgets: Sequence[Budget], target: Path, *, address: str | None = None
+    dataset: str, found: Sequence[Edition], budgets: Sequence[Budget], target: Path, *, address: str | None = None
 ) -> Path:
     """The site: its pages and a copy of every release's page and files. An existing site is replaced as ``drafts`` says.
 
@@ -76,7 +76,7 @@ def write(
     return target
 
 
-def _check_distinct(found: Sequence[Published]) -> None:
+def _check_distinct(found: Sequence[Edition]) -> None:
     seen: dict[str, Path] = {}
     for one in found:
         if one.release in seen:
@@ -86,16 +86,16 @@ def _check_distinct(found: Sequence[Published]) -> None:
         seen[one.release] = one.folder
 
 
-def _copy(one: Published, place: Path) -> None:
+def _copy(one: Edition, place: Path) -> None:
     """The files that a certificate names, and no others."""
     for name in (*one.certificate["files"], report.CERTIFICATE):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(one.folder / name, place / name)
 
 
-def index(dataset: str, found: Sequence[Published], answers: Mapping[str, Answers], budgets: Sequence[Budget]) -> str:
+def index(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers], budgets: Sequence[Budget]) -> str:
     """The index page: what changed over the periods, the releases, the budget. It loads nothing from anywhere."""
-    seen: Counter[tuple[str, Quantity]] = Counter()
+    seen: Counter[tuple[str, Comparable]] = Counter()
     rows: list[dict[str, Any]] = []
     for one in found:
         seen[one.period, one.quantity] += 1
@@ -116,7 +116,7 @@ def index(dataset: str, found: Sequence[Published], answers: Mapping[str, Answer
     )
 
 
-def _charts(dataset: str, kind: Sequence[Published], answers: Mapping[str, Answers], *, whole: bool) -> list[dict[str, Any]]:
+def _charts(dataset: str, kind: Sequence[Edition], answers: Mapping[str, Answers], *, whole: bool) -> list[dict[str, Any]]:
     """The series of releases that count the same; titles say of which they are unless all do."""
     newest = kind[-1]
     words = Words.of(newest.certificate)
@@ -131,7 +131,7 @@ def _charts(dataset: str, kind: Sequence[Published], answers: Mapping[str, Answe
     ]
 
 
-def methodology(dataset: str, found: Sequence[Published], budgets: Sequence[Budget]) -> str:
+def methodology(dataset: str, found: Sequence[Edition], budgets: Sequence[Budget]) -> str:
     """How the newest release was made, from its certificate, which was written from its spec."""
     newest = found[-1]
     return template("methodology.html").render(

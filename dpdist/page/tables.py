@@ -15,17 +15,17 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from dpdist.arrays.vector import batches
-from dpdist.machine import store
 from dpdist.page.content import Content, formats_of
-from dpdist.page.places import PartWriter, Place, Spread, Written
+from dpdist.page.places import Destination, PartWriter, TaskMap, Written
 from dpdist.page.rows import FORMULA
+from dpdist.page.zarr_files import exported, exported_chunk
 from dpdist.workloads import Block
 
 NUMBERS = ("answer", "standard_error", "half_width_95")
 """The columns of the Zarr arrays."""
 
 
-def write_tables(content: Content, digits: int, place: Place, spread: Spread) -> list[Written]:
+def write_tables(content: Content, digits: int, place: Destination, spread: TaskMap) -> list[Written]:
     """The files of answers that the release asks for."""
     formats, out = formats_of(content), list[Written]()
     slim = replace(content, certificate={}, measurement=None, means=None, about=None)  # tasks carry it
@@ -43,9 +43,9 @@ def is_long(content: Content) -> bool:
     return content.answer.size > min(content.sizes.file_rows, content.sizes.export_rows)
 
 
-def _write_arrays(content: Content, digits: int, place: Place, spread: Spread) -> list[Written]:
+def _write_arrays(content: Content, digits: int, place: Destination, spread: TaskMap) -> list[Written]:
     size, step = content.answer.size, content.sizes.export_rows
-    head = store.exported(NUMBERS, size, {"release": content.release}, chunk_rows=step)
+    head = exported(NUMBERS, size, {"release": content.release}, chunk_rows=step)
     out = [place.put(f"answers.zarr/{name}", data) for name, data in head.items()]
     task = PartWriter(partial(_write_chunk, content, digits), place, partial(_chunk_names, step))
     return out + list(chain.from_iterable(spread(task, list(batches(size, step)))))
@@ -55,13 +55,13 @@ def _chunk_names(step: int, bounds: tuple[int, int]) -> list[str]:
     return [f"answers.zarr/{name}/c/{bounds[0] // step}" for name in NUMBERS]
 
 
-def _write_chunk(content: Content, digits: int, place: Place, bounds: tuple[int, int]) -> list[Written]:
+def _write_chunk(content: Content, digits: int, place: Destination, bounds: tuple[int, int]) -> list[Written]:
     values = dict(zip(NUMBERS, content.rounded(*bounds, digits), strict=True))
-    files = store.exported_chunk(values, bounds[0], content.answer.size, chunk_rows=content.sizes.export_rows)
+    files = exported_chunk(values, bounds[0], content.answer.size, chunk_rows=content.sizes.export_rows)
     return [place.put(f"answers.zarr/{name}", data) for name, data in files.items()]
 
 
-def _write_parquet(content: Content, digits: int, place: Place, spread: Spread) -> list[Written]:
+def _write_parquet(content: Content, digits: int, place: Destination, spread: TaskMap) -> list[Written]:
     """One file, or a folder of files."""
     size, step = content.answer.size, content.sizes.file_rows
     if size <= step:
@@ -74,7 +74,7 @@ def _part_names(step: int, bounds: tuple[int, int]) -> list[str]:
     return [f"answers.parquet/part-{bounds[0] // step:05d}.parquet"]
 
 
-def _write_part(content: Content, digits: int, place: Place, bounds: tuple[int, int]) -> list[Written]:
+def _write_part(content: Content, digits: int, place: Destination, bounds: tuple[int, int]) -> list[Written]:
     (name,) = _part_names(content.sizes.file_rows, bounds)
     return [place.fill(name, partial(_write_table, content, digits, bounds))]
 

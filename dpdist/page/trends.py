@@ -14,7 +14,7 @@ from dpdist.operators import Matrix
 from dpdist.page import report
 from dpdist.page.assets import capitalised, day
 from dpdist.page.charts import Axis, Clock, Figure
-from dpdist.page.comparable import Quantity
+from dpdist.page.comparable import Comparable
 from dpdist.page.figures import Words
 from dpdist.page.findings import jointly
 from dpdist.page.numbers import plain, with_interval
@@ -31,7 +31,7 @@ Answers = dict[str, dict[str, tuple[float, float]]]
 
 
 @dataclass(frozen=True)
-class Published:
+class Edition:
     """A published release: its folder and its certificate."""
 
     folder: Path
@@ -48,12 +48,12 @@ class Published:
         return str(self.certificate["period"] or self.certificate["release"])
 
     @property
-    def quantity(self) -> Quantity:
+    def quantity(self) -> Comparable:
         """What its numbers are: only those of equal ones are compared."""
-        return Quantity.of(self.certificate)
+        return Comparable.of(self.certificate)
 
 
-def share_noise(first: Published, second: Published) -> bool:
+def share_noise(first: Edition, second: Edition) -> bool:
     """Whether two releases may hold the same draws: parts of one stream, or estimates from common measurements."""
     one, other = first.certificate, second.certificate
     if one.get("stream") and other.get("stream") and one["stream"]["name"] == other["stream"]["name"]:
@@ -62,20 +62,20 @@ def share_noise(first: Published, second: Published) -> bool:
     return bool(drawn[0] & drawn[1])
 
 
-def alike(found: Sequence[Published]) -> list[list[Published]]:
+def alike(found: Sequence[Edition]) -> list[list[Edition]]:
     """The releases by what they count, in their order; what the newest one counts comes first."""
-    kinds: dict[Quantity, list[Published]] = {}
+    kinds: dict[Comparable, list[Edition]] = {}
     for one in reversed(found):
         kinds.setdefault(one.quantity, []).insert(0, one)
     return list(kinds.values())
 
 
-def latest(found: Sequence[Published]) -> list[Published]:
+def latest(found: Sequence[Edition]) -> list[Edition]:
     """Every period's last release of what the newest one counts: it replaces the earlier ones of that period."""
     return list({one.period: one for one in alike(found)[0]}.values())
 
 
-def answers_of(one: Published) -> Answers:
+def answers_of(one: Edition) -> Answers:
     """A release's answers; none where it has no table or too many rows."""
     if not (one.folder / "answers.parquet").exists() or one.certificate["queries"] > MOST_ROWS:
         return {}
@@ -86,7 +86,7 @@ def answers_of(one: Published) -> Answers:
     return {group: queries for group, queries in out.items() if len(queries) <= MOST_QUERIES}
 
 
-def trends(found: Sequence[Published], answers: Mapping[str, Answers]) -> list[tuple[Figure, str]]:
+def trends(found: Sequence[Edition], answers: Mapping[str, Answers]) -> list[tuple[Figure, str]]:
     """Charts over the periods with a sentence each, for groups that every period's last release answers; of what the newest one counts.
 
     Args:

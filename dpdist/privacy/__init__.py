@@ -5,23 +5,26 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dpdist.layers import layer
+
 if TYPE_CHECKING:
     from dpdist.privacy import accounting, keys, ledger, noise
     from dpdist.privacy.accounting import Cap, Loss
-    from dpdist.privacy.ledger import Ledger, Receipt
+    from dpdist.privacy.charges import Receipt
+    from dpdist.privacy.ledger import Ledger
 
 __all__ = ["Cap", "Ledger", "Loss", "Receipt", "accounting", "keys", "ledger", "noise"]
 
-_HOME = {"Cap": "accounting", "Loss": "accounting", "Ledger": "ledger", "Receipt": "ledger"}
+_HOME = {"Cap": "accounting", "Loss": "accounting", "Ledger": "ledger", "Receipt": "charges"}
 
 
 def __getattr__(name: str) -> Any:
     """A public name; its module is imported when it is asked for."""
-    if name in _HOME:
-        return getattr(import_module(f"dpdist.privacy.{_HOME[name]}"), name)
-    if name in __all__:
-        return import_module(f"dpdist.privacy.{name}")
-    raise AttributeError(f"module 'dpdist.privacy' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'dpdist.privacy' has no attribute {name!r}")
+    with layer("release", f"dpdist.privacy.{name}"):
+        module = import_module(f"dpdist.privacy.{_HOME.get(name, name)}")
+    return getattr(module, name) if name in _HOME else module
 
 
 def __dir__() -> list[str]:

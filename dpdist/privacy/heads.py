@@ -86,7 +86,7 @@ def compare(marks: Marks) -> int | None:
     """
     if (place := _place()) is None:
         return None
-    found = (re.fullmatch(r"(\d{12})\.json", path.rpartition("/")[2]) for path, _, _ in place.listed(_FOLDER))
+    found = (re.fullmatch(r"(\d{12})\.json", path.rpartition("/")[2]) for path in place.names(_FOLDER))
     numbers = sorted(int(name[1]) for name in found if name and int(name[1]))
     mine = {row.sequence: row for row in marks(1)}
     for noted in in_order(lambda number: Mark(**place.read_document(_name(number))), numbers):
@@ -108,9 +108,9 @@ def _place() -> Documents | None:
     if not place:
         return None
     try:
-        return Documents(place, lockable=True)
-    except OSError as error:
-        raise StoreError(f"the ledger's head cannot be noted at {place} ({error.strerror}); correct {HEADS}") from None
+        return Documents(place, checksums=True)
+    except StoreError as error:
+        raise StoreError(f"the ledger's head cannot be noted: {error}; or correct {HEADS}") from None
 
 
 def _last_noted(place: Documents, newest: Mark, marks: Marks) -> int:

@@ -61,7 +61,7 @@ def count(
     Returns: (counts,) int64 in the order of ``Layout``, in the store under ``histograms/<commitment to source and domain>``, and the tally.
     Raises: UnknownValue, InvalidSpec (missing columns), InvalidInput (more than 2^63 cells).
     """
-    layout = Layout(domain.shape, tables, domain.shares, domain.reach)
+    layout = Layout(domain.shape, tables, domain.shares_per_record, domain.max_abs_shares)
     _check_totals(source, domain)
     name = f"histograms/{keys.commitment(root, 'histogram', _count_digest(source, domain, tables))[:32]}"
     if store.exists(name):
@@ -99,10 +99,11 @@ def _check_totals(source: Source, domain: Domain) -> None:
     """Accept bounds on totals where persons are told apart, with as many records as the sensitivity takes for granted."""
     for attribute in domain.amounts:
         bound = None if attribute.amounts is None else attribute.amounts.bound
-        if bound is not None and (source.person is None or source.most_records != bound.records):
+        found = source.most_records * (source.most_groups or 1)
+        if bound is not None and (source.person is None or found != bound.records):
             raise InvalidInput(
                 f"the total of {attribute.name!r} is bounded for persons with up to {bound.records} records, found "
-                f"{'no person column' if source.person is None else f'up to {source.most_records}'}; give both to the same column"
+                f"{'no person column' if source.person is None else f'up to {found}'}; give both to the same column"
             )
 
 

@@ -13,23 +13,21 @@ from __future__ import annotations
 import base64
 import json
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.machine.engine import Engine
+from dpdist.machine.objects import Seen, file_at
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.process.threads import in_order
-from dpdist.records import remote
 from dpdist.records.formats.registry import known_format
 from dpdist.records.hashing import BLOCK_BYTES, TAG_BYTES, HashedFile, Tags
 from dpdist.records.reading import reading
@@ -38,22 +36,9 @@ from dpdist.records.sources import Hashing, Source, hashed_file, hashed_here
 from dpdist.records.wording import File
 
 FOLDER = "digests"
-SETTLED_SECONDS = 2.0
-"""A file that was written more lately could be written again within the same tick of its file system's clock."""
 VERIFIED_BLOCKS = 256
 """Blocks that one task compares."""
 NONCE_BYTES = 12
-
-
-class Seen(NamedTuple):
-    """A file without what it holds.
-
-    Attributes:
-        mark: changes whenever the file is written; None: nothing that can be relied upon.
-    """
-
-    size: int
-    mark: str | None
 
 
 def seen_at(file: File) -> Seen:
@@ -61,17 +46,8 @@ def seen_at(file: File) -> Seen:
     path = file.path
     with reading(file.called):
         if known_format(path).is_folder:  # many files, each of which may be written by itself
-            return Seen(remote.bytes_below(path) if remote.is_remote(path) else _bytes_below(Path(path)), None)
-        if remote.is_remote(path):
-            return Seen(*remote.mark_of(path))
-        found = os.stat(path)
-        if time.time() - max(found.st_mtime, found.st_ctime) < SETTLED_SECONDS:
-            return Seen(found.st_size, None)
-        return Seen(found.st_size, f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}")
-
-
-def _bytes_below(folder: Path) -> int:
-    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+            return Seen(sum(each.size for each in file_at(path, file.called).entries()), None)
+        return file_at(path, file.called).seen()
 
 
 @dataclass(frozen=True)

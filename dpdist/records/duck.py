@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpdist.errors import InvalidSpec
-from dpdist.records import file_tables
+from dpdist.records import file_tables, query_limits
 from dpdist.records.packages import package
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dpdist.records.sources import ArrowStream
 
 LEAST_BYTES = 64 * 2**20
+_WITHOUT_ROOM = "Out of Memory Error"
+"""What DuckDB says where Arrow passes its error on as one of the system."""
 _CURE = (
     "'records.sql' may name files as tables alone, FROM 'visits.csv' or 'visits/*.parquet', whose columns 'records.types' declares: "
     "read_csv(...) and whatever else reads files, the network or extensions is not allowed, in views, too"
@@ -27,7 +29,10 @@ _CURE = (
 
 @contextmanager
 def connected(place: Path | None, spill: Path, memory_bytes: int, extra: str = "sql") -> Iterator[Any]:
-    """A connection to a database, or to none, that changes nothing and reaches nothing outside but a private folder to spill into."""
+    """A connection to a database, or to none, that changes nothing and reaches nothing outside but a private folder to spill into.
+
+    Raises: InvalidSpec for what needs more memory and disk than it may take.
+    """
     duckdb = package("duckdb", extra)
     spill.mkdir(mode=0o700, exist_ok=True)
     config = {
@@ -40,9 +45,15 @@ def connected(place: Path | None, spill: Path, memory_bytes: int, extra: str = "
     target = ":memory:" if place is None else str(place)
     with duckdb.connect(target, read_only=place is not None, config=config) as connection:
         connection.execute(
+            f"SET max_temp_directory_size = '{query_limits.disk_bytes()}B'; "  # as a part of 'config' it would bound nothing (2.0.0)
             "SET TimeZone = 'UTC'; SET enable_external_access = false; SET lock_configuration = true"
         ).fetchall()
-        yield connection
+        try:
+            yield connection
+        except (duckdb.OutOfMemoryException, OSError) as error:
+            if isinstance(error, OSError) and _WITHOUT_ROOM not in str(error):
+                raise
+            raise query_limits.took_too_much() from None
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.process.durable import rename
 from dpdist.process.private import private_folder
+from dpdist.records import query_limits
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.packages import package
 from dpdist.records.sources import ArrowStream, write_stream
@@ -220,7 +221,11 @@ class Query(Table):
         if file is not None and not file.is_file():
             raise InvalidSpec("the DuckDB database that 'records.connection' names is not there; give its file")
         failed: list[Exception] = []
-        with _first_told(failed), duck.connected(file, spill, memory_bytes) as connection:
+        with (
+            _first_told(failed),
+            duck.connected(file, spill, memory_bytes) as connection,
+            query_limits.ended_in_time(connection.interrupt),
+        ):
             yield "", duck.selected(connection, self.sql, Files(self.folder, self.types, self.grammar), failed)
 
 
@@ -241,9 +246,10 @@ def _secret(name: str | None) -> str | None:
 
 
 _READ_ONLY = "-c default_transaction_read_only=on"
-_SYNTAX = "42601"
+_SYNTAX, _CANCELLED = "42601", "57014"
 _CHANGES = re.compile(r"read-only transaction|read-write mode|data-modifying")
 """What PostgreSQL says of statements that change something; drivers tell their SQLSTATE only before the first row."""
+_TIMED_OUT = "due to statement timeout"
 
 
 @contextmanager
@@ -263,7 +269,10 @@ def _postgres(url: str, sql: str) -> Iterator[pa.RecordBatchReader]:
             plain = pa.schema([pa.field(each.name, getattr(each.type, "storage_type", each.type)) for each in rows.schema])
             yield pa.RecordBatchReader.from_batches(plain, (_plain(batch, plain) for batch in rows))
         except Exception as error:
-            changes, none = _CHANGES.search(str(error)), getattr(error, "sqlstate", None) == _SYNTAX
+            state = getattr(error, "sqlstate", None)
+            if state == _CANCELLED or _TIMED_OUT in str(error):
+                raise query_limits.took_too_long() from None
+            changes, none = _CHANGES.search(str(error)), state == _SYNTAX
             if not (changes or none):
                 raise
             found = "would change the database" if changes else "is none, or has an error of syntax"
@@ -275,12 +284,13 @@ def _postgres(url: str, sql: str) -> Iterator[pa.RecordBatchReader]:
 
 
 def _with_option(url: str) -> str:
-    """The URL of a session whose transactions are read-only, if it does not say otherwise."""
+    """The URL of a session whose transactions are read-only, and whose statements end in time if it does not say otherwise."""
     parts = urlsplit(url)
     options = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True)]
     own = " ".join(value for name, value in options if name == "options")
     given = [(name, value) for name, value in options if name != "options"]
-    return urlunsplit(parts._replace(query=urlencode([*given, ("options", f"{own} {_READ_ONLY}".strip())], quote_via=quote)))
+    limited = f"-c statement_timeout={int(query_limits.limit(query_limits.SECONDS) * 1000)} {own} {_READ_ONLY}"
+    return urlunsplit(parts._replace(query=urlencode([*given, ("options", " ".join(limited.split()))], quote_via=quote)))
 
 
 def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.times import Times
 from dpdist.errors import DpdistError, InvalidSpec, NoRecords
-from dpdist.records import listing, remote
+from dpdist.records import listing
 from dpdist.records.csv_grammar import Grammar
 from dpdist.records.formats.base import Partition
 from dpdist.records.rows import declared, tables_of
@@ -147,16 +147,17 @@ def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
 
 def _place(name: str, folder: Path) -> tuple[str, list[File] | None]:
     """Where files are, below which folders name columns, and which they are; None: all that are there."""
-    if remote.is_remote(name):
-        return name, None
-    place = str(folder / name)
-    if not glob.has_magic(name) or Path(place).exists():
-        return place, None
-    found = sorted(path for path in glob.glob(place, recursive=True) if listing.holds_rows(path) and Path(path).is_file())
+    place = listing.place_of(name, below=folder)
+    path = Path(place.location)
+    if not glob.has_magic(name) or path.exists():
+        return place.location, None
+    found = sorted(
+        path for path in glob.glob(place.location, recursive=True) if listing.holds_rows(path) and Path(path).is_file()
+    )
     if not found:
         raise NoRecords(f"no file of records is {name!r}, which 'records.sql' names; correct it")
     numbered = [File(path, Called(f"file {number} of {name!r}")) for number, path in enumerate(found, 1)]
-    return str(Path(*_before_magic(Path(place).parts))), numbered
+    return str(Path(*_before_magic(path.parts))), numbered
 
 
 def _before_magic(parts: tuple[str, ...]) -> Iterator[str]:

@@ -10,14 +10,13 @@ import hashlib
 import hmac
 import io
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from dpdist.errors import InvalidInput
-from dpdist.records import remote
+from dpdist.errors import InvalidInput, StoreError
+from dpdist.machine.objects import Missing, file_at
 from dpdist.records.wording import UNNAMED, Called
 
 BLOCK_BYTES = 2**20
@@ -54,48 +53,19 @@ class Tags:
 Members = tuple[tuple[str, Tags], ...]
 
 
-def hashed(path: str | Path) -> tuple[str, Tags]:
+def hashed(path: str | Path, called: Called = UNNAMED) -> tuple[str, Tags]:
     """SHA-256 of a file or object, and the tags of the very bytes that were hashed."""
     key, whole, tags, size = os.urandom(16), hashlib.sha256(), bytearray(), 0
     cipher = AESGCM(key)
-    for block in _blocks(str(path)):
+    for block in file_at(path, called).chunks(BLOCK_BYTES):
         whole.update(block)
         tags += _tag(cipher, size // BLOCK_BYTES, block)
         size += len(block)
     return whole.hexdigest(), Tags(size, key, bytes(tags))
 
 
-def _blocks(path: str) -> Iterator[bytes]:
-    if remote.is_remote(path):
-        yield from remote.chunks(path, BLOCK_BYTES)
-        return
-    with Path(path).open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            yield block
-
-
-def _tag(cipher: AESGCM, number: int, block: bytes) -> bytes:
+def _tag(cipher: AESGCM, number: int, block: bytes | memoryview) -> bytes:
     return cipher.encrypt(number.to_bytes(12, "big"), b"", block)
-
-
-class LocalBytes:
-    """Ranges of a file."""
-
-    def __init__(self, path: str) -> None:
-        self._file = Path(path).open("rb")  # noqa: SIM115 - closed by close
-
-    def read(self, start: int, length: int) -> bytes:
-        """Bytes start..start + length, fewer at the end."""
-        self._file.seek(start)
-        return self._file.read(length)
-
-    def size(self) -> int:
-        """How long it is now."""
-        return os.fstat(self._file.fileno()).st_size
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 class HashedFile(io.RawIOBase):
@@ -106,12 +76,9 @@ class HashedFile(io.RawIOBase):
 
     def __init__(self, path: str, tags: Tags) -> None:
         super().__init__()
-        self._path, self._tags, self._cipher, self._at = path, tags, AESGCM(tags.key), 0
-        self._number, self._block = -1, b""
-        try:
-            self._source = remote.RemoteBytes(path, tags.size) if remote.is_remote(path) else LocalBytes(path)
-        except OSError:
-            raise self._changed() from None
+        self._place, self._tags, self._cipher, self._at = file_at(path, tags.called), tags, AESGCM(tags.key), 0
+        self._number, self._block = -1, memoryview(b"")
+        self._start, self._held = 0, memoryview(b"")
 
     def read(self, size: int | None = -1) -> bytes:
         left = max(0, self._tags.size - self._at)
@@ -119,17 +86,14 @@ class HashedFile(io.RawIOBase):
         parts = []
         while self._at < stop:
             number, start = divmod(self._at, BLOCK_BYTES)
-            part = memoryview(self._checked(number))[start : start + stop - self._at]
+            part = self._checked(number)[start : start + stop - self._at]
             parts.append(part)
             self._at += len(part)
         return b"".join(parts)
 
-    def _checked(self, number: int) -> bytes:
+    def _checked(self, number: int) -> memoryview:
         if number != self._number:
-            try:
-                block = self._source.read(number * BLOCK_BYTES, BLOCK_BYTES)
-            except OSError:
-                raise self._changed() from None
+            block = self._read_block(number * BLOCK_BYTES)
             place = (number - self._tags.first) * TAG_BYTES
             tag = self._tags.tags[place : place + TAG_BYTES]
             if not block or not hmac.compare_digest(_tag(self._cipher, number, block), tag):
@@ -137,11 +101,22 @@ class HashedFile(io.RawIOBase):
             self._number, self._block = number, block
         return self._block
 
+    def _read_block(self, start: int) -> memoryview:
+        """A block as it is there now; of an object the next ones are asked for with it."""
+        if not self._start <= start < self._start + len(self._held):
+            try:
+                found = self._place.read_range("", start, max(BLOCK_BYTES, self._place.ahead_bytes))
+            except StoreError:  # also where a range lies beyond the end
+                self.check_size()
+                raise
+            self._start, self._held = start, memoryview(found)
+        return self._held[start - self._start : start - self._start + BLOCK_BYTES]
+
     def check_size(self) -> None:
         """Accept a file that is as long as it was. Raises: InvalidInput."""
         try:
-            size = self._source.size()
-        except OSError:
+            size = self._place.seen().size
+        except Missing:
             raise self._changed() from None
         if size != self._tags.size:
             raise self._changed()
@@ -164,8 +139,3 @@ class HashedFile(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
-
-    def close(self) -> None:
-        if not self.closed and hasattr(self, "_source"):  # also when it could not be opened
-            self._source.close()
-        super().close()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from dpdist.errors import InvalidSpec, NoRecords
-from dpdist.records import remote
+from dpdist.errors import InvalidInput, InvalidSpec, NoRecords
+from dpdist.machine.objects import Folder, Place, file_at, place_at
+from dpdist.process.encoding import encodes
 from dpdist.records.formats.registry import endings, format_of
 from dpdist.records.wording import Called, File, called_by, called_within
 
 Named = dict[str, str | None]
 """Columns with one value for a whole file."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+SCHEMES = ("s3", "gs", "az", "abfss", "https")
+"""Of URLs of records; a web server cannot say what it holds."""
 GIVEN = f"give a file whose name ends in one of {endings(rows=True)}, or a folder that holds some"
 KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -24,6 +28,25 @@ KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFDIR: "a folder",
 }
+
+
+def place_of(location: str | Path, *, below: Path | None = None) -> Place:
+    """Where records are. Raises: InvalidInput for URLs that cannot be read, or that carry credentials.
+
+    Args:
+        below: where relative paths start; default the current folder.
+    """
+    place = place_at(location, below=below).verbatim()
+    if isinstance(place, Folder):
+        return place
+    scheme, _, rest = place.location.partition("://")
+    if scheme not in SCHEMES:
+        raise InvalidInput(f"records are read from s3://, gs://, az://, abfss://, https:// or files, found {scheme}://")
+    if "?" in rest or re.match(r"[^/]*:[^/]*@", rest):
+        raise InvalidInput(
+            "the URL of records holds credentials, and specs are public: leave them out, and give them in the environment"
+        )
+    return place
 
 
 def listed(location: str | Path, called: Called | None = None) -> list[File]:
@@ -37,16 +60,16 @@ def listed(location: str | Path, called: Called | None = None) -> list[File]:
         called: what messages call the place; default the last part of its path.
     """
     called = called or called_by(location)
-    format_ = format_of(str(location).rstrip("/"))
+    place = place_of(location)
+    format_ = format_of(place.name)
     if format_ is not None and format_.is_folder:
-        return [File(str(location).rstrip("/"), called)]
-    if remote.is_remote(str(location)):
-        return _below_url(str(location), called)
-    location = Path(location)
-    if location.is_dir():
-        found = _numbered([str(path) for path in sorted(_below(location, called))], called)
+        return [File(place.location, called)]
+    if not isinstance(place, Folder):
+        return _below_url(place, called)
+    if place.given.is_dir():
+        found = _numbered([str(path) for path in sorted(_below(place.given, called))], called)
     else:
-        found = [File(str(location), called)]
+        found = [File(place.location, called)]
     for file in found:
         _check_file(file)
     if not found:
@@ -61,7 +84,9 @@ def _numbered(paths: list[str], folder: Called) -> list[File]:
 
 
 def _check_kind(file: File) -> None:
-    """Raises: InvalidSpec when a file's name is none of a file of records."""
+    """Raises: InvalidSpec when a file's name is none of a file of records, or no text."""
+    if not encodes(file.path):
+        raise InvalidSpec(f"the path of {file.called!r} is not UTF-8; rename the file or folder in it that has such a name")
     if format_of(file.path) is None:
         raise InvalidSpec(
             f"records in {file.called!r} cannot be read: allowed are {endings(rows=True)}, and {endings(rows=False)} for counts"
@@ -70,8 +95,8 @@ def _check_kind(file: File) -> None:
 
 def named_by_folders(location: str | Path, path: str) -> Named:
     """The columns that the folders between a place and a file of it name, as Hive does (year=2026/month=09), with their values."""
-    inside = path[len(str(location).rstrip("/")) + 1 :] if remote.is_remote(path) else str(Path(path).relative_to(location))
-    found = (part.partition("=") for part in inside.split("/")[:-1])
+    inside = path.removeprefix(f"{place_at(location)}/")
+    found = (part.partition("=") for part in inside.split("/")[:-1] if inside != path)
     return {unquote(name): None if value == HIVE_NULL else unquote(value) for name, sign, value in found if sign and name}
 
 
@@ -81,18 +106,16 @@ def holds_rows(path: str | Path) -> bool:
     return found is not None and found.holds_rows
 
 
-def _below_url(location: str, called: Called) -> list[File]:
+def _below_url(place: Place, called: Called) -> list[File]:
     """The object at a URL, or all objects of records below it."""
-    found = remote.listed(location)
-    if found == [location]:
-        _check_kind(File(location, called))
-        return [File(location, called)]
-    start = len(location.rstrip("/")) + 1
-    kept = [
-        url
-        for url in sorted(found)
-        if holds_rows(url) and not any(part.startswith((".", "_", "~")) for part in url[start:].split("/"))
-    ]
+    found = [] if place.location.startswith("https://") else sorted(each.name for each in place.entries())
+    if not found:
+        if not file_at(place.location).exists():
+            raise NoRecords(f"no records at {place}: give a file of records, or a prefix that holds some")
+        _check_kind(File(place.location, called))
+        return [File(place.location, called)]
+    hidden = (any(part.startswith((".", "_", "~")) for part in name.split("/")) for name in found)
+    kept = [f"{place}/{name}" for name, apart in zip(found, hidden, strict=True) if holds_rows(name) and not apart]
     if not kept:
         raise NoRecords(f"no records in {called}: {GIVEN}")
     return _numbered(kept, called)

@@ -23,6 +23,7 @@ from dpdist.records.persons import HASHED, PersonKey, first_of_each, person_hash
 from dpdist.records.reading import reading
 from dpdist.records.rows import cells_of, tables_of
 from dpdist.records.sources import Source, check_columns, partitions_of
+from dpdist.records.tabulated import counted_rows
 from dpdist.records.types import texts_of
 
 LONGEST = 200
@@ -78,8 +79,8 @@ def names_of(source: Source, domain: Domain, attribute: str, left_out: frozenset
     totals = np.zeros(0, dtype=np.int64)
     held: list[NDArray[Any]] = []
     read = 0
-    for batch, hashed in _batches(source, domain, attribute, known, left_out, key):
-        read += batch.size
+    for batch, numbers, hashed in _batches(source, domain, attribute, known, left_out, key):
+        read += batch.size if numbers is None else int(numbers.sum())
         if len(known) > candidates:
             raise InvalidSpec(
                 f"the records hold more than {candidates:,} different names of {attribute!r}, the most that its 'selection' allows: raise "
@@ -91,7 +92,7 @@ def names_of(source: Source, domain: Domain, attribute: str, left_out: frozenset
                 "the person column out, or list the categories"
             )
         if hashed is None:
-            totals = _added(totals, batch, len(known))
+            totals = _added(totals, batch, len(known), numbers)
             continue
         rows = np.empty(int((batch >= 0).sum()), dtype=HASHED)
         rows["high"], rows["low"], rows["cell"] = hashed[batch >= 0, 0], hashed[batch >= 0, 1], batch[batch >= 0]
@@ -115,10 +116,14 @@ def distinguishable(name: str, left_out: frozenset[str]) -> bool:
 
 def _batches(
     source: Source, domain: Domain, attribute: str, known: dict[str, int], left_out: frozenset[str], key: PersonKey
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint64] | None]]:
-    """The number of every record's name, -1 where it has none, and the hash of its person; new names get the next numbers."""
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.uint64] | None]]:
+    """The number of every row's name, -1 where it has none, how many records the rows stand for, and the hash of their persons.
+
+    New names get the next numbers.
+    """
     for partition in partitions_of(source):
-        for table in tables_of(source, domain, partition):
+        for given in tables_of(source, domain, partition):
+            table, counts = (given, None) if source.counts is None else counted_rows(given, source.counts, partition.called)
             cells_of(table, source, domain, partition.called)
             with reading(partition.called):
                 encoded = texts_of(table[source.columns.get(attribute, attribute)]).dictionary_encode()
@@ -126,10 +131,13 @@ def _batches(
                 indices = np.asarray(encoded.indices.fill_null(len(texts)))
             numbers = [known.setdefault(text, len(known)) if distinguishable(text, left_out) else -1 for text in texts]
             hashed = None if source.person is None else person_hashes(table, source, partition.called, key)
-            yield np.array([*numbers, -1], dtype=np.int64)[indices], hashed
+            yield np.array([*numbers, -1], dtype=np.int64)[indices], counts, hashed
 
 
-def _added(totals: NDArray[np.int64], codes: NDArray[np.int64], names: int) -> NDArray[np.int64]:
+def _added(
+    totals: NDArray[np.int64], codes: NDArray[np.int64], names: int, numbers: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     grown = np.zeros(names, dtype=np.int64)
     grown[: totals.size] = totals
-    return grown + np.bincount(codes[codes >= 0], minlength=names)
+    np.add.at(grown, codes[codes >= 0], 1 if numbers is None else numbers[codes >= 0])
+    return grown

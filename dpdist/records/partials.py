@@ -54,7 +54,7 @@ class Counter:
         """Which counts the records of a batch raise, and by how much each."""
         cells, numbers = batch
         if self.divided is not None:
-            cells, shares = self.divided.divided(cells)
+            cells, shares = self.divided.divided(cells, numbers)
             return self.layout.positions(cells), np.tile(shares, max(1, len(self.layout.tables)))
         places = self.layout.positions(cells)
         return places, np.broadcast_to(np.int64(1), places.shape) if numbers is None else self._numbers(cells, numbers)

@@ -138,7 +138,8 @@ def kept_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64
         steps = np.unravel_index(rows["cell"], kinds)[axis].astype(np.int64)
         return first_of_steps(rows, steps, source.participations, source.most_records)
     if source.most_groups is not None:
-        return first_of_groups(rows, source.most_groups, source.most_records)
+        width = math.prod(attribute.kinds for attribute in domain.amounts)  # a group is one whatever its amounts are
+        return first_of_groups(rows, rows["cell"] // width, source.most_groups, source.most_records)
     return first_of_each(rows, source.most_records)
 
 
@@ -152,16 +153,20 @@ def first_of_each(rows: Rows, most: int) -> NDArray[np.int64]:
     return np.asarray(order[np.arange(rows.size) - starts < most])
 
 
-def first_of_groups(rows: Rows, groups: int, most: int) -> NDArray[np.int64]:
-    """The places of the first ``most`` records of each person in each of the first ``groups`` cells that the person has records in."""
-    order = np.lexsort((np.arange(rows.size), rows["cell"], rows["low"], rows["high"]))
-    starts, place = _runs(rows[order], ("high", "low", "cell"))
-    firsts = order[starts]  # where each person comes to each cell, in the order of files and rows
+def first_of_groups(rows: Rows, group: NDArray[np.int64], groups: int, most: int) -> NDArray[np.int64]:
+    """The places of the first ``most`` records of each person in each of the first ``groups`` groups that the person has records in.
+
+    Args:
+        group: of every record.
+    """
+    order = np.lexsort((np.arange(rows.size), group, rows["low"], rows["high"]))
+    starts, place = _runs(rows["high"][order], rows["low"][order], group[order])
+    firsts = order[starts]  # where each person comes to each group, in the order of files and rows
     came = np.lexsort((firsts, rows["low"][firsts], rows["high"][firsts]))
     rank = np.empty(firsts.size, dtype=np.int64)
-    rank[came] = _runs(rows[firsts[came]], ("high", "low"))[1]
-    of_cell = np.cumsum(place == 0) - 1
-    return np.asarray(order[(rank[of_cell] < groups) & (place < most)]) if rows.size else order
+    rank[came] = _runs(rows["high"][firsts[came]], rows["low"][firsts[came]])[1]
+    of_group = np.cumsum(place == 0) - 1
+    return np.asarray(order[(rank[of_group] < groups) & (place < most)]) if rows.size else order
 
 
 def first_of_steps(rows: Rows, steps: NDArray[np.int64], participations: Participations, most: int) -> NDArray[np.int64]:
@@ -170,7 +175,7 @@ def first_of_steps(rows: Rows, steps: NDArray[np.int64], participations: Partici
     Whether a step counts depends on the person's own steps up to it: later records change nothing that was counted before.
     """
     order = np.lexsort((np.arange(rows.size), steps, rows["low"], rows["high"]))
-    persons = _runs(rows[order], ("high", "low"))[0]
+    persons = _runs(rows["high"][order], rows["low"][order])[0]
     person = np.searchsorted(persons, np.arange(rows.size), side="right") - 1
     span = int(steps.max(initial=0)) + 1
     time = (
@@ -209,18 +214,19 @@ def within_total(rows: Rows, domain: Domain) -> NDArray[np.int64]:
     width = column.amounts.width
     code = kinds % column.kinds
     steps = np.where(code <= width, code, 0)  # a record without an amount adds nothing
-    starts, _ = _runs(rows, ("high", "low"))
+    starts, _ = _runs(rows["high"], rows["low"])
     totals = np.repeat(np.add.reduceat(steps, starts), np.diff(np.append(starts, rows.size)))
     most = width * column.amounts.bound.times
     return np.asarray(kinds - steps + np.where(totals > most, steps * most // np.maximum(totals, 1), steps))
 
 
-def _runs(rows: Rows, names: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where runs of rows begin that agree in some columns, and the place of every row in its run."""
-    fresh = np.ones(rows.size, dtype=bool)
-    fresh[1:] = np.any([rows[name][1:] != rows[name][:-1] for name in names], axis=0)
+def _runs(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where runs of rows begin that agree in all columns, and the place of every row in its run."""
+    size = columns[0].size
+    fresh = np.ones(size, dtype=bool)
+    fresh[1:] = np.any([each[1:] != each[:-1] for each in columns], axis=0)
     starts = np.flatnonzero(fresh)
-    return starts, np.arange(rows.size) - np.repeat(starts, np.diff(np.append(starts, rows.size)))
+    return starts, np.arange(size) - np.repeat(starts, np.diff(np.append(starts, size)))
 
 
 def person_hashes(table: pa.Table, source: Source, called: Called, key: PersonKey) -> NDArray[np.uint64]:

@@ -15,7 +15,7 @@ from dpdist.domain import OUTSIDE, Attribute, Domain
 from dpdist.domain.times import FINER_THAN_DAYS, Times
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.records.column_types import ColumnType
-from dpdist.records.formats.base import Partition, Reading
+from dpdist.records.formats.base import Partition, WantedRows
 from dpdist.records.formats.registry import known_format
 from dpdist.records.hashing import HashedFile
 from dpdist.records.reading import reading
@@ -82,7 +82,7 @@ def explained(called: Called, what: str) -> Iterator[None]:
         raise InvalidSpec(f"{called}: {what} {error}") from None
 
 
-def _batches(partition: Partition, how: Reading) -> Iterator[pa.RecordBatch]:
+def _batches(partition: Partition, how: WantedRows) -> Iterator[pa.RecordBatch]:
     with HashedFile(partition.path, partition.tags) as file:
         yield from known_format(partition.path).batches(file, partition, how)
 

@@ -21,7 +21,7 @@ from dpdist.records import listing
 from dpdist.records.column_types import ColumnType
 from dpdist.records.csv_grammar import PLAIN, Grammar
 from dpdist.records.formats import arrays
-from dpdist.records.formats.base import BATCH_ROWS, Partition, Reading, check_names
+from dpdist.records.formats.base import BATCH_ROWS, Partition, WantedRows, check_names
 from dpdist.records.formats.registry import known_format
 from dpdist.records.hashing import HashedFile, Tags, hashed
 from dpdist.records.reading import reading
@@ -152,7 +152,7 @@ def source_of(
     seen: dict[tuple[object, ...], Called] = {}
     for place, ((path, digest), tags) in enumerate(zip(digested, every_tag, strict=True)):
         content = (digest, *(named[place].items() if named else ()))
-        if content in seen and not _is_empty(path, tags, Reading((), header=header, grammar=grammar)):
+        if content in seen and not _is_empty(path, tags, WantedRows((), header=header, grammar=grammar)):
             raise InvalidSpec(
                 f"{seen[content]} and {tags.called} hold the same records: every record would count twice; "
                 "remove one of them"
@@ -190,7 +190,7 @@ def _named(location: str | Path, files: list[File], wanted: list[str], own: list
     return tuple({name: each[name] for name in used} for each in every) if used else ()
 
 
-def _is_empty(path: str, tags: Tags, how: Reading) -> bool:
+def _is_empty(path: str, tags: Tags, how: WantedRows) -> bool:
     """Whether a file holds no record: no row of Parquet or Arrow, nothing below the header row of a CSV file."""
     with reading(tags.called), HashedFile(path, tags) as file:
         return known_format(path).is_empty(file, File(path, tags.called), how)
@@ -222,7 +222,7 @@ def wanted_columns(source: Source, domain: Domain) -> list[str]:
     return list(dict.fromkeys(columns))
 
 
-def reading_of(source: Source, domain: Domain, partition: Partition | None = None) -> Reading:
+def reading_of(source: Source, domain: Domain, partition: Partition | None = None) -> WantedRows:
     """What is read of the files of a source, but for the columns that the folders of a partition name."""
     named = {} if partition is None else dict(partition.named)
     wanted = tuple(name for name in wanted_columns(source, domain) if name not in named)
@@ -230,7 +230,7 @@ def reading_of(source: Source, domain: Domain, partition: Partition | None = Non
     dates = {name for name, attribute in of.items() if attribute.times} - {source.person}
     numbers = {name for name, attribute in of.items() if attribute.edges} - {*dates, source.person}
     numbers |= {name for name, kind in source.types.items() if kind == "number"} & {*wanted} - {source.person}
-    return Reading(wanted, frozenset(numbers), frozenset(dates), tuple(source.header), source.grammar)
+    return WantedRows(wanted, frozenset(numbers), frozenset(dates), tuple(source.header), source.grammar)
 
 
 def column_names(source: Source, place: int, domain: Domain) -> Sequence[str] | None:

@@ -35,7 +35,7 @@ def _is_finished(context: Context, job: Job) -> bool:
     if receipt is None or receipt.state != "committed":
         return False
     try:
-        with report.local_copy(published_at(job.release, job.outputs.output.folder)) as folder:
+        with published_at(job.release, job.outputs.output.folder).copied() as folder:
             report.certificate_of(folder)
     except StoreError:
         return False

@@ -75,7 +75,7 @@ def _kept(context: Context, wanted: Wanted) -> Answers | None:
 
 def _in_records(planned: Plan, measured: Vector) -> tuple[Vector, Noise]:
     """What was measured and the noise in it, as if whole records had been, or amounts: divided by the shares that are one of them."""
-    shares, noise = planned.shares, planned.noise
+    shares, noise = planned.scale, planned.noise
     if shares == 1:
         return measured, noise
     return scaled(measured, 1.0 / shares), NoiseOfShares(noise.kind, noise.scale, shares)

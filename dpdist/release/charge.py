@@ -74,7 +74,7 @@ def charge_for(
         records=None if bound is None else bound.records(guarantee, release),
         period=guarantee.day,
         part=part,
-        shared=guarantee.shared,
+        shared=guarantee.ledger.shared_records,
         asked=job.digest,
         reaches=reaches,
     )

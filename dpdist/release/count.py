@@ -16,7 +16,7 @@ from dpdist.operators import Matrix
 from dpdist.privacy import keys
 from dpdist.privacy.protection import Protection
 from dpdist.process.private import private_files
-from dpdist.records import counting, digests, extracts, remote, rows
+from dpdist.records import counting, digests, extracts, rows
 from dpdist.records.hashing import Tags
 from dpdist.records.sources import Source
 from dpdist.records.wording import Called, File
@@ -34,13 +34,12 @@ def files_of(context: Context, source: Origin) -> Source:
 
 
 def _hashed(context: Context, files: Sequence[File]) -> list[tuple[str, Tags]]:
-    if not remote.is_remote(files[0].path):
-        _needed(context, files[0])
+    _needed(context, files[0])
     return digests.hashing(_memory(context), context.engine)(files)
 
 
 def _needed(context: Context, file: File) -> None:
-    """Have workers that do not see a file get no tasks. Raises: EngineError when none is left."""
+    """Have workers that do not see a file of this machine get no tasks. Raises: EngineError when none is left."""
     context.engine.needed_files = (file,)
     context.engine.check_workers()
 
@@ -109,20 +108,11 @@ def as_read(context: Context, job: Job, kept: Path | None) -> Job:
 
 
 def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:
-    """|count - centre| of every count; ``distance_around`` says how far they move."""
+    """|count - centre| of every count; ``quantities.counts.Distances`` says how far they move."""
     name = f"{counts.name}-around-{centre}"
     given = StoredVector(context.store, counts)
     away = LazyVector(given.size, (given,), partial(_away, centre), 24, f"away from {centre}", np.dtype(np.int64))
     return StoreWorkspace(context.store, context.engine).write(away, name).array
-
-
-def distance_around(distance: Distance) -> Distance:
-    """How far distances from a public count can move when the counts move by ``distance``.
-
-    A count that moves by one moves its distance by one, up or down whichever way the count went: where a record is replaced, both of its
-    changes may go up.
-    """
-    return Distance(distance.length, replaced=False)
 
 
 def _away(centre: int, start: int, count: int, values: Matrix) -> Matrix:
@@ -135,6 +125,4 @@ def distance_of(measured: Counted, protection: Protection) -> Distance:
 
     Where the total of a person is bounded (``dpdist.grids.totals``) this is how far their shares can move without their signs.
     """
-    domain = measured.domain
-    counted = Layout(domain.shape, shares=domain.shares).distance_out(counting.distance_out(protection))
-    return counted if measured.around is None else distance_around(counted)
+    return measured.quantity.stability(counting.distance_out(protection))

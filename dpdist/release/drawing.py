@@ -19,8 +19,8 @@ import numpy as np
 from dpdist.arrays.vector import Held, Vector
 from dpdist.errors import KeyUnavailable, LedgerError, StoreError
 from dpdist.grids.base import Noisy
-from dpdist.machine.documents import AGAIN
 from dpdist.machine.engine import this_worker
+from dpdist.machine.objects import AGAIN
 from dpdist.machine.state import state_folder
 from dpdist.machine.store import ArrayPlan, Store, StoredArray
 from dpdist.operators import Matrix

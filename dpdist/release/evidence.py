@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import suppress
 
 from dpdist.errors import LedgerError, StoreError
-from dpdist.machine import store
+from dpdist.machine.objects import Denied, Place
 from dpdist.page import report
 from dpdist.privacy.ledger import Ledger
 
@@ -15,7 +14,7 @@ MOST_READ = 64
 """Certificates that are read before a charge: the last ones by name, for names mostly follow the dates."""
 
 
-def check_published(ledger: Ledger, where: Path | str) -> None:
+def check_published(ledger: Ledger, where: Place) -> None:
     """Whether the ledger has committed each release that its name stands on, of those that lie beside a release's place.
 
     One listing, and at most ``MOST_READ`` certificates: folders with the name of a committed release are taken for that release.
@@ -25,10 +24,10 @@ def check_published(ledger: Ledger, where: Path | str) -> None:
     name = ledger.name()
     if name is None:
         return  # an empty ledger is nobody's copy
-    folders = _beside(where)  # before the ledger is asked: what is published meanwhile was committed before
+    folders = _folders(where.parent)  # before the ledger is asked: what is published meanwhile was committed before
     committed = set(ledger.committed())
     unknown = sorted(set(folders) - committed, reverse=True)[:MOST_READ]
-    for place, content in _certificates(where, unknown):
+    for place, content in _certificates(where.parent, unknown):
         try:
             certificate = report.read_certificate(content, place)
         except StoreError:
@@ -42,23 +41,17 @@ def check_published(ledger: Ledger, where: Path | str) -> None:
             )
 
 
-def _beside(where: Path | str) -> list[str]:
-    """The names of the folders beside a place; none where the parent may not be listed."""
-    if isinstance(where, str):
-        return store.folders_at(where.rstrip("/").rpartition("/")[0])
+def _folders(place: Place) -> list[str]:
+    """The names of the folders at a place; none where they may not be listed."""
     try:
-        with os.scandir(where.parent) as found:
-            return [each.name for each in found if each.is_dir()]
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return place.folders()
+    except Denied:
         return []
 
 
-def _certificates(where: Path | str, names: list[str]) -> Iterator[tuple[Path | str, bytes]]:
-    """The certificates in folders beside a place, where there are some."""
-    for name in names:
-        if isinstance(where, str):
-            url = f"{where.rstrip('/').rpartition('/')[0]}/{name}"
-            if store.exists_at(url, report.CERTIFICATE):
-                yield url, store.read_at(url, report.CERTIFICATE)
-        elif content := report.published_certificate(where.parent / name):
-            yield where.parent / name, content
+def _certificates(place: Place, names: list[str]) -> Iterator[tuple[Place, bytes]]:
+    """The certificates in folders of a place, where there are some."""
+    for each in (place / name for name in names):
+        with suppress(Denied):  # a folder of somebody else
+            if content := report.published_certificate(each):
+                yield each, content

@@ -10,6 +10,8 @@ from dpdist.machine.store import Store, StoredArray
 from dpdist.privacy.charges import Mark, Receipt
 from dpdist.privacy.ledger import Ledger
 
+FORMAT = 1
+"""Of the store: its names, arrays and documents."""
 _MARK = "ledger.json"
 MEASUREMENTS = "measurements"
 
@@ -20,8 +22,8 @@ def measurement_name(release: str) -> str:
 
 
 def mark(store: Store, ledger: Ledger) -> None:
-    """Write into the store which ledger it belongs to, and how far that has come."""
-    store.write_document(_MARK, asdict(ledger.mark()))
+    """Write into the store its form, which ledger it belongs to, and how far that has come."""
+    store.write_document(_MARK, {"format": FORMAT, **asdict(ledger.mark())})
 
 
 def begin(store: Store, ledger: Ledger) -> None:
@@ -39,7 +41,7 @@ def check_pair(store: Store, ledger: Ledger) -> None:
     """Whether this ledger has charged what the store holds, and the store is the ledger's. A new ledger belongs to a new store.
 
     Raises: LedgerError for a ledger that was emptied, lost, or restored from before the newest charge that the store knows, and for
-        a store that was emptied or exchanged, which could not tell.
+        a store that was emptied or exchanged, which could not tell; StoreError for a store of another format.
     """
     if not store.has_document(_MARK):
         for release in store.folders(MEASUREMENTS):
@@ -54,6 +56,11 @@ def check_pair(store: Store, ledger: Ledger) -> None:
             )
         return
     known = store.read_document(_MARK)
+    if known.get("format") != FORMAT:
+        raise StoreError(
+            f"the store {store.location} has format {known.get('format')!r}, and this version of dpdist reads {FORMAT}: use the version "
+            "that wrote it, or name an empty place (DPDIST_STORE)"
+        )
     if ledger.digest_of(1) != known["first"]:
         raise LedgerError(
             f"the store {store.location} holds measurements of releases that were charged to another ledger: this one was emptied or "
@@ -118,8 +125,8 @@ def drawn_for(receipt: Receipt) -> dict[str, Any]:
 
 
 def check_drawn_for(stored: StoredArray, receipt: Receipt) -> None:
-    """A whole measurement is that of this attempt. Version 0.1.0 did not say. Raises: LedgerError when it is another's."""
-    if stored.facts.get("charge", receipt.binding) != receipt.binding:
+    """A whole measurement is that of this attempt. Raises: LedgerError when it is another's."""
+    if stored.facts.get("charge") != receipt.binding:
         raise LedgerError(
             f"the store holds a measurement of {receipt.release!r} that was drawn for another charge of the same id: nothing is "
             "published; restore the backup of the ledger that charged it, or choose a new release id"
@@ -139,7 +146,7 @@ def give_back(store: Store, ledger: Ledger, release: str) -> None:
 
 
 def differences(store: Store, ledger: Ledger) -> list[str]:
-    """Where ledger and store disagree, one sentence each; empty when they agree."""
+    """Where ledger and store disagree, one sentence each; empty when they agree. Every block of every measurement is read."""
     out = []
     try:
         check_pair(store, ledger)
@@ -155,7 +162,9 @@ def differences(store: Store, ledger: Ledger) -> list[str]:
         try:
             check_measured(store, receipt, release)
             if receipt is not None and receipt.state == "committed":
-                committed_measurement(store, receipt)
+                store.check(committed_measurement(store, receipt))
+            elif store.exists(measurement_name(release)):
+                store.check(store.open(measurement_name(release)))
         except (LedgerError, StoreError) as error:
             out.append(str(error))
     return out

@@ -1,21 +1,19 @@
-"""Means and variances of amounts: made of measured sums, with intervals that know how the noise in them varies together."""
+"""Statistics of amounts: made of measured sums, with intervals that know how the noise in them varies together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpdist.arrays.vector import Held, batches
+from dpdist.arrays.vector import Held
 from dpdist.asking.products import Linear, products_of
-from dpdist.asking.published import SPREADS_AT_ONCE, Published
-from dpdist.asking.questions import powers
-from dpdist.asking.spreads import CORRELATION, COVARIANCE, STANDARD_DEVIATION, VARIANCE
-from dpdist.domain.amounts import AMOUNT, PRESENT
+from dpdist.asking.published import Published
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid
 from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.quantities.registry import STATISTICS
 from dpdist.spec.job import Asked
 from dpdist.spec.queries import counts_of
 from dpdist.workloads import Block, Workload
@@ -23,15 +21,17 @@ from dpdist.workloads import Block, Workload
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpdist.page.means import Mean
+    from dpdist.page.means import Row
 
-AT_ONCE = 256
-"""Means whose covariances are computed together."""
+
+def made_of_sums(asked: Asked) -> list[str]:
+    """The statistics that are asked for and that are published beside the sums that they are made of."""
+    return [entry.statistic[0] for entry in asked.entries if entry.statistic and STATISTICS[entry.statistic[0]].published]
 
 
 def check_means(asked: Asked, grid: Grid) -> None:
     """Accept means and variances whose joint errors are known. Raises: InvalidInput, before anything is charged."""
-    made = asked.derived
+    made = next(iter(made_of_sums(asked)), None)
     if made is None:
         return
     try:
@@ -42,72 +42,28 @@ def check_means(asked: Asked, grid: Grid) -> None:
         ) from None
 
 
-def means(asked: Asked, measurement: Measurement) -> pa.Table | None:
-    """Every mean that is asked for with its Fieller interval; None where none is."""
-    from dpdist.page.means import table_of
-
-    domain, folder = asked.measured.domain.grouped, asked.measured.folder
-    entries = [entry for entry in asked.entries if entry.mean]
-    found: list[Mean] = []
-    for entry in entries:
-        workload = counts_of(entry, domain, folder)
-        rows = [(block, place, each) for block in workload.blocks for place, each in enumerate(_linear(block, workload))]
-        for start, stop in batches(len(rows), AT_ONCE):
-            found += _means(Published({}, measurement), entry.mean or "", rows[start:stop])
-    return table_of(found, domain) if entries else None
-
-
-def _means(published: Published, amounts: str, some: Sequence[tuple[Block, int, Linear]]) -> Iterator[Mean]:
-    """Some means. The true one lies between the ends of the range, so that an interval never goes beyond them."""
-    from dpdist.page.means import Mean
-
-    domain = published.measurement.domain
-    axis = domain.axis(amounts)
-    attribute = domain.attributes[axis]
-    assert attribute.amounts is not None
-    low, high = attribute.amounts.range
-    added, present = (powers(attribute, what) for what in (AMOUNT, PRESENT))
-    pairs = [(among.within({axis: added}), among.within({axis: present})) for *_, among in some]
-    for (block, place, _), ratio in zip(some, published.ratios(pairs), strict=True):
-        value, first, last = ratio.within(low, high)
-        yield Mean(amounts, block, place, value, ratio.standard_error, first, last)
-
-
-def variances(asked: Asked, measurement: Measurement) -> pa.Table | None:
-    """Every variance, covariance and correlation that a spec asks for with its interval; None where it asks for none.
+def statistics(asked: Asked, measurement: Measurement) -> dict[str, pa.Table]:
+    """Every statistic that are asked for with its interval, by the tables that they are published in.
 
     A variance comes with its root, the standard deviation, and a correlation with the covariance.
     """
-    from dpdist.page.means import table_of_variances
+    from dpdist.page.means import TABLES, Row
 
-    domain = asked.measured.domain.grouped
-    found: list[Mean] = []
+    domain, published = asked.measured.domain.grouped, Published({}, measurement)
+    found: dict[str, list[Row]] = {}
     for entry in asked.entries:
-        statistic, names = entry.statistic or ("", ())
-        if statistic not in BESIDE:
+        if entry.statistic is None:
             continue
+        statistic, names = STATISTICS[entry.statistic[0]], entry.statistic[1]
+        of = [measurement.domain.axis(name) for name in names]
         workload = counts_of(entry, domain, asked.measured.folder)
-        for block in workload.blocks:
-            for each in BESIDE[statistic]:
-                found += _spreads(Published({}, measurement), each, names, block, list(_linear(block, workload)))
-    return table_of_variances(found, domain) if found else None
-
-
-BESIDE = {VARIANCE: (VARIANCE, STANDARD_DEVIATION), COVARIANCE: (COVARIANCE,), CORRELATION: (CORRELATION, COVARIANCE)}
-"""What is published for each statistic that a spec asks for."""
-
-
-def _spreads(
-    published: Published, statistic: str, names: Sequence[str], block: Block, linear: Sequence[Linear]
-) -> Iterator[Mean]:
-    """A statistic of columns of amounts for every query of a block."""
-    from dpdist.page.means import Mean
-
-    of = [published.measurement.domain.axis(name) for name in names]
-    for start, stop in batches(len(linear), SPREADS_AT_ONCE):
-        for place, each in enumerate(published.spreads(statistic, of, linear[start:stop]), start):
-            ends = each.value, each.standard_error, each.low, each.high
-            yield Mean(" and ".join(names), block, place, *ends, each.statistic)
+        for block in workload.blocks if statistic.published else ():
+            linear = list(_linear(block, workload))
+            rows = found.setdefault(statistic.table, [])
+            for told in statistic.published:
+                made = published.statistics(told, of, linear)
+                rows += [Row(" and ".join(names), block, place, each) for place, each in enumerate(made)]
+    return {table: TABLES[table](rows, domain) for table, rows in found.items()}
 
 
 def _linear(block: Block, workload: Workload) -> Iterator[Linear]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dpdist.domain import Attribute
 from dpdist.identities import digest_of
+from dpdist.quantities.registry import STATISTICS
 from dpdist.spec import Job
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.queries import FILTER_KINDS, FilterSpec, MarginalsSpec, QuerySpec
@@ -124,15 +125,6 @@ def _asked(entry: QuerySpec) -> str:
     return _of_amounts(entry) + (f" ({', '.join(weighed)})" if weighed else "")
 
 
-_MADE = {
-    "sum": "sums",
-    "mean": "sums, counts and means",
-    "variance": "counts, deviations, squares, variances and standard deviations",
-    "covariance": "counts, deviations, products and covariances",
-    "correlation": "counts, deviations, squares, products, covariances and correlations",
-}
-
-
 def _of_amounts(entry: QuerySpec) -> str:
     """The question, for statistics of amounts with what is added up in place of counts."""
     asked = _question(entry)
@@ -141,7 +133,7 @@ def _of_amounts(entry: QuerySpec) -> str:
     statistic, names = entry.statistic
     if entry.filters is not None:
         return asked.replace("the series of counts", f"the series of sums of {names[0]}", 1)
-    what = f"{_MADE[statistic]} of {' and '.join(names)}"
+    what = f"{STATISTICS[statistic].plural} of {' and '.join(names)}"
     if asked == "the count of all records":
         return f"{what} over all records"
     told = asked.removeprefix("counts ")

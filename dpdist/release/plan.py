@@ -13,12 +13,11 @@ import numpy as np
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid, Norm
-from dpdist.grids.dense import over_groups
 from dpdist.grids.joint import JOINT_CELLS
 from dpdist.grids.non_negative import Effect
 from dpdist.identities import digest_of
 from dpdist.machine.engine import Engine
-from dpdist.mechanisms.base import DENSE_CELLS
+from dpdist.mechanisms.base import DENSE_CELLS, not_long
 from dpdist.mechanisms.planner import TIE, Candidate, best, candidates, considered, of_worst, planned_effort
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.page import notebook
@@ -36,6 +35,7 @@ from dpdist.release.method import method
 from dpdist.release.planning import FEWER, Planning, gram, strategy_of
 from dpdist.release.private_names import facts_of, prepared
 from dpdist.spec import Job
+from dpdist.stability import Distance
 from dpdist.strategies import (
     Strategy,
     laplace_bound,
@@ -46,6 +46,8 @@ from dpdist.strategies.product_bound import bound_steps, product_bound
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.kinds import is_long, is_separable
 
+CELL_BY_CELL = "identity"
+"""The mechanism that measures every cell by itself, so that what a person adds to several cells is orthogonal."""
 LITTLE_EPSILON = 1e-3
 """Below it a release says that it spends unusually little; releases usually spend 0.1 to 10."""
 MUCH_NOISE = 100_000
@@ -62,7 +64,7 @@ class Design:
         noise: what is added to the grid's integers.
         loss: what the release will be charged.
         compared: the strategies of all mechanisms compared.
-        shares: how many are one in an answer (``Domain.parts``).
+        scale: what measured values are divided by to become answers (``Domain.scale``).
     """
 
     strategy: Strategy
@@ -72,7 +74,7 @@ class Design:
     noise: Noise
     loss: Loss
     compared: tuple[Strategy, ...]
-    shares: float
+    scale: float
 
     @property
     def noise_multiplier(self) -> float:
@@ -80,7 +82,7 @@ class Design:
 
         A person's several records, and neighbours that replace one, ask for more noise: they raise it.
         """
-        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.shares
+        return self.noise.scale * self.grid.spacing / self.strategy.sensitivity / self.scale
 
     @property
     def variance(self) -> float:
@@ -217,7 +219,7 @@ class Plan(Design):
         """What has to be counted: tables for strategies over marginals, else every cell."""
         domain, tables = self.job.measured.domain, self.grid.tables
         whole = any(len(table) == len(domain.shape) for table in tables)
-        return Layout(domain.shape, () if whole else tables, domain.shares, domain.reach)
+        return Layout(domain.shape, () if whole else tables, domain.shares_per_record, domain.max_abs_shares)
 
 
 @private_files()
@@ -254,7 +256,7 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
     """What one kind of noise gives: the best mechanism that knows it, and what it is charged."""
     asked, measured, guarantee = job.workload, job.measured, job.guarantee
     workload = asked.queries
-    names = considered(asked.chosen, norm, workload, asked.limits)
+    names = _names(job, norm)
     long = measured.sizes.long_steps
     if is_long(workload) and not (names and all(mechanism_of(name).long for name in names)):
         able = " or ".join(repr(name) for name, each in REGISTRY.items() if each.long)
@@ -262,7 +264,8 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
             f"filters and formulas over more than {long:,} steps or cells are answered by mechanism {able} with Gaussian noise, found "
             f"{repr(names[0]) if names else 'Laplace noise'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
-    compared = [strategy_of(context, asked, guarantee.course, name, norm) for name in names]
+    compared = _fitting(job, [strategy_of(context, asked, guarantee.course, name, norm) for name in names])
+    names = tuple(strategy.name for strategy in compared)
     bound_bytes = BOUND_COPIES * 8 * workload.shape[1] ** 2 if norm == "l1" and workload.shape[1] <= DENSE_CELLS else 0
     Planning(context).check_memory("the bound of strategies with Laplace noise", bound_bytes)
     lower = _lower_bound(context, workload, norm, compared)
@@ -276,12 +279,30 @@ def _design(context: Context, job: Job, norm: Norm) -> Design:
         table = [replace(row, gap=None) for row in table]
     needs = planned_effort(workload, names)
     needs = replace(needs, memory_bytes=max(needs.memory_bytes, bound_bytes))
-    return Design(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.parts)
+    return Design(strategy, table, needs, grid, noise, grid.loss(bought, noise), tuple(compared), measured.domain.scale)
+
+
+def _names(job: Job, norm: Norm) -> tuple[str, ...]:
+    """The mechanisms that are compared. No certificate is of persons in several cells, of whom each cell by itself tells the least."""
+    asked, alone = job.workload, mechanism_of(CELL_BY_CELL)
+    names = considered(asked.chosen, norm, asked.queries, asked.limits)
+    several = asked.chosen == AUTO and asked.objective == "total" and _moved(job).groups > 1
+    if not several or alone.name in names or alone.cannot(asked.queries) is not None or not_long(alone, asked.queries):
+        return names
+    return (*names, alone.name)
+
+
+def _fitting(job: Job, compared: list[Strategy]) -> list[Strategy]:
+    """The strategies of which one estimate can be made, where post-processing needs it; all where none can, and the plan says so."""
+    if len(compared) == 1 or not job.outputs.fits:
+        return compared
+    jointly, cells = bool(job.outputs.postprocess.consistent_with), job.workload.queries.shape[1]
+    return [each for each in compared if _grid(job, each).estimates(cells, jointly=jointly)] or compared
 
 
 def _best(job: Job, compared: list[Strategy]) -> Strategy:
-    """The strategy of least cost. Where totals are bounded, costs are those of the corners that a person can reach."""
-    if not job.measured.totals or len(compared) == 1:
+    """The strategy of least cost. Where a person is in several cells, costs are those of what a person can reach."""
+    if len(compared) == 1 or not (job.measured.totals or _moved(job).groups > 1):
         return best(compared)
 
     def cost(strategy: Strategy) -> float:
@@ -348,13 +369,12 @@ def stage_memory(planned: Plan, engine: Engine) -> list[memory.StageMemory]:
     )
 
 
+def _moved(job: Job) -> Distance:
+    return distance_of(job.measured, job.guarantee.protection)
+
+
 def _grid(job: Job, strategy: Strategy) -> Grid:
-    moved = distance_of(job.measured, job.guarantee.protection)
-    grid = strategy.grid(job.workload.queries, neighbours=moved.neighbours, most_records=moved.records)
-    if moved.participations is not None:
-        assert grid.stream is not None  # the spec's check asks for a stream
-        return grid.stream.participating(moved)
-    return grid if moved.groups == 1 else over_groups(grid, moved.groups)
+    return strategy.grid_for(job.workload.queries, _moved(job))
 
 
 def _check_fit(job: Job, strategy: Strategy, grid: Grid) -> None:

@@ -73,9 +73,10 @@ def selection_of(job: Job) -> NameSelection | None:
     if not isinstance(names, PrivateNames):
         return None
     asked = names.selection
-    moved = replace(
-        counting.distance_out(guarantee.protection), groups=1
-    )  # of each person the first most_records name a name
+    moved, person = counting.distance_out(guarantee.protection), guarantee.person
+    if person.column is not None:  # of each person the first most_records name a name
+        moved = replace(moved, groups=1, participations=None)
+    moved = replace(moved, records=moved.records * (moved.participations or 1), participations=None, separation=1)
     rho = guarantee.budget.rho_beside(asked.delta) * asked.share
     return NameSelection(job, names, selection(rho, asked.delta, moved, asked.most))
 

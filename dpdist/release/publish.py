@@ -6,29 +6,32 @@ import datetime
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.grids.answers import Answers
 from dpdist.machine.engine import Engine
+from dpdist.machine.objects import Folder, Place
 from dpdist.machine.state import published_at
-from dpdist.machine.store import StoredArray, check_writable_at
+from dpdist.machine.store import StoredArray
 from dpdist.page import report
 from dpdist.page.content import CSV_ROWS, Content, formats_of
 from dpdist.page.measurement import FILE as MEASUREMENT_FILE
 from dpdist.page.measurement import MOST_BYTES, Measurement
-from dpdist.page.outputs.amounts import MEANS, VARIANCES
-from dpdist.page.places import Notes, PartWriter, Spread, Told, Written, here
+from dpdist.page.outputs import amounts
+from dpdist.page.places import Notes, PartReport, PartWriter, TaskMap, Written, here
 from dpdist.page.suppression import Suppression
 from dpdist.page.tables import is_long
 from dpdist.process.threads import in_order
+from dpdist.quantities.base import MEANS, VARIANCES
+from dpdist.quantities.registry import STATISTICS
 from dpdist.release.context import Context
-from dpdist.release.means import means, variances
+from dpdist.release.means import made_of_sums, statistics
 from dpdist.release.memory import publish_bytes
 from dpdist.release.plan import Plan
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
+from dpdist.spec.job import Asked
 from dpdist.spec.output import AboutSpec
 
 _T = TypeVar("_T")
@@ -53,7 +56,7 @@ def publish(
     answers: Answers,
     certificate: dict[str, Any],
     measurements: dict[str, str],
-) -> Path | str:
+) -> Place:
     """The files a reader gets; a finished folder is left as it is.
 
     Args:
@@ -63,7 +66,7 @@ def publish(
     """
     job, outputs = planned.job, planned.job.outputs
     measurement, about = published_measurement(context, planned, measured)
-    ratios, spreads = _means(context, planned, measured)
+    made = _statistics(context, planned, measured)
     rule = outputs.postprocess.suppress
     content = Content(
         release=job.release,
@@ -76,23 +79,24 @@ def publish(
             **certificate,
             "measurements": measurements,
             "measurement": about,
-            **_told(ratios, spreads),
+            **_told(job.workload, made),
         },
         formats=outputs.output.formats,
         sizes=context.store.sizes,
         measurement=measurement,
         about=_about(outputs.about, job.guarantee.period),
-        means=ratios,
-        variances=spreads,
+        means=made.get(MEANS),
+        variances=made.get(VARIANCES),
         suppression=None if rule is None else Suppression(rule.below, rule.at),
+        counted=() if rule is None else job.workload.counted,
     )
     where = published_at(job.release, outputs.output.folder)
-    if isinstance(where, str) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
+    if not isinstance(where, Folder) and "csv" in formats_of(content) and answers.answer.size > CSV_ROWS:
         context.progress("warning", MAY_STAY_OPEN)
     return report.write(content, where, spread=_spread(context, content, where), notes=Notes(context.store))
 
 
-def _spread(context: Context, content: Content, where: Path | str) -> Spread:
+def _spread(context: Context, content: Content, where: Place) -> TaskMap:
     """How the parts of long tables are written: by workers, if they can reach the place and have the memory.
 
     What workers elsewhere wrote is checked. The run itself started those of this machine, with its own program, and trusts them.
@@ -100,14 +104,18 @@ def _spread(context: Context, content: Content, where: Path | str) -> Spread:
     engine = context.engine
     if engine.in_process or not is_long(content) or engine.task_bytes < publish_bytes(content.workload, writers=1):
         return here
-    if isinstance(where, Path):
+    if isinstance(where, Folder):
         return here if engine.elsewhere else engine.map
     try:
-        engine.map(check_writable_at, [where])
+        engine.map(_check_writable, [where])
     except StoreError as error:
         context.progress("warning", f"workers cannot write the release, so this process writes it alone: {error}")
         return here
     return partial(checked, engine) if engine.elsewhere else engine.map
+
+
+def _check_writable(place: Place) -> None:
+    place.check_writable()
 
 
 def checked(engine: Engine, write: Callable[[_Item], _T], items: Sequence[_Item]) -> list[_T]:
@@ -127,7 +135,7 @@ def checked(engine: Engine, write: Callable[[_Item], _T], items: Sequence[_Item]
         names, known = [each.name for each in files], write.named(item)
         if len(set(names)) < len(names) or not set(names) <= set(known):
             raise _wrong(f"{known[0]}: its writer says it wrote something else")
-        told.append(Told(item, files, number in again or len(names) < len(known)))
+        told.append(PartReport(item, files, number in again or len(names) < len(known)))
     by_flow = chance.sample([each for each in told if each.again], min(WRITTEN_AGAIN, len(again)))
     for half in engine.halves():
         for each, fault in zip(told, engine.map_where(None, write.fault, told, among=half), strict=True):
@@ -156,10 +164,8 @@ def published_measurement(
     try:
         if not job.outputs.output.measurement:
             raise InvalidInput("the publisher left it out (output.measurement)")
-        if job.source.records.count == "persons":
-            raise InvalidInput("it counts persons by group, and sums over groups are no numbers of persons")
-        if job.measured.around is not None:
-            raise InvalidInput("it measured distances from a known count, and not counts of records")
+        if job.measured.quantity.withheld is not None:
+            raise InvalidInput(job.measured.quantity.withheld)
         grid, values = course_of(planned).measured(context, measured)
         space = grid.space(values, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
@@ -168,29 +174,29 @@ def published_measurement(
     return found, {"file": MEASUREMENT_FILE, "format": found.format, "values": int(space.values.size), "why": None}
 
 
-def _means(context: Context, planned: Plan, measured: StoredArray) -> tuple[pa.Table | None, pa.Table | None]:
-    """The means and the variances that the spec asks for, whether the measurement that they are made of is published or not."""
+def _statistics(context: Context, planned: Plan, measured: StoredArray) -> dict[str, pa.Table]:
+    """The statistics that are asked for, whether the measurement that they are made of is published or not."""
     asked, domain = planned.job.workload, planned.job.measured.domain
-    if asked.derived is None:
-        return None, None
+    if not made_of_sums(asked):
+        return {}
     space = planned.grid.space(StoredVector(context.store, measured), domain.shape, MOST_BYTES)
-    found = Measurement(space, domain, planned.noise, measured.digest)
-    return means(asked, found), variances(asked, found)
+    return statistics(asked, Measurement(space, domain, planned.noise, measured.digest))
 
 
-def _told(ratios: pa.Table | None, spreads: pa.Table | None) -> dict[str, Any]:
-    """What the certificate says of means and variances."""
-    told: dict[str, Any] = {}
-    if ratios is not None:
-        told["means"] = {
-            "file": MEANS,
-            "rows": ratios.num_rows,
-            "interval": "Fieller 1954, within the range of the amounts",
+_FILES = {MEANS: amounts.MEANS, VARIANCES: amounts.VARIANCES}
+
+
+def _told(workload: Asked, made: dict[str, pa.Table]) -> dict[str, Any]:
+    """What the certificate says of means, variances and other statistics."""
+    asked = [STATISTICS[name] for name in made_of_sums(workload)]
+    return {
+        table: {
+            "file": _FILES[table],
+            "rows": rows.num_rows,
+            "interval": "; ".join(dict.fromkeys(each.interval for each in asked if each.table == table)),
         }
-    if spreads is not None:
-        interval = "Fieller 1954 about the measured means, within what the ranges allow; of correlations on Fisher's scale"
-        told["variances"] = {"file": VARIANCES, "rows": spreads.num_rows, "interval": interval}
-    return told
+        for table, rows in made.items()
+    }
 
 
 def _about(about: AboutSpec | None, period: datetime.date | None) -> dict[str, Any] | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 
 from dpdist.errors import DpdistError, InvalidInput, StoreError
-from dpdist.machine import drafts, store
+from dpdist.machine.objects import Folder, Place
 from dpdist.machine.state import published_at
 from dpdist.machine.store import Store
 from dpdist.page import report
@@ -96,30 +94,24 @@ def check_store(place: Store) -> None:
         )
 
 
-def check_output(output: Path | str, release: str, receipt: Callable[[], Receipt | None]) -> None:
+def check_output(output: Place, release: str, receipt: Callable[[], Receipt | None]) -> None:
     """Accept a place that can be written, or that holds this very release.
 
     Args:
         receipt: asks the ledger, after the place was looked at: a run that publishes meanwhile has committed before.
     Raises: StoreError.
     """
-    if isinstance(output, Path):
-        if not os.path.lexists(output):
-            drafts.check_writable(output)
-            return
-        _check_holds(report.published_certificate(output), output, release, receipt())
+    content = report.published_certificate(output)
+    if content is not None or (isinstance(output, Folder) and not output.absent()):
+        _check_holds(content, output, release, receipt())
         return
-    other = store.first_at(output)
-    if other is not None and store.exists_at(output, report.CERTIFICATE):
-        _check_holds(store.read_at(output, report.CERTIFICATE), output, release, receipt())
-        return
-    known = receipt() if other is not None else None
-    if other is not None and (known is None or known.state != "committed"):
-        raise StoreError(f"{output} holds something else ({other}); move it away, or set another 'output.folder'")
-    store.check_writable_at(output)
+    other = next(output.entries(), None)
+    if other is not None and ((known := receipt()) is None or known.state != "committed"):
+        raise StoreError(f"{output} holds something else ({other.name}); move it away, or set another 'output.folder'")
+    output.check_writable()
 
 
-def _check_holds(content: bytes | None, output: Path | str, release: str, receipt: Receipt | None) -> None:
+def _check_holds(content: bytes | None, output: Place, release: str, receipt: Receipt | None) -> None:
     """Accept a certificate of the measurement that the ledger has committed. Raises: StoreError for another."""
     try:
         certificate = report.read_certificate(content or b"", output)

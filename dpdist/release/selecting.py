@@ -80,7 +80,7 @@ def selected(context: Context, job: Job) -> Job:
     counted = names_of(source, domain, selecting.attribute, selecting.left_out, selecting.names.selection.candidates)
     check_not_empty(job.source, counted.read)
     # the measurement would refuse them after the charge
-    few_enough(counted.read * domain.shares, domain.shares, domain.reach)
+    few_enough(counted.read * domain.shares_per_record, domain.shares_per_record, domain.max_abs_shares)
     verify_files(context, job.source)
     charge = charge_of_selection(selecting, root, source, counted)
     stored, _ = drawn_once(context, charge, root, counted.digest, partial(_write, context.store, selecting, counted))

@@ -18,6 +18,8 @@ from dpdist.errors import ReleaseConflict
 from dpdist.grids.answers import Answers
 from dpdist.machine import leases
 from dpdist.machine.documents import Documents
+from dpdist.machine.objects import Place
+from dpdist.machine.state import published_at
 from dpdist.machine.store import StoredArray
 from dpdist.operators import Matrix
 from dpdist.page import notebook, report
@@ -64,7 +66,7 @@ class Release:
     """A published release.
 
     Attributes:
-        folder: where its files are: a folder, or an object store URL.
+        place: where its files are.
         charged: whether this run charged the budget (False: it had been charged before).
         tally: how reading the records went: for the operator's eyes only.
         budget: the data set's, with the charges up to this release.
@@ -73,7 +75,7 @@ class Release:
 
     plan: Plan
     columns: Answers
-    folder: Path | str
+    place: Place
     charged: bool
     tally: CountSummary
     budget: Budget
@@ -84,17 +86,22 @@ class Release:
         """What was released."""
         return self.plan.job
 
+    @property
+    def folder(self) -> Path | str:
+        """Where its files are: a folder, or an object store URL."""
+        return self.place.given
+
     @cached_property
     def answers(self) -> notebook.Table:
         """The published answers, as Arrow, pandas, Polars or xarray. Raises: StoreError when a file was altered."""
-        with report.local_copy(self.folder) as folder:
+        with self.place.copied() as folder:
             table, certificate = report.load(folder)
         return notebook.Table(table, self.plan.workload, certificate["privacy"]["noise"])
 
     @cached_property
     def published(self) -> Published:
         """The release open to further questions. Raises: InvalidInput when its measurement was not published."""
-        return published(self.folder)
+        return published(self.place)
 
     def ask(self, *asked: str) -> tuple[Answer, ...]:
         """Answers to further questions: see ``dpdist.asking.published.Published.ask``. Nothing is charged."""
@@ -106,8 +113,7 @@ class Release:
 
     def __repr__(self) -> str:  # without the tally, which a notebook would publish
         charged = "charged by this run" if self.charged else "charged before"
-        inside = isinstance(self.folder, Path) and self.folder.is_relative_to(Path.cwd())
-        where = self.folder.relative_to(Path.cwd()) if isinstance(self.folder, Path) and inside else self.folder
+        where = self.place.location.removeprefix(f"{Path.cwd()}/")
         return f"<release of {summary(self.certificate)}; {charged}; in {where}>"
 
     def _repr_html_(self) -> str:
@@ -131,11 +137,11 @@ def release(context: Context, job: Job, *, step: StepRunner = plainly) -> Releas
         with private_files():
             done, measurements = _answered(context, job, step, kept)
         publishing = partial(publish, context, done.plan, measurements[0], done.columns, done.certificate, measurements[1])
-        folder = step("publish", publishing)
+        place = step("publish", publishing)
         targets = job.outputs.output.to
         if targets:
-            step("deliver", lambda: deliver(folder, [target.named for target in targets]))
-    return replace(done, folder=folder)
+            step("deliver", lambda: deliver(place, [target.named for target in targets]))
+    return replace(done, place=place)
 
 
 def _answered(
@@ -168,8 +174,9 @@ def _answered(
     # the budget has the charges up to this one: the same whenever it is asked for
     name, budget = context.ledger.name(), context.ledger.budget_after(job.release)
     certificate = planned.certificate(budget, answers.effect, ledger=name)
+    place = published_at(job.release, job.outputs.output.folder)
     measurements = {job.release: measured.digest, **{other.job.release: stored.digest for other, stored in others}}
-    return Release(planned, answers, "", charged, tally, budget, certificate), (measured, measurements)
+    return Release(planned, answers, place, charged, tally, budget, certificate), (measured, measurements)
 
 
 def _read(context: Context, job: Job, step: StepRunner, kept: Path | None) -> Job:

@@ -215,6 +215,8 @@ def stream_digest(planned: Plan, name: str) -> str:
         "person": records.person,
         **({} if records.counts is None else {"counts": records.counts}),
         "queries": job.workload.queries.fingerprint,
+        **({"sums": [(name, given.measured) for name, given in job.measured.sums.items()]} if job.measured.sums else {}),
+        **({} if job.measured.around is None else {"around": job.measured.around}),
         "budget": job.guarantee.budget,
         "grid": planned.grid.digest,
         "noise": planned.noise,

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpdist.arrays.passes import Exchange
 from dpdist.machine.leases import RECORD
-from dpdist.machine.store import Part, Store
+from dpdist.machine.store import Store, StoredPart
 from dpdist.operators import Matrix
 
 DIGEST_BYTES = 32
@@ -37,7 +37,7 @@ class Tiles:
 
 
 @dataclass(frozen=True)
-class TileGroups:
+class GatheredTiles:
     """What tasks wrote for the same lines of the next pass, one beside the other, and where the digests of its tiles are.
 
     Attributes:
@@ -59,7 +59,7 @@ class TileGroups:
         )
         out = np.empty((stop - start, sum(tile.lines for tile in tiles), *tiles[0].rest), dtype=tiles[0].dtype)
         wanted = (
-            Part(
+            StoredPart(
                 f"{tile.name}/values",
                 (stop - start, tile.lines, *tile.rest),
                 tile.dtype,
@@ -86,7 +86,7 @@ class Handed:
     """
 
     folder: str
-    groups: tuple[TileGroups, ...]
+    groups: tuple[GatheredTiles, ...]
     slabs_each: int
 
     def slab(self, store: Store, number: int, start: int, stop: int) -> Matrix:
@@ -99,13 +99,13 @@ Written = tuple[Tiles, bytes]
 """What a task wrote, and the digests of its tiles, one after the other."""
 
 
-def gathered(store: Store, name: str, written: Sequence[Written], *, first: int = 0) -> TileGroups:
+def gathered(store: Store, name: str, written: Sequence[Written], *, first: int = 0) -> GatheredTiles:
     """What tasks wrote, the digests of all tiles put together by the ranges of lines that they are of."""
     digests = [np.frombuffer(each, dtype=np.uint8).reshape(-1, DIGEST_BYTES) for _, each in written]
     rows = np.stack(digests, axis=1)
     store.put_values(name, rows)
     told = tuple(hashlib.sha256(row.data).hexdigest() for row in rows)
-    return TileGroups(tuple(tiles for tiles, _ in written), name, told, first)
+    return GatheredTiles(tuple(tiles for tiles, _ in written), name, told, first)
 
 
 def handed_in_groups(store: Store, folder: str, exchange: Exchange, merged: Sequence[Written]) -> Handed:
@@ -130,7 +130,7 @@ def write_tiles(
     return _written_once(store, name, ranges, lambda: apply(start, reading(number, start, stop)))
 
 
-def merge_tiles(store: Store, tiles: TileGroups, exchange: Exchange, task: tuple[str, int, int, int]) -> Written:
+def merge_tiles(store: Store, tiles: GatheredTiles, exchange: Exchange, task: tuple[str, int, int, int]) -> Written:
     """What some tasks wrote for a group of neighbouring slabs, written as one object, with a digest for every slab."""
     name, group, first, last = task
     low, high = exchange.ranges[group]

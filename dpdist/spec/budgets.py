@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
@@ -144,3 +145,31 @@ class LedgerSpec(SpecPart):
         "ledger refuses records that it has seen there",
         examples=[True],
     )
+
+    def check(self, loss: Loss, selection: Fraction = Fraction(0)) -> None:
+        """Accept a release that the whole cap allows. Raises: InvalidInput.
+
+        Args:
+            selection: the delta of a selection of names before it.
+        """
+        cap = self.cap.cap
+        if self.cap.selection < selection:
+            raise InvalidInput(
+                f"a selection with delta {float(selection):g} needs a cap that sets as much aside for selections, found "
+                f"{float(self.cap.selection):g}: add 'selection: {float(selection):g}' to 'ledger: cap'"
+            )
+        if cap.pure and loss.rho:
+            raise InvalidInput(
+                "the data set's cap is a pure epsilon, which Gaussian noise can never keep: give the release an 'epsilon' without "
+                "'delta', or the cap a 'delta'"
+            )
+        if not cap.allows(loss):
+            amount, limit = float(cap.amount(loss)), float(cap.limit)
+            raise InvalidInput(
+                f"the release asks for {cap.unit}={amount:.6g}, the data set's whole cap is {cap.unit}={limit:.6g}; lower the budget"
+            )
+
+    def check_period(self, period: datetime.date | None) -> None:
+        """Accept a release whose day is known where the cap is per period. Raises: InvalidInput."""
+        if self.cap.per != "total" and period is None:
+            raise InvalidInput(f"a budget per {self.cap.per} needs the release's day; add 'period: YYYY-MM-DD'")

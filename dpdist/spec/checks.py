@@ -6,17 +6,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
-from dpdist.records import remote
+from dpdist.records import listing
 from dpdist.records.column_types import ColumnType
 from dpdist.records.formats.registry import format_of
-from dpdist.spec.compiled import CELL_BY_CELL
 from dpdist.spec.dates import through_of
-from dpdist.spec.explained import located
-from dpdist.spec.job import Job, PrivateNames, StreamPart
+from dpdist.spec.explained import located, where_of
+from dpdist.spec.job import DeclaredNames, Job, PrivateNames, StreamPart
 from dpdist.spec.queries import workload_of
 from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root
@@ -27,15 +26,15 @@ def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
     """Hold a spec to the rules between its parts. Raises: InvalidSpec with the line, what was found and what to do."""
     for attribute, part in job.measured.attributes.items():
         located(partial(part.attribute, attribute, folder=folder), ("domain", attribute), lines, name)
-    located(lambda: _check_sums(job), ("sums",), lines, name)
     located(lambda: job.measured.domain, ("domain",), lines, name)
-    located(lambda: remote.is_remote(job.source.records.path or ""), ("records", "path"), lines, name)
-    located(lambda: remote.is_remote(job.source.records.delta or ""), ("records", "delta"), lines, name)
+    refusal = job.measured.quantity.refuses(job.beside)
+    if refusal is not None:
+        raise InvalidSpec(f"{where_of(refusal[0], lines, name)}: {refusal[1]}")
+    located(lambda: listing.place_of(job.source.records.path or ""), ("records", "path"), lines, name)
+    located(lambda: listing.place_of(job.source.records.delta or ""), ("records", "delta"), lines, name)
     located(lambda: _check_columns(job), ("records", "columns"), lines, name)
-    located(lambda: _check_csv(job), ("records", "csv"), lines, name)
     located(lambda: _check_types(job), ("records", "types"), lines, name)
-    located(lambda: _check_person(job), ("records", "person", "column"), lines, name)
-    located(lambda: _check_groups(job), ("records", "person"), lines, name)
+    located(lambda: _check_roles(job), ("records",), lines, name)
     located(lambda: _check_participations(job), ("records", "person", "participations"), lines, name)
     located(lambda: _check_counts(job), ("records", "counts"), lines, name)
     for i, entry in enumerate(job.workload.entries):
@@ -46,6 +45,7 @@ def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
     located(lambda: _check_companions(job), ("postprocess", "consistent_with"), lines, name)
     located(lambda: _check_mechanism(job), ("mechanism",), lines, name)
     located(lambda: _check_around(job), ("workload",), lines, name)
+    located(lambda: _check_long(job), ("sums",), lines, name)
     located(lambda: _check_stream(job), ("stream",), lines, name)
     located(lambda: _check_extension(job), ("stream", "extended_from"), lines, name)
     located(
@@ -55,7 +55,7 @@ def check(job: Job, folder: Path, lines: Lines, name: str) -> None:
         name,
     )
     located(lambda: _check_budget(job), ("budget",), lines, name)
-    located(lambda: _check_period(job), ("ledger", "cap", "per"), lines, name)
+    located(lambda: job.guarantee.ledger.check_period(job.guarantee.period), ("ledger", "cap", "per"), lines, name)
 
 
 def _check_columns(job: Job) -> None:
@@ -64,13 +64,6 @@ def _check_columns(job: Job) -> None:
         raise InvalidInput(
             f"'records.columns' names {unknown[0]!r}, which is not an attribute of the domain ({', '.join(job.measured.attributes)})"
         )
-
-
-def _check_csv(job: Job) -> None:
-    if job.source.records.grammar.dates is not None and not any(
-        part.dates is not None for part in job.measured.attributes.values()
-    ):
-        raise InvalidInput("'records.csv.dates' says how dates are written, and no attribute has 'dates': leave it out")
 
 
 def _check_types(job: Job) -> None:
@@ -97,218 +90,74 @@ def _check_types(job: Job) -> None:
             )
 
 
-def _check_person(job: Job) -> None:
-    person = job.source.records.person.column
-    counted = next(
-        (
-            name
-            for name in (*job.measured.attributes, *job.measured.sums)
-            if job.source.records.columns.get(name, name) == person
-        ),
-        None,
-    )
-    if counted is not None:
+def _check_roles(job: Job) -> None:
+    """A column says one thing of a record."""
+    source = job.source
+    roles = [("identifies persons", source.records.person.column)]
+    roles += [("says how many records a row stands for", source.counts_column)]
+    columns = {job.source.records.columns.get(name, name): name for name in (*job.measured.attributes, *job.measured.sums)}
+    found = next(((role, column) for role, column in roles if column in columns), None)
+    if found is not None:
+        role, column = found
         raise InvalidInput(
-            f"{person!r} identifies persons and is also the attribute {counted!r}; remove the attribute, or name another person column"
-        )
-
-
-def _check_groups(job: Job) -> None:
-    """A bound on the groups of a person, and counts of persons, for which alone such a bound is needed."""
-    person, attributes = job.source.records.person, job.measured.attributes
-    every = set(attributes)
-    if person.most_groups is not None:
-        if person.column is None:
-            raise InvalidInput(
-                "'most_groups' bounds the groups of a person: name the 'column' that identifies persons, or leave it out"
-            )
-        if job.workload.mechanism not in (AUTO, CELL_BY_CELL):
-            raise InvalidInput(
-                f"'most_groups' measures every cell by itself: set 'mechanism: {CELL_BY_CELL}', or leave 'mechanism' out"
-            )
-        if (
-            job.guarantee.course.grows
-            or job.measured.around is not None
-            or job.measured.sums
-            or job.workload.objective == "worst"
-        ):
-            raise InvalidInput("'most_groups' goes without 'stream', 'around', 'sums' and 'objective: worst': leave one out")
-        if any(entry.filters is not None for entry in job.workload.entries):
-            raise InvalidInput("'most_groups' measures every cell by itself, filters measure series: leave one out")
-    if job.source.records.count == "records":
-        return
-    if person.most_groups is None or person.most_records != 1:
-        raise InvalidInput(
-            "'count: persons' counts every person once in each of some groups: give 'person' a 'column' and 'most_groups', and leave "
-            "'most_records' out"
-        )
-    asked = [
-        () if entry.marginals is None or entry.marginals.of is None else entry.marginals.of for entry in job.workload.entries
-    ]
-    if any(len(tables) != 1 or set(tables[0]) != every or len(tables[0]) != len(every) for tables in asked):
-        raise InvalidInput(
-            f"'count: persons' publishes one table of all attributes, 'marginals: {{of: [[{', '.join(attributes)}]]}}': persons of other "
-            "tables are no sums of these, so make a release of its own for each"
-        )
-    options = job.outputs.postprocess
-    if options.known or options.consistent_with or any(part.levels is not None for part in job.measured.attributes.values()):
-        raise InvalidInput(
-            "'count: persons' goes without 'known', 'consistent_with' and levels, which add up groups: leave them out"
+            f"{column!r} {role} and is also the attribute {columns[column]!r}; remove the attribute, or name another column"
         )
 
 
 def _check_participations(job: Job) -> None:
-    """A bound on the steps of a person, which only a stream has."""
+    """A bound on the steps of a person, which only a series has."""
     person = job.source.records.person
     if person.participations is None:
-        if person.separation != 1:
-            raise InvalidInput("'separation' lies between the steps of one person: say in how many, with 'participations'")
         return
-    if not job.guarantee.course.grows or person.most_groups is not None or job.source.records.counts is not None:
+    if job.workload.entries[0].filters is None or person.most_groups is not None:
         raise InvalidInput(
-            "'participations' bounds in how many steps of a stream one person has records: give the release a 'stream', and leave out "
-            "'most_groups' and 'counts'"
+            "'participations' bounds in how many steps of a series one person has records: ask for 'filters' of it first, and leave "
+            "'most_groups' out"
         )
 
 
 def _check_counts(job: Job) -> None:
-    """Records that were counted before belong to nobody any more, and the numbers of them are no attribute."""
+    """Records that were counted before belong to nobody any more."""
     counts, path = job.source.records.counts, (job.source.records.path or "").rstrip("/")
     format_ = format_of(path)
     array = format_ is not None and not format_.holds_rows
-    if counts is None and array:
-        raise InvalidInput(f"{Path(path).name} holds counts, not records: say what it counts, counts: {{of: ...}}")
-    if counts is None:
-        return
-    if job.source.records.person.column is not None:
+    if (counts is None and array) or (counts is not None and counts.column is None and not array):
+        raise InvalidInput(
+            f"{Path(path).name} holds counts, not records: say what it counts, counts: {{of: ...}}"
+            if array
+            else "name the column that says how many records a row stands for: counts: {column: ..., of: ...}"
+        )
+    if counts is not None and job.source.records.person.column is not None:
         raise InvalidInput(
             "a row of counts stands for records of several persons, whose contributions cannot be bounded any more: leave 'person.column' "
             "out and say with 'most_records' how many one person has at most, or give the records themselves"
         )
-    if array and (counts.column is not None or job.source.records.columns or job.source.records.header):
-        raise InvalidInput("an array has no columns: leave 'counts.column', 'columns' and 'header' out")
-    if counts.column is None and not array:
-        raise InvalidInput("name the column that says how many records a row stands for: counts: {column: ..., of: ...}")
-    attribute = next(
-        (name for name in job.measured.attributes if job.source.records.columns.get(name, name) == counts.column), None
-    )
-    if attribute is not None:
+    beyond = any(part.missing is not None or part.other is not None for part in job.measured.attributes.values())
+    columns = job.source.records.columns or job.source.records.header or job.measured.sums or (counts and counts.column)
+    if array and (beyond or columns or isinstance(job.guarantee.names, PrivateNames)):
         raise InvalidInput(
-            f"{counts.column!r} says how many records a row stands for and is also the attribute {attribute!r}; remove the attribute, or "
-            "name another column"
+            "an array has an axis for each attribute, with its declared values alone, and no columns: leave 'missing', 'other', "
+            "'counts.column', 'columns', 'header', 'sums' and private categories out"
         )
-    if job.measured.sums:
-        raise InvalidInput(
-            "a row of counts has no amount of each of its records: give the records themselves, or leave 'sums' out"
-        )
-
-
-def _check_sums(job: Job) -> None:
-    """Columns of amounts have names of their own, are asked for, and go with what divides records."""
-    if not job.measured.sums:
-        return
-    taken = next((name for name in job.measured.sums if name in job.measured.attributes), None)
-    if taken is not None:
-        raise InvalidInput(f"{taken!r} is an attribute of the domain and a column of 'sums'; give one of them another name")
-    idle = next((name for name in job.measured.sums if not any(entry.adds_up(name) for entry in job.workload.entries)), None)
-    if idle is not None:
-        raise InvalidInput(
-            f"no group of the workload asks for {idle!r}; add 'sum: {idle}' to one, or leave it out of 'sums'"
-        )
-    if job.guarantee.course.grows or any(entry.dnf is not None for entry in job.workload.entries):
-        raise InvalidInput(
-            "a release with 'sums' has no stream or formulas ('dnf'): the parts of a stream do not hold the range and the step of amounts; "
-            "make a release of its own for them, or publish filters of sums over whole periods"
-        )
-    _check_totals(job)
-    options = job.outputs.postprocess
-    if any(entry.filters is not None for entry in job.workload.entries):
-        _check_series(job)
-    if options.suppress is not None:
-        raise InvalidInput(
-            "'suppress' compares counts of records with a number, and sums are no counts: leave 'suppress' or 'sums' out"
-        )
-    made = next((entry.statistic[0] for entry in job.workload.entries if entry.statistic and entry.sum is None), None)
-    if made is not None and (options.known or options.non_negative or options.consistent_with):
-        raise InvalidInput(
-            f"{made}s are made of the measurement alone, and 'known', 'non_negative' and 'consistent_with' would change the sums beside "
-            f"them: ask for 'sum' in place of {made!r}, or leave them out"
-        )
-    alone = any(entry.filters is not None for entry in job.workload.entries)
-    if job.workload.mechanism != AUTO and not (
-        mechanism_of(job.workload.mechanism).divides or (alone and mechanism_of(job.workload.mechanism).adds)
-    ):
-        able = ", ".join(repr(name) for name, each in REGISTRY.items() if each.divides or (alone and each.adds))
-        raise InvalidInput(
-            f"mechanism {job.workload.mechanism!r} counts whole records, and sums divide them; set 'mechanism: auto', or choose {able}"
-        )
-
-
-def _check_totals(job: Job) -> None:
-    """The total of a person is bounded where persons are told apart, of one column, and cells may then be negative."""
-    bounded = next((name for name, part in job.measured.sums.items() if part.most_per_person is not None), None)
-    if bounded is None:
-        return
-    if job.source.records.person.column is None:
-        raise InvalidInput(
-            f"'most_per_person' of {bounded!r} bounds the total of a person: name the 'column' that identifies persons under "
-            "'records: person', or leave it out"
-        )
-    if len(job.measured.sums) > 1:
-        raise InvalidInput(
-            f"'most_per_person' of {bounded!r} needs a release with one column of 'sums', found {len(job.measured.sums)}; make "
-            "a release for each, or leave it out"
-        )
-    if job.outputs.postprocess.non_negative:
-        raise InvalidInput(
-            "'non_negative' fits cells, and where 'most_per_person' bounds totals the cells of the ends may be negative: leave one out"
-        )
-
-
-def _check_series(job: Job) -> None:
-    """Filters of sums: all that a release asks for is sums of one column."""
-    if any(entry.filters is not None and entry.sum is None for entry in job.workload.entries):
-        raise InvalidInput("where filters count records, a release has no 'sums': make a release of its own for each")
-    asked = {entry.sum for entry in job.workload.entries}
-    if len(asked) > 1:
-        raise InvalidInput(
-            "where filters add up amounts, every group of the workload asks for the 'sum' of the same column: make a release of its own "
-            "for counts, means and other columns"
-        )
-    options = job.outputs.postprocess
-    if options.known or options.non_negative or options.consistent_with:
-        raise InvalidInput(
-            "'known', 'non_negative' and 'consistent_with' are about counts of records: leave them out where filters add up amounts"
-        )
-    if isinstance(job.guarantee.names, PrivateNames):
-        raise InvalidInput(
-            "where filters add up amounts, all categories are declared: list them, or make a release of its own for private ones"
-        )
-    if is_long(job.workload.queries):
-        raise InvalidInput("sums are not added up along a series that is too long to be held: take longer steps")
 
 
 def _check_companions(job: Job) -> None:
     """Releases that are combined are of the same cells and of the same kind of noise."""
     for other in job.outputs.companions:
-        if isinstance(other.guarantee.names, PrivateNames):
-            raise InvalidInput(
-                f"release {other.release!r} selects names privately, and nothing can be combined with it: leave it out"
-            )
         if other.release == job.release or [each.release for each in job.outputs.companions].count(other.release) > 1:
             raise InvalidInput(f"release {other.release!r} is named twice; name other, earlier releases")
         if job.source.table is not None or other.source.table is not None:
             raise InvalidInput(
                 "releases are combined when both read the same files: write the rows of a query or table to a file first"
             )
-        if len(job.norms) > 1 or len(other.norms) > 1:
+        same = (other.measured.domain, other.guarantee.dataset, other.norms, other.measured.around, other.guarantee.names)
+        if (
+            same != (job.measured.domain, job.guarantee.dataset, job.norms, job.measured.around, DeclaredNames())
+            or len(job.norms) > 1
+        ):
             raise InvalidInput(
-                "releases are combined when their kind of noise is known: set 'noise' to 'gaussian' or 'laplace'"
-            )
-        same = (other.measured.domain, other.guarantee.dataset, other.norms, other.measured.around)
-        if same != (job.measured.domain, job.guarantee.dataset, job.norms, job.measured.around):
-            raise InvalidInput(
-                f"release {other.release!r} cannot be combined: it needs the same domain, data set and kind of noise, and counts"
+                f"release {other.release!r} cannot be combined: it needs the same domain, without names that are selected privately, the "
+                "same data set, counts, and the same kind of noise, which 'noise: auto' does not say"
             )
 
 
@@ -324,14 +173,6 @@ def _check_around(job: Job) -> None:
         raise InvalidInput(
             "'around' filters distances from one public count: all entries of the workload must be filters around the same count, "
             "of all attributes of the domain"
-        )
-    if job.guarantee.neighbours != "add-remove":
-        raise InvalidInput(
-            "'around' needs 'neighbours: add-remove'; a replaced record is two changes: write 'most_records: 2' instead"
-        )
-    if job.outputs.postprocess.known or job.outputs.postprocess.non_negative or job.outputs.postprocess.consistent_with:
-        raise InvalidInput(
-            "'around' publishes distances, not counts: leave 'known', 'non_negative' and 'consistent_with' out"
         )
 
 
@@ -353,20 +194,7 @@ def _check_stream(job: Job) -> None:
             "a stream publishes one filter of the past (running_sum, window, mean, exponential, polynomial or a file), with "
             f"'mechanism: auto', {able}"
         )
-    series = job.measured.domain.attribute(entry.of)
-    edges, labels = series.edges, series.labels
-    if not edges[0] <= through_of(course.stream, series) < edges[-1]:
-        shown = (
-            f"{edges[0]:g} to below {edges[-1]:g}" if series.times is None else f"{labels[0]} to {labels[series.values - 1]}"
-        )
-        raise InvalidInput(f"'through' is a value of {entry.of!r}, {shown}, found {course.stream.through}")
-    options = job.outputs.postprocess
-    pure = "l1" in job.norms
-    if pure or entry.around is not None or options.known or options.non_negative or options.consistent_with:
-        raise InvalidInput(
-            "a stream uses Gaussian noise (give the budget a 'delta' or 'rho') and goes without 'around', 'known', 'non_negative' "
-            "and 'consistent_with'"
-        )
+    through_of(course.stream, course.series)
 
 
 def _check_extension(job: Job) -> None:
@@ -397,9 +225,9 @@ def _check_suppression(job: Job) -> None:
     options = job.outputs.postprocess
     if options.suppress is None:
         return
-    if any(entry.filters is not None or entry.rows is not None for entry in job.workload.entries):
+    if not any(job.workload.counted):
         raise InvalidInput(
-            "'suppress' compares counts of records with a number; filters and rows of your own may be differences: leave one out"
+            "'suppress' compares counts of records with a number, and no group of the workload has any: leave it out"
         )
     if options.non_negative or (job.workload.mechanism != AUTO and mechanism_of(job.workload.mechanism).adaptive):
         raise InvalidInput(
@@ -413,30 +241,27 @@ def _check_selection(job: Job) -> None:
     names = job.guarantee.names
     if not isinstance(names, PrivateNames):
         return
-    name, selection = names.attribute, names.selection
+    name = names.attribute
     others = [other for other, part in job.measured.attributes.items() if part.selection is not None and other != name]
     if others:
         raise InvalidInput(
             f"one attribute of a release can have private categories, found {name!r} and {others[0]!r}: list the others' values"
         )
-    if job.guarantee.course.grows or job.measured.around is not None or job.outputs.postprocess.consistent_with:
+    if job.guarantee.course.grows or job.outputs.postprocess.consistent_with:
         raise InvalidInput(
-            "private categories go without 'stream', 'around' and 'consistent_with', which need one domain for several releases"
-        )
-    if job.source.records.counts is not None:
-        raise InvalidInput(
-            "private categories are selected from records: list the categories of records that were counted before"
+            "private categories go without 'stream' and 'consistent_with', which need one domain for several releases"
         )
     if job.norms != ("l2",):
         raise InvalidInput(
             "'categories: private' has a delta: it needs Gaussian noise, that is 'noise: gaussian' and a budget with 'delta' or 'rho'"
         )
-    if job.guarantee.cap.selection < selection.delta:
-        raise InvalidInput(
-            f"a selection with delta {float(selection.delta):g} needs a cap that sets as much aside for selections, found "
-            f"{float(job.guarantee.cap.selection):g}: add 'selection: {float(selection.delta):g}' to 'ledger: cap'"
-        )
     job.with_names(None)
+
+
+def _check_long(job: Job) -> None:
+    """Series of sums are held."""
+    if job.measured.domain.sums_alone and is_long(job.workload.queries):
+        raise InvalidInput("sums are not added up along a series that is too long to be held: take longer steps")
 
 
 def _check_noise(job: Job) -> None:
@@ -447,18 +272,20 @@ def _check_noise(job: Job) -> None:
 
 def _check_mechanism(job: Job) -> None:
     """A mechanism that needs the other kind of noise than the budget allows, cannot have the objective, or cannot answer."""
-    pure, chosen = job.norms == ("l1",), None if job.workload.mechanism == AUTO else mechanism_of(job.workload.mechanism)
+    pure, chosen = job.norms == ("l1",), None if job.workload.chosen == AUTO else mechanism_of(job.workload.chosen)
     _check_targets(job)
     if job.workload.objective == "worst":
         of_worst(() if pure else considered(job.workload.chosen, "l2", job.workload.queries, job.workload.limits))
     if chosen is None:
         return
-    if pure and "l1" not in chosen.noises:
-        cure = "give the budget a 'delta'" if job.guarantee.budget.pure else "set 'noise: gaussian'"
-        raise InvalidInput(f"mechanism {chosen.name!r} uses Gaussian noise: {cure}, or choose another")
-    if job.norms == ("l2",) and "l2" not in chosen.noises:
-        cure = "give the budget an 'epsilon' alone" if job.guarantee.budget.rho is not None else "set 'noise: laplace'"
-        raise InvalidInput(f"mechanism {chosen.name!r} uses Laplace noise: {cure}, or choose another")
+    if not chosen.noises & set(job.norms):
+        other, cure = (
+            "Laplace",
+            "give the budget an 'epsilon' alone" if job.guarantee.budget.rho is not None else "set 'noise: laplace'",
+        )
+        if pure:
+            other, cure = "Gaussian", "give the budget a 'delta'" if job.guarantee.budget.pure else "set 'noise: gaussian'"
+        raise InvalidInput(f"mechanism {chosen.name!r} uses {other} noise: {cure}, or choose another")
     chosen.check(job.workload.queries)
 
 
@@ -469,30 +296,13 @@ def _check_targets(job: Job) -> None:
         return
     if not all(given) or job.workload.objective != "worst":
         raise InvalidInput("a 'target' needs 'objective: worst' and a target in every other group of the workload; add them")
-    if any(entry.relative or entry.weight != 1.0 for entry in job.workload.entries):
-        raise InvalidInput("a group has a 'target', or 'weight' and 'relative'; leave one out")
 
 
 def _check_budget(job: Job) -> None:
-    cap = job.guarantee.cap
-    names = job.guarantee.names
+    """The loss of the release, and of the selection before it, within what the data set's cap allows at all."""
+    names, ledger = job.guarantee.names, job.guarantee.ledger
     if not isinstance(names, PrivateNames):
-        loss = job.guarantee.budget.loss_with(job.norms[0])
-    else:
-        delta = names.selection.delta
-        loss = replace(Loss.gaussian(job.guarantee.budget.rho_beside(delta)), failure=delta)
-    if cap.pure and loss.rho:
-        raise InvalidInput(
-            "the data set's cap is a pure epsilon, which Gaussian noise can never keep: give the release an 'epsilon' without "
-            "'delta', or the cap a 'delta'"
-        )
-    if not cap.allows(loss):
-        amount, limit = float(cap.amount(loss)), float(cap.limit)
-        raise InvalidInput(
-            f"the release asks for {cap.unit}={amount:.6g}, the data set's whole cap is {cap.unit}={limit:.6g}; lower the budget"
-        )
-
-
-def _check_period(job: Job) -> None:
-    if job.guarantee.cap.per != "total" and job.guarantee.period is None:
-        raise InvalidInput(f"a budget per {job.guarantee.cap.per} needs the release's day; add 'period: YYYY-MM-DD'")
+        ledger.check(job.guarantee.budget.loss_with(job.norms[0]))
+        return
+    delta = names.selection.delta
+    ledger.check(replace(Loss.gaussian(job.guarantee.budget.rho_beside(delta)), failure=delta), delta)

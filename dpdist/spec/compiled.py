@@ -25,8 +25,6 @@ from dpdist.spec.job import (
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
 
-CELL_BY_CELL = "identity"
-"""The mechanism that measures every cell by itself: the only one whose sensitivity to several cells at once is declared."""
 NOT_STATED = {"title", "output", "records", "ledger", "postprocess", "domain", "about", "sums"}
 """Parts of a spec that a digest does not cover as they are written: it covers what they mean, or they decide nothing that is measured."""
 
@@ -52,8 +50,8 @@ def compiled(
     again = partial(compiled, folder=folder, sizes=sizes, companions=companions)
     series, person = entries[0].filters, records.person
     names = _names(spec, again)
-    unknown = placeholders or isinstance(names, PrivateNames)
-    measured = Counted(spec.domain, spec.sums, entries, person.most_records, folder, sizes, unknown)
+    persons, unknown = records.count == "persons", placeholders or isinstance(names, PrivateNames)
+    measured = Counted(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown)
     former = _former(spec)
     course: OneOff | StreamPart = OneOff()
     if spec.stream is not None:
@@ -62,9 +60,7 @@ def compiled(
     guarantee = Guarantee(
         release=spec.release,
         period=spec.period,
-        dataset=spec.ledger.dataset,
-        cap=spec.ledger.cap.cap,
-        shared=spec.ledger.shared_records,
+        ledger=spec.ledger,
         neighbours=spec.neighbours,
         person=person,
         columns=records.columns,
@@ -86,8 +82,6 @@ def compiled(
 
 def _chosen(spec: ReleaseSpec) -> str:
     """The mechanism asked for; ``auto`` of a stream is always the first that measures steps one after the other."""
-    if spec.mechanism == AUTO and spec.records.person.most_groups is not None:
-        return CELL_BY_CELL
     if spec.mechanism == AUTO and spec.stream is not None:
         return next(name for name, each in REGISTRY.items() if each.streams)
     return spec.mechanism

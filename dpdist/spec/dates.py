@@ -122,9 +122,15 @@ class StreamSpec(SpecPart):
 def through_of(stream: StreamSpec, attribute: Attribute) -> int:
     """The last complete step of a stream, as a number of the attribute. Raises: InvalidInput when it is none of its steps."""
     through, times = stream.through, attribute.times
-    if times is not None and not isinstance(through, int):
-        return int(times.numbers(np.array([moment(through)], dtype="datetime64[s]"))[0])
-    if times is not None or not isinstance(through, int):
+    if times is None and isinstance(through, int):
+        number = through
+    elif times is not None and not isinstance(through, int):
+        number = int(times.numbers(np.array([moment(through)], dtype="datetime64[s]"))[0])
+    else:
         shown = "a date" if times is not None else "a number"
         raise InvalidInput(f"'through' is {shown} of {attribute.name!r}, found {through}")
-    return through
+    edges, labels = attribute.edges, attribute.labels
+    if not edges[0] <= number < edges[-1]:
+        ends = f"{edges[0]:g} to below {edges[-1]:g}" if times is None else f"{labels[0]} to {labels[attribute.values - 1]}"
+        raise InvalidInput(f"'through' is a value of {attribute.name!r}, {ends}, found {through}")
+    return number

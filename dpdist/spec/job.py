@@ -17,14 +17,16 @@ from dpdist.identities import digest_of
 from dpdist.mechanisms.registry import AUTO, mechanism_of
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.protection import Protection
+from dpdist.quantities.base import Beside, Quantity
+from dpdist.quantities.registry import quantity_of
 from dpdist.sizes import Sizes
 from dpdist.spec.attributes import AttributeSpec, SelectionSpec
-from dpdist.spec.budgets import ReleaseBudgetSpec
+from dpdist.spec.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.dates import StreamSpec, through_of
 from dpdist.spec.origin import Origin
 from dpdist.spec.output import AboutSpec, OutputSpec, PostprocessSpec
 from dpdist.spec.planning import SeparationSpec
-from dpdist.spec.queries import FiltersSpec, QuerySpec, workload_of
+from dpdist.spec.queries import FiltersSpec, QuerySpec, counts_in, summed_alone, workload_of
 from dpdist.spec.records import Person
 from dpdist.spec.sums import SumSpec
 from dpdist.stability import Neighbours
@@ -41,6 +43,7 @@ class Counted:
     Attributes:
         entries: the queries, which decide which bins are needed.
         most_records: of one person, as the bound on a total divides them.
+        persons: whether persons are counted in each group, and not their records.
         placeholders: whether values of one stand for names that are not selected yet.
     """
 
@@ -48,6 +51,7 @@ class Counted:
     sums: Mapping[str, SumSpec]
     entries: tuple[QuerySpec, ...]
     most_records: int
+    persons: bool
     folder: Path
     sizes: Sizes
     placeholders: bool = False
@@ -82,9 +86,19 @@ class Counted:
         )
 
     @property
+    def quantity(self) -> Quantity:
+        """What is measured of every cell."""
+        return quantity_of(self.domain, centre=self.around, persons=self.persons)
+
+    @property
+    def bounded(self) -> str | None:
+        """The column of amounts whose total of a person is bounded, None where there is none."""
+        return next((name for name, given in self.sums.items() if given.most_per_person is not None), None)
+
+    @property
     def totals(self) -> bool:
         """Whether the total of a person's amounts is bounded."""
-        return any(given.most_per_person is not None for given in self.sums.values())
+        return self.bounded is not None
 
     @property
     def around(self) -> int | None:
@@ -119,9 +133,10 @@ class Asked:
         return union(*weighed, weights=tuple(entry.importance for entry in self.entries))
 
     @property
-    def derived(self) -> str | None:
-        """A statistic that is made of several sums, of those that are asked for; None where there is none."""
-        return next((entry.statistic[0] for entry in self.entries if entry.statistic and entry.sum is None), None)
+    def counted(self) -> tuple[bool, ...]:
+        """Of each block of the queries whether its answers are numbers of records."""
+        measured = self.measured
+        return tuple(counts for entry in self.entries for counts in counts_in(entry, measured.domain, measured.folder))
 
 
 @dataclass(frozen=True)
@@ -204,7 +219,8 @@ class StreamPart:
         whole = domain.attributes
         domain = Domain((*whole[:place], begun, *whole[place + 1 :]), self.measured.sizes)
         (each,) = (each.made(series.values, self.measured.folder, self.measured.sizes) for each in self.filters.apply)
-        return union(filtered(domain, begun.name, [each], self.filters.by), weights=(self.entry.importance,))
+        counts = filtered(domain.grouped, begun.name, [each], self.filters.by)
+        return union(summed_alone(self.entry, counts, domain), weights=(self.entry.importance,))
 
     def facts(self, cells: int) -> dict[str, Any] | None:
         """What a certificate says of the series.
@@ -258,7 +274,7 @@ class Guarantee:
     Attributes:
         release: the id that is charged.
         noise: as the spec says it; "by budget" where it says nothing: Laplace for an epsilon alone, else Gaussian.
-        shared: whether these records may be charged under another data set's name, too.
+        ledger: the data set that is charged, and its cap.
         columns: of attributes whose column is called otherwise.
         counted: what the records are, where they were counted before.
         stated: everything else that a charge covers, in its canonical form.
@@ -266,9 +282,7 @@ class Guarantee:
 
     release: str
     period: datetime.date | None
-    dataset: str
-    cap: Cap
-    shared: bool
+    ledger: LedgerSpec
     neighbours: Neighbours
     person: Person
     columns: Mapping[str, str]
@@ -278,6 +292,16 @@ class Guarantee:
     course: OneOff | StreamPart
     names: DeclaredNames | PrivateNames | SelectedNames
     stated: Mapping[str, Any]
+
+    @property
+    def dataset(self) -> str:
+        """The data set that is charged."""
+        return self.ledger.dataset
+
+    @property
+    def cap(self) -> Cap:
+        """The most that all its releases may spend."""
+        return self.ledger.cap.cap
 
     @cached_property
     def protection(self) -> Protection:
@@ -353,6 +377,26 @@ class Job:
         """The release as it was written: before names were selected."""
         names = self.guarantee.names
         return names.declared if isinstance(names, SelectedNames) else self
+
+    @property
+    def beside(self) -> Beside:
+        """What else is asked for, as far as quantities can be against it."""
+        measured, entries = self.measured, self.workload.entries
+        person, options = self.guarantee.person, self.outputs.postprocess
+        listed = [entry.marginals.of for entry in entries if entry.marginals is not None]
+        return Beside(
+            attributes=tuple(measured.attributes),
+            tables=tuple(of or () for of in listed) + ((),) * (len(entries) - len(listed)),
+            levels=any(given.levels is not None for given in measured.attributes.values()),
+            columns=tuple(measured.sums),
+            statistics=tuple(entry.statistic for entry in entries),
+            series=any(entry.filters is not None for entry in entries),
+            apart=person.column is not None,
+            in_groups=person.most_groups is not None and person.most_records == 1,
+            bounded=measured.bounded,
+            known=bool(options.known),
+            non_negative=options.non_negative,
+        )
 
     def with_records(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> Job:
         """The same release of records that were written to a file: see ``Origin.read_to``."""

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from dpdist.domain import Domain
+from dpdist.machine.objects import place_at
 from dpdist.records.extracts import DeltaTable, IcebergTable, Query, Table
 from dpdist.records.sources import Hashing, Participations, Source, hashed_here, source_of
 from dpdist.records.used import Use, uses_of
@@ -33,10 +34,10 @@ class Origin:
     called: Called | None = None
 
     @property
-    def path(self) -> str | Path:
+    def path(self) -> str:
         """The records: a URL, or a path, resolved against the spec's folder if it is relative."""
         assert self.records.path is not None  # the records of a table are extracted first
-        return self.records.path if "://" in self.records.path else self.folder / self.records.path
+        return place_at(self.records.path, below=self.folder).location
 
     @property
     def name(self) -> Called:
@@ -51,8 +52,7 @@ class Origin:
             connection = given.connection and given.connection.removeprefix("$")
             return Query(given.sql, connection, self.folder, given.types, given.grammar)
         if given.delta is not None:
-            place = given.delta if "://" in given.delta else str(self.folder / given.delta)
-            return DeltaTable(place, given.snapshot)
+            return DeltaTable(place_at(given.delta, below=self.folder).location, given.snapshot)
         return None if given.iceberg is None else IcebergTable(given.iceberg, given.snapshot)
 
     def read_to(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> Origin:

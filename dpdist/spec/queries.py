@@ -9,15 +9,19 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from dpdist.domain import Domain
-from dpdist.domain.amounts import STATISTICS
+from dpdist.domain.amounts import PRESENT
 from dpdist.errors import InvalidInput
-from dpdist.machine.store import zarr_rows
-from dpdist.operators import Saved
+from dpdist.machine.matrices import zarr_rows
+from dpdist.machine.objects import place_at
+from dpdist.operators import Dense, Operator, Saved, Sparse
+from dpdist.operators.base import Entries
+from dpdist.quantities.registry import STATISTICS
+from dpdist.quantities.sums import sums_of
 from dpdist.sizes import SIZES, Sizes
-from dpdist.spec.sums import OF_SQUARES, sums_of
 from dpdist.spec.values import End, PathText, SpecPart
 from dpdist.workloads import Filter, Workload, dnf, explicit, filtered, predicates, products, tall, union
 from dpdist.workloads.filters import (
@@ -221,8 +225,17 @@ class RowsSpec(SpecPart):
     )
 
 
+def _with_registered(schema: dict[str, Any]) -> None:
+    """Keys of statistics that the registry lists beside those that are fields."""
+    text = {1: {"type": "string"}, 2: {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}}
+    for name, each in STATISTICS.items():
+        schema["properties"].setdefault(name, {**text[each.columns], "description": each.asks, "default": None})
+
+
 class QuerySpec(SpecPart):
     """One group of queries. Give exactly one kind, and optionally 'weight' and 'relative'."""
+
+    model_config = ConfigDict(json_schema_extra=_with_registered)
 
     marginals: MarginalsSpec | None = Field(None, description="counts of every combination of values: contingency tables")
     cdf: CdfSpec | None = Field(None, description="counts of the records at or below each value: a cumulative distribution")
@@ -296,23 +309,36 @@ class QuerySpec(SpecPart):
         examples=[25],
     )
 
+    registered: SkipJsonSchema[tuple[str, tuple[str, ...]] | None] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _beside(cls, given: Any) -> Any:
+        """Statistics that the registry lists beside those that are fields."""
+        found = [name for name in STATISTICS if isinstance(given, dict) and name in given and name not in cls.model_fields]
+        if not found:
+            return given
+        of = given[found[0]]
+        rest = {name: value for name, value in given.items() if name != found[0]}
+        return {**rest, "registered": (found[0], (of,) if isinstance(of, str) else of)}
+
     @model_validator(mode="after")
     def _one_kind(self) -> QuerySpec:
         kinds = ("marginals", "cdf", "ranges", "predicates", "product", "filters", "dnf", "rows")
         if sum(getattr(self, kind) is not None for kind in kinds) != 1:
             raise ValueError(f"give exactly one of {', '.join(kinds)}")
-        if sum(getattr(self, statistic) is not None for statistic in STATISTICS) > 1:
+        if sum(getattr(self, name, None) is not None for name in (*STATISTICS, "registered")) > 1:
             raise ValueError(
                 "give 'sum' or 'mean', or one of 'variance', 'covariance' and 'correlation'; a mean has the sum beside it"
             )
-        if self.statistic and self.dnf is not None:
-            raise ValueError("formulas ('dnf') count records; sums and means are asked of the other kinds")
         if self.statistic and self.filters is not None and (self.sum is None or self.filters.around is not None):
             raise ValueError(
                 "filters add up amounts with 'sum' and without 'around'; means and variances are asked of the other kinds"
             )
         if self.statistic and self.sum is None and self.target is not None:
             raise ValueError("a 'target' is the error of a count or a sum; ask for 'sum' with a target, or leave it out")
+        if self.target is not None and (self.relative or self.weight != 1.0):
+            raise ValueError("a group has a 'target', or 'weight' and 'relative'; leave one out")
         if self.statistic and len(set(self.statistic[1])) < len(self.statistic[1]):
             raise ValueError(f"a {self.statistic[0]} is that of two columns; ask for the variance of one")
         return self
@@ -320,13 +346,17 @@ class QuerySpec(SpecPart):
     @property
     def statistic(self) -> tuple[str, tuple[str, ...]] | None:
         """The statistic that is asked for in place of counts, and the columns of amounts that it is of; None for counts."""
-        found = ((name, getattr(self, name)) for name in STATISTICS)
-        given = next(((name, of) for name, of in found if of is not None), None)
+        found = ((name, getattr(self, name, None)) for name in STATISTICS)
+        given = self.registered or next(((name, of) for name, of in found if of is not None), None)
         return given and (given[0], (given[1],) if isinstance(given[1], str) else given[1])
 
     def adds_up(self, name: str, *, squares: bool = False) -> bool:
         """Whether a column of amounts is added up, or its squares are."""
-        return self.statistic is not None and name in self.statistic[1] and (not squares or self.statistic[0] in OF_SQUARES)
+        return (
+            self.statistic is not None
+            and name in self.statistic[1]
+            and (not squares or STATISTICS[self.statistic[0]].squares)
+        )
 
     def ordered_by(self, name: str) -> bool:
         """Whether every query of the group is over the order of an attribute."""
@@ -355,10 +385,36 @@ def workload_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
     counts = counts_of(entry, domain.grouped, folder)
     if entry.statistic is None:
         return Workload(domain, counts.blocks) if domain.amounts else counts
-    if entry.filters is not None:  # of sums alone: their column has one bin, which filters need not name
-        titled = (replace(block, name=f"sum of {entry.sum}, {block.name}") for block in counts.blocks)
-        return Workload(domain, tuple(titled))
-    return sums_of(counts, domain, *entry.statistic, scaled=entry.target is None and not entry.relative)
+    if entry.filters is not None:
+        return summed_alone(entry, counts, domain)
+    statistic, names = entry.statistic
+    return sums_of(counts, domain, STATISTICS[statistic], names, scaled=entry.target is None and not entry.relative)
+
+
+def counts_in(entry: QuerySpec, domain: Domain, folder: Path) -> list[bool]:
+    """Of each block of an entry's workload whether its answers are numbers of records: sums are none, nor are differences and distances."""
+    if entry.filters is not None:
+        plain = entry.sum is None and entry.filters.around is None
+        steps = domain.attribute(entry.filters.of).values
+        found = (each.made(steps, folder, domain.sizes).coefficients for each in entry.filters.apply)
+        return [plain and (isinstance(each, Entries) or bool((each >= 0).all())) for each in found]
+    blocks = counts_of(entry, domain.grouped, folder).blocks
+    made = STATISTICS[entry.statistic[0]].of if entry.statistic else ((PRESENT,),)
+    taken = entry.rows is not None and not all(_adds_only(block.factors[0]) for block in blocks)
+    return [not taken and set(of) == {PRESENT} for _ in blocks for of in made]
+
+
+def _adds_only(rows: Operator) -> bool:
+    """Whether no row takes anything away; of rows that are too many to be held nobody looks."""
+    listed = rows.array if isinstance(rows, Dense) else rows.matrix.data if isinstance(rows, Sparse) else np.full(1, -1.0)
+    return bool((np.asarray(listed) >= 0).all())
+
+
+def summed_alone(entry: QuerySpec, counts: Workload, domain: Domain) -> Workload:
+    """Filters of sums alone: their column has one bin, which filters need not name."""
+    if entry.sum is None:
+        return counts
+    return Workload(domain, tuple(replace(block, name=f"sum of {entry.sum}, {block.name}") for block in counts.blocks))
 
 
 def counts_of(entry: QuerySpec, domain: Domain, folder: Path) -> Workload:
@@ -404,11 +460,10 @@ def _check_listable(domain: Domain) -> None:
 
 def _rows_of(entry: RowsSpec, domain: Domain, folder: Path) -> Workload:
     given: Any = {"names": entry.names, "title": entry.file}
-    remote = "://" in entry.file
-    path = folder / entry.file
-    if entry.file.rstrip("/").endswith(".zarr"):
-        return tall(zarr_rows(entry.file if remote else str(path.resolve())), domain, **given)
-    if not remote and path.suffix == ".npy" and path.is_file() and path.stat().st_size > domain.sizes.mapped_bytes:
+    place, path = place_at(entry.file, below=folder), folder / entry.file
+    if place.name.endswith(".zarr"):
+        return tall(zarr_rows(place.location), domain, **given)
+    if path.suffix == ".npy" and path.is_file() and path.stat().st_size > domain.sizes.mapped_bytes:
         return tall(Saved(str(path.resolve()), _rows_file(path, mapped=True).shape), domain, **given)
     return explicit(_rows_file(path), domain, **given)
 

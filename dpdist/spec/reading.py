@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dpdist.errors import InvalidSpec
+from dpdist.process.encoding import encodes
 from dpdist.sizes import SIZES, Sizes
 from dpdist.spec import yaml_text
 from dpdist.spec.checks import check
@@ -18,7 +19,7 @@ from dpdist.spec.compiled import compiled
 from dpdist.spec.explained import explained, located, short, where_of
 from dpdist.spec.job import Job
 from dpdist.spec.model import ReleaseSpec
-from dpdist.spec.yaml_text import Lines
+from dpdist.spec.yaml_text import Lines, Place
 
 
 def load(
@@ -107,7 +108,21 @@ def _filled(item: Any, day: str) -> Any:
     return item.replace(PERIOD, day) if isinstance(item, str) else item
 
 
+def _check_text(item: Any, place: Place, lines: Lines, name: str) -> None:
+    r"""Refuse halves of characters, which YAML writes as "\uD800", and names of files that are not UTF-8. Raises: InvalidSpec."""
+    if isinstance(item, dict):
+        for key, value in item.items():
+            _check_text(str(key), (*place, key), lines, name)
+            _check_text(value, (*place, key), lines, name)
+    elif isinstance(item, list | tuple):
+        for number, value in enumerate(item):
+            _check_text(value, (*place, number), lines, name)
+    elif isinstance(item, str) and not encodes(item):
+        raise InvalidSpec(f"{where_of(place, lines, name)}: text that is UTF-8 is needed (found {short(item)})")
+
+
 def _valid(content: dict[str, Any], lines: Lines, name: str) -> ReleaseSpec:
+    _check_text(content, (), lines, name)
     try:
         return ReleaseSpec.model_validate(content)
     except ValidationError as error:
@@ -115,6 +130,9 @@ def _valid(content: dict[str, Any], lines: Lines, name: str) -> ReleaseSpec:
 
 
 def _checked(spec: ReleaseSpec, lines: Lines, name: str, folder: Path, *, follow: bool, records: bool, sizes: Sizes) -> Job:
+    if not encodes(str(folder)):
+        raise InvalidSpec(f"{name}: its folder {folder} has a name that is not UTF-8; rename it")
+
     def companions() -> tuple[Job, ...]:
         named = spec.postprocess.consistent_with if follow else ()
         return tuple(load(folder / path, follow=False, sizes=sizes) for path in named)

@@ -57,8 +57,8 @@ class Person(SpecPart):
         ge=1,
         le=10**6,
         description="in how many groups one person counts, with up to 'most_records' records in each. A group is a combination of values "
-        "of all attributes. Gaussian noise grows only with the square root of this number, Laplace noise in proportion to it. Every cell "
-        "is measured by itself (mechanism 'identity')",
+        "of all attributes. Where every cell is measured by itself (mechanism 'identity'), Gaussian noise grows only with the square root "
+        "of this number; elsewhere, and with Laplace noise, in proportion to it",
         examples=[4],
     )
     type: PersonType = Field(
@@ -67,6 +67,21 @@ class Person(SpecPart):
         "or as whole numbers, so that 01 is 1 and whatever is no whole number refuses the release",
         examples=["integer"],
     )
+
+    @model_validator(mode="after")
+    def _of_persons(self) -> Person:
+        if self.most_groups is not None and self.column is None:
+            raise ValueError(
+                "'most_groups' bounds the groups of a person: name the 'column' that identifies persons, or leave it out"
+            )
+        if self.participations is None and self.separation != 1:
+            raise ValueError("'separation' lies between the steps of one person: say in how many, with 'participations'")
+        return self
+
+    @property
+    def records(self) -> int:
+        """How many records of one person count in all, where steps do not bound them."""
+        return self.most_records * (self.most_groups or 1)
 
 
 class CountsSpec(SpecPart):

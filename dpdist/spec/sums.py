@@ -1,27 +1,16 @@
-"""Sums, means and variances: the columns of amounts that a spec declares, and the queries that ask for them in place of counts."""
+"""Columns of amounts that a spec declares, whose sums, means and variances queries can ask for in place of counts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-import numpy as np
 from pydantic import Field, model_validator
 
-from dpdist.domain import DROP, NOWHERE, Attribute, Domain, amounts_attribute
-from dpdist.domain.amounts import AMOUNT, DEVIATION, MOST_STEPS, PRESENT, SQUARE, STATISTICS, Amounts, Bound
-from dpdist.errors import InvalidInput
-from dpdist.operators import Dense, Kronecker, Matrix, Operator, Tall, Total
+from dpdist.domain import DROP, NOWHERE, Attribute, amounts_attribute
+from dpdist.domain.amounts import MOST_STEPS, Amounts, Bound
 from dpdist.spec.values import Exact, SpecPart, Text
-from dpdist.workloads.base import Block, Workload
-
-SUM, COUNT, DEVIATIONS, SQUARES, PRODUCTS = "sum", "count", "deviations", "squares", "products"
-"""What the columns of the amounts say of an answer; deviations are those from the middle of the range."""
-_SAID = {PRESENT: COUNT, AMOUNT: SUM, DEVIATION: DEVIATIONS, SQUARE: SQUARES}
-OF_SQUARES = ("variance", "correlation")
-"""Statistics that need the squares of amounts."""
 
 
 class SumSpec(SpecPart):
@@ -119,67 +108,3 @@ class SumSpec(SpecPart):
         """
         amounts = self.amounts(records, squares=squares, alone=alone)
         return amounts_attribute(name, amounts, NOWHERE if self.missing is not None and everywhere else self.missing)
-
-
-def sums_of(counts: Workload, domain: Domain, statistic: str, names: Sequence[str], *, scaled: bool) -> Workload:
-    """What is added up for a statistic of columns of amounts over the records that queries count.
-
-    Args:
-        counts: the queries, over the domain without columns of amounts.
-        scaled: whether an error as large as the largest amount, or the largest average of a person, weighs as much as one of a record.
-    Raises: InvalidInput for a column that is not declared.
-    """
-    axes = [_place(domain, name) for name in names]
-    blocks = []
-    for block in counts.blocks:
-        for of in STATISTICS[statistic]:
-            values = {axis: _values(domain, axis, each) for axis, each in zip(axes, of, strict=True)}
-            told = {name: _SAID[each] for name, each in zip(names, of, strict=True) if each != PRESENT}
-            what = PRODUCTS if len(told) > 1 else next(iter(told.values()), COUNT)
-            title = f"{what} of {' and '.join(told or names)}"
-            said = {axis: (_SAID[each],) for axis, each in zip(axes, of, strict=True)}
-            found = _lifted(block, title, dict(sorted(values.items())), said, domain)
-            largest = float(np.prod([np.abs(each).max() for each in values.values()]))
-            blocks.append(replace(found, weight=found.weight * (1.0 / largest)) if scaled else found)
-    return Workload(domain, tuple(blocks))
-
-
-def _place(domain: Domain, name: str) -> int:
-    """The axis of a column of amounts. Raises: InvalidInput."""
-    for axis, each in enumerate(domain.attributes):
-        if each.name == name and each.amounts is not None:
-            return axis
-    declared = ", ".join(each.name for each in domain.amounts) or "none"
-    raise InvalidInput(f"there are no amounts {name!r} to add up; declared under 'sums' are {declared}")
-
-
-def _values(domain: Domain, axis: int, what: str) -> Matrix:
-    """What a record in each bin of a column adds to a sum: nothing where it has no amount."""
-    attribute = domain.attributes[axis]
-    assert attribute.amounts is not None
-    values = np.zeros(attribute.size)
-    values[: attribute.amounts.bins] = attribute.amounts.values(what)
-    return values
-
-
-def _lifted(block: Block, title: str, values: dict[int, Matrix], said: dict[int, tuple[str]], domain: Domain) -> Block:
-    """The queries of a block, each record times what it has in the bins of columns of amounts."""
-    rows: list[Operator] = [Dense(each[None, :]) for each in values.values()]
-    places, words = tuple(values), tuple(said[axis] for axis in values)
-    if any(isinstance(factor, Tall) for factor in block.factors):
-        raise InvalidInput("sums and means are not asked of rows in a .zarr file or of many rows; write them as .npy")
-    if block.axes == (0,) and block.separable and isinstance(block.factors[0], Total):
-        return Block(title, places, tuple(rows), words, block.weight)
-    single = block.labels[0] == (block.name,)  # one question that is called by its own words
-    whole_title = f"{title}{',' if single else ' by'} {block.name}"
-    axes = (*block.axes, *places)
-    if not block.separable:
-        whole = Kronecker([block.factors[0], *rows])
-        told = tuple(f"{title}, {label}" for label in block.labels[0])
-        return replace(block, name=whole_title, axes=axes, factors=(whole,), labels=(told,))
-    names = (*block.names, *(domain.names[axis] for axis in places)) if block.names else ()
-    scales = (*block.scales, *(None for _ in places)) if block.scales else ()
-    labels = ((whole_title,) if single else block.labels[0], *block.labels[1:], *words)
-    return replace(
-        block, name=whole_title, axes=axes, factors=(*block.factors, *rows), labels=labels, scales=scales, names=names
-    )

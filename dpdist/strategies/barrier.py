@@ -72,7 +72,7 @@ class Dual(Protocol):
 
 
 @dataclass(frozen=True)
-class Side:
+class SpectralPart:
     """One part at v: its spectrum s and C = U'F."""
 
     roots: Matrix
@@ -89,7 +89,7 @@ class Point:
 
     weight: Matrix
     proven_total: float
-    sides: tuple[Side, ...]
+    sides: tuple[SpectralPart, ...]
     diagonal: Matrix
 
     @property
@@ -100,7 +100,7 @@ class Point:
     def balanced(self) -> Point:
         """The same direction scaled so that sum(v) = tr K^1/2: everything scales with a power of v."""
         f = self.total / float(self.weight.sum())
-        sides = tuple(Side(side.roots * f, side.factor, side.summand) for side in self.sides)
+        sides = tuple(SpectralPart(side.roots * f, side.factor, side.summand) for side in self.sides)
         return Point(self.weight * f**2, self.proven_total * f, sides, self.diagonal / f)
 
     @property
@@ -234,7 +234,7 @@ def evaluate(summands: Sequence[Summand], weight: Matrix, *, singular: bool = Fa
             rotated = vectors.T @ part.factor
         diagonal[part.cells] += part.copies * linear.weighted_columns(rotated, 1.0 / roots)
         proven += part.copies * least
-        sides.append(Side(roots, rotated, part))
+        sides.append(SpectralPart(roots, rotated, part))
         turned.append(vectors)
     return Point(weight, proven, tuple(sides), diagonal), tuple(turned)
 

@@ -16,7 +16,7 @@ from dpdist.grids.base import Grid, Norm
 from dpdist.grids.totals import Totals
 from dpdist.notebooks import html_table
 from dpdist.operators import Matrix, Operator
-from dpdist.stability import Neighbours
+from dpdist.stability import Distance, Neighbours
 from dpdist.strategies import linear
 from dpdist.workloads import Workload
 from dpdist.workloads.base import counted
@@ -101,8 +101,8 @@ class Strategy(ABC):
     solve: Solve | None = None
 
     biased: ClassVar[bool] = False
-    divides: ClassVar[bool] = False
-    adds: ClassVar[bool] = False
+    supports_fractional_records: ClassVar[bool] = False
+    supports_sums: ClassVar[bool] = False
 
     @property
     def norm(self) -> Norm:
@@ -154,15 +154,29 @@ class Strategy(ABC):
         """
         if most_records < 1:
             raise InvalidInput(f"a person has at least one record, found most_records={most_records}")
-        if not workload.domain.whole_records and not (self.divides or (self.adds and workload.domain.sums_alone)):
+        if not workload.domain.measurable(fractional_records=self.supports_fractional_records, sums=self.supports_sums):
             raise InvalidInput(f"strategy {self.name!r} measures whole records, and the domain divides them into shares")
         totals = Totals.of(workload.domain)
-        if totals is not None and most_records != totals.records * totals.shares:
+        if totals is not None and most_records != totals.records * totals.shares_per_record:
             raise InvalidInput(
-                f"the domain bounds totals of persons with up to {totals.records} records of {totals.shares} shares, found "
+                f"the domain bounds totals of persons with up to {totals.records} records of {totals.shares_per_record} shares, found "
                 f"{most_records} shares; give both the same bound"
             )
         return self._grid(workload, neighbours, most_records)
+
+    def grid_for(self, workload: Workload, moved: Distance) -> Grid:
+        """The strategy in whole numbers, for counts that one change moves by a distance.
+
+        Where records lie in several cells or steps, a grid that knows how these add up takes less than the triangle inequality does.
+        """
+        neighbours, totals = moved.neighbours, Totals.of(workload.domain) is not None
+        several = moved.groups * (moved.participations or 1)
+        if several > 1 and not totals:
+            grid = self.grid(workload, neighbours=neighbours, most_records=moved.records)
+            apart = grid.over_several(moved)
+            if apart is not None:
+                return apart
+        return self.grid(workload, neighbours=neighbours, most_records=several * moved.records)
 
     @cached_property
     def l2_sensitivity(self) -> float:

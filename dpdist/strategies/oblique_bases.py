@@ -57,7 +57,7 @@ def oblique(workload: Workload, *, tolerance: float = 1e-6) -> ObliqueStrategy:
 
 def tuned(workload: Workload) -> Directions:
     """Whole-number directions of the attributes that are asked in one way, other than value by value; none where it takes too long."""
-    asked = _Asked.of(workload)
+    asked = _DirectionCost.of(workload)
     work = EVALUATION * sum(float(workload.domain.shape[axis]) ** 3 for axis in asked.free)
     steps = int(min(STEPS, WORK // max(work, 1.0)))
     if not asked.free or steps < 2:
@@ -96,7 +96,7 @@ def _whole(share: Matrix) -> Matrix:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _DirectionCost:
     """The cost as a function of the directions.
 
     Attributes:
@@ -116,7 +116,7 @@ class _Asked:
         return tuple(self.grams)
 
     @staticmethod
-    def of(workload: Workload) -> _Asked:
+    def of(workload: Workload) -> _DirectionCost:
         kinds: dict[int, dict[str, Matrix]] = {}
         plain: set[int] = set()
         places = []
@@ -136,7 +136,7 @@ class _Asked:
         fixed = [
             {axis: _alike(kinds[axis][name]) for axis, name in given.items() if axis not in free} for _, given in places
         ]
-        return _Asked(free, tuple((square, tuple(sorted(given))) for square, given in places), tuple(fixed))
+        return _DirectionCost(free, tuple((square, tuple(sorted(given))) for square, given in places), tuple(fixed))
 
     def cost(self, shares: Mapping[int, Matrix]) -> tuple[float, dict[int, Matrix]]:
         """log J and its gradient in every direction."""
@@ -159,7 +159,7 @@ class _Asked:
                         gradients[axis] += product / (roots[subset] * total) * of_log
         return 2.0 * math.log(total), gradients
 
-    def _part(self, axis: int, share: Matrix) -> _Part:
+    def _part(self, axis: int, share: Matrix) -> _AlongDirection:
         """J and mean of an attribute along u. At the optimal dual weights v, J is tr((D^1/2 G D^1/2)^1/2)^2 / sum(v)."""
         gram = self.grams[axis]
         centred = centred_along(gram, share)
@@ -177,11 +177,11 @@ class _Asked:
         trace = float(roots.sum())
         inverse = (spread / roots) @ spread.sum(axis=0) * trace  # R 1
         turned = inverse - share * inverse.sum()
-        return _Part(float(share @ gram @ share), trace**2, 2.0 * gram @ share, -2.0 * gram @ turned)
+        return _AlongDirection(float(share @ gram @ share), trace**2, 2.0 * gram @ share, -2.0 * gram @ turned)
 
 
 @dataclass(frozen=True)
-class _Part:
+class _AlongDirection:
     """u'V u and J of one attribute, with their gradients in u."""
 
     along: float

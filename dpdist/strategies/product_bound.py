@@ -57,7 +57,7 @@ def product_bound(workload: Workload, *, steps: int | None = None) -> float:
     allowed = bound_steps(workload) if steps is None else steps
     if allowed < 1:
         return 0.0
-    asked = _Asked.of(workload)
+    asked = _BlockGrams.of(workload)
     free = [axis for axis, alike in asked.alike.items() if not alike]
     cuts = np.cumsum([0, *(asked.sizes[axis] for axis in free)])
     best = 0.0
@@ -81,7 +81,7 @@ def product_bound(workload: Workload, *, steps: int | None = None) -> float:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _BlockGrams:
     """The grams of every block's factors.
 
     Attributes:
@@ -96,7 +96,7 @@ class _Asked:
     alike: Mapping[int, bool]
 
     @staticmethod
-    def of(workload: Workload) -> _Asked:
+    def of(workload: Workload) -> _BlockGrams:
         grams: dict[Place, Matrix] = {}
         alike: dict[int, bool] = {}
         blocks = []
@@ -110,7 +110,7 @@ class _Asked:
                 if (axis, factor.fingerprint) not in grams:
                     grams[axis, factor.fingerprint] = factor.gram()
             blocks.append((block.weight**2, places))
-        return _Asked(workload.domain.shape, grams, tuple(blocks), alike)
+        return _BlockGrams(workload.domain.shape, grams, tuple(blocks), alike)
 
     def bound(self, logs: Mapping[int, Matrix]) -> tuple[float, dict[int, Matrix]]:
         """The bound at weights given by their logarithms (missing: equal), and the gradient of its logarithm."""
@@ -145,7 +145,7 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _AtWeights:
     """c = q'S q and a = tr S - c of one gram at some weights, rounded down, with their gradients in the logarithms of the weights."""
 
     along: float
@@ -154,7 +154,7 @@ class _Part:
     apart_gradient: Matrix
 
 
-def _part(gram: Matrix, weights: Matrix) -> _Part:
+def _part(gram: Matrix, weights: Matrix) -> _AtWeights:
     """Roots are taken of eigenvalues that are surely below the true ones: the root is operator monotone, so both parts are, too."""
     q = np.sqrt(weights)
     values, vectors = scipy.linalg.eigh(q[:, None] * gram * q, check_finite=False)
@@ -169,4 +169,4 @@ def _part(gram: Matrix, weights: Matrix) -> _Part:
     rows = vectors @ inner
     along_gradient = np.einsum("ia,ia,a->i", rows, vectors, roots**2) + q * (vectors @ (roots * spread))
     trace_gradient = 0.5 * np.einsum("ia,ia,a->i", vectors, vectors, roots)
-    return _Part(along, apart, along_gradient, trace_gradient - along_gradient)
+    return _AtWeights(along, apart, along_gradient, trace_gradient - along_gradient)

@@ -81,7 +81,7 @@ class ProductsStrategy(TermStrategy):
             neighbours=neighbours,
             most_records=most_records,
             groups=self.groups,
-            reach=domain.reach,
+            max_abs_shares=domain.max_abs_shares,
             totals=Totals.of(domain),
         )
 
@@ -90,7 +90,7 @@ class ProductsStrategy(TermStrategy):
 class WeightedMarginalsStrategy(TermStrategy):
     """Whole marginals under Laplace noise, each with a weight of its own; answers are least squares over all of them."""
 
-    divides: ClassVar[bool] = False
+    supports_fractional_records: ClassVar[bool] = False
     sizes: tuple[int, ...] = field(kw_only=True)
 
     @property

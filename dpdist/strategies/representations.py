@@ -48,7 +48,7 @@ def _inverse(matrix: Matrix) -> Matrix:
 class DenseStrategy(Strategy):
     """Rows over the cells, or over the rows of a basis: an operator that is applied as it is."""
 
-    divides: ClassVar[bool] = True
+    supports_fractional_records: ClassVar[bool] = True
     norm: Norm = "l2"
 
     def worst(self, workload: Workload) -> float | None:
@@ -85,7 +85,7 @@ class DenseStrategy(Strategy):
             neighbours=neighbours,
             most_records=most_records,
             sizes=domain.sizes,
-            reach=domain.reach,
+            max_abs_shares=domain.max_abs_shares,
             totals=Totals.of(domain),
         )
 
@@ -118,7 +118,7 @@ class DirectStrategy(Strategy):
 class TermStrategy(Strategy):
     """Kronecker rows over marginal tables, where A is too large to be written down."""
 
-    divides: ClassVar[bool] = True
+    supports_fractional_records: ClassVar[bool] = True
     terms: tuple[Term, ...] = field(kw_only=True)
 
     @property
@@ -148,7 +148,7 @@ class TermStrategy(Strategy):
             neighbours=neighbours,
             most_records=most_records,
             sizes=domain.sizes,
-            reach=domain.reach,
+            max_abs_shares=domain.max_abs_shares,
             totals=Totals.of(domain),
         )
 
@@ -157,7 +157,7 @@ class TermStrategy(Strategy):
 class ObliqueStrategy(TermStrategy):
     """Terms whose rows are orthogonal to a direction of each attribute instead of summing to zero."""
 
-    divides: ClassVar[bool] = False
+    supports_fractional_records: ClassVar[bool] = False
     directions: Directions = field(kw_only=True)
 
     def worst(self, workload: Workload) -> float | None:
@@ -223,7 +223,7 @@ class CoefficientStrategy(Strategy):
 class FilterStrategy(CoefficientStrategy):
     """A filter along one attribute."""
 
-    adds: ClassVar[bool] = True
+    supports_sums: ClassVar[bool] = True
     coefficients: FilterCoefficients = field(kw_only=True)
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:

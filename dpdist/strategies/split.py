@@ -16,7 +16,7 @@ Spectrum = tuple[Matrix, Matrix]
 
 
 @dataclass(frozen=True)
-class Part:
+class DiagonalBlock:
     """One diagonal block of V after an orthogonal change of cells: V restricted to ``cells`` dual variables."""
 
     gram: Matrix
@@ -27,7 +27,7 @@ class Part:
 class Split:
     """V as independent parts that share the dual variables; ``multiplicity`` cells stand behind each variable."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[DiagonalBlock, ...]
     multiplicity: Matrix
     reversal: bool
     chain: Chain | None = None
@@ -53,7 +53,7 @@ def split_of(gram: Matrix, chain: Chain | None = None) -> Split:
     """Two half-size parts for a gram equal to its reversal, else one: all of it for a chain."""
     n = int(gram.shape[0])
     if chain is not None or n < 2 or not linear.symmetric_under_reversal(gram, tolerance=1e-14):
-        return Split((Part(gram, np.arange(n)),), np.ones(n), reversal=False, chain=chain)
+        return Split((DiagonalBlock(gram, np.arange(n)),), np.ones(n), reversal=False, chain=chain)
     half = n // 2
     near, far = gram[:half, :half], linear.reversed_columns(gram[:half, n - half :])
     even = linear.empty(gram, (n - half, n - half))
@@ -64,7 +64,9 @@ def split_of(gram: Matrix, chain: Chain | None = None) -> Split:
     multiplicity = np.full(n - half, 2.0)
     if n % 2:
         multiplicity[half] = 1.0
-    return Split((Part(even, np.arange(n - half)), Part(near - far, np.arange(half))), multiplicity, reversal=True)
+    return Split(
+        (DiagonalBlock(even, np.arange(n - half)), DiagonalBlock(near - far, np.arange(half))), multiplicity, reversal=True
+    )
 
 
 def decomposed(gram: Matrix, scale: Matrix) -> Spectrum:

@@ -98,7 +98,7 @@ def least_worst(
 
 
 @dataclass(frozen=True)
-class _Part:
+class _AskedBlock:
     """Queries of one block over some coordinates."""
 
     operator: Operator
@@ -121,11 +121,11 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Factored:
     """W = C Q' B: rows C over coordinates, Q' onto their span (None: all of it), columns B of the distinct cells (None: the identity)."""
 
     basis: Basis
-    parts: tuple[_Part, ...]
+    parts: tuple[_AskedBlock, ...]
     rank: int
     span: Matrix | None
     columns: Matrix | None
@@ -158,20 +158,20 @@ class _Asked:
         return Dense(over_basis) if self.basis.operator is None else Product(Dense(over_basis), self.basis.operator)
 
 
-def _asked(workload: Workload) -> _Asked:
+def _asked(workload: Workload) -> _Factored:
     """The queries over the coordinates of their integer basis, and over their span where that is smaller."""
     basis = integer_basis(workload)
     if basis.operator is None:
         shape = workload.domain.shape
-        parts = tuple(_Part(b.operator(shape, scaled=True), b.weight, None) for b in workload.blocks)
+        parts = tuple(_AskedBlock(b.operator(shape, scaled=True), b.weight, None) for b in workload.blocks)
         columns = None
     else:
         parts = tuple(
-            _Part(_local(block.scaled(factors)), block.weight, place)
+            _AskedBlock(_local(block.scaled(factors)), block.weight, place)
             for block, (factors, place) in zip(workload.blocks, basis.blocks, strict=True)
         )
         columns = basis.columns(basis.representatives)
-    whole = _Asked(basis, parts, basis.rank, None, columns)
+    whole = _Factored(basis, parts, basis.rank, None, columns)
     values, vectors = scipy.linalg.eigh(whole.gram(np.ones(whole.queries)), driver="evd", check_finite=False)
     kept = values > values.size * EPSILON * max(float(values[-1]), 0.0)
     if not kept.any():
@@ -206,7 +206,7 @@ class _Point:
     total: float
 
 
-def _evaluate(asked: _Asked, weights: Matrix) -> _Point:
+def _evaluate(asked: _Factored, weights: Matrix) -> _Point:
     """Both bounds from one eigen-decomposition of K = R H R', R'R the gram of the queries and H that of the cells."""
     of_queries, of_cells = weights[: asked.queries], weights[asked.queries :]
     root, exact = _root(asked.gram(of_queries))

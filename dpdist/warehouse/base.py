@@ -7,12 +7,12 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
 from dpdist.errors import StoreError
+from dpdist.machine.objects import Place
 from dpdist.page import report
 
 BATCH_ROWS = 100_000
@@ -50,9 +50,9 @@ class Rows:
 
 
 @contextmanager
-def rows_of(folder: Path | str) -> Iterator[Rows]:
+def rows_of(place: Place) -> Iterator[Rows]:
     """The rows of a published release, for the block. Raises: StoreError when a file of it was altered, or when it has no table."""
-    with report.local_copy(folder) as local:
+    with place.copied() as local:
         certificate = report.certificate_of(local)
         schema, number = report.shape(local)
         period = None if certificate["period"] is None else datetime.date.fromisoformat(certificate["period"])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from dpdist.errors import StoreError
+from dpdist.machine.objects import place_at
 from dpdist.warehouse.base import Rows, could_not, needs, other_columns
 
 
@@ -13,7 +13,7 @@ class Delta:
     """A table, named by its folder or URL. It is made when the first release comes, partitioned by period."""
 
     def __init__(self, place: str) -> None:
-        self.place = place if "://" in place else str(Path(place).expanduser().resolve())
+        self.place = place_at(place).location
 
     def check(self) -> None:
         """Open the table, or find none."""

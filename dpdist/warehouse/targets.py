@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
+from dpdist.machine.objects import Place
 from dpdist.warehouse.base import Warehouse, rows_of
 from dpdist.warehouse.delta import Delta
 from dpdist.warehouse.iceberg import Iceberg
@@ -18,7 +18,7 @@ def warehouse(kind: str, name: str) -> Warehouse:
     return KINDS[kind](name)
 
 
-def deliver(folder: Path | str, targets: Iterable[tuple[str, str]]) -> list[str]:
+def deliver(place: Place, targets: Iterable[tuple[str, str]]) -> list[str]:
     """Put a published release into every target; the names of those that did not have it. Raises: StoreError."""
-    with rows_of(folder) as rows:
+    with rows_of(place) as rows:
         return [f"{kind} {name}" for kind, name in targets if warehouse(kind, name).write(rows)]

@@ -64,7 +64,7 @@ def tall(
 
     Args:
         source: an array that gives rows by ``array[start:stop]`` (NumPy, a memory map, Zarr, SciPy sparse), or an object that has
-            a ``shape`` (m, n) and gives rows by ``read(start, stop)``: ``dpdist.machine.store.zarr_rows(location)``, or
+            a ``shape`` (m, n) and gives rows by ``read(start, stop)``: ``dpdist.machine.matrices.zarr_rows(location)``, or
             ``dpdist.operators.Generated(shape, function)`` for rows that are never stored.
         domain: as in ``explicit``.
         names: as in ``explicit``.

@@ -11,6 +11,7 @@ import datetime
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +143,8 @@ def _of_stages(facts: dict[str, Any]) -> Iterator[Metric]:
     seconds = HistogramMetricFamily("dpdist_stage_seconds", "How long stages took; counting is left out.", labels=labels)
     for dataset, stages in facts.get("stages", {}).items():
         for stage, entry in stages.items():
-            below, buckets = 0, []
-            for bound, count in zip((*map(str, BUCKETS), "+Inf"), entry["counts"], strict=True):
-                below += count
-                buckets.append((bound, below))
-            seconds.add_metric([dataset, stage], buckets, entry["sum"])
+            buckets = zip((*map(str, BUCKETS), "+Inf"), accumulate(entry["counts"]), strict=True)
+            seconds.add_metric([dataset, stage], list(buckets), entry["sum"])
     memory = GaugeMetricFamily("dpdist_stage_memory_bytes", "The most that a stage takes, as planned.", labels=labels)
     for dataset, stages in facts.get("memory", {}).items():
         for stage, count in stages.items():

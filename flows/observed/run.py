@@ -50,7 +50,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Published:
+class Publication:
     """What a run published.
 
     Attributes:
@@ -66,11 +66,10 @@ class Published:
     charged: bool
 
     @staticmethod
-    def of(done: Release) -> Published:
+    def of(done: Release) -> Publication:
         """What a release published."""
-        from dpdist.machine.store import size_of
-
-        return Published(str(done.folder), size_of(done.folder), done.plan.workload.shape[0], done.charged)
+        size = sum(each.size for each in done.place.entries())
+        return Publication(str(done.place), size, done.plan.workload.shape[0], done.charged)
 
 
 class Observer:
@@ -85,7 +84,7 @@ class Observer:
     def stage(self, run: Run, name: str, began: datetime.datetime, seconds: float) -> None:
         """A stage ended. Stages whose time tells of the records are not told of."""
 
-    def published(self, run: Run, what: Published) -> None:
+    def published(self, run: Run, what: Publication) -> None:
         """The release is published."""
 
     def failed(self, run: Run, reason: str) -> None:

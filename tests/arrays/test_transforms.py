@@ -21,7 +21,7 @@ from dpdist.arrays.passes import Side, Target, cut, slab_bytes
 from dpdist.arrays.workspace import MEMORY
 from dpdist.errors import InvalidInput, OutOfMemory, StoreError
 from dpdist.machine import engine
-from dpdist.machine.store import Part, Store
+from dpdist.machine.store import Store, StoredPart
 from dpdist.operators import AllRanges, Dense, Hadamard, Identity, Kronecker, Prefix, Total
 from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.sizes import Sizes
@@ -105,7 +105,7 @@ def test_tiles_are_put_together_where_they_are_many(tmp_path: Path, tiles: int) 
     source, read, wrote = work.write(Held(SOURCE.ravel())), list[int](), dict[str, int]()
     plain_get, plain_put = Store.get_blocks, Store.put_values
 
-    def told(self: Store, parts: Iterable[Part]) -> Iterator[np.ndarray]:
+    def told(self: Store, parts: Iterable[StoredPart]) -> Iterator[np.ndarray]:
         some = list(parts)
         read.append(len(some))
         return plain_get(self, some)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import dpdist as dp
 from dpdist.asking.published import published
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.machine.objects import place_at
 from dpdist.machine.store import Store
 from dpdist.page import measurement, report
 from flows import cli, terminal
@@ -71,7 +72,7 @@ def test_a_published_question_has_its_published_answer(home: Path, mechanism: st
 @pytest.mark.parametrize("mechanism", ["coa", "residual"])
 def test_what_was_not_measured_is_refused_with_what_is_missing(home: Path, mechanism: str) -> None:
     folder = run(small.write(home.parent / "data", workload=TABLES, mechanism=mechanism), home).folder
-    release = published(folder)
+    release = published(place_at(folder))
     with pytest.raises(InvalidInput, match="did not measure the table of (age by work|work by age|age by sex by work)"):
         release.ask("age=3, work=a")
     with pytest.raises(InvalidInput, match="it measured .*age by sex"):
@@ -144,10 +145,10 @@ def test_questions_that_cannot_be_read_are_refused_in_one_line(home: Path) -> No
     folder = run(small.write(home.parent / "data", workload=TABLES, mechanism="identity"), home).folder
     for text, problem in BAD.items():
         with pytest.raises(InvalidInput, match=problem) as refusal:
-            published(folder).ask(text)
+            published(place_at(folder)).ask(text)
         assert "\n" not in str(refusal.value)
     with pytest.raises(InvalidInput, match="sums and differences"):
-        published(folder).covariance(["median of age"])
+        published(place_at(folder)).covariance(["median of age"])
 
 
 def test_the_file_holds_nothing_private_and_the_same_bytes_each_time(home: Path) -> None:
@@ -183,7 +184,7 @@ def test_the_certificate_covers_the_file_and_an_altered_one_is_refused(home: Pat
     assert "dpdist ask small-1" in (folder / "index.html").read_text()
     (folder / "measurement.npz").write_bytes(b"PK\x03\x04 damaged")
     with pytest.raises(StoreError, match="altered"):
-        published(folder)
+        published(place_at(folder))
     with pytest.raises(StoreError, match="cannot be read"):
         measurement.read(folder / "measurement.npz")
 
@@ -210,7 +211,7 @@ def test_a_release_without_its_measurement_says_why(home: Path, changes: dict[st
     assert "dpdist ask" not in (folder / "index.html").read_text()
     assert why in json.loads((folder / "release.json").read_text())["measurement"]["why"]
     with pytest.raises(InvalidInput, match=f"has no published measurement: .*{why}"):
-        published(folder)
+        published(place_at(folder))
 
 
 def test_numpy_alone_answers_from_the_file(home: Path) -> None:

@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist.asking.intervals import critical_value, fieller
+from dpdist.asking.intervals import critical_value
 from dpdist.asking.products import EVERYTHING, Linear, functionals
 from dpdist.asking.published import quantile_interval, rank_ranges
 from dpdist.errors import InvalidInput
-from dpdist.grids.product_space import Cells, Listed, OpenTerm, ProductSpace
+from dpdist.grids.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
 from dpdist.page.suppression import suppressed
 from dpdist.privacy.noise import NORMAL_95
+from dpdist.quantities.intervals import fieller
 
 RELEASES = 4000
 LOW, HIGH = 0.94, 0.965
@@ -46,7 +47,7 @@ def _measured(space: ProductSpace, counts: np.ndarray) -> np.ndarray:
     (term,) = space.terms
     out = counts.astype(np.int64)
     for axis, factor in enumerate(term.factors):
-        matrix = factor.matrix if isinstance(factor, Listed) else np.eye(factor.shape[1], dtype=np.int64)
+        matrix = factor.matrix if isinstance(factor, ListedFactor) else np.eye(factor.shape[1], dtype=np.int64)
         out = np.moveaxis(np.tensordot(matrix, out, axes=(1, axis)), 0, axis)
     return np.asarray(term.multiplier * out).ravel()
 
@@ -59,7 +60,7 @@ def cells(*shape: int) -> ProductSpace:
 def tree(size: int) -> ProductSpace:
     """Every value and every pair of neighbouring values: estimates of cells are dependent."""
     pairs = np.eye(size, dtype=np.int64) + np.eye(size, k=1, dtype=np.int64)
-    factor = Listed(np.concatenate([1000 * np.eye(size, dtype=np.int64), 700 * pairs]))
+    factor = ListedFactor(np.concatenate([1000 * np.eye(size, dtype=np.int64), 700 * pairs]))
     term = OpenTerm((0,), (factor,))
     return ProductSpace((term,), (size,), np.zeros(2 * size, dtype=np.int64))
 

@@ -66,10 +66,10 @@ class Installation:
         self.log = (folder / "log").open("wb")
         self.server = self.start_server()
 
-    def start(self, *command: str) -> subprocess.Popen[bytes]:
+    def start(self, *command: str, folder: Path = ROOT) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-m", *command],
-            cwd=ROOT,
+            cwd=folder,
             env=self.environment,
             stdout=self.log,
             stderr=self.log,
@@ -93,11 +93,11 @@ class Installation:
         done = forked.finished(str(ROOT / "deploy" / "register.py"), *arguments, folder=ROOT, **known)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def ask(self, what: str, content: dict[str, Any] | None = None) -> Any:
+    def ask(self, what: str, content: dict[str, Any] | None = None, *, method: str | None = None) -> Any:
         data = None if content is None else json.dumps(content).encode()
-        request = urllib.request.Request(f"{self.api}/{what}", data, {"content-type": "application/json"})
+        request = urllib.request.Request(f"{self.api}/{what}", data, {"content-type": "application/json"}, method=method)
         with urllib.request.urlopen(request, timeout=HANGS) as answer:
-            return json.load(answer)
+            return json.loads(answer.read() or b"null")
 
     def states(self) -> list[str]:
         """Of all runs that were due."""
@@ -114,13 +114,20 @@ class Installation:
 
 def kill(process: subprocess.Popen[bytes]) -> None:
     """A process with everything that it started, in whatever session: as the kill of its container does."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for below in psutil.Process(process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                below.kill()
+    for started in below(process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started.kill()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """All processes that a process and those below it started."""
+    try:
+        return list(psutil.Process(process.pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
 
 
 def wait_until(condition: Any, what: str) -> None:

@@ -19,8 +19,11 @@ PLACES = {
     "store": "/data/store",
     "releases": "/data/releases",
     "Prefect's files": "/data/prefect",
+    "service's socket": "/run/dpdist",
 }
 """Columns of the table, and the folders that they are about."""
+OUTSIDE = {column: place.replace("/run/dpdist", "/data/run").removeprefix("/data/") for column, place in PLACES.items()}
+"""The same folders below the one that deploy/secrets.sh makes."""
 KEY, LOGIN = "root key", "ledger's login"
 Rights = dict[str, dict[str, str]]
 

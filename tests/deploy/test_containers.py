@@ -1,7 +1,7 @@
 """The image and deploy/compose.yaml in real containers: make containers.
 
-The installation comes up over a ledger and a store in which version 0.1.0 has published a release; its schedule releases two weeks, and
-while the first is released the containers of the worker and of the Dask scheduler are killed.
+The installation's schedule releases two weeks, and while the first is released the containers of the worker, of the measuring service and
+of the Dask scheduler are killed.
 
 The file is the shipped one, unchanged; this module waits for what its depends_on names, as docker compose does and podman 4.3 cannot.
 
@@ -24,15 +24,15 @@ from pathlib import Path
 import pytest
 
 from tests import small
-from tests.deploy import rights
+from tests.deploy import inside, rights, theft
 from tests.deploy.containers import (
+    ENDED,
     IMAGE,
     MINUTES,
     ROOT,
     WEEKS,
     Compose,
     needed,
-    publish_with,
     published,
     run,
     state,
@@ -42,8 +42,6 @@ from tests.deploy.containers import (
 
 pytestmark = pytest.mark.slow
 
-EARLIER = "54afbb9"
-"""The commit of version 0.1.0 from which the tests take what it left behind (tests/earlier)."""
 PLANTED = b"planted-secret-5c5c5c5c"
 PLACES = (
     "root.key", "deploy/secrets/root.key", "deploy/secrets/postgres-password", "deploy/own.key", "examples/own/root.key",
@@ -138,35 +136,14 @@ def test_another_user_reaches_its_own_folders(image: str, tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="session")
-def earlier(image: str, tmp_path_factory: pytest.TempPathFactory) -> str | None:
-    """An image of version 0.1.0: its code over the packages of this one; None without the history."""
-    folder = tmp_path_factory.mktemp("earlier")
-    archive = subprocess.run(
-        ["git", "archive", "--output", str(folder / "code.tar"), EARLIER, "dpdist", "flows"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
-    if archive.returncode != 0:
-        return None
-    (folder / "Dockerfile").write_text(f"FROM {image}\nADD code.tar /earlier/\nENV PYTHONPATH=/earlier\n")
-    run("podman", "build", "--tag", f"{IMAGE}-earlier", ".", cwd=folder)
-    return f"{IMAGE}-earlier"
-
-
-@pytest.fixture(scope="session")
-def installed(checkout: Path, image: str, earlier: str | None) -> Iterator[Compose]:
-    """Everything of the compose file, up, over what version 0.1.0 left in ledger and store where the history is there."""
+def installed(checkout: Path, image: str) -> Iterator[Compose]:
+    """Everything of the compose file, up."""
     needed(shutil.which("podman-compose") is not None, "needs podman-compose: pip install podman-compose")
     compose = Compose(checkout, image)
     shutil.copy2(checkout / "deploy" / "prefect.yaml", compose.data / "specs" / "prefect.yaml")
-    for name in ("earlier", "weekly"):
-        write_release(compose, name)
+    write_release(compose, "weekly")
     compose.owned()
     try:
-        compose.start("postgres")
-        if earlier is not None:
-            publish_with(compose, earlier)
         for service, content in compose.services.items():
             if "profiles" not in content:
                 compose.start(service)
@@ -193,12 +170,16 @@ def test_compose_runs_as_its_header_says(installed: Compose) -> None:
     )
     assert installed.python("prefect", refused).strip() == "401"
     deadline = time.monotonic() + MINUTES * 60
-    while len(found := installed.ask("deployments/filter", {})) < 6:
+    while len(found := installed.ask("deployments/filter", {})) < 3:
         assert time.monotonic() < deadline, f"registered were {[deployment['name'] for deployment in found]}"
         time.sleep(5)
-    assert "weekly" in [deployment["name"] for deployment in found]
+    assert {deployment["name"] for deployment in found} == {"weekly", "backfill", "plan"}
+    (plan,) = [deployment for deployment in found if deployment["name"] == "plan"]
+    asked = {"parameters": {"spec_path": "/data/specs/weekly.yaml", "period": WEEKS[0]}}
+    planned = installed.ask(f"deployments/{plan['id']}/create_flow_run", asked)["id"]
+    assert state(installed, planned, ENDED) == "COMPLETED"  # without key, ledger and records
     check = "import subprocess, sys; sys.exit(subprocess.run(['python', 'deploy/check.py']).returncode)"
-    assert "a second run charged nothing" in installed.until("worker", check, "a release")
+    assert "a second run charged nothing" in installed.until("service", check, "a release")
     refused = (
         "import os, sqlalchemy as sa; url = open('/run/secrets/dpdist-url').read().strip();"
         "engine = sa.create_engine(url)\n"
@@ -206,98 +187,30 @@ def test_compose_runs_as_its_header_says(installed: Compose) -> None:
         "    try:\n        engine.connect().execute(sa.text(statement)); print('done')\n"
         "    except sa.exc.ProgrammingError as error:\n        print(error.orig.sqlstate)\n"
     )
-    assert installed.python("worker", refused).split() == ["42501", "42501"]
-
-
-DRAWN_BY_WORKERS = """
-import json, os, time
-from dpdist.machine import engine, state
-from dpdist.arrays.vector import held
-from dpdist.release import drawing, measure, story
-from dpdist.release.context import Context
-from dpdist.sizes import Sizes
-from dpdist.spec import load
-from dpdist.machine.store import Store
-
-own, told, sizes = [], [], Sizes(shard_bytes=128)
-
-def draw(context, claim, name, noisy, facts):
-    own.append(held(noisy))
-    return drawing.drawn_by_workers(context, claim, name, noisy, facts)
-
-measure.drawn_by_workers = draw
-with engine.started(None) as where:
-    deadline = time.monotonic() + 600
-    while len(where.with_resource("noise")) < 2:
-        assert time.monotonic() < deadline, "the workers that draw noise did not come"
-        time.sleep(1)
-    store = Store(os.environ["DPDIST_STORE"], sizes)
-    context = Context(state.state_folder(), store, where, lambda stage, line: told.append(f"{stage}: {line}"))
-    story.release(context, load("/data/specs/noise/release.yaml", sizes=sizes))
-    drawers = where.with_resource("noise")
-same = bool((store.read(store.open("measurements/noise-1")) == own[0]).all())
-print(json.dumps({"drawers": len(drawers), "told": told, "same": same}))
-"""
-WITHOUT_TLS = """
-import dask
-from dpdist.machine import engine
-from distributed import Client
-try:
-    with engine.started("tcp://scheduler:8786"):
-        print("reached")
-except engine.EngineError as error:
-    print(error)
-dask.config.set({"distributed.comm.require-encryption": False})
-try:
-    Client("tcp://scheduler:8786", timeout=10)
-    print("reached")
-except OSError:
-    print("nobody answers")
-"""
-
-
-ATTEMPTS = """
-for place in {places}; do
-  cat $place/probe >/dev/null 2>&1 && right=read || right=-
-  ( : > $place/probe-of-{name} ) 2>/dev/null && right=write
-  echo $right
-done
-cat /run/secrets/root-key >/dev/null 2>&1 && echo read || echo -
-"""
+    assert installed.python("service", refused).split() == ["42501", "42501"]
 
 
 def test_each_container_may_do_what_the_documentation_says(installed: Compose) -> None:
     """Every cell of the table of rights is tried from within: read a file, write one, read the root key."""
     installed.start("dask-noise", "--scale", "dask-noise=2")
-    columns = {column: place.removeprefix("/data") for column, place in rights.PLACES.items()}
-    for place in columns.values():
-        (installed.data / place.strip("/") / "probe").write_text("probe")
+    for place in rights.OUTSIDE.values():
+        (installed.data / place / "probe").write_text("probe")
     installed.owned()
     found = {}
     for name, service in installed.services.items():
-        script = ATTEMPTS.format(places=" ".join(rights.PLACES.values()), name=name)
+        script = inside.ATTEMPTS.format(places=" ".join(rights.PLACES.values()), name=name)
         tried = installed.inside if service["restart"] == "unless-stopped" else installed.once
-        found[name] = dict(zip([*columns, rights.KEY], tried(name, "sh", "-c", script).split(), strict=True))
+        found[name] = dict(zip([*rights.PLACES, rights.KEY], tried(name, "sh", "-c", script).split(), strict=True))
     documented = {name: {**row} for name, row in rights.documented().items()}
     logins = {name: row.pop(rights.LOGIN) for name, row in documented.items()}
     assert found == documented
     assert {name for name, login in logins.items() if login == "dpdist_owner"} == {"ledger"}
 
 
-RACE = """
-import sys, time
-from dpdist.machine.documents import Documents
-documents = Documents("/data/store")
-while time.time() < {start}:
-    pass
-print(*(number for number in range(300) if documents.create_document(f"scratch/race/{{number}}.json", {{"by": sys.argv[1]}})))
-"""
-
-
 def test_one_of_several_containers_writes_a_name_first(installed: Compose) -> None:
     """The shared folder gives what a store must: of four containers that write the same 300 documents at once, one wins each."""
-    writers = ["worker_1", "dask-worker_1", "dask-worker_2", "dask-optimiser_1"]
-    script = RACE.format(start=time.time() + 15)
+    writers = ["service_1", "dask-worker_1", "dask-worker_2", "dask-optimiser_1"]
+    script = inside.RACE.format(start=time.time() + 15)
     running = {
         name: subprocess.Popen(
             ["podman", "exec", f"{installed.project}_{name}", "python", "-c", script, name],
@@ -326,10 +239,10 @@ def test_services_are_healthy_and_reach_the_database_by_tls_only(installed: Comp
         "try:\n    psycopg.connect(url + sys.argv[1]).close(); print('reached')\n"
         "except psycopg.OperationalError as error:\n    print(error)"
     )
-    assert "no encryption" in installed.inside("worker", "python", "-c", attempt, "?sslmode=disable")
+    assert "no encryption" in installed.inside("service", "python", "-c", attempt, "?sslmode=disable")
     other = "?sslrootcert=/run/secrets/dask-certificate"
-    assert "certificate verify failed" in installed.inside("worker", "python", "-c", attempt, other)
-    assert installed.inside("worker", "python", "-c", attempt, "").strip() == "reached"
+    assert "certificate verify failed" in installed.inside("service", "python", "-c", attempt, other)
+    assert installed.inside("service", "python", "-c", attempt, "").strip() == "reached"
     asked = "SELECT count(*) FILTER (WHERE ssl), count(*) FILTER (WHERE NOT ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) "
     command = ["psql", "-U", "postgres", "-At", "-c", asked + "WHERE client_addr IS NOT NULL"]
     encrypted, plain = installed.inside("postgres", *command).strip().split("|")
@@ -343,14 +256,16 @@ def test_noise_workers_in_containers_of_their_own(installed: Compose) -> None:
     content = small.spec(
         release="noise-1",
         mechanism="identity",
-        records={"path": "../../records/noise/records.parquet"},
+        records={"path": "../records/noise/records.parquet"},
         ledger={"dataset": "noise", "cap": {"rho": 0.25}},
     )
     write_spec(installed, "noise", content)
     installed.owned()
     installed.start("dask-noise", "--scale", "dask-noise=2")
-    installed.once("ledger", "dpdist", "ledger", "declare", "/data/specs/noise/release.yaml")
-    said = json.loads(installed.until("worker", DRAWN_BY_WORKERS, "a release with noise by workers").splitlines()[-1])
+    installed.once("ledger", "dpdist", "ledger", "declare", "/data/specs/noise.yaml")
+    said = json.loads(
+        installed.until("service", inside.DRAWN_BY_WORKERS, "a release with noise by workers").splitlines()[-1]
+    )
     assert said["drawers"] == 2
     assert said["same"]
     assert "measure: 5 of 5 parts drawn by workers" in said["told"]
@@ -378,11 +293,11 @@ def test_noise_workers_in_containers_of_their_own(installed: Compose) -> None:
         "    except sa.exc.ProgrammingError as error:\n        print(error.orig.sqlstate)\n"
     )
     assert installed.python("dask-noise", charge).split() == ["0", "42501", "42501", "42501"]
-    refused, nobody = installed.python("worker", WITHOUT_TLS).splitlines()
+    refused, nobody = installed.python("service", inside.WITHOUT_TLS).splitlines()
     assert "is not reached by TLS" in refused
     assert nobody == "nobody answers"
     key = (installed.secrets / "root.key").read_text().strip()
-    for service in ("dask-worker", "dask-noise", "scheduler", "worker"):
+    for service in ("dask-worker", "dask-noise", "scheduler", "service", "worker"):
         name = f"{installed.project}_{service}_1"
         logs = subprocess.run(
             ["podman", "logs", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
@@ -391,24 +306,18 @@ def test_noise_workers_in_containers_of_their_own(installed: Compose) -> None:
         assert key not in run("podman", "inspect", name)
 
 
-def test_what_the_earlier_version_published_stays(installed: Compose, earlier: str | None) -> None:
-    """The ledger was migrated in place; the release is found finished: the same answers, nothing charged."""
-    needed(earlier is not None, f"needs the commit {EARLIER} of version 0.1.0: a clone with its history")
-    folder = installed.data / "releases" / f"earlier-{WEEKS[0]}"
-    before = (folder / "answers.csv").read_bytes()
-    said = json.loads(
-        installed.inside(
-            "worker", "dpdist", "run", "/data/specs/earlier/release.yaml", "--period", WEEKS[0], "--json", "--quiet"
-        )
-    )
-    assert said["charged"] is False
-    assert (folder / "answers.csv").read_bytes() == before
-    assert "earlier" in installed.inside("worker", "dpdist", "ledger", "explain", f"earlier-{WEEKS[0]}")
+def test_prefect_s_login_gets_nothing(installed: Compose) -> None:
+    """From within the worker's container, by a run's command and by a pull step: no key, ledger, record, store or spec of one's own."""
+    for way in (theft.by_hand, theft.by_command, theft.by_pull_step):
+        theft.check_nothing(way(installed, WEEKS[0]), way.__name__)
+    everything = json.loads(installed.python("service", theft.PROGRAM.format(week=WEEKS[0])))
+    assert everything["files"]["/run/secrets/root-key"] > 0  # the same program finds what is there
+    assert everything["hosts"]["postgres:5432"] == "reached"
 
 
 def test_scheduled_weeks_come_though_containers_are_killed(installed: Compose) -> None:
-    """The first week's run is killed with its worker and the Dask scheduler; both weeks are published, and charged once each."""
-    installed.once("ledger", "dpdist", "ledger", "declare", "/data/specs/weekly/release.yaml", "--period", WEEKS[0])
+    """The first week's run is killed with worker, service and Dask scheduler; both weeks are published, and charged once each."""
+    installed.once("ledger", "dpdist", "ledger", "declare", "/data/specs/weekly.yaml", "--period", WEEKS[0])
     (weekly,) = [found for found in installed.ask("deployments/filter", {}) if found["name"] == "weekly"]
     runs = []
     for week in WEEKS:
@@ -416,19 +325,19 @@ def test_scheduled_weeks_come_though_containers_are_killed(installed: Compose) -
         scheduled = {"type": "SCHEDULED", "state_details": {"scheduled_time": f"{monday}T03:30:00Z"}}
         content = {
             "state": scheduled,
-            "parameters": {**weekly["parameters"], "spec_path": "/data/specs/weekly/release.yaml"},
+            "parameters": {**weekly["parameters"], "spec_path": "/data/specs/weekly.yaml"},
         }
         runs.append(installed.ask(f"deployments/{weekly['id']}/create_flow_run", content)["id"])
         if len(runs) == 1:
             state(installed, runs[0], {"RUNNING"})
-            for service in ("worker", "scheduler"):
+            for service in ("worker", "service", "scheduler"):
                 installed.kill(service)
-    assert state(installed, runs[1], {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}) == "COMPLETED"
-    assert state(installed, runs[0], {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}) == "CRASHED"
+    assert state(installed, runs[1], ENDED) == "COMPLETED"
+    assert state(installed, runs[0], ENDED) == "CRASHED"
     before = {week: published(installed.data / "releases" / f"weekly-{week}") for week in WEEKS}
     for week, files in before.items():
         assert {"answers.csv", "index.html"} <= files.keys()
-        again = ["dpdist", "run", "/data/specs/weekly/release.yaml", "--period", week, "--json", "--quiet"]
+        again = ["dpdist", "run", "/data/specs/weekly.yaml", "--period", week, "--json", "--quiet"]
         assert json.loads(installed.inside("worker", *again))["charged"] is False
         assert published(installed.data / "releases" / f"weekly-{week}") == files
     budgets = (
@@ -436,8 +345,8 @@ def test_scheduled_weeks_come_though_containers_are_killed(installed: Compose) -
         "with opened(state.state_folder()) as ledger:\n"
         "    print(*[charge for b in ledger.budgets('weekly', charges=True) for charge in b.charges])"
     )
-    assert installed.python("worker", budgets).split() == [f"weekly-{week}" for week in WEEKS]
-    assert installed.inside("worker", "dpdist", "ledger", "verify")
+    assert installed.python("service", budgets).split() == [f"weekly-{week}" for week in WEEKS]
+    assert installed.inside("service", "dpdist", "ledger", "verify")
     scrape = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9464/metrics').read().decode())"
     metrics = installed.python("metrics", scrape)
     for line in (
@@ -446,4 +355,4 @@ def test_scheduled_weeks_come_though_containers_are_killed(installed: Compose) -
         'dpdist_dask_certificate_end_timestamp_seconds{certificate="ca-file"} 1',  # not 0: it can read it
     ):
         assert line in metrics
-    assert {line["release"] for line in installed.events("worker", "published")} >= {f"weekly-{week}" for week in WEEKS}
+    assert {line["release"] for line in installed.events("service", "published")} >= {f"weekly-{week}" for week in WEEKS}

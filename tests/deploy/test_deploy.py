@@ -51,7 +51,7 @@ def test_entry_points_and_parameters(tmp_path: Path) -> None:
     done = forked.finished(FLOWS, tmp_path, *entries, folder=ROOT)
     assert done.returncode == 0, done.stderr
     found = yaml.safe_load(done.stdout.splitlines()[-1])
-    assert {"release", "backfill", "ingest", "plan", "convolve", "scaling"} == {e.split(":")[1] for e in entries}
+    assert {"release", "backfill", "plan"} == {e.split(":")[1] for e in entries}  # what a worker without a key can run
     for deployment in deployments():
         schema = found[deployment["entrypoint"]]
         assert schema["described"] == schema["properties"], deployment["name"]
@@ -75,11 +75,11 @@ def test_compose_fits_the_image_and_itself() -> None:
             if "PASSWORD" in key or key.endswith("_KEY"):
                 assert value.startswith("/run/secrets"), key
     ours = [s for s in services.values() if "DPDIST_IMAGE" in s.get("image", "")]
-    assert len(ours) == 9
+    assert len(ours) == 10
     assert all(service["user"].startswith("${DPDIST_USER") for service in (*ours, services["postgres"]))
     assert all(service["read_only"] and service["cap_drop"] == ["ALL"] for service in ours)
     assert services["dask-noise"]["profiles"] == ["noise"]  # for whoever asks for it
-    for name in ("scheduler", "dask-worker", "dask-optimiser", "dask-noise", "worker"):
+    for name in ("scheduler", "dask-worker", "dask-optimiser", "dask-noise", "service"):
         environment = services[name]["environment"]
         assert environment["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] == "true"
         assert {"dask-certificate", "dask-key"} <= set(services[name]["secrets"])
@@ -93,10 +93,26 @@ def test_containers_may_do_what_the_documentation_says() -> None:
     documented, given = rights.documented(), rights.given()
     assert documented == given
     assert [name for name, found in given.items() if found[rights.LOGIN] == "dpdist_owner"] == ["ledger"]
-    assert {name for name, found in given.items() if found[rights.KEY] == "read"} == {"ledger", "dask-noise", "worker"}
+    assert {name for name, found in given.items() if found[rights.KEY] == "read"} == {"ledger", "dask-noise", "service"}
     for column in ("specs", "records"):
         assert "write" not in {found[column] for found in given.values()}
-    assert [name for name, found in given.items() if found["releases"] != "-"] == ["worker"]
+    assert [name for name, found in given.items() if found["releases"] != "-"] == ["service"]
+
+
+def test_what_prefect_commands_has_nothing_to_take() -> None:
+    """Its worker and the job that registers: a login of Prefect, the specs and a socket to ask at, on a network where only Prefect is."""
+    services = rights.compose()["services"]
+    on_its_network = {name for name, service in services.items() if "prefect" in service.get("networks", [])}
+    assert on_its_network == {"worker", "register", "prefect"}
+    assert services["worker"]["networks"] == services["register"]["networks"] == ["prefect"]
+    for name in ("worker", "register"):
+        assert services[name]["secrets"] == ["prefect-login"]
+        assert all(volume.endswith(":ro") for volume in services[name]["volumes"])
+    assert {column for column, right in rights.given()["worker"].items() if right != "-"} == {"specs", "service's socket"}
+    environment = services["worker"]["environment"]
+    assert environment["DPDIST_SERVICE"] == "unix:/run/dpdist/service.sock"
+    assert environment["DPDIST_SERVICE"] in services["service"]["command"]
+    assert not {"DPDIST_ROOT_KEY_FILE", "DPDIST_LEDGER_FILE", "DPDIST_STORE", "DPDIST_ENGINE"} & environment.keys()
 
 
 def test_every_image_is_vouched_for() -> None:
@@ -185,7 +201,7 @@ def test_the_image_s_steps_run(tmp_path: Path) -> None:
         subprocess.run(["cp", "-r", str(ROOT / name), str(build)], check=True)
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     pip = [tmp_path / "venv" / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    subprocess.run([*pip, "--constraint", "constraints.txt", f".[{extras}]"], cwd=build, check=True, timeout=HANGS)
+    subprocess.run([*pip, "--constraint", "constraints.txt", f".[flows,{extras}]"], cwd=build, check=True, timeout=HANGS)
     size = subprocess.run(["du", "-sm", str(tmp_path / "venv")], capture_output=True, text=True, check=True).stdout.split()[
         0
     ]
@@ -253,7 +269,7 @@ def test_specs_of_many_periods() -> None:
     with pytest.raises(InvalidSpec, match="the spec is for many periods .{period}.; say which: --period"):
         load(path)
     spec = load(path, period=datetime.date(2011, 6, 13))
-    assert (spec.release, spec.guarantee.period, spec.source.path.name) == (
+    assert (spec.release, spec.guarantee.period, Path(spec.source.path).name) == (
         "rentals-2011-06-13",
         datetime.date(2011, 6, 13),
         "2011-06-13.parquet",

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dpdist.machine.objects import place_at
 from dpdist.page import report
 from dpdist.privacy.approvals import Approvers, new_key
 from dpdist.privacy.ledger import Ledger
@@ -64,7 +65,7 @@ def weekly(installation: Installation, data: Path) -> Path:
 
 
 def check_published(installation: Installation, week: str) -> None:
-    with report.local_copy(f"{installation.s3}/published/{week}") as folder:
+    with place_at(f"{installation.s3}/published/{week}").copied() as folder:
         table, certificate = report.load(folder)
         assert certificate["release"] == f"weekly-{week}"
         assert table.num_rows == certificate["queries"]

@@ -1,4 +1,4 @@
-"""The chart, rendered by a real Helm engine and checked against Kubernetes' schemas. It was never installed on a cluster here."""
+"""The chart, rendered by a real Helm engine and checked against Kubernetes' schemas; test_control_plane.py installs it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ BASE: dict[str, Any] = {
     "ledger": {"existingSecret": "dpdist-ledger"},
     "store": {"url": "s3://bucket/dpdist", "existingSecret": "dpdist-store"},
     "shared": {"existingClaim": "dpdist-shared"},
+    "service": {"existingSecret": "dpdist-service"},
     "dask": {"tls": {"existingSecret": "dpdist-dask"}},
     "prefect": {"apiUrl": "http://prefect-server:4200/api"},
 }
@@ -52,7 +53,16 @@ MATRIX = {
         BASE,
         {
             "notify": {"existingSecret": "hook"},
-            "serviceAccount": {"name": "publisher", "annotations": {"iam": "role"}},
+            "serviceAccount": {"name": "nobody"},
+            "service": {
+                "specs": {"configMap": "specs"},
+                "serviceAccount": {"name": "publisher", "annotations": {"iam": "role"}},
+                "window": 400,
+                "every": "week",
+                "terminationGracePeriodSeconds": 600,
+                "nodeSelector": {"pool": "keys"},
+                "extraContainers": [],
+            },
             "image": {
                 "repository": "registry.example/dpdist",
                 "digest": "sha256:" + "0f" * 32,
@@ -67,11 +77,8 @@ MATRIX = {
                 "poolLimit": 3,
                 "datasets": ["visits", "rentals"],
                 "auth": {"existingSecret": "prefect-login", "key": "login"},
-                "worker": {
-                    "nodeSelector": {"pool": "keys"},
-                    "priorityClassName": "high",
-                    "terminationGracePeriodSeconds": 600,
-                },
+                "worker": {"priorityClassName": "high"},
+                "extraEnvFrom": [{"configMapRef": {"name": "proxies"}}],
             },
             "ledger": {
                 "ownerSecret": "dpdist-owner",
@@ -82,6 +89,7 @@ MATRIX = {
             "dask": {
                 "tls": {"existingSecret": "", "certManager": {"enabled": True, "issuerRef": {"name": "dask"}}},
                 "optimiser": {"tolerations": [{"key": "memory", "operator": "Exists"}]},
+                "serviceAccount": {"annotations": {"iam": "workers"}},
                 "noise": {"replicas": 3, "threads": 2, "ledgerSecret": "dpdist-noise"},
             },
             "commonLabels": {"team": "statistics"},
@@ -192,57 +200,8 @@ def test_policies(case: str) -> None:
         assert wanted.items() <= has.items()
 
 
-def test_only_the_flow_s_pods_see_the_key() -> None:
-    seeing = {name for name, pod in pods(rendered(BASE)) if any(volume["name"] == "key" for volume in pod["volumes"])}
-    assert seeing == {"weekly-dpdist-worker", "weekly-dpdist-test", "weekly-dpdist-migrate"}
-
-
-def test_noise_workers_are_there_when_they_are_asked_for() -> None:
-    """They mount the key and the ledger's URL of their own login, and draw on as many threads as they have; no other worker does."""
-    asked = merged(BASE, {"dask": {"noise": {"replicas": 2, "threads": 3, "ledgerSecret": "dpdist-noise"}}})
-    before, found = {name for name, _ in pods(rendered(BASE))}, pods(rendered(asked))
-    (name,) = {name for name, _ in found} - before
-    (pod,) = (pod for each, pod in found if each == name)
-    arguments = pod["containers"][0]["args"]
-    assert arguments[arguments.index("--resources") + 1] == "noise=3"
-    assert environment_of(pod)["DPDIST_ROOT_KEY_FILE"] == "/run/dpdist/key/root.key"
-    assert environment_of(pod)["DPDIST_LEDGER_FILE"] == "/run/dpdist/ledger/url"
-    assert {v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v} == {
-        "dpdist-dask",
-        "dpdist-root-key",
-        "dpdist-noise",
-    }
-    mounts = {mount["name"]: mount for mount in pod["containers"][0]["volumeMounts"]}
-    assert all(mounts[name]["readOnly"] is True for name in ("key", "ledger"))
-    modes = {v["name"]: v["secret"].get("defaultMode") for v in pod["volumes"] if "secret" in v}
-    assert modes["key"] == 0o400
-    keyed = {each for each, one in found if any(volume["name"] == "key" for volume in one["volumes"])}
-    assert keyed == {"weekly-dpdist-worker", "weekly-dpdist-test", "weekly-dpdist-migrate", name}
-
-
 def environment_of(pod: dict[str, Any]) -> dict[str, Any]:
     return {variable["name"]: variable.get("value") for variable in pod["containers"][0]["env"]}
-
-
-def test_secrets_are_where_they_are_used() -> None:
-    """The Dask scheduler and the register job see neither store nor ledger; only the migration sees the owner's login."""
-    store = merged(MATRIX["everything"], {"store": {"existingSecret": "dpdist-store"}})
-    found = {name.removeprefix("publisher-"): pod for name, pod in pods(rendered(store))}
-    seeing = {name for name, pod in found.items() if "AWS_SECRET_ACCESS_KEY" in environment_of(pod)}
-    assert seeing == {"worker", "dask-worker", "dask-optimiser", "dask-noise"}
-    secrets = {
-        name: {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
-        for name, pod in found.items()
-    }
-    assert secrets["scheduler"] == {"publisher-dask"}
-    assert secrets["register"] == set()
-    assert [name for name, mounted in secrets.items() if "dpdist-owner" in mounted] == ["migrate"]
-    assert secrets["dask-noise"] == {"publisher-dask", "dpdist-root-key", "dpdist-noise", "postgres-ca"}
-    assert secrets["dask-worker"] == secrets["dask-optimiser"] == {"publisher-dask"}
-    assert {name for name, pod in found.items() if "PREFECT_API_AUTH_STRING" in environment_of(pod)} == {
-        "worker",
-        "register",
-    }
 
 
 def test_two_installations_share_a_server() -> None:
@@ -264,7 +223,7 @@ def test_two_installations_share_a_server() -> None:
 
 def test_placement_of_a_component_wins_over_the_chart_s() -> None:
     found = dict(pods(rendered(MATRIX["everything"])))
-    assert found["publisher-worker"]["nodeSelector"] == {"pool": "keys"}
+    assert found["publisher-service"]["nodeSelector"] == {"pool": "keys"}
     assert found["publisher-scheduler"]["nodeSelector"] == {"pool": "large"}
     assert found["publisher-dask-optimiser"]["tolerations"] == [{"key": "memory", "operator": "Exists"}]
     assert (found["publisher-worker"]["priorityClassName"], found["publisher-scheduler"]["priorityClassName"]) == (
@@ -272,8 +231,9 @@ def test_placement_of_a_component_wins_over_the_chart_s() -> None:
         "normal",
     )
     assert all(pod["containers"][0]["image"].endswith("@sha256:" + "0f" * 32) for pod in found.values())
-    mounted = [{m["mountPath"] for m in pod["containers"][0]["volumeMounts"]} for pod in found.values()]
-    assert all("/records" in paths for paths in mounted)
+    mounted = {name: {m["mountPath"] for m in pod["containers"][0]["volumeMounts"]} for name, pod in found.items()}
+    without = {name for name, paths in mounted.items() if "/records" not in paths}
+    assert without == {"publisher-worker", "publisher-register"}
 
 
 def test_drains_jobs_and_egress() -> None:
@@ -281,7 +241,7 @@ def test_drains_jobs_and_egress() -> None:
     documents = rendered(BASE)
     budgets = {d["metadata"]["name"]: d["spec"]["maxUnavailable"] for d in documents if d["kind"] == "PodDisruptionBudget"}
     assert budgets == dict.fromkeys(
-        ("weekly-dpdist-worker", "weekly-dpdist-dask-scheduler", "weekly-dpdist-dask-optimiser"), 1
+        ("weekly-dpdist-service", "weekly-dpdist-dask-scheduler", "weekly-dpdist-dask-optimiser"), 1
     )
     jobs = {d["metadata"]["name"]: d for d in documents if d["kind"] == "Job"}
     assert all(job["spec"]["activeDeadlineSeconds"] < 300 for job in jobs.values())
@@ -290,28 +250,20 @@ def test_drains_jobs_and_egress() -> None:
     assert int(hooks["weekly-dpdist-migrate"]["helm.sh/hook-weight"]) < int(
         hooks["weekly-dpdist-register"]["helm.sh/hook-weight"]
     )
-    (policy,) = [d for d in documents if d["kind"] == "NetworkPolicy"]
-    ports = {entry["port"] for rule in policy["spec"]["egress"] for entry in rule.get("ports", [])}
-    assert {53, 80, 443, 4200, 5432, 9000} <= ports
-
-
-@pytest.mark.parametrize("cloud", ["aws", "gcs", "azure"])
-def test_cloud_identities_need_no_secret(cloud: str) -> None:
-    values = merged(
-        BASE, {"store": {"existingSecret": ""}}, yaml.safe_load((CHART / "identities" / f"{cloud}.yaml").read_text())
-    )
-    documents = rendered(values)
-    (account,) = [d for d in documents if d["kind"] == "ServiceAccount"]
-    assert account["metadata"]["annotations"]
-    for name, pod in pods(documents):
-        assert not any(variable.get("valueFrom", {}).get("secretKeyRef") for variable in pod["containers"][0]["env"]), name
-    worker = environment_of(dict(pods(documents))["weekly-dpdist-worker"])
-    assert worker["DPDIST_OUTPUT"] == values["output"]["url"]
+    policies = {d["metadata"]["name"].removeprefix("weekly-dpdist-"): d for d in documents if d["kind"] == "NetworkPolicy"}
+    ports = {
+        name: {entry["port"] for rule in policy["spec"]["egress"] for entry in rule.get("ports", [])}
+        for name, policy in policies.items()
+    }
+    for name in ("service", "dask", "jobs"):
+        assert ports[name] == {53, 80, 443, 5432, 9000}
+    assert ports["worker"] == {53, 443, 4200}
+    assert ports["ledger"] == set()
 
 
 def test_dask_listens_to_certificates_only() -> None:
     """Scheduler, workers and flow mount the certificate and require it; without TLS only the named switch lets the flow connect."""
-    parts = ("scheduler", "dask-worker", "dask-optimiser", "worker", "test")
+    parts = ("scheduler", "dask-worker", "dask-optimiser", "service", "test")
     for case, switched in (("default", False), ("trial", True)):
         found = [(name, pod) for name, pod in pods(rendered(MATRIX[case])) if name.removeprefix("weekly-dpdist-") in parts]
         assert len(found) >= 4
@@ -340,7 +292,7 @@ def test_what_other_charts_let_people_set() -> None:
         assert pod["dnsConfig"] == {"searches": ["example.org"]}
         assert pod["runtimeClassName"] == "gvisor"
         assert pod["containers"][0]["envFrom"] == [{"configMapRef": {"name": "proxies"}}]
-    assert found["publisher-worker"]["terminationGracePeriodSeconds"] == 600
+    assert found["publisher-service"]["terminationGracePeriodSeconds"] == 600
 
 
 def test_a_service_monitor_finds_the_same_port() -> None:
@@ -355,24 +307,24 @@ def test_a_service_monitor_finds_the_same_port() -> None:
     assert monitor["spec"]["endpoints"] == [
         {"port": service["spec"]["ports"][0]["name"], "path": "/metrics", "interval": "30s"}
     ]
-    (worker,) = [
+    (pod,) = [
         d["spec"]["template"]
         for d in documents
         if d["kind"] == "Deployment"
         and service["spec"]["selector"].items() <= d["spec"]["template"]["metadata"]["labels"].items()
     ]
-    ports = [port["name"] for container in worker["spec"]["containers"] for port in container.get("ports", [])]
+    ports = [port["name"] for container in pod["spec"]["containers"] for port in container.get("ports", [])]
     assert ports.count(service["spec"]["ports"][0]["targetPort"]) == 1
     with pytest.raises(helm().HelmError, match="monitor"):
         rendered(merged(BASE, {"monitoring": {"monitor": {"kind": "StatsD"}}}))
 
 
-def test_metrics_are_served_beside_the_worker() -> None:
+def test_metrics_are_served_beside_the_service() -> None:
     """The exporter sees the ledger, no key and no store; Prometheus selects its pod, and the policy lets it in."""
     peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
     documents = rendered(merged(BASE, {"monitoring": {"enabled": True, "from": peers}}))
-    worker = next(d for d in documents if d["kind"] == "Deployment" and d["metadata"]["name"] == "weekly-dpdist-worker")
-    _, exporter = worker["spec"]["template"]["spec"]["containers"]
+    pod = next(d for d in documents if d["kind"] == "Deployment" and d["metadata"]["name"] == "weekly-dpdist-service")
+    _, exporter = pod["spec"]["template"]["spec"]["containers"]
     assert exporter["args"] == ["dpdist", "metrics", "--listen", "0.0.0.0:9464"]
     assert {mount["name"]: mount.get("readOnly", False) for mount in exporter["volumeMounts"]} == {
         "tmp": False,
@@ -381,15 +333,15 @@ def test_metrics_are_served_beside_the_worker() -> None:
         "certificates": True,
     }
     assert not any("AWS" in variable["name"] or "KEY" in variable["name"] for variable in exporter["env"])
-    (mounted,) = [v for v in worker["spec"]["template"]["spec"]["volumes"] if v["name"] == "certificates"]
+    (mounted,) = [v for v in pod["spec"]["template"]["spec"]["volumes"] if v["name"] == "certificates"]
     assert [item["key"] for item in mounted["secret"]["items"]] == ["ca.crt", "tls.crt"]
     named = {each["value"].rpartition("/")[2] for each in exporter["env"] if "TLS" in each["name"]}
     assert named == {item["path"] for item in mounted["secret"]["items"]}
     (monitor,) = [d for d in documents if d["kind"] == "PodMonitor"]
-    labels = worker["spec"]["template"]["metadata"]["labels"]
+    labels = pod["spec"]["template"]["metadata"]["labels"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == exporter["ports"][0]["name"]
-    (policy,) = [d for d in documents if d["kind"] == "NetworkPolicy"]
+    (policy,) = [d for d in documents if d["metadata"]["name"] == "weekly-dpdist-service" and d["kind"] == "NetworkPolicy"]
     assert policy["spec"]["ingress"][1] == {"from": peers, "ports": [{"protocol": "TCP", "port": 9464}]}
     (rules,) = [d for d in documents if d["kind"] == "PrometheusRule"]
     assert rules["spec"] == yaml.safe_load((CHART / "monitoring" / "alerts.yaml").read_text())
@@ -410,8 +362,9 @@ def test_names_fit_together() -> None:
     assert "weekly-dpdist-scheduler" in services
     assert arguments[-2:] == ["--resources", "optimiser=1"]
     assert "--resources" not in found["weekly-dpdist-dask-worker"]["containers"][0]["args"]
-    environment = {v["name"]: v.get("value") for v in found["weekly-dpdist-worker"]["containers"][0]["env"]}
-    assert environment["DPDIST_ENGINE"] == arguments[2]
+    assert environment_of(found["weekly-dpdist-service"])["DPDIST_ENGINE"] == arguments[2]
+    assert environment_of(found["weekly-dpdist-worker"])["DPDIST_SERVICE"] == "https://weekly-dpdist-service:8443"
+    assert services["weekly-dpdist-service"]["spec"]["ports"] == [{"name": "https", "port": 8443, "targetPort": "https"}]
     budgets = [d for d in documents if d["kind"] == "PodDisruptionBudget"]
     for budget in budgets:
         assert sum(budget["spec"]["selector"]["matchLabels"].items() <= has.items() for has in labels) == 1

@@ -55,15 +55,21 @@ def test_the_ledger_s_certificate_is_checked(tls: dict[str, str], expected: tupl
         mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
         assert ("/run/dpdist/ledger-ca" in mounted) == ("existingSecret" in tls)
         assert ("ledger-ca" in {volume["name"] for volume in pod["volumes"]}) == ("existingSecret" in tls)
-    assert reaching == 5  # worker, exporter, noise worker, migration, test
+    assert reaching == 5  # service, exporter, noise worker, migration, test
 
 
 @pytest.mark.parametrize(("store", "read_only"), [("s3://bucket/dpdist", True), ("/data/store", False)])
-def test_only_the_flow_writes_to_the_shared_volume(store: str, read_only: bool) -> None:
+def test_only_the_service_writes_to_the_shared_volume(store: str, read_only: bool) -> None:
     """Dask workers write there only where the store is a folder of it; the register job sees it only for a file of yours."""
     found = dict(pods(rendered(merged(BASE, {"store": {"url": store}}))))
     for name in ("dask-worker", "dask-optimiser"):
         (mount,) = (m for m in found[f"weekly-dpdist-{name}"]["containers"][0]["volumeMounts"] if m["name"] == "shared")
         assert mount["readOnly"] is read_only
+    specs = {"name": "shared", "mountPath": "/data/specs", "subPath": "specs", "readOnly": True}
+    seen = {
+        name: [m for m in found[f"weekly-dpdist-{name}"]["containers"][0]["volumeMounts"] if m["name"] == "shared"]
+        for name in ("worker", "service")
+    }
+    assert seen == {"worker": [specs], "service": [{"name": "shared", "mountPath": "/data"}, specs]}
     assert "shared" not in {volume["name"] for volume in found["weekly-dpdist-register"]["volumes"]}
     assert "shared" not in {volume["name"] for volume in found["weekly-dpdist-scheduler"]["volumes"]}

@@ -27,6 +27,17 @@ def test_noise_workers_without_a_login_or_tls_are_refused(values: dict[str, Any]
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no key": ({"rootKey": {"existingSecret": ""}}, "rootKey.existingSecret is empty: make one with"),
     "no ledger": ({"ledger": {"existingSecret": ""}}, "ledger.existingSecret is empty: name a Secret"),
+    "no token": ({"service": {"existingSecret": ""}}, "a certificate for weekly-dpdist-service"),
+    "one secret for the cluster and for the worker": (
+        {"service": {"existingSecret": "dpdist-dask"}},
+        "whoever holds the latter runs code in the service",
+    ),
+    "no specs": (
+        {"shared": {"existingClaim": ""}, "output": {"url": "s3://public"}},
+        "the measuring service has no specs: name a ConfigMap",
+    ),
+    "an identity for what Prefect commands": ({"serviceAccount": {"annotations": {"iam": "role"}}}, "annotations"),
+    "a container beside the worker": ({"prefect": {"worker": {"extraContainers": [{}]}}}, "extraContainers"),
     "no server": ({"prefect": {"apiUrl": ""}}, "prefect.apiUrl is empty"),
     "dask without store": ({"store": {"url": ""}}, "dask.enabled needs store.url"),
     "dask with a store in a folder of each pod": (

@@ -19,7 +19,7 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 from dpdist.arrays.vector import Vector, held
 from dpdist.errors import KeyUnavailable, LedgerError, StoreError
 from dpdist.machine import engine
-from dpdist.machine.engine import Engine
+from dpdist.machine.engine import Engine, handing
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger, opened
@@ -249,7 +249,7 @@ def test_the_flow_draws_when_the_last_of_them_has_gone(
 ) -> None:
     """The release does not wait for a worker that may never come back."""
     del without_tls
-    monkeypatch.setattr(engine, "POLL_SECONDS", 0.5)
+    monkeypatch.setattr(handing, "POLL_SECONDS", 0.5)
     path, expected = begun
     with harness.scheduler_and_worker(home.parent) as (address, _), Client(address) as client:
         options = ("--nthreads", "1", "--no-dashboard", "--no-nanny", "--resources", f"{RESOURCE}=1")

@@ -24,31 +24,31 @@ from dpdist.sizes import Sizes
 encoded = stores.encoded
 
 
-def flipped_before_the_digest(array: Any, block: np.ndarray) -> bytes | None:
+def flipped_before_the_digest(plan: Any, block: np.ndarray) -> bytes | None:
     """A bit of memory turns between the compression and the digest."""
-    frame = encoded(array, block)
+    frame = encoded(plan, block)
     block[3] ^= 1
     return frame
 
 
-def flipped_before_the_write(array: Any, block: np.ndarray) -> bytes:
-    frame = bytearray(encoded(array, block) or b"")
+def flipped_before_the_write(plan: Any, block: np.ndarray) -> bytes:
+    frame = bytearray(encoded(plan, block) or b"")
     frame[-9] ^= 1
     return bytes(frame)
 
 
-def torn(array: Any, block: np.ndarray) -> bytes:
-    return (encoded(array, block) or b"")[:-7]
+def torn(plan: Any, block: np.ndarray) -> bytes:
+    return (encoded(plan, block) or b"")[:-7]
 
 
-def of_an_older_attempt(array: Any, block: np.ndarray) -> bytes | None:
+def of_an_older_attempt(plan: Any, block: np.ndarray) -> bytes | None:
     """A whole frame, of another draw."""
-    return encoded(array, block + 1)
+    return encoded(plan, block + 1)
 
 
-def lost(array: Any, block: np.ndarray) -> None:
+def lost(plan: Any, block: np.ndarray) -> None:
     """The system took it for written, and what is there now is what was there before: nothing."""
-    del array, block
+    del plan, block
 
 
 @pytest.mark.parametrize("fault", [flipped_before_the_digest, flipped_before_the_write, torn, of_an_older_attempt, lost])
@@ -62,9 +62,9 @@ def test_damage_between_draw_and_commit_is_found(
     make_safe(store, expected)
     seen: list[int] = []
 
-    def once(array: Any, block: np.ndarray) -> bytes | None:
+    def once(plan: Any, block: np.ndarray) -> bytes | None:
         seen.append(1)
-        return fault(array, block) if len(seen) == 2 else encoded(array, block)
+        return fault(plan, block) if len(seen) == 2 else encoded(plan, block)
 
     with monkeypatch.context() as patch:
         patch.setattr(stores, "encoded", once)

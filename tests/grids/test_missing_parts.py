@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpdist.grids.space import TOLERANCE, Component, Functionals, NotMeasured, check_cancels
+from dpdist.grids.space import TOLERANCE, Functionals, NotMeasured, Variation, check_cancels
 
 
-def lacking(size: float, rest: float) -> tuple[Functionals, list[Component]]:
+def lacking(size: float, rest: float) -> tuple[Functionals, list[Variation]]:
     """A function of two products of a size whose missing parts cancel, but for a rest."""
     asked = Functionals(np.array([size, -size]), np.array([0, 0]), {0: np.ones((2, 3))}, 1)
     vector = np.array([1.0, -1.0, 0.0])
-    return asked, [Component(0, (0,), size, (vector,)), Component(1, (0,), rest - size, (vector,))]
+    return asked, [Variation(0, (0,), size, (vector,)), Variation(1, (0,), rest - size, (vector,))]
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])

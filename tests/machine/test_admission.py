@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster, SpecCluster, versions
 
 from dpdist.errors import EngineError, StoreError
 from dpdist.machine import engine
-from dpdist.machine.engine import Engine
+from dpdist.machine.engine import Engine, handing, workforce
 from dpdist.machine.store import Store
 from tests import HANGS, small
 from tests.faults import harness
@@ -137,8 +137,8 @@ def test_a_worker_that_joins_amid_a_stage_is_asked(
     s3: str, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it got before it was asked runs on the others."""
-    monkeypatch.setattr(engine, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(engine, "POLL_SECONDS", 0.5)
+    monkeypatch.setattr(workforce, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(handing, "POLL_SECONDS", 0.5)
     late: list[Program] = []
     with engine.started(workers.cluster.scheduler_address) as started, pytest.MonkeyPatch.context() as patch:
         workers.use(started, Store(f"{s3}/joins"))

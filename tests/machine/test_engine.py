@@ -22,6 +22,7 @@ from dpdist.arrays.vector import Held
 from dpdist.errors import EngineError, InvalidSpec, OutOfMemory, TaskFailed
 from dpdist.grids.estimate import Shared
 from dpdist.machine import engine
+from dpdist.machine.engine import handing, runner, tasks, workforce
 from dpdist.machine.store import Store
 from dpdist.process.limits import WORKER_BYTES
 from dpdist.release import story
@@ -39,6 +40,7 @@ class Processes:
 
     Attributes:
         environment, settings: Dask's variables and settings for processes that are to reach them.
+        tls: the options that make a scheduler or a worker one of them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +49,7 @@ class Processes:
         self.file = folder / "scheduler.json"
         certificate, key = certificates.written(folder / "certificates")
         self.environment, self.settings = certificates.environment(certificate, key), certificates.settings(certificate, key)
-        self._tls = [
+        self.tls = [
             "--protocol",
             "tls",
             "--tls-ca-file",
@@ -57,7 +59,7 @@ class Processes:
             "--tls-key",
             str(key),
         ]
-        self.scheduler = self._start(*SCHEDULER, *self._tls, "--scheduler-file", str(self.file))
+        self.scheduler = self._start(*SCHEDULER, *self.tls, "--scheduler-file", str(self.file))
         deadline = time.monotonic() + HANGS
         while not self.file.exists() or not self.file.read_text():
             assert time.monotonic() < deadline, "the scheduler did not start"
@@ -65,7 +67,7 @@ class Processes:
         self.address = json.loads(self.file.read_text())["address"]
 
     def worker(self, threads: int, *options: str) -> Program:
-        return self._start(*WORKER, str(threads), "--no-nanny", *self._tls, *options, self.address)
+        return self._start(*WORKER, str(threads), "--no-nanny", *self.tls, *options, self.address)
 
     def _start(self, *command: str) -> Program:
         self.running.append(Program(*command, folder=self.folder))
@@ -122,7 +124,7 @@ def test_heavy_work_moves_when_its_worker_dies(
     processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when every worker that it was meant for is gone, and another one comes."""
-    monkeypatch.setattr(engine, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(handing, "POLL_SECONDS", 0.2)
     first = processes.worker(1, "--resources", "optimiser=1")
     marker = tmp_path / "marker"
 
@@ -134,13 +136,13 @@ def test_heavy_work_moves_when_its_worker_dies(
 
     with engine.started(processes.address) as started:
         started.client.wait_for_workers(1, timeout=HANGS)
-        original = engine._optimisers
+        original = handing.optimisers
 
         def watched(client: Any) -> Any:
             replace(0)
             return original(client)
 
-        monkeypatch.setattr(engine, "_optimisers", watched)
+        monkeypatch.setattr(handing, "optimisers", watched)
         assert started.on_largest_worker(slow_then_done, str(marker)) not in (first.pid, os.getpid())
 
 
@@ -184,7 +186,7 @@ def test_what_all_tasks_of_a_stage_read_is_read_once_a_worker(tmp_path: Path, mo
 
 def held_function() -> bool:
     """Whether this worker holds the function of a stage."""
-    return engine._Stage.function is not None
+    return tasks._Stage.function is not None
 
 
 def squared(item: int) -> tuple[int, int]:
@@ -194,8 +196,8 @@ def squared(item: int) -> tuple[int, int]:
 @pytest.mark.usefixtures("without_tls")
 def test_a_stage_of_many_items_is_few_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler takes milliseconds for a task, however small: 10^12 cells are half a million ranges of a scan."""
-    monkeypatch.setattr(engine, "MOST_TASKS", 10)
-    monkeypatch.setattr(engine, "TASKS_AHEAD", 4)
+    monkeypatch.setattr(runner, "MOST_TASKS", 10)
+    monkeypatch.setattr(handing, "TASKS_AHEAD", 4)
     told: list[tuple[int, int]] = []
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
@@ -289,14 +291,14 @@ def test_workers_come_and_go_while_a_stage_runs(
     processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One joins and works at once, and is counted; one that is killed costs what was dealt to it, and no other task."""
-    monkeypatch.setattr(engine, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(engine, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(workforce, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(handing, "POLL_SECONDS", 0.2)
     going = processes.worker(1, "--memory-limit", "4GB")
     processes.worker(1, "--memory-limit", "4GB")
     log, items, seen = tmp_path / "log", 150, list[int]()
     with engine.started(processes.address) as started:
         started.client.wait_for_workers(2, timeout=HANGS)
-        time.sleep(2 * engine.LOOK_SECONDS)
+        time.sleep(2 * workforce.LOOK_SECONDS)
         assert started.workers == 2
         before = started.memory_bytes
         started.exchange = Store(tmp_path / "store")
@@ -318,7 +320,7 @@ def test_workers_come_and_go_while_a_stage_runs(
     assert {2, 4} <= set(seen)
     runs = [line.split() for line in log.read_text().splitlines()]
     assert len({pid for _, pid in runs}) == 3
-    assert len(runs) - items <= 2 * engine.TASKS_AHEAD
+    assert len(runs) - items <= 2 * handing.TASKS_AHEAD
     twice = {item for item, _ in runs if [each for each, _ in runs].count(item) > 1}
     assert all(any(pid == str(going.pid) for each, pid in runs if each == item) for item in twice)
 
@@ -350,8 +352,8 @@ def test_scaling_down_leaves_the_optimiser_alone(processes: Processes, tmp_path:
 
 
 def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "POLL_SECONDS", 0.2)
-    monkeypatch.setattr(engine, "WITHOUT_WORKERS_SECONDS", 1)
+    monkeypatch.setattr(handing, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(workforce, "WITHOUT_WORKERS_SECONDS", 1)
     only = processes.worker(1)
     with engine.started(processes.address) as started:
         started.client.wait_for_workers(1, timeout=HANGS)
@@ -390,7 +392,7 @@ def test_a_cluster_hands_out_some_tasks_at_a_time(monkeypatch: pytest.MonkeyPatc
             most = max(most, len(cluster.scheduler.tasks))
 
         assert started.map(abs, list(range(-500, 0)), on_done=told) == list(range(500, 0, -1))
-    assert most <= 3 * 2 * engine.TASKS_AHEAD
+    assert most <= 3 * 2 * handing.TASKS_AHEAD
 
 
 def test_a_release_on_an_optimiser_s_worker(home: Path, processes: Processes) -> None:

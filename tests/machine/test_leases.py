@@ -43,7 +43,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def names(store: Store) -> set[str]:
-    return {path for path, _, _ in store.listed("")}
+    return set(store.names(""))
 
 
 def test_what_a_killed_run_left_is_swept_at_once(store: Store) -> None:
@@ -203,8 +203,8 @@ def test_a_listing_that_fails_is_one_line(tmp_path: Path, s3: str, monkeypatch: 
 
     for call in ("list", "list_with_delimiter"):
         monkeypatch.setattr(obstore, call, away)
-    for listing in (store.names, store.listed, store.folders):
+    for listing in (store.names, store.folders):
         with pytest.raises(
-            StoreError, match="'measurements' in the store s3://.* could not be listed: GenericError; mend that"
+            StoreError, match="'measurements' in the store s3://.* could not be listed: GenericError; check the bucket"
         ):
             listing("measurements")

@@ -6,22 +6,20 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 
-import numcodecs
 import numpy as np
-import obstore
 import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist.errors import StoreError
-from dpdist.machine.documents import reached
 from dpdist.machine.frames import decoded, encoded
-from dpdist.machine.store import ArrayPlan, Store, download
+from dpdist.machine.objects import place_at
+from dpdist.machine.store import ArrayPlan, Store
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -81,12 +79,12 @@ def test_a_copy_holds_every_file_where_it_was(tmp_path: Path, s3: str) -> None:
     files = {"a.json": b"{}", "tables/b.csv": b"1,2", "tables/deep/er/c.bin": state.bytes(3 * 2**20), "tables/empty": b""}
     for folder, held in ((base, files), (f"{base}-2", {"d": b"d"})):
         for name, content in held.items():
-            obstore.put(reached(f"{s3}/{folder}"), name, content)
-    copy = tmp_path / "not" / "yet"
-    download(f"{s3}/{base}", copy)
-    assert {str(path.relative_to(copy)): path.read_bytes() for path in copy.rglob("*") if path.is_file()} == files
-    with pytest.raises(StoreError, match="there is nothing at"):
-        download(f"{s3}/{base}-3", tmp_path / "nothing")
+            place_at(f"{s3}/{folder}").write(name, content)
+    with place_at(f"{s3}/{base}").copied() as copy:
+        copied = {str(path.relative_to(copy)): path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    assert copied == files
+    with pytest.raises(StoreError, match="there is nothing at"), place_at(f"{s3}/{base}-3").copied():
+        pass
 
 
 def test_digest_is_of_content(store: Store) -> None:
@@ -178,7 +176,7 @@ READ = [*product(["folder"], SHAPES, KINDS), ("s3", (11,), "|b1"), ("s3", (9, 2,
 
 @pytest.mark.parametrize(("store", "shape", "kind"), READ, indirect=["store"])
 def test_what_is_read_is_what_zarr_reads(store: Store, shape: tuple[int, ...], kind: str) -> None:
-    """Of compressed arrays the frames are read past Zarr; those of earlier codecs, of none, and with blocks of zeros, too."""
+    """Objects are written and read without Zarr: compressed and plain, with blocks of zeros, in whatever order values lie in memory."""
     array = np.resize([0, 1, 1, 0, 1], shape).astype(kind)
     array[:4] = 0
     for compressed, lies in product((True, False), (np.ascontiguousarray, np.asfortranarray, every_other)):
@@ -186,14 +184,13 @@ def test_what_is_read_is_what_zarr_reads(store: Store, shape: tuple[int, ...], k
         plan = store.plan(f"a/{compressed}/{lies.__name__}", shape, kind, shard_rows=4, compressed=compressed)
         store.begin(plan)
         stored = store.finish(plan, [store.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(plan.shards)])
-        np.testing.assert_array_equal(zarr.open_array(store._zarr(plan), mode="r")[:], array)
+        np.testing.assert_array_equal(zarr.open_array(store.place.zarr(f"{plan.name}/{plan.attempt}"), mode="r")[:], array)
         np.testing.assert_array_equal(store.read(stored), array)
         assert store.read(stored).dtype.str == kind
-        ours = {name: obstore.get(store._objects, name).bytes() for name in chunks(store, plan)}
-        for name in ours:
-            obstore.delete(store._objects, name)
-        zarr.open_array(store._zarr(plan), mode="r+")[:] = array
-        assert ours == {name: obstore.get(store._objects, name).bytes() for name in chunks(store, plan)}
+        ours = {name: bytes(store.place.read(name)) for name in chunks(store, plan)}
+        store.place.delete(list(ours))
+        zarr.open_array(store.place.zarr(f"{plan.name}/{plan.attempt}"), mode="r+")[:] = array
+        assert ours == {name: bytes(store.place.read(name)) for name in chunks(store, plan)}
 
 
 def test_zeros_take_the_place_of_what_was_written(store: Store) -> None:
@@ -215,32 +212,15 @@ def chunks(store: Store, plan: ArrayPlan) -> list[str]:
     return [name for name in store.names(f"{plan.name}/{plan.attempt}") if not name.endswith("zarr.json")]
 
 
-def test_blocks_compressed_otherwise_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    array = np.random.default_rng(0).integers(-(10**9), 10**9, 50)
-    for number, codec in enumerate((zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"), zarr.codecs.ZstdCodec(level=1))):
-        monkeypatch.setattr("dpdist.machine.store.codec", lambda _, codec=codec: codec)
-        assert store.read(store.put(f"a{number}", array)).tolist() == array.tolist()
-
-
-def test_frames_are_the_same_whether_zarr_keeps_options_as_texts_or_as_enumerations() -> None:
-    """zarr 3.4, which Python 3.12 and later get, has plain texts where 3.1 has enumerations; both tell them as texts."""
-    codec = zarr.codecs.BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle", typesize=8)
-    told = codec.to_dict()
-    for options in (told["configuration"], {name: getattr(codec, name) for name in told["configuration"]}):
-        kept = SimpleNamespace(**options, to_dict=lambda: told)
-        array = SimpleNamespace(chunks=(4,), metadata=SimpleNamespace(codecs=(None, kept)))
-        frame = encoded(array, np.arange(4))
-        assert frame == bytes(numcodecs.Blosc("zstd", 3, 2).encode(np.arange(4)))
-
-
 def test_a_frame_that_was_cut_or_is_of_other_values_is_not_decoded() -> None:
     """The codec reads beyond the end of a frame that was cut; what lies there may be the missing bytes."""
     values = np.random.default_rng(0).integers(0, 2**62, 100)
-    frame = bytes(numcodecs.Blosc(cname="lz4", shuffle=2).encode(values))
-    assert decoded(frame, (100,), "<i8").tolist() == values.tolist()
+    plan = ArrayPlan("a", (100,), "<i8", 100, "w")
+    frame = encoded(plan, values)
+    assert decoded(plan, frame).tolist() == values.tolist()
     for wrong, size in ((frame[:-1], 100), (frame[:20], 100), (b"", 100), (frame + b"x", 100), (frame, 99), (frame, 101)):
         with pytest.raises(ValueError, match="not the frame"):
-            decoded(wrong, (size,), "<i8")
+            decoded(replace(plan, shape=(size,), shard_rows=size), wrong)
 
 
 def test_altered_records_are_found(store: Store) -> None:
@@ -343,7 +323,7 @@ def test_a_document_in_the_place_of_another_is_altered(store: Store) -> None:
     """Each is whole and sealed: swapped ones were taken as they were, and ended in the name of an exception."""
     store.write_document("one.json", {"first": 1})
     store.write_document("other.json", {"attempt": "x"})
-    obstore.put(store._objects, "one.json", bytes(obstore.get(store._objects, "other.json").bytes()))
+    store.place.write("one.json", bytes(store.place.read("other.json")))
     with pytest.raises(StoreError, match="'one.json' in the store .* was altered"):
         store.read_document("one.json")
     assert store.read_document("other.json") == {"attempt": "x"}

@@ -22,18 +22,24 @@ MODULES = (
     "dpdist/grids/*.py",
     "dpdist/strategies/representations.py",
     "dpdist/release/*.py",
-    "dpdist/machine/store.py",
-    "dpdist/domain.py",
+    "dpdist/machine/leases.py",
+    "dpdist/machine/reduction.py",
+    "dpdist/machine/store*.py",
+    "dpdist/machine/engine/*.py",
+    "dpdist/machine/objects/*.py",
+    "dpdist/process/durable.py",
+    "dpdist/process/private.py",
+    "dpdist/domain/*.py",
+    "dpdist/quantities/*.py",
     "dpdist/records/*.py",
+    "dpdist/records/formats/*.py",
     "dpdist/spec/compiled.py",
     "dpdist/spec/job.py",
     "dpdist/spec/origin.py",
     "dpdist/spec/sums.py",
     "dpdist/strategies/worst.py",
-    *(
-        f"dpdist/{name}.py"
-        for name in ("amounts", "durable", "engine", "identities", "leases", "private", "reduction", "stability", "times")
-    ),
+    "dpdist/identities.py",
+    "dpdist/stability.py",
 )
 """Where faults are planted: patterns of files."""
 OPERATORS = tuple(

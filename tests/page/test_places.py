@@ -20,11 +20,14 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dpdist.errors import StoreError
-from dpdist.machine import engine, store
+from dpdist.machine import engine
 from dpdist.machine.drafts import draft_of, move_into_place
 from dpdist.machine.engine import Engine
+from dpdist.machine.objects import bucket as buckets
+from dpdist.machine.objects import place_at
+from dpdist.machine.objects.bucket import Bucket
 from dpdist.page import report
-from dpdist.page.places import Folder, Objects, Place, Written
+from dpdist.page.places import Destination, DraftFolder, Objects, Written
 from dpdist.privacy import keys
 from dpdist.release import publish
 from dpdist.release.story import Release
@@ -56,6 +59,12 @@ def bucket_of(s3: str) -> Any:
         .resource("s3", endpoint_url=os.environ["AWS_ENDPOINT"])
         .Bucket(s3.removeprefix("s3://"))
     )
+
+
+def bucket_at(url: str) -> Bucket:
+    found = place_at(url)
+    assert isinstance(found, Bucket)
+    return found
 
 
 def at(s3: str, prefix: str) -> dict[str, bytes]:
@@ -134,43 +143,43 @@ def other(data: bytes) -> bytes:
     return bytes([data[0] ^ 1]) + data[1:]
 
 
-Put = Callable[[Place, str, bytes], Written]
+Put = Callable[[Destination, str, bytes], Written]
 SEALED = "release.json"
 
 
-def false_digest(put: Put, place: Place, name: str, data: bytes) -> Written:
+def false_digest(put: Put, place: Destination, name: str, data: bytes) -> Written:
     return replace(put(place, name, data), digest="0" * 64)
 
 
-def other_bytes(put: Put, place: Place, name: str, data: bytes) -> Written:
+def other_bytes(put: Put, place: Destination, name: str, data: bytes) -> Written:
     """With the right digest, and the tag of what was written."""
     return replace(put(place, name, other(data)), digest=hashlib.sha256(data).hexdigest())
 
 
-def wrong_answers(put: Put, place: Place, name: str, data: bytes) -> Written:
+def wrong_answers(put: Put, place: Destination, name: str, data: bytes) -> Written:
     """Nothing that is said of them is wrong."""
     return put(place, name, other(data))
 
 
-def another_part(put: Put, place: Place, name: str, data: bytes) -> Written:
+def another_part(put: Put, place: Destination, name: str, data: bytes) -> Written:
     """Under the name of a file of the flow's own."""
     del name
     return put(place, "index.html", data)
 
 
-def nothing(put: Put, place: Place, name: str, data: bytes) -> Written:
+def nothing(put: Put, place: Destination, name: str, data: bytes) -> Written:
     del put, place
     return Written(name, hashlib.sha256(data).hexdigest(), len(data), "tag")
 
 
-def twice(put: Put, place: Place, name: str, data: bytes) -> Written:
+def twice(put: Put, place: Destination, name: str, data: bytes) -> Written:
     """The second time other bytes."""
     told = put(place, name, data)
     put(place, name, other(data))
     return told
 
 
-def ahead(put: Put, place: Place, name: str, data: bytes) -> Written:
+def ahead(put: Put, place: Destination, name: str, data: bytes) -> Written:
     """The right bytes, with the tag of those that are to take their place when they have been read back."""
     later = put(place, name, other(data))
     return replace(put(place, name, data), tag=later.tag)
@@ -244,13 +253,13 @@ def test_what_was_published_is_known_again_without_a_download(
     """By the tags of the replies to the uploads; what does not have them any more is downloaded, and refused."""
     url = f"{s3}/published/known"
     downloaded: list[str] = []
-    original = store.download
+    original = Bucket.download
 
-    def watched(place: str, folder: Path) -> None:
-        downloaded.append(place)
+    def watched(place: Bucket, folder: Path) -> None:
+        downloaded.append(str(place))
         original(place, folder)
 
-    monkeypatch.setattr(store, "download", watched)
+    monkeypatch.setattr(Bucket, "download", watched)
     begun.publish(url)
     begun.publish(url)
     assert downloaded == []
@@ -266,18 +275,18 @@ def test_what_was_published_is_known_again_without_a_download(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from dpdist.machine import store
+from dpdist.machine.objects.bucket import Bucket
 from tests import small
 from tests.page.test_places import MANY
 
-put = store.put_at
+upload = Bucket.upload
 
-def killed(url, name, data, **options):
+def killed(place, name, data, **options):
     if name == sys.argv[3]:
         os.kill(os.getpid(), signal.SIGKILL)
-    return put(url, name, data, **options)
+    return upload(place, name, data, **options)
 
-store.put_at = killed
+Bucket.upload = killed
 small.run(Path(sys.argv[1]), Path(sys.argv[2]), sizes=MANY)
 """
 
@@ -290,7 +299,7 @@ def test_a_killed_publisher_leaves_no_release(begun: Begun, s3: str) -> None:
     left = at(s3, prefix)
     assert left.items() < begun.whole.items()
     assert {"answers.csv", "answers.parquet/part-00000.parquet"} < set(left)
-    with pytest.raises(StoreError, match=r"release.json is missing"), report.local_copy(f"{s3}/{prefix}") as copy:
+    with pytest.raises(StoreError, match=r"release.json is missing"), place_at(f"{s3}/{prefix}").copied() as copy:
         report.certificate_of(copy)
     begun.publish(f"{s3}/{prefix}", formats=["zarr"])
     assert at(s3, prefix) == begun.arrays
@@ -298,13 +307,13 @@ def test_a_killed_publisher_leaves_no_release(begun: Begun, s3: str) -> None:
 
 
 def test_what_somebody_else_put_there_is_not_deleted(begun: Begun, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = store.has_md5_tags
+    original = Bucket.has_md5_tags
 
-    def meanwhile(url: str) -> bool:
+    def meanwhile(place: Bucket) -> bool:
         bucket_of(s3).put_object(Key="published/mixed/notes.txt", Body=b"mine")
-        return original(url)
+        return original(place)
 
-    monkeypatch.setattr(store, "has_md5_tags", meanwhile)
+    monkeypatch.setattr(Bucket, "has_md5_tags", meanwhile)
     with pytest.raises(StoreError, match=r"holds something else \(notes.txt\); move it away"):
         begun.publish(f"{s3}/published/mixed")
     left = at(s3, "published/mixed")
@@ -351,19 +360,19 @@ def altering(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("altering")
 def test_what_arrives_altered_is_refused(s3: str) -> None:
-    url = f"{s3}/altered"
-    assert store.has_md5_tags(url)
-    assert store.put_at(url, "good", b"answers", md5_tags=True) == f'"{hashlib.md5(b"answers").hexdigest()}"'
+    place = bucket_at(f"{s3}/altered")
+    assert place.has_md5_tags()
+    assert place.upload("good", b"answers", md5_tags=True) == f'"{hashlib.md5(b"answers").hexdigest()}"'
     with pytest.raises(StoreError, match="bad arrived altered; check the network and run again"):
-        store.put_at(url, "bad", b"answers", md5_tags=True)
+        place.upload("bad", b"answers", md5_tags=True)
 
 
 def test_a_file_beyond_one_request_is_sent_in_parts(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """S3 gives it a tag of its parts, which is checked as well."""
-    monkeypatch.setattr(store, "ONE_REQUEST", 2**20)
-    monkeypatch.setattr(store, "PART_BYTES", 5 * 2**20)  # the least that S3 takes
+    monkeypatch.setattr(buckets, "ONE_REQUEST", 2**20)
+    monkeypatch.setattr(buckets, "PART_BYTES", 5 * 2**20)  # the least that S3 takes
     data = os.urandom(11 * 2**20)
-    tag = store.put_at(f"{s3}/long", "answers.csv", data, md5_tags=True)
+    tag = bucket_at(f"{s3}/long").upload("answers.csv", data, md5_tags=True)
     assert tag is not None
     assert tag.endswith('-3"')
     assert at(s3, "long") == {"answers.csv": data}
@@ -388,15 +397,16 @@ def test_a_bucket_that_locks_what_is_written(s3: str) -> None:
     client.put_object_lock_configuration(
         Bucket="locked-output", ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": retention}
     )
-    store.check_writable_at("s3://locked-output/release")
-    assert store.put_at("s3://locked-output/release", "release.json", b"{}", md5_tags=True)
+    place = bucket_at("s3://locked-output/release")
+    place.check_writable()
+    assert place.upload("release.json", b"{}", md5_tags=True)
 
 
 def test_a_task_that_outlives_its_run_changes_nothing(tmp_path: Path) -> None:
     """It was writing when another one had written the same file, and the folder was published."""
     target = tmp_path / "release"
     with draft_of(target) as draft:
-        place = Folder.of(draft, target)
+        place = DraftFolder.of(draft, target)
         place.put("parts/one", b"whole")
 
         def late(file: BinaryIO) -> None:
@@ -417,7 +427,7 @@ def test_a_workers_umask_does_not_count(tmp_path: Path) -> None:
     try:
         target = tmp_path / "release"
         with draft_of(target) as draft:
-            place = Folder.of(draft, target)
+            place = DraftFolder.of(draft, target)
             os.umask(0o077)
             place.put("a/b/c", b"x")
             modes = [(draft / name).stat().st_mode & 0o777 for name in ("a", "a/b", "a/b/c")]

@@ -151,8 +151,8 @@ def test_an_answer_without_noise_never_strays() -> None:
         ({"postprocess": {"suppress": {"below": -1}}}, "postprocess.suppress.below"),
         ({"postprocess": {"suppress": RULE, "non_negative": True}}, "do not tell the bias"),
         (
-            {"postprocess": {"suppress": RULE}, "workload": [{"filters": {"of": "age", "apply": [{"window": 2}]}}]},
-            "may be differences",
+            {"postprocess": {"suppress": RULE}, "workload": [{"filters": {"of": "age", "apply": [{"cycle": 2}]}}]},
+            "no group of the workload has any",
         ),
     ],
 )

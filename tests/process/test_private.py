@@ -16,7 +16,7 @@ from dpdist.machine.leases import Lease
 from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.page.content import Content
-from dpdist.page.places import Folder, Spread, Written
+from dpdist.page.places import DraftFolder, TaskMap, Written
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import Ledger
 from dpdist.process.private import private_file, private_folder
@@ -56,7 +56,7 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         amid.extend(open_to_others(home))
         return original(*arguments)
 
-    def writing(content: Content, place: Folder, spread: Spread | None) -> tuple[list[Written], bytes]:
+    def writing(content: Content, place: DraftFolder, spread: TaskMap | None) -> tuple[list[Written], bytes]:
         assert mode(place.draft) == mode(parts_of(place.draft)) == 0o700
         return written(content, place, spread)
 

@@ -13,6 +13,7 @@ import pytest
 
 from dpdist.arrays import Constant, Held
 from dpdist.machine import engine
+from dpdist.machine.objects import place_at
 from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.page.content import Content
@@ -72,7 +73,7 @@ def published(home: Path) -> Path:
         half_width=Constant(3.92, size),
         certificate={**planned.certificate(), "release": RELEASE, "dataset": RELEASE},
     )
-    folder = report.write(content, home.parent / "out")
+    folder = report.write(content, place_at(home.parent / "out")).given
     assert isinstance(folder, Path)
     return folder
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dpdist.errors import InvalidSpec
 from dpdist.records import csv_blocks, csv_lines
 from dpdist.records.csv_grammar import PLAIN, Broken, Grammar, check_dates, is_encoding, records_in
-from dpdist.records.formats.base import Reading
+from dpdist.records.formats.base import WantedRows
 from dpdist.records.formats.csv import dates_of_texts, unpacked
 from dpdist.records.numbers import numbers_of_texts
 from dpdist.records.sources import _is_empty, hashed_file, source_of
@@ -265,4 +265,6 @@ def test_files_without_a_record(content: bytes, grammar: Grammar, header: bool, 
     path = tmp_path / "x.csv"
     path.write_bytes(content)
     file = File(str(path), Called("x.csv"))
-    assert _is_empty(file.path, hashed_file(file)[1], Reading((), header=() if header else ("x",), grammar=grammar)) == empty
+    assert (
+        _is_empty(file.path, hashed_file(file)[1], WantedRows((), header=() if header else ("x",), grammar=grammar)) == empty
+    )

@@ -17,6 +17,7 @@ from distributed import LocalCluster
 
 from dpdist.errors import InvalidInput
 from dpdist.machine import engine
+from dpdist.machine.objects import folder
 from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
@@ -25,7 +26,7 @@ from dpdist.records.digests import Memory, hashing, seen_at, verify
 from dpdist.records.formats import base
 from dpdist.records.hashing import BLOCK_BYTES, hashed
 from dpdist.records.sources import hashed_here, source_of
-from dpdist.records.wording import File, called_by
+from dpdist.records.wording import Called, File, called_by
 from tests import small
 
 ROOT = Secret(bytes(range(32)))
@@ -34,7 +35,7 @@ ROOT = Secret(bytes(range(32)))
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that were written a moment ago count as old ones."""
-    monkeypatch.setattr(digests, "SETTLED_SECONDS", -1.0)
+    monkeypatch.setattr(folder, "SETTLED_SECONDS", -1.0)
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_a_file_that_was_just_written_is_not_remembered(
 ) -> None:
     """It could be written again within the same tick of the clock."""
     path, by = tmp_path / "x.parquet", hashing(memory, engine.inline())
-    monkeypatch.setattr(digests, "SETTLED_SECONDS", 3600.0)
+    monkeypatch.setattr(folder, "SETTLED_SECONDS", 3600.0)
     pyarrow.parquet.write_table(small.records(), path)
     source_of(path, columns={}, hashing=by)
     assert memory.store.names(digests.FOLDER) == []
@@ -95,8 +96,8 @@ def test_a_file_that_changes_while_it_is_hashed_is_not_remembered(
     path, by = tmp_path / "x.parquet", hashing(memory, engine.inline())
     pyarrow.parquet.write_table(small.records(), path)
 
-    def amid(place: str) -> Any:
-        found = hashed(place)
+    def amid(place: str, called: Called) -> Any:
+        found = hashed(place, called)
         os.utime(place)
         return found
 

@@ -21,6 +21,7 @@ from distributed import LocalCluster
 
 from dpdist.errors import DpdistError, EngineError, InvalidSpec, ReleaseConflict
 from dpdist.machine import engine
+from dpdist.machine.engine import workforce
 from dpdist.machine.store import Store
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import opened
@@ -428,7 +429,7 @@ def test_a_worker_that_cannot_read_what_was_extracted_gets_no_tasks(
             own = cluster.workers[0].address
             as_read(context, load(path), home / "records")
             assert set(started.map(address, range(20))) == {own}
-            monkeypatch.setattr(engine, "WITHOUT_WORKERS_SECONDS", 1)
+            monkeypatch.setattr(workforce, "WITHOUT_WORKERS_SECONDS", 1)
             started.client.retire_workers([own], close_workers=True)
             with pytest.raises(EngineError, match=rf"no worker .* can do the tasks of this run: the worker at .* {LACK}"):
                 started.map(address, [1])

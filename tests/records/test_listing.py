@@ -169,6 +169,16 @@ def test_a_later_part_without_a_column_is_named(tmp_path: Path) -> None:
         counted(tmp_path, folder)
 
 
+def test_files_whose_names_are_not_utf_8_are_refused(tmp_path: Path) -> None:
+    """Before anything is charged: nothing that stands for a file could be written down."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "a.parquet").write_bytes(parquet())
+    (folder / os.fsdecode(b"caf\xe9.parquet")).write_bytes(parquet())
+    with pytest.raises(InvalidSpec, match=r"the path of 'file 2 of data/' is not UTF-8; rename the file"):
+        listing.listed(folder)
+
+
 def test_hidden_and_temporary_files_are_no_records(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     (folder / "_temporary").mkdir(parents=True)

@@ -14,7 +14,7 @@ from dpdist.errors import InvalidSpec
 from dpdist.machine.store import Store
 from dpdist.page import report
 from dpdist.records import listing
-from dpdist.records.formats.base import Format, Partition, Reading, check_names
+from dpdist.records.formats.base import Format, Partition, WantedRows, check_names
 from dpdist.records.formats.registry import FORMATS
 from dpdist.records.hashing import HashedFile
 from dpdist.records.wording import File
@@ -27,16 +27,16 @@ class Blanks(Format):
     name = "blanks"
     endings = (".blanks",)
 
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: Reading) -> Sequence[str]:
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str]:
         return file.read().decode().splitlines()[0].split()
 
-    def batches(self, file: HashedFile, partition: Partition, reading: Reading) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         names, *rows = (line.split() for line in file.read().decode().splitlines())
         check_names(names, reading.columns, partition.called)
         columns = {name: pa.array([row[names.index(name)] for row in rows], pa.string()) for name in reading.columns}
         yield pa.record_batch(columns)
 
-    def is_empty(self, file: HashedFile, at: File, reading: Reading) -> bool:
+    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
         return len(file.read().decode().splitlines()) < 2
 
 

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from dpdist.errors import LedgerError
-from dpdist.machine.store import put_at
+from dpdist.machine.objects import place_at
 from dpdist.privacy.ledger import Ledger, opened
 from dpdist.release import evidence
 from tests import small
@@ -86,11 +86,7 @@ def test_releases_of_other_ledgers_and_whatever_else_lies_there_are_none_of_its_
         "damaged": b"{",
         "foreign": json.dumps({"files": {}, "release": "x", "budget": 3}).encode(),
     }.items():
-        if "://" in place:
-            put_at(f"{place}/{name}", "release.json", content)
-        else:
-            (Path(place) / name).mkdir()
-            (Path(place) / name / "release.json").write_bytes(content)
+        place_at(place).write(f"{name}/release.json", content)
     assert run(home, "r2").charged
     with opened(home) as ledger:
         assert ledger.name() == bytes(range(16)).hex()
@@ -106,5 +102,5 @@ def test_few_certificates_are_read_and_those_of_known_releases_are_not(tmp_path:
     for number in range(700):
         (tmp_path / f"r{number:03d}").mkdir()
     with mock.patch("dpdist.page.report.published_certificate", return_value=None) as read:
-        evidence.check_published(ledger, tmp_path / "next")
+        evidence.check_published(ledger, place_at(tmp_path / "next"))
     assert [call.args[0].name for call in read.call_args_list] == [f"r{number}" for number in range(699, 635, -1)]

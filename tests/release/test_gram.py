@@ -17,7 +17,8 @@ from dpdist import workloads
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, OutOfMemory, StoreError
 from dpdist.machine import engine
-from dpdist.machine.store import Store, zarr_rows
+from dpdist.machine.matrices import zarr_rows
+from dpdist.machine.store import Store
 from dpdist.operators import Generated, Tall
 from dpdist.operators.tall import row_gram
 from dpdist.release.gram import ENTRY_BYTES, WORKER_SHARE, block_columns, gram, stored_gram, task_bytes

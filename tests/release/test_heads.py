@@ -32,7 +32,7 @@ def test_a_ledger_that_was_rolled_back_is_found(home: Path, tmp_path: Path, plac
     path = small.write(tmp_path / "data")
     small.run(path, home)
     small.run(path, home)  # notes nothing new
-    noted = [name for name, _, _ in Documents(place).listed("heads")]
+    noted = Documents(place).names("heads")
     with opened(home) as ledger:
         rows = ledger.entries()
         assert heads.compare(ledger.marks) == len(noted) - 1 == len(rows)  # one more says with which row the place began
@@ -98,7 +98,7 @@ def test_a_head_that_cannot_be_noted_refuses_the_release(
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv(heads.HEADS, str(tmp_path / "file" / "heads"))
     path = small.write(tmp_path / "data")
-    with pytest.raises(StoreError, match="cannot be noted at .*file/heads .Not a directory"):
+    with pytest.raises(StoreError, match="cannot be noted: the store .*file/heads could not be opened: Not a directory"):
         small.run(path, home)
     with opened(home) as ledger:
         assert ledger.receipt("small-1") is None  # before the charge

@@ -11,7 +11,7 @@ from unittest import mock
 import pyarrow.parquet
 import pytest
 
-from dpdist.errors import LedgerError
+from dpdist.errors import LedgerError, StoreError
 from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
@@ -39,12 +39,30 @@ def test_an_emptied_ledger_is_refused(home: Path) -> None:
 
 
 def test_a_store_without_a_mark_whose_releases_are_charged_goes_on(home: Path) -> None:
-    """As stores of version 0.1.0 are; also one with a folder of a release that was killed before it was measured."""
+    """As after a kill before it was written; also with a folder of a release that was killed before it was measured."""
     small.run(small.write(home.parent / "data"), home)
     (home / "store" / "ledger.json").unlink()
     (home / "store" / "measurements" / "killed").mkdir()
     assert small.run(small.write(home.parent / "other", release="other"), home).charged
     assert (home / "store" / "ledger.json").exists()
+
+
+@pytest.mark.parametrize("form", [None, 0, 2])
+def test_a_store_of_another_format_is_refused_in_one_line(home: Path, form: int | None) -> None:
+    """Before a charge, whether it is older or newer."""
+    small.run(small.write(home.parent / "data"), home)
+    store = Store(home / "store")
+    known = store.read_document("ledger.json")
+    assert known["format"] == ledger_and_store.FORMAT
+    store.write_document("ledger.json", {**known, "format": form})
+    other = small.write(home.parent / "other", release="other")
+    with pytest.raises(
+        StoreError, match=rf"the store .* has format {form}, and this version of dpdist reads 1: use"
+    ) as refused:
+        small.run(other, home)
+    assert "\n" not in str(refused.value)
+    with opened(home) as ledger:
+        assert ledger.receipt("other") is None
 
 
 def test_a_store_that_was_emptied_or_exchanged_is_refused_until_it_is_begun(

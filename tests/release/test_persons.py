@@ -122,11 +122,10 @@ def changed_records(**other: Any) -> dict[str, Any]:
         (changed_records(person={"column": "person"}), "give 'person' a 'column' and 'most_groups'"),
         (changed_records(person={"column": "person", "most_groups": 2, "most_records": 2}), "leave 'most_records' out"),
         (changed_records(person={"most_groups": 2}), "name the 'column'"),
-        ({"mechanism": "coa"}, "mechanism: identity"),
         ({"workload": [{"marginals": {"of": [["sex"]]}}]}, r"marginals: \{of: \[\[sex, work\]\]\}"),
         ({"workload": [{"marginals": {"of": [["sex", "work"], ["sex"]]}}]}, "are no sums of these"),
         ({"workload": [{"predicates": ["sex == 'f'"]}]}, "are no sums of these"),
-        ({"postprocess": {"known": [{"count": 5}]}}, "add up groups"),
+        ({"postprocess": {"known": [{"count": 5}]}}, "measures none"),
         (changed_records(count="visitors"), "records.count"),
     ],
 )

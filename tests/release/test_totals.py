@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 from dpdist.arrays.vector import Held
-from dpdist.asking.intervals import fieller
 from dpdist.asking.products import Linear
 from dpdist.asking.published import Published
 from dpdist.errors import DpdistError, InvalidSpec, ReleaseConflict
@@ -23,6 +22,7 @@ from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.privacy.ledger import opened
+from dpdist.quantities.intervals import fieller
 from dpdist.records import persons
 from dpdist.records.counting import _count_digest
 from dpdist.release.answers import answer
@@ -214,7 +214,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
             "sums": {"amount": {"from": 0, "to": 100, "most_per_person": 200}, "tip": {"from": 0, "to": 9}},
             "workload": [*ASKED, {**ASKED[1], "sum": "tip"}],
         },
-        "one column of 'sums', found 2",
+        "there is one column of amounts",
     ),
     ({"workload": ASKED[:2], "postprocess": {"non_negative": True}}, "the cells of the ends may be negative"),
     ({"mechanism": "marginals"}, "counts whole records"),

@@ -18,14 +18,16 @@ import pytest
 from dpdist.arrays.vector import Held
 from dpdist.asking.products import EVERYTHING
 from dpdist.asking.published import Published
-from dpdist.asking.spreads import correlation_of, covariance_of, variance_of
+from dpdist.asking.questions import powers
 from dpdist.domain import amounts
-from dpdist.domain.amounts import AMOUNT, DEVIATION, PIECES, PRESENT, SQUARE, STATISTICS, Amounts
+from dpdist.domain.amounts import AMOUNT, DEVIATION, PIECES, PRESENT, SQUARE, Amounts
 from dpdist.errors import InvalidInput
 from dpdist.page import measurement
 from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.quantities.registry import STATISTICS
+from dpdist.quantities.variances import correlation_of, covariance_of, variance_of
 from dpdist.release.count import count
-from dpdist.release.means import variances
+from dpdist.release.means import statistics
 from tests import small
 from tests.command_line import CommandLine
 from tests.forked import exit_code, killed_run
@@ -102,14 +104,14 @@ def test_a_record_is_divided_by_splines_that_give_its_square_back(steps: int) ->
         shares = [0] * amounts.bins
         for place in range(3):
             shares[first[v] + place] = int(parts[place, v])
-        assert shares == [amounts.shares * each for each in spline]
+        assert shares == [amounts.shares_per_record * each for each in spline]
         x = amounts.first + v * amounts.step
         for what, value in ((PRESENT, 1), (AMOUNT, x), (DEVIATION, x - middle), (SQUARE, (x - middle) ** 2)):
-            assert shares @ amounts.values(what) / amounts.shares == pytest.approx(float(value), abs=1e-9)
+            assert shares @ amounts.values(what) / amounts.shares_per_record == pytest.approx(float(value), abs=1e-9)
 
 
 def test_too_many_steps_for_squares_are_refused_in_one_line() -> None:
-    assert Amounts(Fraction(0), Fraction(1), 2896, squares=True).shares <= 2**20
+    assert Amounts(Fraction(0), Fraction(1), 2896, squares=True).shares_per_record <= 2**20
     with pytest.raises(InvalidInput, match="at most 2,896 steps where 4 divides") as refused:
         Amounts(Fraction(0), Fraction(1), 2900, squares=True)
     assert "\n" not in str(refused.value)
@@ -129,8 +131,7 @@ def test_statistics_without_noise_are_those_of_the_records(name: str, home: Path
     records = table()
     context, planned = planned_in(home.parent, records, **changes(**chosen(name)))
     found = exact(planned, context)
-    rows = variances(planned.job.workload, found)
-    assert rows is not None
+    rows = statistics(planned.job.workload, found)["variances"]
     branches = {each: truth(records, lambda row, each=each: row["branch"] == each) for each in "ab"}
     for row in rows.to_pylist():
         if row["branch"]:
@@ -198,8 +199,8 @@ def sums_of_branch(published: Published, place: int) -> list[Any]:
     of = [domain.axis("tip"), domain.axis("amount")]
     among = EVERYTHING.within({0: np.eye(2)[place]})
     factors = [
-        {axis: published._powers(axis, what) for axis, what in zip(of, each, strict=True)}
-        for each in STATISTICS["correlation"]
+        {axis: powers(domain.attributes[axis], what) for axis, what in zip(of, each, strict=True)}
+        for each in STATISTICS["correlation"].of
     ]
     return [among.within(each) for each in factors]
 
@@ -268,7 +269,7 @@ def test_variances_are_published_shown_and_asked_for_alike(
 
 @pytest.mark.parametrize(
     ("point", "name"),
-    [("dpdist.release.publish", "variances"), pytest.param("dpdist.privacy.noise.Noise", "draw", marks=pytest.mark.slow)],
+    [("dpdist.release.publish", "statistics"), pytest.param("dpdist.privacy.noise.Noise", "draw", marks=pytest.mark.slow)],
 )
 def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str, home: Path) -> None:
     path = small.write(home.parent / "data", table=table(60), **changes(workload=ASKED[:1], sums={"amount": SUMS["amount"]}))
@@ -286,7 +287,6 @@ def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str,
         ({"workload": [{**BY_BRANCH, "covariance": ["tip", "tip"]}, *ASKED]}, "a covariance is that of two columns"),
         ({"workload": [{**BY_BRANCH, "covariance": ["tip"]}, *ASKED]}, "covariance"),
         ({"workload": [{**BY_BRANCH, "variance": "amount", "target": 3}, *ASKED]}, "a 'target' is the error of a count"),
-        ({"postprocess": {"known": [{"count": 800}]}}, "variances are made of the measurement alone"),
         ({"sums": {**SUMS, "amount": {"from": 0, "to": 60, "step": 0.01}}}, "at most 2,896 steps where 4 divides"),
         (
             {"sums": {"amount": {"from": 0, "to": 1000}, "tip": {"from": 0, "to": 12}}},
@@ -300,7 +300,7 @@ def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str,
             },
             "where the total of a person is bounded, squares cannot be told",
         ),
-        ({"mechanism": "marginals"}, "mechanism 'marginals' counts whole records"),
+        ({"mechanism": "marginals"}, "this mechanism counts whole records"),
         (
             {"workload": [*ASKED, {"filters": {"of": "age", "apply": [{"running_sum": True}]}, "variance": "amount"}]},
             "filters add up amounts with 'sum'",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -52,6 +53,10 @@ CHANGES = {
     "a NUL in the place of the records": ("path: records.parquet", 'path: "a\\0b.parquet"', "without a NUL character is needed"),
     "a NUL in the folder": ("release: small-1", 'output: {folder: "s3://a/\\0"}\nrelease: small-1', "without a NUL character is needed"),
     "a NUL in a file of rows": ("workload:\n", 'workload:\n- rows: {file: "a\\0b.csv"}\n', "without a NUL character is needed"),
+    "half a character in a path": ("path: records.parquet", 'path: "a\\uDC80.parquet"', "line 3: text that is UTF-8 is needed"),
+    "half a character in a title": ("release: small-1", 'title: "a\\uD800"\nrelease: small-1', "line 1: text that is UTF-8 is needed"),
+    "half a character in a category": ("- f\n", '- "f\\uDFFF"\n', "line 10: text that is UTF-8 is needed"),
+    "half a character in a key": ("  sex:", '  "s\\uD800x":', "text that is UTF-8 is needed"),
     "a mapping for a mechanism": ("release: small-1", "mechanism: {a: 1}\nrelease: small-1", "the mechanism must be 'auto', "),
     "a list for a mechanism": ("release: small-1", "mechanism: [auto]\nrelease: small-1", "the mechanism must be 'auto', "),
     "a mapping for a text": ("- f\n", "- {a: 1}\n", "text is needed, found a mapping"),
@@ -98,6 +103,14 @@ def test_other_encodings_are_named(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "bad.yaml"
     path.write_bytes("release: x\ntitle: Größe\n".encode(encoding))
     assert "the text is not UTF-8; save the file as UTF-8" in refusal(path)
+
+
+def test_folders_whose_names_are_not_utf_8_are_named(tmp_path: Path) -> None:
+    written = small.write(tmp_path / "written")
+    path = written.parent.rename(tmp_path / os.fsdecode(b"caf\xe9")) / written.name
+    with pytest.raises(InvalidSpec, match="has a name that is not UTF-8; rename it") as refused:
+        load(path)
+    assert str(refused.value).isascii()
 
 
 def test_many_mistakes_are_one_line_with_the_first_of_them(tmp_path: Path) -> None:

@@ -109,6 +109,94 @@ def varied(state: Random, content: Content) -> Content:
     return {**content, "workload": [asked, *content["workload"][1:]]}
 
 
+COMPOSED = (
+    *(
+        "groups",
+        "groups of sums",
+        "groups of totals",
+        "groups in a series",
+        "steps of a series",
+        "replaced around",
+        "persons around",
+    ),
+    *("counts of sums", "counts in steps", "formulas of sums", "stream of sums", "stream of groups", "stream around"),
+)
+"""Parts of a spec that went by themselves once: what a person adds in several groups and steps, and amounts where they are added up."""
+
+
+def composed(state: Random, content: Content) -> Content:
+    """A spec of two parts that ``spec`` and ``varied`` draw one at a time, with the rest as it was drawn; some are refused."""
+    kind = state.choice(COMPOSED)
+    plain = {name: part for name, part in content.items() if name not in ("sums", "stream")}
+    domain, bound = content["domain"], {"most_records": state.choice([1, 1, 2])}
+    groups = {"column": "who", "most_groups": state.choice([1, 2, 3]), **bound}
+    steps = {"participations": state.choice([1, 2, 3]), "separation": state.choice([1, 2]), **bound}
+    who = {"column": "who"} if state.random() < 0.7 else {}
+    if kind == "groups":
+        mechanism = state.choice(("auto", *DIVIDING, *WHOLE))
+        asked = [_entry(state, domain) for _ in range(2)]
+        return {**_of(plain, groups), "workload": asked, "mechanism": mechanism, **_noise(state, mechanism)}
+    if kind in ("groups of sums", "groups of totals", "counts of sums", "formulas of sums"):
+        sums = {"m": {"from": state.choice([0, 0, -2]), "to": 2, "step": state.choice([0.5, 1, 2]), "missing": "drop"}}
+        mechanism = state.choice(("auto", "auto", *DIVIDING))
+        asked = [_entry(state, domain), {**_entry(state, domain), state.choice(["sum", "mean", "variance"]): "m"}]
+        made = {"sums": sums, "workload": asked, "mechanism": mechanism, **_noise(state, mechanism)}
+        if kind == "groups of totals":
+            most = groups["most_groups"] * groups["most_records"]
+            total = {"from": 0, "most_per_person": 2 * state.randint(1, max(1, most - 1))}
+            made["sums"] = {"m": {**sums["m"], **total}}
+            made["workload"] = [_entry(state, domain), {**_entry(state, domain), "sum": "m"}]
+        if kind == "formulas of sums":
+            made["domain"] = {
+                "a": {"edges": [0, 2, 9], "outside": "drop"},
+                "b": {"categories": ["x", "y"], "outside": "drop"},
+            }
+            made["workload"] = [
+                {"dnf": {"terms": state.choice([[["a", "b"]], [["a"], ["b"]]])}, state.choice(["sum", "mean"]): "m"}
+            ]
+            return {**_of(plain, {**who, **bound}), **made}
+        if kind == "counts of sums":
+            return {**_of(plain, bound), **made, "records": {"person": bound, "counts": {"column": "n", "of": "visits"}}}
+        return {**_of(plain, groups), **made}
+    series = _steps(state)
+    asked = {"of": "a", "by": ["b"] if "b" in series else [], "apply": [state.choice(APPLIED)]}
+    made = {
+        "domain": series,
+        "mechanism": "auto",
+        **_budget(state, pure=False, series=True),
+        "workload": [{"filters": asked}],
+    }
+    if kind == "groups in a series":
+        return {**_of(plain, groups), **made}
+    if kind == "steps of a series":
+        made["mechanism"] = state.choice(["auto", "convolution", "square-root", "triangular", "coa", "identity"])
+        return {**_of(plain, {**who, **steps}), **made}
+    if kind in ("replaced around", "persons around", "stream around"):
+        asked["around"] = state.choice([0, 1, 2, 5])
+        person = bound if kind == "replaced around" else state.choice([groups, {**who, **steps}])
+        stream = {"stream": {"name": "s", "through": 2}} if kind == "stream around" else {}
+        return {**_of(plain, person), **made, **stream}
+    if kind == "counts in steps":
+        return {**_of(plain, steps), **made, "records": {"person": steps, "counts": {"column": "n", "of": "visits"}}}
+    made["stream"] = {"name": "s", "through": 2}
+    if kind == "stream of groups":
+        return {**_of(plain, groups), **made}
+    made["sums"] = {"m": {"from": 0, "to": 2, "step": state.choice([0.5, 1]), "missing": "drop"}}
+    made["workload"] = [{"filters": asked, "sum": "m"}]
+    return {**_of(plain, {**who, **(steps if state.random() < 0.5 else bound)}), **made}
+
+
+APPLIED = ({"running_sum": True}, {"exponential": 0.6}, {"window": 2})
+
+
+def _of(content: Content, person: Content) -> Content:
+    return {**content, "records": {"person": person}}
+
+
+def _noise(state: Random, mechanism: str) -> Content:
+    return _budget(state, pure=mechanism in PURE, series=False)
+
+
 def _person(state: Random, unit: str) -> Content:
     most = {"most_records": state.choice([1, 1, 2, 3, 4] if unit in ("records", "persons") else [1, 2])}
     if unit == "records":

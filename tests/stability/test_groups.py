@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dpdist.errors import InvalidInput
-from dpdist.grids.dense import DenseGrid, over_groups
+from dpdist.domain import Attribute, Domain, amounts_attribute
+from dpdist.domain.amounts import Amounts
+from dpdist.grids.dense import DenseGrid
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
@@ -87,8 +89,8 @@ def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.
     true = persons.first_of_groups
     forgotten = {"groups are forgotten": (99, None), "records of a group are forgotten": (None, 99)}[fault]
 
-    def wrong(rows: np.ndarray, groups: int, most: int) -> np.ndarray:
-        return true(rows, forgotten[0] or groups, forgotten[1] or most)
+    def wrong(rows: np.ndarray, group: np.ndarray, groups: int, most: int) -> np.ndarray:
+        return true(rows, group, forgotten[0] or groups, forgotten[1] or most)
 
     monkeypatch.setattr(persons, "first_of_groups", wrong)
     made = planned(tmp_path, "add-remove", 2, 1)
@@ -114,13 +116,26 @@ def test_the_first_groups_of_each_person_are_kept(groups: int, most: int) -> Non
             mine[cell] = mine.get(cell, 0) + 1
             if mine[cell] <= most:
                 expected.append(place)
-    assert sorted(first_of_groups(rows, groups, most).tolist()) == expected
-    assert first_of_groups(rows[:0], groups, most).size == 0
+    assert sorted(first_of_groups(rows, rows["cell"], groups, most).tolist()) == expected
+    assert first_of_groups(rows[:0], rows["cell"][:0], groups, most).size == 0
 
 
-def test_other_grids_are_refused(tmp_path: Path) -> None:
-    folder = small.write(tmp_path / "spec", mechanism="coa", domain=DOMAIN, workload=[{"cdf": {"of": "a"}}])
-    made = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), load(folder))
+@pytest.mark.parametrize(("groups", "most", "places"), [(2, 1, [0, 2]), (1, 2, [0, 1]), (2, 2, [0, 1, 2])])
+def test_a_group_is_one_whatever_the_amounts_of_its_records_are(groups: int, most: int, places: list[int]) -> None:
+    """Two records of x with amounts of their own, then one of y: amounts that told groups apart would let x count twice."""
+    amounts = amounts_attribute("m", Amounts(Fraction(0), Fraction(1), 4), None)
+    domain = Domain((Attribute("b", categories=("x", "y")), amounts))
+    rows = np.zeros(3, dtype=HASHED)
+    rows["cell"] = [0, 3, amounts.kinds + 1]
+    source = sources.Source((), {}, person="who", most_records=most, most_groups=groups)
+    assert sorted(persons.kept_records(source, domain, rows).tolist()) == places
+
+
+def test_other_grids_take_the_triangle_inequality(tmp_path: Path) -> None:
+    """A strategy whose rows add up what cells share takes a person in l groups for l k records; each cell by itself for sqrt(l) k."""
+    asked: dict[str, Any] = {"workload": [{"cdf": {"of": "a"}}]}
+    one = planned(tmp_path / "one", "add-remove", 1, 2, mechanism="coa", **asked)
+    made = planned(tmp_path / "made", "add-remove", 3, 2, mechanism="coa", **asked)
     assert not (isinstance(made.grid, DenseGrid) and made.grid.mixing.ndim == 1)
-    with pytest.raises(InvalidInput, match="mechanism: identity"):
-        over_groups(made.grid, 2)
+    assert made.grid.sensitivity_squared == 9 * one.grid.sensitivity_squared
+    assert planned(tmp_path / "auto", "add-remove", 20, 1, **asked).strategy.name == "identity"

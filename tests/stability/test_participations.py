@@ -339,16 +339,19 @@ def test_filters_that_do_not_fall_are_bounded(tmp_path: Path, monkeypatch: pytes
     assert longer.sensitivity_squared == 4 * 3**2 * alone.sensitivity_squared > made.grid.sensitivity_squared
 
 
+TABLES: dict[str, Any] = {"stream": None, "workload": [{"marginals": {"ways": [1]}}]}
+
+
 @pytest.mark.parametrize(
     ("records", "changes", "said"),
     [
         ({"person": {"column": "who", "separation": 2}}, {}, "say in how many, with 'participations'"),
-        ({"person": {"column": "who", "participations": 2}}, {"stream": None}, "give the release a 'stream'"),
         (
-            {"person": {"participations": 2}, "counts": {"column": "a", "of": "visits"}},
-            {},
-            "leave out 'most_groups' and 'counts'",
+            {"person": {"column": "who", "participations": 2}},
+            {"stream": None, "workload": [{"marginals": {"ways": [1]}}]},
+            "ask for 'filters'",
         ),
+        ({"person": {"column": "who", "participations": 2, "most_groups": 2}}, {}, "leave 'most_groups' out"),
     ],
 )
 def test_what_does_not_go_together(tmp_path: Path, records: dict[str, Any], changes: dict[str, Any], said: str) -> None:

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist.domain import Layout
 from dpdist.domain.amounts import Amounts
 from dpdist.errors import InvalidInput
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
+from dpdist.quantities.sums import Shares
 from dpdist.records import counting, sources
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
@@ -93,7 +93,7 @@ def test_every_record_moves_a_series_by_no_more_than_is_hidden(
 ) -> None:
     """Twelve steps of a half: a record counts up to twelve times; k of them at the upper end of one step reach the bound."""
     context, planned = plan_of(tmp_path / "plan", mechanism, neighbours, most)
-    assert planned.job.measured.domain.shares == 12
+    assert planned.job.measured.domain.shares_per_record == 12
     reach = farthest(alone(context, planned, tmp_path), planned.grid.norm, neighbours, most)
     assert reach <= planned.grid.sensitivity_squared
     assert reach >= (0.98 if neighbours == "add-remove" else 0.4) * planned.grid.sensitivity_squared
@@ -116,8 +116,8 @@ def test_more_steps_than_the_integers_hold_are_refused_before_the_charge(tmp_pat
 @pytest.mark.parametrize(
     ("kind", "name", "fault"),
     [
-        (Layout, "distance_out", lambda self, distance: distance),
-        (Amounts, "shares", property(lambda self: self.steps)),  # the lower end is forgotten
+        (Shares, "stability", lambda self, moved: moved),
+        (Amounts, "shares_per_record", property(lambda self: self.steps)),  # the lower end is forgotten
     ],
 )
 def test_planted_faults_are_found(

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.domain import Domain, Layout
+from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.grids.base import few_enough
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy.protection import Protection
+from dpdist.quantities.sums import Shares
 from dpdist.records import counting
 from dpdist.release.context import Context, silent
 from dpdist.release.count import distance_of
@@ -80,7 +81,7 @@ def test_neighbouring_files_move_shares_as_declared(
     for asked in ASKED if form == "parquet, clip" else ("counts and sums", "variances"):
         planned = plan_of(tmp_path / asked / "plan", mechanism, protection, asked)
         moved, reach = farthest(Pipeline(tmp_path / asked), planned, form, protection)
-        shares = planned.job.measured.domain.shares
+        shares = planned.job.measured.domain.shares_per_record
         assert shares == (2 if asked == "variances" else 4)
         assert (
             moved
@@ -102,7 +103,7 @@ def pushed(planned: Plan, data: Data, most: int | None) -> np.ndarray:
     """The counted shares of a file, from its definition: a person's first records, each divided between the ends by its amount."""
     domain, seen = planned.job.measured.domain, dict.fromkeys("uv", 0)
     table = np.zeros(domain.shape, dtype=int)
-    whole = domain.shares
+    whole = domain.shares_per_record
     for person, amount, group in data:
         seen[person] += 1
         if most is not None and seen[person] > most:
@@ -151,7 +152,7 @@ def test_every_small_file_is_counted_by_its_definition_and_hidden(person: str | 
 def test_shares_that_are_forgotten_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison is not blind: with noise for one record in place of its four shares the bound is exceeded."""
     protection = Protection("add-remove", 1, None)
-    monkeypatch.setattr(Layout, "distance_out", lambda self, distance: distance)
+    monkeypatch.setattr(Shares, "stability", lambda self, moved: moved)
     planned = plan_of(tmp_path / "plan", "coa", protection, "counts and sums")
     _, reach = farthest(Pipeline(tmp_path), planned, "parquet, clip", protection)
     assert reach > planned.grid.sensitivity_squared
@@ -176,7 +177,7 @@ def test_amounts_beyond_the_range_are_found(tmp_path: Path, monkeypatch: pytest.
 def test_no_file_is_read_before_the_records_fit(tmp_path: Path) -> None:
     """More records than the grid holds are refused by their number alone."""
     planned = plan_of(tmp_path, "coa", Protection("add-remove", 1, None), "counts and sums")
-    assert planned.layout.shares == 4
+    assert planned.layout.shares_per_record == 4
     few_enough(2**32, 4)
     with pytest.raises(InvalidInput, match="holds up to 1073741824 records without overflow"):
         few_enough(2**32 + 1, 4)

@@ -162,10 +162,10 @@ def test_records_of_one_share_are_no_whole_records(neighbours: str, pure: bool, 
     )
     planned = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), load(path))
     domain = planned.job.measured.domain
-    assert domain.shares == 1 < domain.reach
+    assert domain.shares_per_record == 1 < domain.max_abs_shares
     tables = unique(shares_of(person, domain, 3, 1) for person in people(3))
     assert reached(planned, tables, replaced=neighbours == "replace-one") <= planned.grid.sensitivity_squared
-    assert mechanism_of(planned.strategy.name).divides
+    assert mechanism_of(planned.strategy.name).supports_fractional_records
 
 
 def written(folder: Path, data: list[tuple[str, int | None, str]], rows: int = 100) -> sources.Source:
@@ -329,8 +329,8 @@ def test_all_cells_alike_are_known_from_a_few(folder: Path, monkeypatch: pytest.
 def test_more_records_than_fit_are_refused_by_their_shares(folder: Path) -> None:
     """A record of the largest amount has more shares, without their signs, than it is divided into."""
     layout = _planned(folder, "coa", "add-remove", 4, 1, missing=True).layout
-    assert (layout.shares, layout.reach) == (2, 4)
-    assert _planned(folder, "coa", "add-remove", 3, 2, missing=True).layout.reach == 2
+    assert (layout.shares_per_record, layout.max_abs_shares) == (2, 4)
+    assert _planned(folder, "coa", "add-remove", 3, 2, missing=True).layout.max_abs_shares == 2
     few_enough(2**28 * 64, 64, 2**10)
     with pytest.raises(InvalidInput, match="holds up to 268435456 records"):
         few_enough(2**28 * 64 + 1, 64, 2**10)

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist.domain import Domain, Layout
+from dpdist.domain import Domain
 from dpdist.domain.amounts import Amounts
 from dpdist.machine.engine import inline
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
+from dpdist.quantities.sums import Shares
 from dpdist.records import counting, sources
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import Plan, plan
@@ -96,7 +97,7 @@ def test_every_record_moves_the_integers_by_no_more_than_is_hidden(
 ) -> None:
     """One joint bound for number, deviations, squares and products; some record reaches it."""
     context, planned = plan_of(tmp_path / "plan", asked, neighbours, **chosen)
-    assert planned.job.measured.domain.shares == SHARES[asked]
+    assert planned.job.measured.domain.shares_per_record == SHARES[asked]
     reach = moves(context, planned, tmp_path, neighbours, records)
     assert 0.98 * planned.grid.sensitivity_squared <= reach <= planned.grid.sensitivity_squared
 
@@ -104,15 +105,17 @@ def test_every_record_moves_the_integers_by_no_more_than_is_hidden(
 def unbalanced(self: Amounts, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The middle of three shares without what the others have taken."""
     first, parts = DIVIDED(self, steps)
-    return first, parts if len(parts) == 2 else np.array([parts[0], np.full_like(parts[1], self.shares), parts[2]])
+    return first, parts if len(parts) == 2 else np.array(
+        [parts[0], np.full_like(parts[1], self.shares_per_record), parts[2]]
+    )
 
 
 DIVIDED = Amounts.divided
-FIRST = property(lambda self: self.amounts[0].amounts.shares if self.amounts else 1)
+FIRST = property(lambda self: self.amounts[0].amounts.shares_per_record if self.amounts else 1)
 FAULTS: dict[str, tuple[str, tuple[Any, str, Any]]] = {
-    "the shares of a record are forgotten": ("variance", (Layout, "distance_out", lambda self, distance: distance)),
+    "the shares of a record are forgotten": ("variance", (Shares, "stability", lambda self, moved: moved)),
     "a third share is not taken from the second": ("variance", (Amounts, "divided", unbalanced)),
-    "the second column of a product is forgotten": ("covariance", (Domain, "shares", FIRST)),
+    "the second column of a product is forgotten": ("covariance", (Domain, "shares_per_record", FIRST)),
 }
 
 

@@ -80,8 +80,8 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
         assert len(mine) == table.num_rows == certificate["queries"]
         assert {(str(row["period"]), row["dataset"]) for row in mine} == {(week, "small")}
         assert sorted(row["answer"] for row in mine) == sorted(table["answer"].to_pylist())
-    folder = Path(published["2026-11-09"][0].folder)
-    assert deliver(folder, [(kind, name) for kind, name in place.items()]) == []  # it is there: nothing is written
+    there = published["2026-11-09"][0].place
+    assert deliver(there, [(kind, name) for kind, name in place.items()]) == []  # it is there: nothing is written
 
 
 def test_rows_of_a_release_are_replaced_never_doubled(
@@ -91,16 +91,16 @@ def test_rows_of_a_release_are_replaced_never_doubled(
     place, read = target
     done = small.run(small.write(tmp_path / "r", period="2026-11-09"), home)
     (named,) = place.items()
-    with rows_of(done.folder) as rows:
+    with rows_of(done.place) as rows:
         table = rows.reader().read_all().slice(0, rows.number // 2)
         half = Rows(
             rows.release, rows.period, rows.certificate, table.num_rows, rows.schema, lambda: iter(table.to_batches())
         )
         assert warehouse(*named).write(half)
     monkeypatch.setattr("dpdist.warehouse.base.BATCH_ROWS", 3)  # in many batches, and for Iceberg in many files
-    assert deliver(done.folder, [named])
+    assert deliver(done.place, [named])
     assert len(read()) == rows.number
-    assert deliver(done.folder, [named]) == []
+    assert deliver(done.place, [named]) == []
 
 
 def test_a_table_with_other_columns_is_refused_in_one_line(
@@ -109,7 +109,7 @@ def test_a_table_with_other_columns_is_refused_in_one_line(
     place, _ = target
     done = small.run(small.write(tmp_path / "r"), home)
     (named,) = place.items()
-    deliver(done.folder, [named])
+    deliver(done.place, [named])
     other = tmp_path / "other"
     changes = {"release": "other", "domain": {"sex": {"categories": ["f", "m"]}}, "workload": [{"marginals": {"ways": [1]}}]}
     with pytest.raises(StoreError, match="has the columns .*; name another table in output.to"):

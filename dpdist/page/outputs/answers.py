@@ -9,7 +9,7 @@ from dpdist.page.places import Written
 from dpdist.page.tables import write_tables
 
 
-class Answers(Output):
+class AnswerTables(Output):
     """The answers as Parquet, CSV and Zarr, as far as the release asks for them."""
 
     files = r"answers\.(parquet|csv)|answers\.(parquet|zarr)/.+"

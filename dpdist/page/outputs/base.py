@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dpdist.page.content import Content
-from dpdist.page.places import Place, Spread, Written
+from dpdist.page.places import Destination, TaskMap, Written
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Unfinished:
 
     content: Content
     digits: int
-    place: Place
-    spread: Spread
+    place: Destination
+    spread: TaskMap
     written: tuple[Written, ...] = ()
 
     @property

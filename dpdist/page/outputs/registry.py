@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dpdist.page.outputs.amounts import Means, Variances
-from dpdist.page.outputs.answers import Answers
+from dpdist.page.outputs.answers import AnswerTables
 from dpdist.page.outputs.base import Output, Unfinished
 from dpdist.page.outputs.citation import Citation
 from dpdist.page.outputs.croissant import Croissant
@@ -18,7 +18,7 @@ from dpdist.page.outputs.web_page import WebPage
 from dpdist.page.places import Written
 
 OUTPUTS: list[Output] = [
-    Answers(),
+    AnswerTables(),
     PublishedMeasurement(),
     Means(),
     Variances(),

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 
 from dpdist.domain import Domain
 from dpdist.errors import InvalidSpec, NoRecords
-from dpdist.records import remote
-from dpdist.records.formats.base import Format, Partition, Reading
+from dpdist.machine.objects import file_at
+from dpdist.records.formats.base import Format, Partition, WantedRows
 from dpdist.records.hashing import HashedFile, Members, Tags, hashed
 from dpdist.records.reading import reading
 from dpdist.records.tabulated import check_range
@@ -38,13 +37,13 @@ class Array(Format):
     def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
         return parts_of(path, tags)
 
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: Reading) -> None:
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> None:
         return None
 
-    def batches(self, file: HashedFile, partition: Partition, reading: Reading) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         raise NotImplementedError("an array holds counts and no records")
 
-    def is_empty(self, file: HashedFile, at: File, reading: Reading) -> bool:
+    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
         return False
 
 
@@ -68,14 +67,9 @@ class Zarr(Array):
 
 def hashed_array(file: File) -> tuple[str, Tags]:
     """A digest of all objects of a Zarr array by their names, and the tags of each. Raises: NoRecords."""
-    folder = file.path
-    start = len(folder.rstrip("/")) + 1
-    paths = (
-        remote.listed(folder)
-        if remote.is_remote(folder)
-        else [str(path) for path in Path(folder).rglob("*") if path.is_file()]
-    )
-    found = {path[start:]: hashed(path) for path in sorted(paths)}
+    place = file_at(file.path, file.called)
+    names = sorted(each.name for each in place.entries())
+    found = {name: hashed(f"{place}/{name}", file.called) for name in names}
     if not any(name in found for name in DESCRIBES):
         raise NoRecords(
             f"no Zarr array in {file.called}: it has neither zarr.json nor .zarray; give the folder of one array"

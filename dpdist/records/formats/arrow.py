@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
-from dpdist.records.formats.base import BATCH_ROWS, Format, Partition, Reading, check_names
+from dpdist.records.formats.base import BATCH_ROWS, Format, Partition, WantedRows, check_names
 from dpdist.records.hashing import HashedFile, Tags
 from dpdist.records.reading import reading as explained
 from dpdist.records.wording import File
@@ -25,13 +25,13 @@ class Arrow(Format):
             groups = _opened(file).num_record_batches
         return [Partition(path, group, tags, named) for group in range(groups)]
 
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: Reading) -> Sequence[str]:
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str]:
         return list(self.schema(file).names)
 
     def schema(self, file: HashedFile | IO[bytes]) -> pa.Schema:
         return _opened(file).schema
 
-    def batches(self, file: HashedFile, partition: Partition, reading: Reading) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         reader = _opened(file)
         check_names(reader.schema.names, reading.columns, partition.called, list(dict(partition.named)))
         batch = reader.get_batch(partition.group).select(reading.columns)
@@ -43,7 +43,7 @@ class Arrow(Format):
         reader = _opened(file)
         yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
 
-    def is_empty(self, file: HashedFile, at: File, reading: Reading) -> bool:
+    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
         return bool(_opened(file).count_rows() == 0)
 
 

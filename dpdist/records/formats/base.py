@@ -38,7 +38,7 @@ class Partition(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
+class WantedRows:
     """What is read of the files of a source.
 
     Attributes:
@@ -72,14 +72,14 @@ class Format(ABC):
 
     def hashed(self, file: File) -> tuple[str, Tags]:
         """The SHA-256 and the tags of a file."""
-        return hashed(file.path)
+        return hashed(file.path, file.called)
 
     def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
         """What tasks read: the whole file, where a format does not say otherwise."""
         return [Partition(path, None, tags, named)]
 
     @abstractmethod
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: Reading) -> Sequence[str] | None:
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str] | None:
         """The names of a file's columns; None where every record names its own, and lacks those that it has not."""
 
     def schema(self, file: HashedFile | IO[bytes]) -> pa.Schema | None:
@@ -88,7 +88,7 @@ class Format(ABC):
         return None
 
     @abstractmethod
-    def batches(self, file: HashedFile, partition: Partition, reading: Reading) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         """The wanted columns of a partition, ``BATCH_ROWS`` records at a time. Raises: InvalidSpec."""
 
     def every_batch(self, file: IO[bytes]) -> Iterator[pa.RecordBatch]:
@@ -96,7 +96,7 @@ class Format(ABC):
         raise NotImplementedError(f"files of {self.name} have no types")
 
     @abstractmethod
-    def is_empty(self, file: HashedFile, at: File, reading: Reading) -> bool:
+    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
         """Whether a file holds no record."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
 from dpdist.records.csv_grammar import has_times, moment_of
-from dpdist.records.formats.base import Format, Partition, Reading, check_names
+from dpdist.records.formats.base import Format, Partition, WantedRows, check_names
 from dpdist.records.hashing import HashedFile
 from dpdist.records.wording import File
 
@@ -21,12 +21,12 @@ class Csv(Format):
     endings = (".csv", ".csv.gz")
     first_row_may_be_a_record = True
 
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: Reading) -> Sequence[str]:
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str]:
         from dpdist.records import csv_lines
 
         return reading.header or csv_lines.header_of(unpacked(file, at.path), reading.grammar, at.called)
 
-    def batches(self, file: HashedFile, partition: Partition, reading: Reading) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         from dpdist.records import csv_lines
@@ -44,7 +44,7 @@ class Csv(Format):
                 columns |= {name: dates_of_texts(batch[name], grammar.dates) for name in wanted if name in reading.dates}
             yield pa.record_batch(columns)
 
-    def is_empty(self, file: HashedFile, at: File, reading: Reading) -> bool:
+    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
         from dpdist.records import csv_lines
 
         return csv_lines.is_empty(unpacked(file, at.path), reading.grammar, at.called, header=not reading.header)

@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import IO, TYPE_CHECKING, Any
 
 from dpdist.errors import InvalidSpec
-from dpdist.records.formats.base import BATCH_ROWS, Format, Partition, Reading
+from dpdist.records.formats.base import BATCH_ROWS, Format, Partition, WantedRows
 from dpdist.records.hashing import HashedFile
 from dpdist.records.wording import File
 
@@ -25,13 +25,13 @@ class JsonLines(Format):
     name = "jsonl"
     endings = (".jsonl", ".ndjson")
 
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: Reading) -> None:
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> None:
         return None
 
-    def batches(self, file: HashedFile, partition: Partition, reading: Reading) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         yield from batches(file, reading.columns, BATCH_ROWS)
 
-    def is_empty(self, file: HashedFile, at: File, reading: Reading) -> bool:
+    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
         return all(not line.strip() for line in _lines(file))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
-from dpdist.records.formats.base import BATCH_ROWS, Format, Partition, Reading, check_names
+from dpdist.records.formats.base import BATCH_ROWS, Format, Partition, WantedRows, check_names
 from dpdist.records.hashing import HashedFile, Tags
 from dpdist.records.reading import reading as explained
 from dpdist.records.wording import File
@@ -27,7 +27,7 @@ class Parquet(Format):
             groups = int(pyarrow.parquet.ParquetFile(file).num_row_groups)
         return [Partition(path, group, tags, named) for group in range(groups)]
 
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: Reading) -> Sequence[str]:
+    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str]:
         return list(self.schema(file).names)
 
     def schema(self, file: HashedFile | IO[bytes]) -> pa.Schema:
@@ -35,7 +35,7 @@ class Parquet(Format):
 
         return pyarrow.parquet.read_schema(file)
 
-    def batches(self, file: HashedFile, partition: Partition, reading: Reading) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet
 
         parquet = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
@@ -47,7 +47,7 @@ class Parquet(Format):
 
         yield from pyarrow.parquet.ParquetFile(file).iter_batches()
 
-    def is_empty(self, file: HashedFile, at: File, reading: Reading) -> bool:
+    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
         import pyarrow.parquet
 
         return bool(pyarrow.parquet.read_metadata(file).num_rows == 0)

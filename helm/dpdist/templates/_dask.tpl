@@ -1,6 +1,6 @@
 {{/* Pod of a Dask scheduler. */}}
 {{- define "dpdist.schedulerPod" -}}
-serviceAccountName: {{ include "dpdist.serviceAccount" . }}
+serviceAccountName: {{ include "dpdist.serviceAccount" (dict "root" . "of" "") }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext: {{ include "dpdist.podSecurity" . | nindent 2 }}
@@ -41,7 +41,7 @@ volumes:
 
 {{/* Pod of a Dask worker: (dict "root" . "group" <its values> "resource" name or ""). Only one that draws noise sees a key and a ledger. */}}
 {{- define "dpdist.daskWorkerPod" -}}
-serviceAccountName: {{ include "dpdist.serviceAccount" .root }}
+serviceAccountName: {{ include "dpdist.serviceAccount" (dict "root" .root "of" "dask") }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 terminationGracePeriodSeconds: 30

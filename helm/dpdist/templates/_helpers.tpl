@@ -45,6 +45,15 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
+{{/* Selects the pods of some components: (dict "root" . "components" list). */}}
+{{- define "dpdist.components" -}}
+matchLabels:
+  app.kubernetes.io/name: dpdist
+  app.kubernetes.io/instance: {{ .root.Release.Name }}
+matchExpressions:
+  - {key: app.kubernetes.io/component, operator: In, values: [{{ join ", " .components }}]}
+{{- end -}}
+
 {{- define "dpdist.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
@@ -53,11 +62,14 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end -}}
 
+{{/* The account of a part: (dict "root" . "of" "service", "dask" or "" for what needs no rights). */}}
 {{- define "dpdist.serviceAccount" -}}
-{{- if .Values.serviceAccount.create -}}
-{{ .Values.serviceAccount.name | default (include "dpdist.name" .) }}
+{{- $own := .root.Values.serviceAccount -}}
+{{- if .of }}{{ $own = (get .root.Values .of).serviceAccount }}{{ end -}}
+{{- if .root.Values.serviceAccount.create -}}
+{{ $own.name | default (ternary (printf "%s-%s" (include "dpdist.name" .root) .of) (include "dpdist.name" .root) (ne .of "")) }}
 {{- else -}}
-{{ .Values.serviceAccount.name | default "default" }}
+{{ $own.name | default "default" }}
 {{- end -}}
 {{- end -}}
 
@@ -122,16 +134,21 @@ limits: {cpu: "1", memory: 2Gi, ephemeral-storage: 2Gi}
 {{- end -}}
 
 {{/* What every pod sees: nothing secret. */}}
-{{- define "dpdist.baseEnv" -}}
+{{- define "dpdist.plainEnv" -}}
 - {name: HOME, value: /tmp}
 - {name: DO_NOT_TRACK, value: "1"}
 - {name: PREFECT_SERVER_ANALYTICS_ENABLED, value: "false"}
+{{- end -}}
+
+{{/* The same, with settings of yours that may be secret: not for what Prefect commands. */}}
+{{- define "dpdist.baseEnv" -}}
+{{ include "dpdist.plainEnv" . }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
 
-{{/* Environment from ConfigMaps and Secrets of yours, for every container of dpdist. */}}
+{{/* Environment from ConfigMaps and Secrets of yours, for every container of dpdist but those that Prefect commands. */}}
 {{- define "dpdist.envFrom" -}}
 {{- with .Values.extraEnvFrom }}
 envFrom: {{ toYaml . | nindent 2 }}
@@ -140,6 +157,10 @@ envFrom: {{ toYaml . | nindent 2 }}
 
 {{/* What pods see that talk to Prefect's server. */}}
 {{- define "dpdist.prefectEnv" -}}
+{{ include "dpdist.plainEnv" . }}
+{{- with .Values.prefect.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 - {name: PREFECT_API_URL, value: {{ .Values.prefect.apiUrl | quote }}}
 - {name: PREFECT_HOME, value: /tmp/prefect}
 - {name: DPDIST_INSTALLATION, value: {{ include "dpdist.name" . | quote }}}
@@ -193,6 +214,12 @@ envFrom: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
+{{- define "dpdist.prefectEnvFrom" -}}
+{{- with .Values.prefect.extraEnvFrom }}
+envFrom: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- define "dpdist.tlsSecret" -}}
 {{- if .Values.dask.tls.certManager.enabled -}}
 {{ include "dpdist.name" . }}-dask
@@ -226,14 +253,34 @@ envFrom: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{/* What the flow's pod sees besides: the key and the ledger's URL as files. */}}
-{{- define "dpdist.flowEnv" -}}
+{{/* Where specs lie in every container that sees them. */}}
+{{- define "dpdist.specs" -}}
+{{ .Values.shared.mountPath }}/specs
+{{- end -}}
+
+{{/* Read-only: whoever may write specs decides what is released. */}}
+{{- define "dpdist.specsMount" -}}
+{{- if .Values.service.specs.configMap -}}
+- {name: specs, mountPath: {{ include "dpdist.specs" . }}, readOnly: true}
+{{- else -}}
+- {name: shared, mountPath: {{ include "dpdist.specs" . }}, subPath: specs, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "dpdist.specsVolume" -}}
+{{- if .Values.service.specs.configMap }}
+- name: specs
+  configMap: {name: {{ .Values.service.specs.configMap }}}
+{{- end }}
+{{- end -}}
+
+{{/* What the measuring service's pod sees: the key and the ledger's URL as files, store, cluster. */}}
+{{- define "dpdist.serviceEnv" -}}
 {{ include "dpdist.storeEnv" . }}
 - {name: DPDIST_HOME, value: {{ if .Values.shared.existingClaim }}{{ printf "%s/dpdist" .Values.shared.mountPath }}{{ else }}/tmp/dpdist{{ end }}}
 - {name: DPDIST_ROOT_KEY_FILE, value: /run/dpdist/key/{{ .Values.rootKey.key }}}
 {{ include "dpdist.ledgerEnv" . }}
 - {name: DPDIST_OUTPUT, value: {{ .Values.output.url | default (printf "%s/releases" .Values.shared.mountPath) | quote }}}
-{{ include "dpdist.prefectEnv" . }}
 {{- with .Values.logs }}
 - {name: DPDIST_LOG, value: {{ . | quote }}}
 {{- end }}
@@ -241,13 +288,9 @@ envFrom: {{ toYaml . | nindent 2 }}
 - {name: DPDIST_ENGINE, value: {{ include "dpdist.scheduler" . | quote }}}
 {{ include "dpdist.daskEnv" . }}
 {{- end }}
-{{- if .Values.notify.existingSecret }}
-- name: DPDIST_NOTIFY_URL
-  valueFrom: {secretKeyRef: {name: {{ .Values.notify.existingSecret }}, key: url}}
-{{- end }}
 {{- end -}}
 
-{{- define "dpdist.flowMounts" -}}
+{{- define "dpdist.serviceMounts" -}}
 - {name: tmp, mountPath: /tmp}
 - {name: key, mountPath: /run/dpdist/key, readOnly: true}
 {{ include "dpdist.ledgerMounts" . }}
@@ -257,10 +300,11 @@ envFrom: {{ toYaml . | nindent 2 }}
 {{- if .Values.shared.existingClaim }}
 - {name: shared, mountPath: {{ .Values.shared.mountPath }}}
 {{- end }}
+{{ include "dpdist.specsMount" . }}
 {{- include "dpdist.extraMounts" . }}
 {{- end -}}
 
-{{- define "dpdist.flowVolumes" -}}
+{{- define "dpdist.serviceVolumes" -}}
 - name: key
   secret: {secretName: {{ .Values.rootKey.existingSecret }}, defaultMode: 0400}
 {{ include "dpdist.ledgerVolumes" (dict "root" . "secret" .Values.ledger.existingSecret) }}
@@ -271,7 +315,24 @@ envFrom: {{ toYaml . | nindent 2 }}
 - name: shared
   persistentVolumeClaim: {claimName: {{ .Values.shared.existingClaim }}}
 {{- end }}
+{{- include "dpdist.specsVolume" . }}
 {{- include "dpdist.extraVolumes" . }}
+{{- end -}}
+
+{{/* What a client of the measuring service sees: where it is, how to know it, a token to show. */}}
+{{- define "dpdist.clientEnv" -}}
+- {name: DPDIST_HOME, value: /tmp/dpdist}
+- {name: DPDIST_SERVICE, value: "https://{{ include "dpdist.name" . }}-service:8443"}
+- {name: DPDIST_SERVICE_CA_FILE, value: /run/dpdist/service/ca.crt}
+- {name: DPDIST_SERVICE_TOKEN_FILE, value: /run/dpdist/service/token}
+{{- end -}}
+
+{{- define "dpdist.clientVolume" -}}
+- name: service
+  secret:
+    secretName: {{ .Values.service.existingSecret }}
+    defaultMode: 0440
+    items: [{key: ca.crt, path: ca.crt}, {key: token, path: token}]
 {{- end -}}
 
 {{/* Where a pod goes: (dict "root" . "own" <values of the component>); what the component does not say, the chart's values say. */}}

@@ -6,6 +6,12 @@
 {{- if not .Values.ledger.existingSecret -}}
 {{- fail "ledger.existingSecret is empty: name a Secret whose entry 'url' is postgresql+psycopg://user:password@host:5432/database" -}}
 {{- end -}}
+{{- if not .Values.service.existingSecret -}}
+{{- fail (printf "service.existingSecret is empty: name a Secret with token, ca.crt, tls.crt and tls.key, a certificate for %s-service (docs/operations.md says how to make it)" (include "dpdist.name" .)) -}}
+{{- end -}}
+{{- if eq .Values.service.existingSecret .Values.dask.tls.existingSecret -}}
+{{- fail "service.existingSecret and dask.tls.existingSecret are the same: Prefect's worker sees a part of the former, and whoever holds the latter runs code in the service; make two Secrets" -}}
+{{- end -}}
 {{- if not .Values.prefect.apiUrl -}}
 {{- fail "prefect.apiUrl is empty: give the API of a running Prefect server, for example http://prefect-server:4200/api" -}}
 {{- end -}}
@@ -23,6 +29,9 @@
 {{- end -}}
 {{- if and (not .Values.shared.existingClaim) (or (not .Values.store.url) (not .Values.output.url)) -}}
 {{- fail "measurements and releases would be lost with the pod: set shared.existingClaim, or store.url and output.url" -}}
+{{- end -}}
+{{- if and (not .Values.service.specs.configMap) (not .Values.shared.existingClaim) -}}
+{{- fail "the measuring service has no specs: name a ConfigMap of them in service.specs.configMap, or a volume with the folder 'specs' in shared.existingClaim" -}}
 {{- end -}}
 {{- if and .Values.output.url (not (regexMatch "^(s3://|gs://|az://|/)" .Values.output.url)) -}}
 {{- fail (printf "output.url %q is neither an object store URL nor a folder: give s3://bucket/prefix, gs://, az:// or /path" .Values.output.url) -}}

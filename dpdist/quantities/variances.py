@@ -7,33 +7,71 @@ products. docs/mathematics.md, section 10, derives the intervals.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
-from dpdist.asking.intervals import fieller, ratio_error
+from dpdist.domain.amounts import DEVIATION, PRESENT, SQUARE
 from dpdist.operators import Matrix
+from dpdist.quantities.base import Estimated, Range, Statistic
+from dpdist.quantities.intervals import fieller, ratio_error
 
 VARIANCE, STANDARD_DEVIATION, COVARIANCE, CORRELATION = "variance", "standard deviation", "covariance", "correlation"
+ABOUT_MEANS = "Fieller 1954 about the measured means, within what the ranges allow"
+_OF_TWO = ((PRESENT, PRESENT), (DEVIATION, PRESENT), (PRESENT, DEVIATION), (DEVIATION, DEVIATION))
 
 
-@dataclass(frozen=True)
-class Spread:
-    """A statistic of how amounts vary.
+class Variance(Statistic):
+    """The variance of a column, with its root."""
 
-    Attributes:
-        standard_error: by the delta method; None where there may be no record, or where the estimate is an end of its range.
-        low, high: the ends of its 95 % interval.
-    """
+    name = VARIANCE
+    of = ((PRESENT,), (DEVIATION,), (SQUARE,))
+    tells = (VARIANCE, STANDARD_DEVIATION)
+    published = tells
+    plural = "counts, deviations, squares, variances and standard deviations"
+    interval = ABOUT_MEANS
 
-    statistic: str
-    value: float
-    standard_error: float | None
-    low: float
-    high: float
+    def made(self, told: str, values: Matrix, covariance: Matrix, width: float, ranges: Sequence[Range]) -> Estimated:
+        return variance_of(values, covariance, width, _most(ranges))[told == STANDARD_DEVIATION]
 
 
-def variance_of(values: Matrix, covariance: Matrix, width: float, most: float) -> tuple[Spread, Spread]:
+class Covariance(Statistic):
+    """The covariance of two columns."""
+
+    name = COVARIANCE
+    columns = 2
+    of = _OF_TWO
+    tells = (COVARIANCE,)
+    published = tells
+    plural = "counts, deviations, products and covariances"
+    interval = ABOUT_MEANS
+
+    def made(self, told: str, values: Matrix, covariance: Matrix, width: float, ranges: Sequence[Range]) -> Estimated:
+        return covariance_of(values, covariance, width, _most(ranges))
+
+
+class Correlation(Statistic):
+    """The correlation of two columns, published with their covariance."""
+
+    name = CORRELATION
+    columns = 2
+    of = (*_OF_TWO, (SQUARE, PRESENT), (PRESENT, SQUARE))
+    tells = (CORRELATION,)
+    published = (CORRELATION, COVARIANCE)
+    plural = "counts, deviations, squares, products, covariances and correlations"
+    interval = f"{ABOUT_MEANS}; of correlations on Fisher's scale"
+
+    def made(self, told: str, values: Matrix, covariance: Matrix, width: float, ranges: Sequence[Range]) -> Estimated:
+        return correlation_of(values, covariance, width)
+
+
+def _most(ranges: Sequence[Range]) -> float:
+    """The largest absolute covariance within the ranges of two columns, or the largest variance within that of one."""
+    (low, high), (other_low, other_high) = ranges[0], ranges[-1]
+    return (high - low) * (other_high - other_low) / 4
+
+
+def variance_of(values: Matrix, covariance: Matrix, width: float, most: float) -> tuple[Estimated, Estimated]:
     """A variance and its root, the standard deviation.
 
     Args:
@@ -45,10 +83,10 @@ def variance_of(values: Matrix, covariance: Matrix, width: float, most: float) -
     found = _ratio(VARIANCE, values, covariance, width, (1, 1, 2), (0.0, most))
     root, low, high = (math.sqrt(each) for each in (found.value, found.low, found.high))
     error = None if found.standard_error is None or root == 0.0 else found.standard_error / (2 * root)
-    return found, Spread(STANDARD_DEVIATION, root, error, low, high)
+    return found, Estimated(STANDARD_DEVIATION, root, error, low, high)
 
 
-def covariance_of(values: Matrix, covariance: Matrix, width: float, most: float) -> Spread:
+def covariance_of(values: Matrix, covariance: Matrix, width: float, most: float) -> Estimated:
     """A covariance.
 
     Args:
@@ -59,7 +97,7 @@ def covariance_of(values: Matrix, covariance: Matrix, width: float, most: float)
     return _ratio(COVARIANCE, values, covariance, width, (1, 2, 3), (-most, most))
 
 
-def correlation_of(values: Matrix, covariance: Matrix, width: float) -> Spread:
+def correlation_of(values: Matrix, covariance: Matrix, width: float) -> Estimated:
     """A correlation, with an interval on Fisher's scale.
 
     Args:
@@ -72,7 +110,7 @@ def correlation_of(values: Matrix, covariance: Matrix, width: float) -> Spread:
     both = values[3] / number - means[0] * means[1] if number > 0 else 0.0
     squares = values[4:6] / number - means**2 if number > 0 else np.zeros(2)
     if number <= 0 or (squares <= 0).any():
-        return Spread(CORRELATION, 0.0, None, -1.0, 1.0)
+        return Estimated(CORRELATION, 0.0, None, -1.0, 1.0)
     value = both / math.sqrt(squares[0] * squares[1])
     first, second = _slope(means, (0, 0)), _slope(means, (1, 1))
     slope = _slope(means, (0, 1)) / math.sqrt(squares[0] * squares[1])
@@ -80,10 +118,10 @@ def correlation_of(values: Matrix, covariance: Matrix, width: float) -> Spread:
     slope[0] = -(slope[1:] @ values[1:]) / number  # a correlation stays the same when all sums grow alike
     error = math.sqrt(max(float(slope @ covariance @ slope), 0.0)) / number
     if abs(value) >= 1.0:
-        return Spread(CORRELATION, math.copysign(1.0, value), None, -1.0, 1.0)
+        return Estimated(CORRELATION, math.copysign(1.0, value), None, -1.0, 1.0)
     half = width * error / (1 - value**2)
     low, high = (math.tanh(math.atanh(value) + side * half) for side in (-1, 1))
-    return Spread(CORRELATION, value, error, low, high)
+    return Estimated(CORRELATION, value, error, low, high)
 
 
 def _slope(means: Matrix, pair: tuple[int, int]) -> Matrix:
@@ -103,7 +141,7 @@ def _ratio(
     width: float,
     places: tuple[int, int, int],
     within: tuple[float, float],
-) -> Spread:
+) -> Estimated:
     """A second moment about the means of two columns, which may be the same one.
 
     Let a and b be the means. The statistic c is the root of products - a times one sum - b times the other + (a b - c) number, which
@@ -117,7 +155,7 @@ def _ratio(
     number, (one, two, product) = float(values[0]), places
     low, high = within
     if number <= 0.0:
-        return Spread(statistic, max(low, 0.0), None, low, high)
+        return Estimated(statistic, max(low, 0.0), None, low, high)
     means = values[[one, two]] / number
     slope = np.zeros(values.size)
     slope[product] = 1.0
@@ -128,4 +166,4 @@ def _ratio(
     above, joint = rows @ values, rows @ covariance @ rows.T
     first, last = fieller(above, joint, width) or within
     value, first, last = (float(np.clip(each, low, high)) for each in (above[0] / number, first, last))
-    return Spread(statistic, value, ratio_error(above, joint), first, last)
+    return Estimated(statistic, value, ratio_error(above, joint), first, last)

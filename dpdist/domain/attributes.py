@@ -1,0 +1,253 @@
+"""Attributes: public, declared sets of values, and the bins that records with other values or with none go to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.domain.amounts import Amounts
+from dpdist.domain.labels import BinLabels, EvenEdges, TimeLabels, bin_labels
+from dpdist.domain.times import Times
+from dpdist.errors import InvalidInput
+
+Outside = Literal["clip", "drop", "error"]
+
+OUTSIDE = -1
+"""Code of a value that lies outside its attribute's declared domain."""
+LEFT_OUT = -2
+"""Code of a value whose record is left out, as the attribute says."""
+DROP = "drop"
+"""In place of a label: records go to a bin that no query counts, so that tables without the attribute still count them."""
+NOWHERE = ""
+"""In place of a label: records are left out. The same as ``DROP`` where every query asks for the attribute, without a bin."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """Groups of an attribute's declared values: every value is in one of them.
+
+    Attributes:
+        groups: for each value the number of its group.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    groups: tuple[int, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One attribute: declared categories, or half-open numeric bins [edge, next edge); then bins for records without such a value.
+
+    >>> Attribute("age", edges=(0, 18, 65, 120)).labels
+    ('0 to <18', '18 to <65', '65 to <120')
+    >>> Attribute("age", edges=(0, 18, 65), outside="clip", missing="unknown").labels
+    ('under 18', '18 or more', 'unknown')
+
+    Attributes:
+        labels: of the declared values, and after construction of the bins that follow them, too.
+        missing, other: the label of the bin of records without a value, and of those with another value than the declared ones;
+            ``DROP`` or ``NOWHERE``; None leaves them to ``outside``.
+        named: whether the labels of the values are words of the publisher's.
+        levels: groups of the values that queries may ask for by a name of their own.
+        times: the steps of a calendar that the bins 0..1, 1..2, ... stand for; raw values are then times.
+        amounts: the range that the bins stand for; every record is divided among them (``dpdist.domain.amounts``).
+    """
+
+    name: str
+    categories: tuple[str, ...] = ()
+    edges: Sequence[float] = ()
+    outside: Outside = "error"
+    labels: Sequence[str] = field(default=())
+    missing: str | None = None
+    other: str | None = None
+    named: bool | None = field(default=None, compare=False, repr=False)
+    times: Times | None = None
+    levels: tuple[Level, ...] = ()
+    amounts: Amounts | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.categories) == bool(self.edges):
+            raise InvalidInput(f"attribute {self.name!r} needs either categories or edges, and not both")
+        if self.other is not None and self.outside != "error":
+            raise InvalidInput(
+                f"attribute {self.name!r} has 'other' and 'outside', which both say where values beyond the declared ones count; leave "
+                "one out"
+            )
+        if self.named is None:
+            object.__setattr__(self, "named", bool(self.labels) or self.times is not None)
+        if self.times is not None and not self.labels:
+            object.__setattr__(self, "labels", self._time_labels(self.times))
+            return
+        if isinstance(self.edges, EvenEdges) and not self.labels:
+            object.__setattr__(self, "labels", BinLabels(self.edges, open_ends=self.outside == "clip", extra=self.extra))
+            return
+        if self.categories:
+            self._check_categories()
+        else:
+            self._check_edges()
+        labels = tuple(self.labels or self.categories or bin_labels(self.edges, self.outside == "clip"))
+        if len(labels) != self.values or len(set(labels)) != len(labels):
+            raise InvalidInput(
+                f"attribute {self.name!r}: {self.values} distinct labels are needed, found {len(set(labels))}"
+            )
+        taken = next((label for label in self.extra if label in labels or label in self.categories), None)
+        if taken is not None:
+            raise InvalidInput(
+                f"attribute {self.name!r}: {taken!r} is a declared value and cannot be the label of 'missing' or 'other'; choose another"
+            )
+        object.__setattr__(self, "labels", labels + self.extra)
+
+    def _time_labels(self, times: Times) -> Sequence[str]:
+        labels = TimeLabels(times, open_ends=self.outside == "clip", extra=self.extra)
+        return labels if isinstance(self.edges, EvenEdges) else tuple(labels)
+
+    def _check_categories(self) -> None:
+        if len(set(self.categories)) != len(self.categories):
+            twice = next(c for c in self.categories if self.categories.count(c) > 1)
+            raise InvalidInput(f"attribute {self.name!r} declares the category {twice!r} twice; list each once")
+        if self.outside == "clip":
+            raise InvalidInput(f"attribute {self.name!r}: categories have no order to clip to; use 'drop' or 'error'")
+
+    def _check_edges(self) -> None:
+        edges = np.asarray(self.edges, dtype=np.float64)
+        if edges.size < 2 or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
+            raise InvalidInput(
+                f"attribute {self.name!r}: edges must be finite and strictly increasing, at least two of them"
+            )
+
+    @property
+    def values(self) -> int:
+        """Number of declared values."""
+        return len(self.categories) or len(self.edges) - 1
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """Labels of the bins after the declared values."""
+        given = (label for label in (self.other, self.missing) if label not in (None, DROP, NOWHERE))
+        return tuple(dict.fromkeys(str(label) for label in given))
+
+    @property
+    def shown(self) -> int:
+        """Number of bins that a table of the attribute has."""
+        return self.values + len(self.extra)
+
+    @property
+    def size(self) -> int:
+        """Number of bins: declared values, labelled ones after them, and one that no query counts if records are dropped."""
+        return self.shown + (DROP in (self.missing, self.other))
+
+    @property
+    def kinds(self) -> int:
+        """How many kinds of records counting tells apart: the bins, or of amounts every step, and then the bins after theirs."""
+        return self.size if self.amounts is None else self.amounts.width + 1 + self.size - self.amounts.bins
+
+    @property
+    def missing_code(self) -> int:
+        """Code of records without a value."""
+        return self._code_of(self.missing)
+
+    @property
+    def other_code(self) -> int:
+        """Code of records with another value than the declared ones, unless it is clipped."""
+        return self._code_of(self.other)
+
+    def _code_of(self, label: str | None) -> int:
+        if label is None:
+            return OUTSIDE
+        if label == NOWHERE:
+            return LEFT_OUT
+        return self.shown if label == DROP else self.values + self.extra.index(label)
+
+    def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
+        """Codes 0..kinds-1 of raw values, and how many were clipped; ``OUTSIDE`` where dropped or in error, ``LEFT_OUT`` where left out.
+
+        Args:
+            values: raw values, any shape; text for categories, numbers (NaN for missing) for bins.
+        """
+        if self.amounts is not None:
+            steps = self.amounts.steps_of(values)
+            return np.where(steps < 0, self._kind_of(self.missing_code), steps), 0
+        if self.categories:
+            order = np.argsort(np.asarray(self.categories))
+            known = np.asarray(self.categories)[order]
+            text = values.astype(str) if values.dtype.kind != "U" else values
+            place = np.minimum(np.searchsorted(known, text), known.size - 1)
+            codes = np.where(known[place] == text, order[place], self.other_code).astype(np.int64)
+            if self.missing is not None and "" not in self.categories:
+                codes[text == ""] = self.missing_code
+            return codes, 0
+        codes, missing = self._bins_of(values)
+        beyond = (codes < 0) | (codes >= self.values)
+        if missing is not None:
+            beyond |= missing
+        lost = int(np.count_nonzero(beyond))
+        if lost == 0:
+            return codes, 0
+        if self.outside != "clip":
+            codes[beyond] = self.other_code
+        else:
+            np.clip(codes, 0, self.values - 1, out=codes)
+        if missing is not None:
+            codes[missing] = self.missing_code
+            lost -= int(np.count_nonzero(missing))
+        return codes, lost if self.outside == "clip" else 0
+
+    def _kind_of(self, code: int) -> int:
+        """The kind of records of amounts in a bin after those that amounts are divided among."""
+        return code if code < 0 or self.amounts is None else code - self.amounts.bins + self.amounts.width + 1
+
+    def _bins_of(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        """Bin of every number, below 0 or at least ``values`` outside; and which are missing (None: none can be)."""
+        whole = np.can_cast(values.dtype, np.int64)
+        first, last = self.edges[0], self.edges[-1]
+        if whole and self._unit_steps:
+            return np.clip(values.astype(np.int64), int(first) - 1, int(last)) - int(
+                first
+            ), None  # differences cannot overflow
+        numbers = values.astype(np.float64)
+        missing = None if whole else np.isnan(numbers)
+        if isinstance(self.edges, EvenEdges):
+            beyond = (numbers < first) | (numbers >= last)
+            inside = np.where(beyond if missing is None else beyond | missing, first, numbers)
+            codes = np.floor((inside - first) / self.edges.width).astype(np.int64)
+            codes -= inside < first + codes * float(self.edges.width)  # put right against the very edges
+            codes += inside >= first + (codes + 1) * float(self.edges.width)
+            return np.where(beyond, np.where(numbers < first, -1, self.values), codes), missing
+        if not self._even_steps:
+            return np.searchsorted(self._edges, numbers, side="right").astype(np.int64) - 1, missing
+        # a guess that is off by one bin at most, then put right against the very edges
+        known = np.clip(numbers if missing is None else np.where(missing, last, numbers), first, last)
+        codes = np.minimum(((known - first) / (last - first) * self.values).astype(np.int64), self.values - 1)
+        codes -= numbers < self._edges[codes]
+        codes += numbers >= self._edges[np.minimum(codes + 1, self.values)]
+        return codes, missing
+
+    @cached_property
+    def _edges(self) -> NDArray[np.float64]:
+        return np.asarray(self.edges, dtype=np.float64)
+
+    @cached_property
+    def _unit_steps(self) -> bool:
+        if isinstance(self.edges, EvenEdges):
+            return self.edges.width == 1
+        return float(self.edges[0]).is_integer() and bool((np.diff(self._edges) == 1.0).all())
+
+    @cached_property
+    def _even_steps(self) -> bool:
+        """Whether no edge is farther than a quarter of a bin from its place on an even grid."""
+        even = np.linspace(self.edges[0], self.edges[-1], self.values + 1)
+        return float(np.abs(self._edges - even).max()) * self.values < 0.25 * (self.edges[-1] - self.edges[0])
+
+
+def amounts_attribute(name: str, amounts: Amounts, missing: str | None) -> Attribute:
+    """A column of amounts: the bins that its range is divided into, and where records without an amount are counted."""
+    edges, between = tuple(map(float, range(amounts.bins + 1))), range(1, amounts.bins - 1)
+    first, last = (f"at {end:g}" for end in amounts.ends)
+    labels = ("all together",) if amounts.alone else (first, *(f"between, {number}" for number in between), last)
+    return Attribute(name, edges=edges, labels=labels, missing=missing, amounts=amounts)

@@ -1,0 +1,181 @@
+"""Domain: several attributes and the cells that they span."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.domain.amounts import MOST_STEPS
+from dpdist.domain.attributes import Attribute, Level
+from dpdist.domain.labels import even_edges
+from dpdist.errors import InvalidInput
+from dpdist.sizes import SIZES, Sizes
+
+
+def sizes_of(shape: int | Iterable[int]) -> tuple[int, ...]:
+    """Sizes of attributes; one number is the size of a single one. Raises: InvalidInput for anything else.
+
+    >>> sizes_of(8), sizes_of([2, 3])
+    ((8,), (2, 3))
+    """
+    given = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    if not given or not all(isinstance(size, int | np.integer) and size >= 1 for size in given):
+        raise InvalidInput(f"a shape needs positive whole sizes, found {given}; give a Domain for attributes with names")
+    return tuple(int(size) for size in given)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Several attributes. Their cells are numbered in C order: the last attribute changes fastest.
+
+    >>> Domain((Attribute("a", categories=("x", "y")), Attribute("b", edges=(0, 1, 2, 3)))).shape
+    (2, 3)
+
+    Attributes:
+        sizes: from which other paths are taken, for all that is computed over the domain.
+    """
+
+    attributes: tuple[Attribute, ...]
+    sizes: Sizes = field(default=SIZES, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        names = list(self.columns)
+        if not names or len(set(names)) != len(names):
+            raise InvalidInput(f"a domain needs at least one attribute and distinct names, found {names}")
+        if any(a.amounts is not None for a in self.attributes[: len(self.plain)]):
+            raise InvalidInput("columns of amounts come after all other attributes, of which there is at least one")
+        if self.shares_per_record > MOST_STEPS:
+            raise InvalidInput(
+                f"the shares of all amounts multiply to {self.shares_per_record:,}, allowed are {MOST_STEPS:,}; take larger steps, or "
+                "make a release for each"
+            )
+        if len(self.amounts) > 1 and self.sums_alone:
+            raise InvalidInput("where filters add up amounts there is one column of them: make a release for each")
+        if len(self.amounts) > 1 and any(a.amounts.bound for a in self.amounts if a.amounts is not None):
+            raise InvalidInput(
+                "where the total of a person is bounded there is one column of amounts; make a release for each, or leave the bounds out"
+            )
+
+    @property
+    def plain(self) -> tuple[Attribute, ...]:
+        """The attributes that records are grouped by: all but columns of amounts, which come after them."""
+        amounts = sum(a.amounts is not None for a in self.attributes)
+        return self.attributes[: len(self.attributes) - amounts] or self.attributes
+
+    @property
+    def grouped(self) -> Domain:
+        """The domain without columns of amounts."""
+        return Domain(self.plain, self.sizes) if self.amounts else self
+
+    @property
+    def amounts(self) -> tuple[Attribute, ...]:
+        """The columns of amounts."""
+        return tuple(a for a in self.attributes if a.amounts is not None)
+
+    @property
+    def shares_per_record(self) -> int:
+        """Into how many shares counting divides every record: one where there are no amounts."""
+        return math.prod(a.amounts.shares_per_record for a in self.attributes if a.amounts is not None)
+
+    @property
+    def whole_records(self) -> bool:
+        """Whether each record adds exactly 1 to one cell."""
+        return self.shares_per_record == 1 and all(a.amounts.bound is None for a in self.attributes if a.amounts is not None)
+
+    def measurable(self, *, fractional_records: bool, sums: bool) -> bool:
+        """Whether what counts can be measured where records may be divided, or sums of whole steps added up alone, or neither."""
+        return self.whole_records or fractional_records or (sums and self.sums_alone)
+
+    @property
+    def scale(self) -> float:
+        """What measured values are divided by to become answers: the shares of a record, or those of an amount of one."""
+        return math.prod(a.amounts.scale for a in self.attributes if a.amounts is not None)
+
+    @property
+    def sums_alone(self) -> bool:
+        """Whether amounts are added up and no record is counted."""
+        return any(a.amounts.alone for a in self.attributes if a.amounts is not None)
+
+    @property
+    def max_abs_shares(self) -> int:
+        """The most shares that a record has in all cells, whatever their signs."""
+        return math.prod(a.amounts.max_abs_shares for a in self.attributes if a.amounts is not None)
+
+    def divided(
+        self, kinds: NDArray[np.int64], numbers: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The cells that records of some kinds are divided among, and how many shares of them each gets.
+
+        Args:
+            kinds: numbers of kinds of records, in the order of cells; negative ones are left out.
+            numbers: how many records of each kind there are; one where it is not given.
+        """
+        rest = kinds[kinds >= 0]
+        shares = np.ones(rest.size, dtype=np.int64) if numbers is None else numbers[kinds >= 0]
+        codes: list[NDArray[np.int64]] = []
+        for attribute in reversed(self.amounts):
+            rest, code = np.divmod(rest, attribute.kinds)
+            codes.insert(0, code)
+        for place, attribute in enumerate(self.amounts):
+            amounts, code = attribute.amounts, codes[place]
+            assert amounts is not None
+            alone = code > amounts.width  # in a bin after those that amounts are divided among
+            first, parts = amounts.divided(np.where(alone, 0, code))
+            first = np.where(alone, code - amounts.width - 1 + amounts.bins, first)
+            parts = np.where(alone, np.eye(len(parts), 1, dtype=np.int64) * amounts.shares_per_record, parts)
+            count = len(parts)
+            shares = (shares * parts).ravel()
+            after = np.where(alone, 0, np.arange(count)[:, None])
+            rest = (rest * attribute.size + first + after).ravel()
+            codes = [np.tile(each, count) for each in codes]
+        return rest[shares != 0], shares[shares != 0]
+
+    @staticmethod
+    def of_shape(shape: int | Iterable[int], sizes: Sizes = SIZES) -> Domain:
+        """An anonymous domain x0, x1, ... of the given sizes, for workloads without records."""
+        shape = sizes_of(shape)
+        return Domain(tuple(Attribute(f"x{i}", edges=even_edges(0, 1, int(n), sizes)) for i, n in enumerate(shape)), sizes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of each attribute."""
+        return tuple(a.size for a in self.attributes)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells: the product of the sizes."""
+        return math.prod(self.shape)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the attributes, in order."""
+        return tuple(a.name for a in self.attributes)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the attributes, then those of their levels."""
+        return (*self.names, *(level.name for a in self.attributes for level in a.levels))
+
+    def level(self, name: str) -> tuple[int, Level | None]:
+        """The attribute that a name means, and its level if it is that of one. Raises: InvalidInput for an unknown name."""
+        for axis, attribute in enumerate(self.attributes):
+            found = next((level for level in attribute.levels if level.name == name), None)
+            if found is not None:
+                return axis, found
+        return self.axis(name), None
+
+    def axis(self, name: str) -> int:
+        """Position of an attribute. Raises InvalidInput for an unknown name."""
+        if name in self.columns[len(self.names) :]:
+            raise InvalidInput(f"{name!r} is a level of an attribute: only tables ('marginals' with 'of') ask for levels")
+        if name not in self.names:
+            raise InvalidInput(f"attribute {name!r} does not exist; declared are {', '.join(self.columns)}")
+        return self.names.index(name)
+
+    def attribute(self, name: str) -> Attribute:
+        """An attribute by its name. Raises InvalidInput for an unknown one."""
+        return self.attributes[self.axis(name)]

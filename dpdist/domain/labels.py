@@ -1,0 +1,167 @@
+"""Values of an attribute that are too many to be listed, or whose names follow from its edges: made when they are asked for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.domain.times import Times
+from dpdist.sizes import SIZES, Sizes
+
+
+@dataclass(frozen=True)
+class EvenEdges(Sequence[float]):
+    """Whole-numbered edges first, first + width, ... of many bins."""
+
+    first: int
+    width: int
+    bins: int
+
+    def __len__(self) -> int:
+        return self.bins + 1
+
+    @overload
+    def __getitem__(self, place: int) -> float: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[float]: ...
+
+    def __getitem__(self, place: int | slice) -> float | Sequence[float]:
+        if isinstance(place, slice):
+            picked = range(len(self))[place]
+            if picked.step == 1 and len(picked) > 1:
+                return even_edges(self.first + picked.start * self.width, self.width, len(picked) - 1)
+            return tuple(self[i] for i in picked)
+        return float(self.first + range(len(self))[place] * self.width)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        del copy
+        return (self.first + self.width * np.arange(len(self))).astype(dtype or np.float64)
+
+
+def even_edges(first: int, width: int, bins: int, sizes: Sizes = SIZES) -> Sequence[float]:
+    """Edges of bins of the same whole width: a tuple, or computed when there are many."""
+    if bins > sizes.listed:
+        return EvenEdges(first, width, bins)
+    return tuple(float(first + i * width) for i in range(bins + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeLabels(Sequence[str], ABC):
+    """Names of many values, each made when it is asked for, then those of the bins after them.
+
+    Attributes:
+        open_ends: whether the first and the last hold all that lies beyond, too.
+        extra: the names of the bins after them.
+    """
+
+    open_ends: bool = False
+    extra: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def values(self) -> int:
+        """How many values there are."""
+
+    @abstractmethod
+    def made(self, place: int) -> str:
+        """The name of a value."""
+
+    def __len__(self) -> int:
+        return self.values + len(self.extra)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
+        picked = range(len(self))[place]
+        if isinstance(picked, int):
+            return self._name(picked)
+        if picked.step != 1:
+            return [self._name(each) for each in picked]
+        after = slice(max(0, picked.start - self.values), max(0, picked.stop - self.values))
+        return [*self.made_between(picked.start, min(picked.stop, self.values)), *self.extra[after]]
+
+    def made_between(self, start: int, stop: int) -> list[str]:
+        """The names of neighbouring values."""
+        return [self.made(place) for place in range(start, stop)]
+
+    def _name(self, place: int) -> str:
+        return self.made(place) if place < self.values else self.extra[place - self.values]
+
+
+@dataclass(frozen=True)
+class BinLabels(MadeLabels):
+    """Names of many bins of the same width."""
+
+    edges: EvenEdges
+
+    @property
+    def values(self) -> int:
+        return self.edges.bins
+
+    def made(self, place: int) -> str:
+        low, high = (self.edges.first + (place + k) * self.edges.width for k in (0, 1))
+        first, last = place == 0, place == self.values - 1
+        return bin_label(str(low), str(high), self.edges.width == 1, self.open_ends and first, self.open_ends and last)
+
+    def made_between(self, start: int, stop: int) -> list[str]:
+        """All at once: a long table has millions."""
+        if start >= stop:
+            return []
+        first, width = self.edges.first, self.edges.width
+        names = list(map(str, range(first + start * width, first + stop * width, width)))
+        if width > 1:
+            names = [bin_label(low, str(int(low) + width), False, False, False) for low in names]
+        if self.open_ends:  # only the first and the last of all are named otherwise
+            names[0], names[-1] = self.made(start), self.made(stop - 1)
+        return names
+
+
+@dataclass(frozen=True)
+class TimeLabels(MadeLabels):
+    """Names of the steps of a calendar."""
+
+    times: Times
+
+    @property
+    def values(self) -> int:
+        return self.times.steps
+
+    def made(self, place: int) -> str:
+        name, last = self.times.label(place), self.values - 1
+        if not self.open_ends or 0 < place < last or last == 0:
+            return name
+        return f"{name} or earlier" if place == 0 else f"{name} or later"
+
+
+def bin_labels(edges: Sequence[float], open_ends: bool) -> tuple[str, ...]:
+    """The names of bins, by their edges."""
+    whole = all(float(e).is_integer() for e in edges)
+    text = [str(int(e)) if whole else f"{e:g}" for e in edges]
+    unit = whole and all(b - a == 1 for a, b in pairwise(edges))
+    last = len(text) - 2
+    return tuple(
+        bin_label(low, high, unit, open_ends and k == 0, open_ends and k == last)
+        for k, (low, high) in enumerate(pairwise(text))
+    )
+
+
+def bin_label(low: str, high: str, unit: bool, open_low: bool, open_high: bool) -> str:
+    """What a bin is called; one with an open end holds all that lies beyond, too."""
+    if open_low and open_high:
+        return "all values"
+    if open_low:
+        return f"{low} or less" if unit else f"under {high}"
+    if open_high:
+        return f"{low} or more"
+    return low if unit else f"{low} to <{high}"

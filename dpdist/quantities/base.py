@@ -1,0 +1,142 @@
+"""Quantity: what is measured of the records of a cell, and how far neighbours move it. Statistic: what is made of sums of amounts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpdist.domain.amounts import SQUARE
+from dpdist.operators import Matrix
+from dpdist.stability import Distance
+
+Range = tuple[float, float]
+"""The smallest and the largest value of a column."""
+MEANS, VARIANCES = "means", "variances"
+"""The tables that statistics are published in: one of means, and one whose rows name their statistic."""
+AT_AN_END = "not told apart from an end of its range"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """What else a release is, as far as a quantity can be against it.
+
+    Attributes:
+        attributes: those that records are grouped by.
+        tables: of each group of queries the tables that it lists; none where it asks for anything else.
+        levels: whether attributes have levels.
+        columns: of amounts that are declared.
+        statistics: of each group of queries, with their columns of amounts.
+        series: whether a group asks for filters.
+        apart: whether persons are told apart.
+        in_groups: whether every person counts once in each of some groups.
+        bounded: the column of amounts whose total is bounded for each person.
+        known, non_negative: whether post-processing takes public counts, and fits cells.
+    """
+
+    attributes: tuple[str, ...]
+    tables: tuple[tuple[tuple[str, ...], ...], ...]
+    levels: bool
+    columns: tuple[str, ...]
+    statistics: tuple[tuple[str, tuple[str, ...]] | None, ...]
+    series: bool
+    apart: bool
+    in_groups: bool
+    bounded: str | None
+    known: bool
+    non_negative: bool
+
+
+Refusal = tuple[tuple[str, ...], str]
+"""The part of a spec that is refused, and why."""
+
+
+class Quantity(ABC):
+    """What is measured of the records of a cell.
+
+    Attributes:
+        counts_records: whether numbers of records are measured, so that public ones can be put in.
+        withheld: why readers can ask no further questions of the measurement; None where they can.
+    """
+
+    counts_records: bool = True
+    withheld: ClassVar[str | None] = None
+
+    @abstractmethod
+    def stability(self, moved: Distance) -> Distance:
+        """How far what is measured can move when so many records move from one cell to another."""
+
+    def refuses(self, beside: Beside) -> Refusal | None:
+        """What it does not go with, and why; None where it goes with all that is asked."""
+        idle = set(beside.columns).difference(*(each[1] for each in beside.statistics if each))
+        if idle:
+            name = min(idle)
+            said = f"no group of the workload asks for {name!r}; add 'sum: {name}' to one, or leave it out of 'sums'"
+            return ("sums",), said
+        if not beside.known or self.counts_records:
+            return None
+        return ("postprocess", "known"), (
+            "'known' is a number of records, and this release measures none: distances from a count ('around'), sums alone, or persons "
+            "by group; leave it out"
+        )
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """A statistic of the records of one group, with its interval.
+
+    Attributes:
+        standard_error: by the delta method; None where there may be no record, or where the estimate is an end of its range.
+        low, high: the ends of its 95 % interval.
+        remark: what readers should know of it.
+    """
+
+    statistic: str
+    value: float
+    standard_error: float | None
+    low: float
+    high: float
+    remark: str = ""
+
+
+class Statistic(ABC):
+    """What is made of sums over the records of a group. Subclasses say what they are; the registry lists one object of each.
+
+    Attributes:
+        name: in specs.
+        columns: of how many columns of amounts it is.
+        of: the sums that it is made of: what of each column is multiplied (``dpdist.domain.amounts``).
+        tells: the statistics that ``made`` computes of them.
+        published: the statistics that are published beside the sums where a spec asks for it; none for sums themselves.
+        table: where they are published.
+        asks: what a spec's key of its name asks for.
+        plural: what is published of it, in words.
+        interval: how its interval is made, in words.
+    """
+
+    name: ClassVar[str]
+    columns: ClassVar[int] = 1
+    of: ClassVar[tuple[tuple[str, ...], ...]]
+    tells: ClassVar[tuple[str, ...]] = ()
+    published: ClassVar[tuple[str, ...]] = ()
+    table: ClassVar[str] = VARIANCES
+    asks: ClassVar[str] = ""
+    plural: ClassVar[str]
+    interval: ClassVar[str] = ""
+
+    @property
+    def squares(self) -> bool:
+        """Whether it needs the squares of amounts."""
+        return any(SQUARE in each for each in self.of)
+
+    def made(self, told: str, values: Matrix, covariance: Matrix, width: float, ranges: Sequence[Range]) -> Estimated:
+        """One of the statistics that it tells.
+
+        Args:
+            values: estimates of the sums that it is made of.
+            covariance: of these.
+            width: standard errors that an interval reaches to both sides.
+            ranges: of each column.
+        """
+        raise NotImplementedError(f"{self.name} is told by the answers themselves")

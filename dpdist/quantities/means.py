@@ -1,0 +1,38 @@
+"""Means of amounts: the ratio of a sum and a number of records, with an interval that knows how the noise in both varies together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpdist.domain.amounts import AMOUNT, PRESENT
+from dpdist.operators import Matrix
+from dpdist.quantities.base import MEANS, Estimated, Range, Statistic
+from dpdist.quantities.intervals import fieller, ratio_error
+
+MEAN = "mean"
+
+
+class Mean(Statistic):
+    """The mean of a column. The true one lies within the range of the amounts, so that an interval never goes beyond it."""
+
+    name = MEAN
+    of = ((PRESENT,), (AMOUNT,))
+    tells = (MEAN,)
+    published = tells
+    table = MEANS
+    plural = "sums, counts and means"
+    interval = "Fieller 1954, within the range of the amounts"
+
+    def made(self, told: str, values: Matrix, covariance: Matrix, width: float, ranges: Sequence[Range]) -> Estimated:
+        both, joint = values[::-1], covariance[::-1, ::-1]  # the sum over the number
+        if both[1] == 0.0:
+            return Estimated(told, math.nan, None, *ranges[0], remark=NO_RECORDS)
+        interval = fieller(both, joint, width)
+        value, low, high = np.clip((both[0] / both[1], *(interval or ranges[0])), *ranges[0]).tolist()
+        return Estimated(told, value, ratio_error(both, joint), low, high, "" if interval else NO_RECORDS)
+
+
+NO_RECORDS = "there may be no records: every mean is possible"

@@ -1,0 +1,90 @@
+"""What a measuring process unpickles of a cluster: references, dpdist's own values and errors, arrays. Nothing that runs code.
+
+Results of Dask's tasks, errors and messages of its scheduler are pickles, and a pickle may call any function that can be imported. Whoever
+holds the cluster's certificate can send one; so can whoever writes to the store. Python tells an audit hook of every name that a pickle
+asks for, in whichever library, before it is looked up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from dpdist.errors import EngineError
+
+PLAIN = {
+    "builtins": {"bytearray", "complex", "frozenset", "range", "set", "slice"},
+    "collections": {"Counter", "OrderedDict", "deque"},
+    "datetime": {"date", "datetime", "time", "timedelta", "timezone"},
+    "decimal": {"Decimal"},
+    "fractions": {"Fraction"},
+    "numpy": {"dtype", "ndarray"},
+    "numpy._core.multiarray": {"_reconstruct", "scalar"},
+    "numpy._core.numeric": {"_frombuffer"},
+    "dpdist.machine.engine": {"_Kept"},
+    "dpdist.machine.store": {"_sent"},  # makes a store of its place and sizes
+}
+"""Names that make a value of what they are given, and do nothing else."""
+OWN_ERRORS = ("builtins", "asyncio", "concurrent", "distributed", "dpdist")
+"""Packages whose errors a cluster may send."""
+MATHEMATICS = ("operators", "workloads", "strategies", "mechanisms", "grids", "arrays", "domain")
+"""Packages of dpdist all of whose classes may be sent: none of them reads, writes or starts anything, as an import contract says."""
+TRUSTED = ("numba", "multiprocessing", "dask.tokenize")
+"""Modules that unpickle what this process or its own machine has pickled: compiled code, names of its own tasks."""
+
+
+def restrict(end: Callable[[EngineError], NoReturn]) -> None:
+    """End this process where a pickle asks for another name, from now on: no hook can be taken away.
+
+    Args:
+        end: tells the refusal and ends the process. A client of Dask that cannot read a message would wait for the next one.
+    """
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "pickle.find_class" and not _trusted(sys._getframe(1).f_globals.get("__name__", "")):
+            module, name = (str(argument) for argument in arguments)
+            if not allowed(module, name):
+                end(
+                    EngineError(
+                        f"the cluster sent something that asks for {module}.{name}, which no result of dpdist does: look at its workers, "
+                        "and at who holds its certificate, before you run the same command again"
+                    )
+                )
+
+    sys.addaudithook(hook)
+
+
+def _trusted(module: str) -> bool:
+    return any(module == each or module.startswith(f"{each}.") for each in TRUSTED)
+
+
+@functools.cache
+def allowed(module: str, name: str) -> bool:
+    """Whether a pickle of the cluster may ask for a name."""
+    if name in PLAIN.get(module, ()):
+        return True
+    if "." in name or module.partition(".")[0] not in OWN_ERRORS:
+        return False
+    found = getattr(importlib.import_module(module), name, None) if module.startswith("dpdist.") else _known(module, name)
+    if not isinstance(found, type) or found.__module__ != module:
+        return False
+    if issubclass(found, Exception):
+        return True
+    if not module.startswith("dpdist.") or module == "dpdist.privacy.keys":
+        return False
+    named_tuple = issubclass(found, tuple) and hasattr(found, "_fields")
+    return module.split(".")[1] in MATHEMATICS or _frozen(found) or issubclass(found, enum.Enum) or named_tuple
+
+
+def _known(module: str, name: str) -> object:
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _frozen(found: type) -> bool:
+    parameters: object = getattr(found, "__dataclass_params__", None)
+    return dataclasses.is_dataclass(found) and bool(getattr(parameters, "frozen", False))

@@ -1,0 +1,72 @@
+"""Programs that the tests run inside the containers of an installation."""
+
+from __future__ import annotations
+
+DRAWN_BY_WORKERS = """
+import json, os, time
+from dpdist.machine import engine, state
+from dpdist.arrays.vector import held
+from dpdist.release import drawing, measure, story
+from dpdist.release.context import Context
+from dpdist.sizes import Sizes
+from dpdist.spec import load
+from dpdist.machine.store import Store
+
+own, told, sizes = [], [], Sizes(shard_bytes=128)
+
+def draw(context, claim, name, noisy, facts):
+    own.append(held(noisy))
+    return drawing.drawn_by_workers(context, claim, name, noisy, facts)
+
+measure.drawn_by_workers = draw
+with engine.started(None) as where:
+    deadline = time.monotonic() + 600
+    while len(where.with_resource("noise")) < 2:
+        assert time.monotonic() < deadline, "the workers that draw noise did not come"
+        time.sleep(1)
+    store = Store(os.environ["DPDIST_STORE"], sizes)
+    context = Context(state.state_folder(), store, where, lambda stage, line: told.append(f"{stage}: {line}"))
+    story.release(context, load("/data/specs/noise.yaml", sizes=sizes))
+    drawers = where.with_resource("noise")
+same = bool((store.read(store.open("measurements/noise-1")) == own[0]).all())
+print(json.dumps({"drawers": len(drawers), "told": told, "same": same}))
+"""
+"""A release whose noise two workers draw, and what the flow would have drawn."""
+
+WITHOUT_TLS = """
+import dask
+from dpdist.machine import engine
+from distributed import Client
+try:
+    with engine.started("tcp://scheduler:8786"):
+        print("reached")
+except engine.EngineError as error:
+    print(error)
+dask.config.set({"distributed.comm.require-encryption": False})
+try:
+    Client("tcp://scheduler:8786", timeout=10)
+    print("reached")
+except OSError:
+    print("nobody answers")
+"""
+"""Reaching the scheduler without a certificate."""
+
+ATTEMPTS = """
+for place in {places}; do
+  cat $place/probe >/dev/null 2>&1 && right=read || right=-
+  ( : > $place/probe-of-{name} ) 2>/dev/null && right=write
+  echo $right
+done
+cat /run/secrets/root-key >/dev/null 2>&1 && echo read || echo -
+"""
+"""Reading and writing in every folder, and reading the root key."""
+
+RACE = """
+import sys, time
+from dpdist.machine.documents import Documents
+documents = Documents("/data/store")
+while time.time() < {start}:
+    pass
+print(*(number for number in range(300) if documents.create_document(f"scratch/race/{{number}}.json", {{"by": sys.argv[1]}})))
+"""
+"""Writing 300 documents at the moment when others do."""

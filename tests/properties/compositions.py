@@ -1,0 +1,367 @@
+"""Every two parts of a spec together: which are planned, and why the others are refused. Writes the table of docs/compositions.md.
+
+.venv/bin/python -m tests.properties.compositions
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import math
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from dpdist.errors import DpdistError
+from dpdist.machine.engine import inline
+from dpdist.machine.store import Store
+from dpdist.privacy import keys
+from dpdist.quantities.registry import STATISTICS
+from dpdist.release.context import Context, silent
+from dpdist.release.means import check_means
+from dpdist.release.plan import Plan, plan
+from dpdist.release.story import Release, release
+from dpdist.spec import load
+
+Content = dict[str, Any]
+"""What a spec says."""
+Part = Callable[[Content], None]
+"""Writes a part into a spec."""
+Choice = Mapping[str, str]
+"""Which part of each room a spec has, where it is not the first."""
+DOCUMENT = Path(__file__).parents[2] / "docs/compositions.md"
+AMOUNTS = {"from": 0, "to": 4, "missing": "drop"}
+DAYS = {"dates": {"from": "2026-03-01", "to": "2026-03-03"}}
+
+
+def base() -> Content:
+    """A spec of twelve cells or fewer."""
+    return {
+        "release": "pair",
+        "records": {"path": "records.parquet"},
+        "domain": {"a": {"from": 0, "to": 2}, "b": {"categories": ["x", "y"]}},
+        "workload": [{"marginals": {"of": [["a"], ["b"], ["a", "b"]]}}],
+        "budget": {"rho": 0.1},
+        "ledger": {"dataset": "pairs", "cap": {"rho": 1}, "shared_records": True},
+    }
+
+
+def written(**parts: Any) -> Part:
+    """Top keys of a spec, mappings added to those that are there."""
+
+    def write(content: Content) -> None:
+        for name, part in parts.items():
+            content[name] = {**content.get(name, {}), **part} if isinstance(part, dict) else deepcopy(part)
+
+    return write
+
+
+def asking(queries: Content, **parts: Any) -> Part:
+    """One group of queries."""
+    return written(workload=[queries], **parts)
+
+
+def _person(**facts: Any) -> Part:
+    def write(content: Content) -> None:
+        content["records"]["person"] = {**content["records"].get("person", {}), **facts}
+
+    return write
+
+
+def _statistic(name: str, *columns: str, **amounts: Any) -> Part:
+    def write(content: Content) -> None:
+        content["sums"] = {column: {**AMOUNTS, **amounts} for column in columns}
+        of = columns[0] if len(columns) == 1 else list(columns)
+        asked = [{**entry, name: of} for entry in content["workload"]]
+        series = any("filters" in entry for entry in content["workload"])  # of which sums are all that is asked
+        content["workload"] = asked if series else content["workload"] + asked
+
+    return write
+
+
+def _steps(content: Content) -> None:
+    """Persons in several steps of a series; where there is none, there is one."""
+    _person(column="who", participations=2)(content)
+    if "filters" not in content["workload"][0]:
+        asked = content["workload"][-1]
+        _stream(content)
+        content["workload"][0] |= {name: asked[name] for name in STATISTICS if name in asked}
+
+
+def _bounded(content: Content) -> None:
+    """The total of every person's amounts; where nothing is added up, sums are."""
+    _person(column="who", most_records=3)(content)
+    if "sums" not in content:
+        _statistic("sum", "m")(content)
+    content["sums"] = {name: {**part, "most_per_person": 8} for name, part in content["sums"].items()}
+
+
+def _persons(content: Content) -> None:
+    content["records"]["count"] = "persons"
+    _person(column="who", most_groups=2)(content)
+    content["records"]["person"].pop("most_records", None)
+    if "marginals" in content["workload"][0]:
+        content["workload"] = [{"marginals": {"of": [list(content["domain"])]}}]
+
+
+def _private(content: Content) -> None:
+    given = {name: part for name, part in content["domain"]["b"].items() if name in ("missing", "levels")}
+    content["domain"]["b"] = {"categories": "private", "selection": {"delta": 1e-9, "most": 2}, **given}
+    content["ledger"]["cap"]["selection"] = 1e-9
+
+
+def _labels(**label: str) -> Part:
+    def write(content: Content) -> None:
+        content["domain"] = {name: {**part, **label} for name, part in content["domain"].items()}
+
+    return write
+
+
+def _levels(content: Content) -> None:
+    content["domain"]["b"]["levels"] = {"big": {"both": ["x", "y"]}}
+    content["workload"][0]["marginals"] = {"of": [["a", "big"], ["b"]]}
+
+
+def _days(content: Content) -> None:
+    content["domain"]["a"] = DAYS
+
+
+def _least(content: Content) -> Any:
+    return "2026-03-02" if "dates" in content["domain"]["a"] else 1
+
+
+def _predicates(content: Content) -> None:
+    least = _least(content)
+    content["workload"] = [{"predicates": [f"a >= {least!r}", f"not a >= {least!r}"]}]
+
+
+def _formulas(content: Content) -> None:
+    content["domain"]["c"] = {"categories": ["no", "yes"]}
+    content["workload"] = [{"dnf": {"terms": [["b"], ["c"]]}}]
+
+
+def _series(**facts: Any) -> Content:
+    return {"filters": {"of": "a", "by": ["b"], "apply": [{"running_sum": True}], **facts}}
+
+
+def _stream(content: Content) -> None:
+    content["workload"] = [_series()]
+    content["stream"] = {"name": "s", "through": _least(content)}
+
+
+def _pure(content: Content) -> None:
+    content["budget"] = {"epsilon": 1}
+    content["ledger"]["cap"] = {"epsilon": 2, **{k: v for k, v in content["ledger"]["cap"].items() if k == "selection"}}
+
+
+def _placed(**place: Any) -> Part:
+    def write(content: Content) -> None:
+        content["records"].pop("path", None)
+        content["records"].update(place)
+
+    return write
+
+
+def _query(content: Content) -> None:
+    given = "date" if "dates" in content["domain"]["a"] else "whole"
+    kinds = {"a": given, "b": "text", "c": "text", "who": "text", "m": "number", "k": "number"}
+    _placed(sql="SELECT * FROM 'records.parquet'", types=kinds)(content)
+
+
+ROOMS: dict[str, dict[str, Part]] = {
+    "values": {
+        "declared values": written(),
+        "a bin of missing values": _labels(missing="unknown"),
+        "a bin of other values": _labels(other="another"),
+        "levels": _levels,
+        "dates": _days,
+    },
+    "queries": {
+        "marginals": written(),
+        "ranges": asking({"ranges": {"of": ["a"], "by": ["b"]}}),
+        "products": asking({"product": {"a": "prefix", "b": "identity"}}),
+        "cdf": asking({"cdf": {"of": "a", "by": ["b"]}}),
+        "predicates": _predicates,
+        "formulas (dnf)": _formulas,
+        "filters": asking(_series()),
+        "filters around a count": asking(_series(around=1)),
+        "a stream": _stream,
+    },
+    "quantities": {
+        "counts": written(),
+        "sums": _statistic("sum", "m"),
+        "means": _statistic("mean", "m"),
+        "variances": _statistic("variance", "m"),
+        "covariances": _statistic("covariance", "m", "k"),
+        "persons by group": _persons,
+        "private names": _private,
+    },
+    "units": {
+        "records": written(),
+        "several records": _person(most_records=2),
+        "persons": _person(column="who", most_records=2),
+        "persons in several groups": _person(column="who", most_groups=2),
+        "persons in several steps": _steps,
+        "bounded sums": _bounded,
+        "replaced records": written(neighbours="replace-one"),
+    },
+    "noise": {"Gaussian noise": written(), "Laplace noise": _pure},
+    "objectives": {"least total error": written(), "least worst error": written(objective="worst")},
+    "post-processing": {
+        "nothing": written(),
+        "known": written(postprocess={"known": [{"count": 90}]}),
+        "non_negative": written(postprocess={"non_negative": True}),
+        "integer": written(postprocess={"integer": True}),
+        "suppress": written(postprocess={"suppress": {"below": 5}}),
+    },
+    "sources": {
+        "files": written(),
+        "a query over files": _query,
+        "PostgreSQL": _placed(sql="SELECT * FROM visits", connection="$SHOP"),
+        "Delta": _placed(delta="visits"),
+        "counts in files": _placed(path="counts.parquet", counts={"column": "n", "of": "visits"}),
+        "counts in arrays": _placed(path="counts.npy", counts={"of": "visits"}),
+        "Arrow": _placed(),
+    },
+}
+"""The parts of a spec by rooms, in the order in which they are written; the first of each room is the usual one."""
+
+
+def content_of(choice: Choice) -> Content:
+    """A spec of chosen parts."""
+    content = base()
+    for room, parts in ROOMS.items():
+        parts[choice.get(room, next(iter(parts)))](content)
+    return content
+
+
+@cache
+def _context() -> Context:
+    home = Path(tempfile.mkdtemp())
+    keys.initialise(home)
+    return Context(home, Store(home / "store"), inline(), silent)
+
+
+def planned(choice: Choice) -> Plan:
+    """The plan of chosen parts. Raises: DpdistError."""
+    found = plan(_context(), load(content_of(choice), records=choice.get("sources") != "Arrow"))
+    check_means(found.job.workload, found.grid)
+    return found
+
+
+def refusal(choice: Choice) -> str | None:
+    """Why chosen parts are refused; None where they go together."""
+    try:
+        planned(choice)
+    except DpdistError as error:
+        return re.sub(r"^spec(, [^:]*)?: (workload\.\d+: |domain\.\w+: |'[^']*': )?", "", str(error))
+    return None
+
+
+def released(choice: Choice, folder: Path) -> Release:
+    """A release of chosen parts, of ninety records. Raises: DpdistError."""
+    content, context = content_of(choice), _context()
+    content["release"], content["ledger"]["dataset"] = folder.name, folder.name
+    if "rho" in content["budget"]:  # few records name a name: much of a budget finds them
+        content["budget"]["rho"], content["ledger"]["cap"]["rho"] = 10, 10
+    content["output"] = {"folder": str(folder / "published")}
+    job = load(content, records=choice.get("sources") != "Arrow")
+    job = replace(job, source=replace(job.source, folder=folder))
+    records = _records(content)
+    pyarrow.parquet.write_table(records, folder / "records.parquet")
+    few = records.slice(0, 30)
+    pyarrow.parquet.write_table(few.append_column("n", pa.array([3] * few.num_rows)), folder / "counts.parquet")
+    shape = tuple(attribute.values for attribute in job.measured.domain.grouped.attributes)
+    np.save(folder / "counts.npy", np.full(shape, 90 // math.prod(shape)))
+    return release(context, job if job.source.records._places else job.with_records(folder / "records.parquet"))
+
+
+def _records(content: Content) -> pa.Table:
+    """Records of persons with two each, in two groups; of every group as many."""
+    days = "dates" in content["domain"]["a"]
+    steps = [datetime.date(2026, 3, 1 + row % 3) if days else row % 3 for row in range(90)]
+    known = {"a": steps, "b": list("xy") * 45, "c": ["no", "yes", "yes"] * 30, "who": [str(row // 2) for row in range(90)]}
+    return pa.table({**known, "m": [float(row % 5) for row in range(90)], "k": [row % 4 for row in range(90)]})
+
+
+Pair = tuple[tuple[str, str], tuple[str, str]]
+"""Two parts, each with its room."""
+
+
+def pairs() -> Iterator[Pair]:
+    """Every two parts of different rooms, the usual ones left out."""
+    for (one, ours), (other, theirs) in itertools.combinations(ROOMS.items(), 2):
+        for first, second in itertools.product(list(ours)[1:], list(theirs)[1:]):
+            yield (one, first), (other, second)
+
+
+@cache
+def refused() -> dict[Pair, str]:
+    """The pairs that are refused, with the reasons."""
+    found = ((pair, refusal(dict(pair))) for pair in pairs())
+    return {pair: reason for pair, reason in found if reason is not None}
+
+
+def covering(seed: int = 0) -> list[Choice]:
+    """Specs of one part from each room, of which every two go together; every two that do are in one of them."""
+    state, against = Random(seed), refused()
+    left = [pair for pair in pairs() if pair not in against]
+    rows: list[Choice] = []
+
+    def fits(row: Choice, room: str, part: str) -> bool:
+        order = list(ROOMS)
+        both = (sorted([(room, part), each], key=lambda one: order.index(one[0])) for each in row.items())
+        return not any((one, other) in against for one, other in both)
+
+    while left:
+        row = dict(state.choice(left))
+        for room in state.sample(list(ROOMS), len(ROOMS)):
+            parts = [part for part in ROOMS[room] if room not in row and fits(row, room, part)]
+            gains = [sum((room, part) in pair and bool(set(pair) & set(row.items())) for pair in left) for part in parts]
+            if parts:
+                row[room] = parts[gains.index(max(gains))]
+        rows.append(row)
+        left = [pair for pair in left if not set(pair) <= set(row.items())]
+    return rows
+
+
+HEAD = """# What goes together
+
+<!-- Written by `.venv/bin/python -m tests.properties.compositions`. A test fails where it differs from what dpdist does. -->
+
+A spec has one part of each room below. Any two parts go together, but for those that the last column names; the number is that of the
+reason, which follows the tables. Where two parts go together the guarantee is the same as for each alone: how far a change of the files
+moves what is measured is computed from both (see [stability.md](stability.md)), and neighbouring files of random specs are compared with
+it, byte by byte.
+"""
+
+
+def document() -> str:
+    """The page of all pairs."""
+    reasons: dict[str, int] = {}
+    beside: dict[tuple[str, str], list[str]] = {}
+    for (one, other), reason in refused().items():
+        number = reasons.setdefault(reason, len(reasons) + 1)
+        for part, partner in ((one, other), (other, one)):
+            beside.setdefault(part, []).append(f"{partner[1]} ({number})")
+    text = [HEAD, f"\nOf {len(list(pairs()))} pairs {len(refused())} are refused.\n"]
+    for room, parts in ROOMS.items():
+        text.append(f"\n## {room.capitalize()}\n\n| part | does not go with |\n|---|---|\n")
+        text += [f"| {part} | {', '.join(beside.get((room, part), [])) or 'goes with all'} |\n" for part in parts]
+    text.append("\n## Reasons\n\n")
+    text += [f"{number}. {reason[:1].upper()}{reason[1:]}.\n" for reason, number in reasons.items()]
+    return "".join(text)
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document(), encoding="utf-8")

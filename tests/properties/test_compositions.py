@@ -1,0 +1,92 @@
+"""What composes is not refused: every two parts of a spec are planned together, or refused with a reason that the documentation gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.quantities.counts import Distances, PersonsByGroup
+from dpdist.quantities.sums import Shares
+from dpdist.spec import Job, checks, load
+from dpdist.stability import Distance
+from tests.properties import compositions
+from tests.properties.compositions import (
+    AMOUNTS,
+    DOCUMENT,
+    ROOMS,
+    Choice,
+    content_of,
+    covering,
+    document,
+    refusal,
+    refused,
+    released,
+)
+
+SAMPLED = 6
+"""One spec in so many is released."""
+THREE = {
+    frozenset({series, "sums", after}): "measures none" if after == "known" else "has any"
+    for series in ("filters", "a stream", "persons in several steps")
+    for after in ("known", "suppress")
+}
+"""Parts of which every two go together and all do not, with what is said of them."""
+
+
+def test_the_documentation_says_what_goes_together_and_why_the_rest_does_not() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == document()
+
+
+def test_every_part_goes_by_itself() -> None:
+    assert {part: refusal({room: part}) for room, parts in ROOMS.items() for part in parts if refusal({room: part})} == {}
+
+
+def test_parts_of_which_every_two_go_together_go_together() -> None:
+    """Specs that hold every pair: a refusal is a matter of two parts, but for those that are listed."""
+    found = {tuple(row.values()): reason for row in covering() if (reason := unexpected(row)) is not None}
+    assert found == {}
+
+
+def unexpected(row: Choice) -> str | None:
+    """Why a spec is refused, unless parts of it are listed with that reason."""
+    reason = refusal(row)
+    parts = set(row.values())
+    return None if reason is None or any(some <= parts and said in reason for some, said in THREE.items()) else reason
+
+
+def test_a_sample_is_released(tmp_path: Path) -> None:
+    """Specs of one part from each room, down to the page: every part that reads records of this machine is in one of them."""
+    here = [row for row in covering() if row["sources"] not in ("PostgreSQL", "Delta")]
+    for number, row in enumerate(here[::SAMPLED]):
+        folder = tmp_path / f"sample-{number}"
+        folder.mkdir()
+        done = released(row, folder)
+        assert done.charged
+        assert (folder / "published" / "index.html").is_file()
+
+
+@pytest.mark.parametrize("choice", [{"queries": "filters around a count"}, {"quantities": "persons by group"}])
+def test_amounts_that_nobody_asks_for_divide_no_records(choice: Choice) -> None:
+    """They are refused, whatever is measured; and if they were not, their shares would be hidden, too."""
+    content = content_of(choice) | {"sums": {"m": AMOUNTS}}
+    with pytest.raises(InvalidSpec, match="no group of the workload asks for 'm'|and leave 'most_records' and 'sums' out"):
+        load(content)
+    shares = Shares(8, counts_records=True)
+    moved = Distance(2, replaced=True)
+    assert Distances(3, shares).stability(moved).records == 2 * 2 * 8
+    assert PersonsByGroup(shares).stability(moved).records == 2 * 8
+
+
+def test_a_pair_that_is_refused_without_need_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that somebody adds for two parts that compose: the page has no reason for it."""
+
+    def needless(job: Job) -> None:
+        if job.measured.sums and job.source.records.counts is not None:
+            raise InvalidInput("'sums' go without 'counts'")
+
+    true = checks._check_counts
+    monkeypatch.setattr(checks, "_check_counts", lambda job: (true(job), needless(job)))
+    monkeypatch.setattr(compositions, "refused", refused.__wrapped__)
+    assert document() != DOCUMENT.read_text(encoding="utf-8")
