@@ -29,6 +29,7 @@ from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.operators import Fourier
 from dpdist.privacy.accounting import rho_for, zcdp_epsilon
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release.exact import draw
@@ -80,8 +81,8 @@ def in_memory(exponents: list[int]) -> list[str]:
         workload = filtered(n, "x0", [window(24)], circular=True)
         grid = filter_grid(convolution(workload).coefficients, neighbours="add-remove", most_records=1)
         exact = timed(lambda x=x, n=n, grid=grid: exact_convolution(MEMORY, grid.coefficients, Held(x), n))
-        Noise("gaussian", 10**9).draw(bytes(32), count=1)
-        noise = timed(lambda n=n: Noise("gaussian", 10**9).draw(bytes(32), count=n))
+        Noise(GAUSSIAN, 10**9).draw(bytes(32), count=1)
+        noise = timed(lambda n=n: Noise(GAUSSIAN, 10**9).draw(bytes(32), count=n))
         lines.append(
             f"| 2^{exponent} | {plain:.3f} | {operator / plain:.2f} | {exact / plain:.2f} | {(exact + noise) / plain:.2f} | {noise:.3f} |"
         )
@@ -122,7 +123,7 @@ def one(exponent: int, cap: float) -> None:
         Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         took = timed(lambda: fourier(work, source))
         grown = memory("VmHWM") - before
-        noise = Noise("gaussian", 10**6)
+        noise = Noise(GAUSSIAN, 10**6)
         noise.draw(bytes(32), count=1)  # compiled
         noisy = timed(lambda: draw(store, "noisy", Noisy(source, Secret(bytes(32)), noise), {}))
         x = held(source)

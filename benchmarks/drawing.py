@@ -26,6 +26,7 @@ import numpy as np
 
 from dpdist.grids.base import GRID_BITS, Noisy
 from dpdist.machine.store import Store, StoredArray
+from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release.exact import draw
@@ -33,7 +34,7 @@ from dpdist.release.measure import make_safe
 from dpdist.release.workspace import StoredVector
 
 KEY = Secret(hashlib.sha256(b"benchmark").digest())
-NOISES = (Noise("gaussian", 5 << GRID_BITS), Noise("laplace", 3 << GRID_BITS))
+NOISES = (Noise(GAUSSIAN, 5 << GRID_BITS), Noise(LAPLACE, 3 << GRID_BITS))
 PARTS = ("noise alone", "counts read and checked", "drawn, hashed, compressed and written", "read back and checked")
 STEPS = ("counts added", "SHA-256", "compressed", "written", "fsync", "object read", "decoded", "compared, not hashed")
 ROOT = Path(__file__).resolve().parents[1]

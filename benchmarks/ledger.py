@@ -29,6 +29,7 @@ import yaml
 
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.ledger import Charge, Ledger
+from dpdist.privacy.protection import Protection
 
 DAILY = (125, 250, 500)
 SPEC = {
@@ -43,20 +44,21 @@ SPEC = {
 
 def charge(number: int, cap: Cap) -> Charge:
     """A small charge, in the form of whichever version runs this."""
+    day = f"{2020 + number // 336}-{number // 28 % 12 + 1:02d}-{number % 28 + 1:02d}"
     known = {
         "release": f"r{number}",
         "dataset": "people",
         "loss": Loss.gaussian(Fraction(1, 10**9)),
         "cap": cap,
         "spec_digest": "spec",
-        "period": f"{2020 + number // 336}-{number // 28 % 12 + 1:02d}-{number % 28 + 1:02d}",
+        "protection": Protection("add-remove", 1, None),
     }
-    if "records" not in {field.name for field in dataclasses.fields(Charge)}:
-        return Charge(**known, histogram_digest="counts")  # type: ignore[arg-type, call-arg]
-    records = importlib.import_module("dpdist.privacy.ledger").Records
-    protection = importlib.import_module("dpdist.privacy.protection").Protection
-    known["records"] = records(f"source {number}", (f"file {number}",))
-    return Charge(**known, histogram=lambda _: "counts", protection=protection("add-remove", 1, None))  # type: ignore[arg-type]
+    ledger = importlib.import_module("dpdist.privacy.ledger")
+    if "counted" not in {field.name for field in dataclasses.fields(Charge)}:  # before 1.0
+        records = ledger.Records(f"source {number}", (f"file {number}",))
+        return Charge(**known, period=day, histogram=lambda _: "counts", records=records)  # type: ignore[arg-type, call-arg]
+    counted = ledger.Counted(lambda _: "counts", ledger.CountedRecords(f"source {number}", (f"file {number}",)))
+    return Charge(**known, period=day if cap.per == "day" else "total", asked="asked", counted=counted)  # type: ignore[arg-type]
 
 
 def cpu(work: Callable[[], object]) -> float:
@@ -77,26 +79,28 @@ def step_by_step(folder: Path, count: int) -> str:
 def at_once(path: Path, count: int) -> Ledger:
     """A ledger with as many reserved releases under a total cap: the rows of ``reserve``, in one transaction."""
     database = importlib.import_module("dpdist.privacy.database")
-    derived = importlib.import_module("dpdist.privacy.derived")
+    tables = importlib.import_module("dpdist.privacy.tables")
+    digest_of_seen = importlib.import_module("dpdist.privacy.charges").digest_of_seen
     cap = Cap(rho=Fraction(1))
     ledger = Ledger(f"sqlite:///{path}")
     ledger.reserve(charge(0, cap))
     facts = ledger.entries()[-1]["facts"]
     with sqlite3.connect(path) as connection:
+        (salt,) = connection.execute("SELECT salt FROM dpdist_salts").fetchone()
         last = connection.execute("SELECT sequence, digest, written_at FROM dpdist_rows ORDER BY sequence DESC").fetchone()
         for number in range(1, count):
-            seen = charge(number, cap).records.seen
-            facts["records"] |= {"source": f"source {number}", "digest": derived.digest_of_seen(seen)}
+            seen = charge(number, cap).counted.records.seen
+            facts["records"] |= {"source": f"source {number}", "digest": digest_of_seen(seen)}
             row = {"sequence": last[0] + 1, "event": "reserved", "dataset": "people", "release": f"r{number}", "attempt": 1}
             row |= {"facts": json.dumps(facts, sort_keys=True), "written_at": last[2], "previous": last[1]}
             digest = database.row_digest(row)
             last = (row["sequence"], digest, last[2])
             connection.execute(f"INSERT INTO dpdist_rows VALUES ({', '.join('?' * 9)})", (*row.values(), digest))
-            connection.execute("INSERT INTO dpdist_salts VALUES (?, ?)", (row["release"], bytes(32)))
+            connection.execute("INSERT INTO dpdist_salts VALUES (?, ?)", (row["release"], salt))
             kept = (row["release"], "people", "total", 1, "reserved", row["sequence"], digest, row["facts"], None, None)
             connection.execute(f"INSERT INTO dpdist_releases VALUES ({', '.join('?' * 10)})", kept)
             connection.executemany("INSERT INTO dpdist_records VALUES (?, ?)", [(row["release"], one) for one in seen])
-        sums = derived.sums(Loss.gaussian(count * Fraction(1, 10**9)))
+        sums = tables.sums(Loss.gaussian(count * Fraction(1, 10**9)))
         changed = ", ".join(f"{name} = :{name}" for name in sums)
         connection.execute(f"UPDATE dpdist_accounts SET releases = {count}, {changed}", sums)
     connection.close()

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from dpdist.grids.non_negative import Fit, closest
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
 from dpdist.strategies import coa
 from dpdist.workloads import Workload, all_ranges, integer_basis, marginals, prefix, random_ranges
@@ -77,7 +78,7 @@ def row(name: str, kind: str, n: int, draws: int) -> str:
             away = fit.columns @ cells - merged
             ratios[rule].append(away @ fit.inner @ away)
         if k < TOLD:
-            effect = fit.effect(fit.columns @ found["answers"], inverse, Noise("gaussian", SIGMA), seed=k)
+            effect = fit.effect(fit.columns @ found["answers"], inverse, Noise(GAUSSIAN, SIGMA), seed=k)
             assert effect.total is not None
             told.append(effect.total.ratio)
     means = [np.mean(ratios[rule]) / np.mean(before) for rule in ratios]

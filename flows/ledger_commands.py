@@ -7,20 +7,18 @@ import os
 import sys
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from dpdist.errors import DpdistError, InvalidInput, KeyUnavailable, LedgerError
+from dpdist.errors import DpdistError, InvalidInput, LedgerError
 from dpdist.machine.state import state_folder, store_of
 from flows.books import book
 from flows.options import Json, Period, SpecPath
 from flows.terminal import loss_text, out
 
 if TYPE_CHECKING:
-    from dpdist.privacy import keys
     from dpdist.privacy.accounting import Loss
     from dpdist.privacy.ledger import Budget, Ledger
 
@@ -70,12 +68,11 @@ def verify(
     Keep the head that it prints somewhere else, and pass it to the next check with --head. With DPDIST_LEDGER_HEADS it also
     checks every head that releases have noted there.
     """
-    from dpdist.privacy import heads
+    from dpdist.privacy import checkpoints
 
-    home = state_folder()
     with book() as ledger:
-        audit = ledger.verify(head, root=_root_key_if_there(home))
-        noted = heads.compare(ledger.marks)
+        audit = ledger.verify(head)
+        noted = checkpoints.compare(ledger.checkpoints)
         found = _differences(ledger) if with_store else []
     out.print(
         f"verified: {audit.rows} rows, {audit.releases} releases, {audit.running} of them not finished; hash chain, order of "
@@ -83,7 +80,9 @@ def verify(
         soft_wrap=True,
     )
     if noted is not None:
-        out.print(f"all {noted} heads that were noted at {os.environ[heads.HEADS]} are in it", soft_wrap=True, markup=False)
+        out.print(
+            f"all {noted} heads that were noted at {os.environ[checkpoints.PLACE]} are in it", soft_wrap=True, markup=False
+        )
     for line in found:
         out.print(line, soft_wrap=True, markup=False)
     if found:
@@ -163,14 +162,6 @@ def cap(
     selection: Annotated[
         str | None, typer.Option(help="the part of the delta for selections of names. Default: as it was")
     ] = None,
-    neighbours: Annotated[
-        str | None,
-        typer.Option(help="for a cap of an older version, which data sets are neighbours: 'add-remove' or 'replace-one'"),
-    ] = None,
-    most_records: Annotated[
-        int | None, typer.Option(help="with --neighbours: how many records are protected together. Default: 1")
-    ] = None,
-    person: Annotated[str | None, typer.Option(help="with --neighbours: the column that identifies the person")] = None,
 ) -> None:
     """Change the cap of a data set. The ledger keeps who changed it and why.
 
@@ -178,30 +169,24 @@ def cap(
     new cap.
     """
     from dpdist.privacy.accounting import Cap
-    from dpdist.privacy.protection import Protection
 
     if delta is not None and epsilon is None:
         raise InvalidInput("--delta belongs to a cap in epsilon: give --epsilon, too, or leave it out")
-    if neighbours is None and (most_records is not None or person is not None):
-        raise InvalidInput("--most-records and --person say what --neighbours means: give it, too, or leave them out")
-    protection = None
-    if neighbours is not None:
-        facts = {"neighbours": neighbours, "most_records": 1 if most_records is None else most_records, "person": person}
-        protection = Protection.from_facts(facts)
     with book() as ledger:
         known = next((budget.cap for budget in ledger.budgets(dataset)), None)
         aside = Fraction(0) if known is None else known.selection
         aside = aside if selection is None else _exact(selection) or Fraction(0)
-        new = None
         if rho is not None or epsilon is not None:
             per = "total" if known is None else known.per
             new = Cap(_exact(rho), _exact(epsilon), _exact(delta) or Fraction(0), per, selection=aside)
         elif known is not None and selection is not None:
             new = replace(known, selection=aside, kept=())  # its limits are computed anew, for what is left of the delta
-        ledger.set_cap(dataset, cap=new, protection=protection, why=why)
+        else:
+            raise InvalidInput("nothing would change: give the new cap, with --rho, --epsilon or --selection")
+        ledger.set_cap(dataset, cap=new, why=why)
         (budget, *_) = ledger.budgets(dataset)
-    protects = "" if budget.protection is None else f", protects {budget.protection.unit}: {budget.protection.sentence}"
-    out.print(f"{dataset}: cap {budget.cap}{protects}", soft_wrap=True, markup=False)
+    protects = f"{budget.protection.unit}: {budget.protection.sentence}"
+    out.print(f"{dataset}: cap {budget.cap}, protects {protects}", soft_wrap=True, markup=False)
 
 
 @app.command("approvers")
@@ -224,9 +209,6 @@ def approvers(
 
 @app.command("migrate")
 def migrate(
-    without_key: Annotated[
-        bool, typer.Option("--without-key", help="the root key is lost: drop the commitments that need it")
-    ] = False,
     application: Annotated[
         str | None, typer.Option(help="a PostgreSQL role that is given the rights that publishing needs")
     ] = None,
@@ -234,22 +216,16 @@ def migrate(
         str | None, typer.Option(help="a PostgreSQL role that is given the rights that noise workers need")
     ] = None,
 ) -> None:
-    """Create the ledger, or bring one of an older version to this version, as its owner.
+    """Create the ledger, as its owner, and give database roles their rights.
 
-    Every command does the same where one login has all rights. You need this command where the rights are divided, and
-    after the root key was lost.
+    Every command creates the ledger where one login has all rights. You need this command where the rights are divided.
     """
-    from dpdist.privacy.ledger import Ledger
-
     if noise is not None and application is None:
         raise InvalidInput("--noise goes with --application: noise workers draw for releases that the application charges")
-    ledger = Ledger.at(state_folder(), blank=without_key)
-    try:
+    with book() as ledger:
         audit = ledger.verify()
         if application is not None:
             ledger.grant(application, noise)
-    finally:
-        ledger.close()
     out.print(f"the ledger is of this version: {audit.rows} rows, head {audit.head or '(empty)'}", soft_wrap=True)
 
 
@@ -270,15 +246,6 @@ def _differences(ledger: Ledger) -> list[str]:
     from dpdist.release import ledger_and_store
 
     return ledger_and_store.differences(store_of(state_folder()), ledger)
-
-
-def _root_key_if_there(home: Path) -> keys.Secret | None:
-    from dpdist.privacy import keys
-
-    try:
-        return keys.load(home)
-    except KeyUnavailable:
-        return None
 
 
 def _print_ledger(ledger: Ledger) -> None:
@@ -355,6 +322,6 @@ def _budget_facts(budget: Budget) -> dict[str, Any]:
         "spent": float(cap.amount(budget.spent, budget.rule)),
         "left": float(budget.left),
         "spent_epsilon": budget.spent.epsilon(float(cap.delta)) if cap.delta or cap.pure else None,
-        "protects": None if budget.protection is None else budget.protection.facts(),
+        "protects": budget.protection.facts(),
         "releases": budget.releases,
     }

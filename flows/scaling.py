@@ -20,6 +20,7 @@ from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.operators import Generated
 from dpdist.page import charts
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release import gram
@@ -132,7 +133,7 @@ def _noise_seconds(store: Store, size: int) -> float:
     work = store.scratch()
     counts = store.put(f"{work}/counts", np.zeros(size, dtype=np.int64))
     begun = time.perf_counter()
-    noisy = Noisy(StoredVector(store, counts), Secret(bytes(32)), Noise("gaussian", 1000))
+    noisy = Noisy(StoredVector(store, counts), Secret(bytes(32)), Noise(GAUSSIAN, 1000))
     draw(store, f"{work}/noisy", noisy, {})
     seconds = time.perf_counter() - begun
     store.delete(work)

@@ -21,7 +21,8 @@ from dpdist import spec
 from dpdist.identities import canonical, digest_of, text
 from dpdist.machine import engine
 from dpdist.machine.store import Store
-from dpdist.privacy.ledger import Part, Receipt
+from dpdist.privacy.distributions import GAUSSIAN
+from dpdist.privacy.ledger import Receipt, StreamPart
 from dpdist.privacy.noise import Noise
 from dpdist.release import streams
 from dpdist.release.context import Context, silent
@@ -38,8 +39,8 @@ MODELS = {
     for name, kind in vars(module).items()
     if inspect.isclass(kind) and issubclass(kind, SpecPart) and kind.__module__ == module.__name__
 }
-NOISE = Noise("gaussian", 1000)
-PART = Part("ages", "d" * 64, 0, 4)
+NOISE = Noise(GAUSSIAN, 1000)
+PART = StreamPart("ages", "d" * 64, 0, 4)
 CONTENT = small.spec(
     workload=[
         {"marginals": {"ways": [1]}, "weight": 2},
@@ -205,9 +206,9 @@ def test_values_without_a_form_are_refused(value: Any) -> None:
         canonical({"a": [value]})
 
 
-def receipt(digest: str, part: Part | None = None) -> Receipt:
+def receipt(digest: str, part: StreamPart | None = None) -> Receipt:
     names = {field.name: None for field in dataclasses.fields(Receipt)}
-    return Receipt(**{**names, "release": "small-1", "spec_digest": digest, "part": part})
+    return Receipt(**{**names, "release": "small-1", "spec_digest": digest, "part": part, "state": "reserved"})
 
 
 def planned(tmp_path: Path, content: dict[str, Any]) -> Plan:

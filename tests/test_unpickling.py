@@ -18,11 +18,7 @@ from flows import unpickling
 from tests import HANGS, small
 from tests.measuring_service import ROOT
 
-POISONS = ("result", *(pytest.param(how, marks=pytest.mark.slow) for how in ("exchange", "error")))
-
-
-IN_THE_SERVICE = 'test "$DPDIST_HOME" != "${{DPDIST_HOME#$(dirname {target})/}}" && touch {target}'
-"""Does nothing on the worker, which unpickles the error that it sends."""
+POISONS = ("result", pytest.param("exchange", marks=pytest.mark.slow))
 
 
 class Evil:
@@ -32,31 +28,18 @@ class Evil:
         self.target = target
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return os.system, (IN_THE_SERVICE.format(target=self.target),)
-
-
-class EvilError(Exception):
-    """The same as an error."""
-
-    def __init__(self, target: str) -> None:
-        super().__init__(target)
-        self.target = target
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return os.system, (IN_THE_SERVICE.format(target=self.target),)
+        return os.system, (f"touch {self.target}",)
 
 
 def poison(how: str, target: str) -> None:
-    """On a worker: what tasks return, leave in the store or raise is hostile from now on."""
-    from dpdist.machine import engine
+    """On a worker: what tasks return or leave in the store is hostile from now on."""
+    from dpdist.machine.engine import tasks
 
     def hostile(exchange: Any, folder: str, function: Any, item: Any) -> Any:
         del function, item
-        if how == "error":
-            raise EvilError(target)
-        return Evil(target) if how == "result" else engine._Kept.of(exchange, folder, Evil(target))
+        return Evil(target) if how == "result" else tasks.Parcel.of(exchange, folder, Evil(target))
 
-    engine._by_reference = hostile
+    tasks.by_reference = hostile
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +105,7 @@ def test_a_hostile_cluster_runs_no_code_in_the_service(how: str, cluster: Client
 @pytest.mark.parametrize(
     ("module", "name", "may"),
     [
-        ("dpdist.machine.engine", "_Kept", True),
+        ("dpdist.machine.engine.tasks", "Parcel", True),
         ("dpdist.machine.store", "_sent", True),
         ("dpdist.records.rows", "CountSummary", True),
         ("dpdist.errors", "InvalidSpec", True),
@@ -135,8 +118,8 @@ def test_a_hostile_cluster_runs_no_code_in_the_service(how: str, cluster: Client
         ("builtins", "getattr", False),
         ("builtins", "type", False),
         ("functools", "partial", False),
-        ("dpdist.machine.engine", "_by_reference", False),
-        ("dpdist.machine.engine", "Engine", False),
+        ("dpdist.machine.engine.tasks", "by_reference", False),
+        ("dpdist.machine.engine.runner", "Engine", False),
         ("dpdist.machine.store", "Store.delete", False),
         ("dpdist.machine.store", "os.system", False),
         ("dpdist.machine.store", "os", False),

@@ -24,6 +24,7 @@ from dpdist.machine.store import Store
 from dpdist.page.content import Content
 from dpdist.page.places import DraftFolder, TaskMap
 from dpdist.page.tables import write_tables
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.process.limits import cores
@@ -185,7 +186,7 @@ def _drawn(store: Store, cells: int) -> float:
     work = store.scratch()
     counts = store.put(f"{work}/counts", np.zeros(cells, dtype=np.int64))
     begun = time.perf_counter()
-    draw(store, f"{work}/noisy", Noisy(StoredVector(store, counts), Secret(bytes(32)), Noise("gaussian", 1000)), {})
+    draw(store, f"{work}/noisy", Noisy(StoredVector(store, counts), Secret(bytes(32)), Noise(GAUSSIAN, 1000)), {})
     seconds = time.perf_counter() - begun
     store.delete(work)
     return seconds

@@ -34,7 +34,7 @@ from dpdist.grids.base import Noisy
 from dpdist.machine import engine
 from dpdist.machine.store import Store, StoredArray
 from dpdist.operators import Generated, Identity, Kronecker, Matrix, Prefix
-from dpdist.privacy.distributions import Samples
+from dpdist.privacy.distributions import GAUSSIAN, Samples
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.records import counting
@@ -121,7 +121,7 @@ def simulate(
     done: dict[str, Any] = {}
 
     def noisy() -> Noisy:
-        return Noisy(done["count"], Secret(bytes(32)), _Noise("gaussian", 1000))
+        return Noisy(done["count"], Secret(bytes(32)), _Noise(GAUSSIAN, 1000))
 
     def by_workers(home: str) -> None:
         context, claim = Context(Path(home), store, run, silent), _Claim("simulated", 1, "", "")

@@ -22,6 +22,7 @@ from dpdist.machine.objects import Place
 from dpdist.operators import Matrix
 from dpdist.page import measurement, report
 from dpdist.page.measurement import Measurement
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.quantities.base import Estimated
 from dpdist.quantities.intervals import fieller, ratio_error
 from dpdist.quantities.registry import telling
@@ -196,7 +197,7 @@ class Published:
             yield Answer(text, of.labels[value], None, of.labels[low], of.labels[high], group)
 
     def _top(self, text: str, asked: Top) -> list[Answer]:
-        if self.measurement.noise.kind != "gaussian":
+        if self.measurement.noise.kind is not GAUSSIAN:
             raise InvalidInput(
                 "how sure the order of a top is, is computed for Gaussian noise; ask for the counts themselves"
             )

@@ -29,6 +29,7 @@ from dpdist.grids.base import GRID_BITS, HELD_COPIES, Counts, Grid, StageBytes, 
 from dpdist.grids.dense import DenseGrid
 from dpdist.operators import ListedRanges, Matrix, Product, Sparse, Tree
 from dpdist.privacy.accounting import Loss, laplace_scale
+from dpdist.privacy.distributions import LAPLACE
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.stability import Neighbours
@@ -88,11 +89,11 @@ class AdaptiveGrid(Grid):
 
     def noise(self, budget: Loss) -> Noise:
         """Laplace noise of the buckets' totals."""
-        return Noise("laplace", laplace_scale(self.changes << GRID_BITS, budget.pure * (1 - PARTITION_SHARE)))
+        return Noise(LAPLACE, laplace_scale(self.changes << GRID_BITS, budget.pure * (1 - PARTITION_SHARE)))
 
     def partition_noise(self, budget: Loss) -> Noise:
         """Laplace noise of the intervals' costs."""
-        return Noise("laplace", laplace_scale(4 * longest(self.cells) * self.changes, budget.pure * PARTITION_SHARE))
+        return Noise(LAPLACE, laplace_scale(4 * longest(self.cells) * self.changes, budget.pure * PARTITION_SHARE))
 
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
         windows, gram = min(WINDOW_VALUES, layout.size**2), layout.size**2  # of intervals, and of as many buckets as cells

@@ -23,7 +23,8 @@ from dpdist.grids.estimate import Estimate
 from dpdist.grids.space import MeasuredSpace
 from dpdist.operators import Matrix, Tall
 from dpdist.operators.base import ROW_BLOCK_BYTES
-from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, laplace_scale
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.distributions import Kind
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.process.limits import cores
@@ -133,15 +134,12 @@ class Grid(ABC):
 
     def noise(self, budget: Loss) -> Noise:
         """The least whole-scale noise that keeps a release within a budget of the right kind."""
-        if self.norm == "l1":
-            return Noise("laplace", laplace_scale(math.isqrt(self.sensitivity_squared), budget.pure))
-        return Noise("gaussian", gaussian_scale(self.sensitivity_squared, budget.rho))
+        kind = Kind.hiding(self.norm)
+        return Noise(kind, kind.scale(self.sensitivity_squared, budget))
 
     def loss(self, budget: Loss, noise: Noise) -> Loss:
         """What the release is charged: its budget, and for Gaussian noise the slack of this grid."""
-        if self.norm == "l1":
-            return budget
-        return Loss.gaussian(budget.rho, gaussian_slack(self.sensitivity_squared, noise.scale, self.rows))
+        return noise.kind.loss(budget, self.sensitivity_squared, noise.scale, self.rows)
 
     def measured(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
         """z + noise, drawn where it is read. Only ``dpdist.release.measure`` calls it, with the key of a reserved charge (law 1)."""

@@ -109,8 +109,7 @@ class Fit:
         draws = int(np.clip(SIMULATED_WORK / self.cells.size**3, FEWEST_DRAWS, DRAWS))
         state = np.random.RandomState(seed)  # NumPy keeps its streams the same for ever
         size = (inverse.shape[1], draws)
-        drawn = state.standard_normal(size) if noise.kind == "gaussian" else state.laplace(scale=np.sqrt(0.5), size=size)
-        without = inverse @ (drawn * noise.deviation)
+        without = inverse @ (noise.kind.simulated(state, size) * noise.deviation)
         fitted = np.stack([self.columns @ self.closest(estimate + error) for error in without.T], axis=1)
         names = [block.name for block in self.basis.workload.blocks]
         before, after = self._squares(without), self._squares(fitted - estimate[:, None])

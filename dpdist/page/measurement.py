@@ -23,6 +23,7 @@ from dpdist.errors import StoreError
 from dpdist.grids.product_space import product_space_from
 from dpdist.grids.row_space import row_space_from
 from dpdist.grids.space import MeasuredSpace
+from dpdist.privacy.distributions import Kind
 from dpdist.privacy.noise import Noise
 
 FORMAT, WITH_SHARES, OTHER_BINS = 1, 2, 3
@@ -84,7 +85,9 @@ def read(path: Path) -> Measurement:
         space = of(facts["strategy"], arrays, domain.shape, arrays["values"])
     except (OSError, EOFError, BadZipFile, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read ({type(error).__name__}); get the release's files again") from None
-    return Measurement(space, domain, Noise(facts["noise"]["kind"], int(facts["noise"]["scale"])), facts["measurement"])
+    return Measurement(
+        space, domain, Noise(Kind(facts["noise"]["kind"]), int(facts["noise"]["scale"])), facts["measurement"]
+    )
 
 
 def _attribute_facts(attribute: Attribute) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from dpdist.layers import layer
 if TYPE_CHECKING:
     from dpdist.privacy import accounting, keys, ledger, noise
     from dpdist.privacy.accounting import Cap, Loss
-    from dpdist.privacy.charges import Receipt
     from dpdist.privacy.ledger import Ledger
+    from dpdist.privacy.receipts import Receipt
 
 __all__ = ["Cap", "Ledger", "Loss", "Receipt", "accounting", "keys", "ledger", "noise"]
 
-_HOME = {"Cap": "accounting", "Loss": "accounting", "Ledger": "ledger", "Receipt": "charges"}
+_HOME = {"Cap": "accounting", "Loss": "accounting", "Ledger": "ledger", "Receipt": "receipts"}
 
 
 def __getattr__(name: str) -> Any:

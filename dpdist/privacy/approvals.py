@@ -36,8 +36,8 @@ class Approvers:
     def __post_init__(self) -> None:
         if len(set(self.keys)) != len(self.keys) or not 0 <= self.needed <= len(self.keys):
             raise InvalidInput(
-                f"{self.needed} approvals of {len(set(self.keys))} different keys cannot be had; give each approver's key once, and "
-                "ask for as many or fewer"
+                f"needed are {self.needed} approvals, there are only {len(set(self.keys))} distinct keys: give each approver's key once, "
+                "and ask for as many approvals or fewer"
             )
         for key in self.keys:
             _public(key)
@@ -50,6 +50,10 @@ class Approvers:
     def count(self, signed: Iterable[str]) -> int:
         """How many of the keys that signed belong to approvers."""
         return len(set(signed) & set(self.keys))
+
+
+NOBODY = Approvers((), 0)
+"""Of a data set whose releases need no approvals."""
 
 
 def new_key(path: Path) -> str:

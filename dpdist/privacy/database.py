@@ -16,23 +16,21 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from dpdist.errors import DpdistError, LedgerError
+from dpdist.privacy.rules.state import Event, Written
 
-SCHEMA_VERSION = 4
-APPROVALS_VERSION = 5
-"""Of a ledger that asks for approvals: the same tables, but older programs, which would not ask, must not charge it."""
-SELECTIONS_VERSION = 6
-"""Of a ledger with a cap that sets a part of its delta aside for selections of names, which older programs would not count."""
-STREAMS_VERSION = 7
-"""Of a ledger with a unit of several participations or a stream whose horizon was extended: older programs would charge too little."""
-NEWEST_VERSION = STREAMS_VERSION
+FORMAT = 8
+"""Of the ledger's tables and rows. A ledger of another format is refused, not changed."""
 SALT_BYTES = 32
-MIGRATION_LOCK = 0x64706469  # of PostgreSQL's advisory locks: any number that nobody else in the database takes
+CREATION_LOCK = 0x64706469  # of PostgreSQL's advisory locks: any number that nobody else in the database takes
 RETRIES = 40
 """Conflicts between processes that a step is tried again after."""
 FORBIDDEN = "42501"
 """PostgreSQL's code for what a role may not do."""
 OUTAGE_SECONDS = 120.0
 """How long a database that is away is waited for."""
+
+SUMS = ("rho", "pure", "squares", "as_gaussian", "slack", "failure")
+"""The parts of a loss, each of which adds up."""
 
 metadata = sa.MetaData()
 version = sa.Table("dpdist_schema", metadata, sa.Column("version", sa.Integer, nullable=False))
@@ -72,7 +70,8 @@ accounts = sa.Table(
     sa.Column("sequence", sa.Integer, nullable=False),
     sa.Column("rule", sa.String(16), nullable=False),
     sa.Column("releases", sa.Integer, nullable=False),
-    *(sa.Column(name, sa.Text, nullable=False) for name in ("rho", "pure", "squares", "as_gaussian", "slack")),
+    *(sa.Column(name, sa.Text, nullable=False) for name in SUMS),
+    sa.Column("applied", sa.Integer, nullable=False, server_default="0"),  # the newest row that triggers have seen added
 )
 releases = sa.Table(
     "dpdist_releases",
@@ -145,14 +144,21 @@ class Database:
 
         def attempt() -> _T:
             with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.execute(sa.select(sa.func.pg_advisory_lock(MIGRATION_LOCK)))
+                connection.execute(sa.select(sa.func.pg_advisory_lock(CREATION_LOCK)))
                 try:
                     return work()
                 finally:
                     with suppress(sa.exc.DBAPIError):  # a session that has ended holds no lock
-                        connection.execute(sa.select(sa.func.pg_advisory_unlock(MIGRATION_LOCK)))
+                        connection.execute(sa.select(sa.func.pg_advisory_unlock(CREATION_LOCK)))
 
         return self._tried_again(attempt)
+
+    def prepare(self) -> None:
+        """Create the tables where there are none. Raises: LedgerError for a ledger of another format."""
+        if not self.transaction(_is_ready):
+            self.locked(
+                lambda: self.transaction(_create)
+            )  # of several programs that start together one creates, the others wait
 
     def close(self) -> None:
         """Close all connections; with SQLite's none is open between transactions."""
@@ -190,25 +196,42 @@ class Database:
                     raise LedgerError(f"the ledger cannot be used, nothing was changed: {reason(error)}") from None
 
 
-def append(
-    connection: Connection, event: str, dataset: str, release: str, attempt: int, facts: dict[str, Any]
-) -> sa.Row[Any]:
-    """The new newest row."""
+def append(connection: Connection, event: Event) -> Written:
+    """Write an event as the new newest row."""
     last = newest(connection)
+    sequence: int = 1 if last is None else last.sequence + 1
     content = {
-        "sequence": 1 if last is None else last.sequence + 1,
-        "event": event,
-        "dataset": dataset,
-        "release": release,
-        "attempt": attempt,
-        "facts": json.dumps(facts, sort_keys=True),
+        "sequence": sequence,
+        "event": event.kind,
+        "dataset": event.dataset,
+        "release": event.release,
+        "attempt": event.attempt,
+        "facts": json.dumps(event.facts, sort_keys=True),
         "written_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "previous": "" if last is None else last.digest,
     }
-    connection.execute(entries.insert().values(**content, digest=row_digest(content)))
-    row = newest(connection)
-    assert row is not None
-    return row
+    digest = row_digest(content)
+    connection.execute(entries.insert().values(**content, digest=digest))
+    return Written(event, sequence, digest)
+
+
+def _is_ready(connection: Connection) -> bool:
+    """Whether the tables are there. Raises: LedgerError for those of another format."""
+    if not sa.inspect(connection).has_table(version.name):
+        return False
+    found = connection.execute(sa.select(version.c.version)).scalar_one()
+    if found != FORMAT:
+        raise LedgerError(
+            f"the ledger has format {found}, this version of dpdist reads format {FORMAT} only: use the version that wrote it, or name "
+            "another ledger (DPDIST_LEDGER, DPDIST_HOME)"
+        )
+    return True
+
+
+def _create(connection: Connection) -> None:
+    if not _is_ready(connection):
+        metadata.create_all(connection)
+        connection.execute(version.insert().values(version=FORMAT))
 
 
 def newest(connection: Connection) -> sa.Row[Any] | None:

@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dpdist.privacy.distributions import Kind
+from dpdist.privacy.distributions import GAUSSIAN, Kind
 from dpdist.privacy.thresholds import BATCH, FAST, FAST_TABLE
 
 _KEPT = "NUMBA_CACHE_DIR" in os.environ
@@ -112,7 +112,7 @@ def _kernel(kind: Kind, *, whole: bool) -> Callable[..., tuple[int, int]]:
     Args:
         whole: for b = 1. The offset is below the scale then, and y - k a is the offset: two products less.
     """
-    gaussian = kind == "gaussian"
+    gaussian = kind is GAUSSIAN
     table = tuple(np.int64(t) for t in FAST_TABLE[kind])
     terms = len(table)
     near, middle, far = (table * 3)[:_GROUP], (table * 3)[_GROUP : 2 * _GROUP], (table * 3)[2 * _GROUP : 3 * _GROUP]

@@ -18,19 +18,13 @@ integer arithmetic, extending its words by bits of SHAKE-256 under a subkey unti
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
+from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, NORMAL_95, Kind, Samples
 
-from dpdist.privacy.distributions import Kind, Samples
-
-NORMAL_95 = 1.959963984540054
-"""Half width of a normal 95 % interval in standard errors."""
-LAPLACE_95 = 2.1183026052494203
-"""ln(20) / sqrt(2): the same for one Laplace draw."""
+__all__ = ["NORMAL_95", "Noise", "NoiseOfShares", "discrete_gaussian", "discrete_laplace"]
 
 
 @dataclass(frozen=True)
@@ -42,27 +36,16 @@ class Noise:
 
     def draw(self, key: bytes, *, start: int = 0, count: int) -> Samples:
         """Samples start..start+count of the key's noise, (count,) int64."""
-        draw = discrete_gaussian if self.kind == "gaussian" else discrete_laplace
-        return draw(key, self.scale, start=start, count=count)
+        return _samples(self.kind, key, self.scale, start, count, 1)
 
     @property
     def deviation(self) -> float:
-        """Standard deviation, grid units: the Gaussian's is its scale (to 1e-30 from scale 10 on), never above it."""
-        return float(self.scale) if self.kind == "gaussian" else 1.0 / (math.sqrt(2.0) * math.sinh(0.5 / self.scale))
+        """Standard deviation, grid units."""
+        return self.kind.deviation(self.scale)
 
     def half_width_95(self, concentration: Samples | float) -> Any:
-        """Half width of a 95 % interval, in standard errors, of a sum of weighted independent draws.
-
-        Args:
-            concentration: sum of the weights' fourth powers over the square of their sum of squares, in (0, 1]: 1 for one
-                draw, 1/k for k equal ones.
-        Laplace sums are between one Laplace draw (2.118) and the normal limit (1.960). The curve is the upper envelope of
-        sums of equal draws, mixtures and random weights: it covers 95.0 to 95.4 % (tests/privacy/test_noise.py).
-        """
-        if self.kind == "gaussian":
-            return NORMAL_95 + 0.0 * np.asarray(concentration)
-        x = np.asarray(concentration)
-        return NORMAL_95 + (LAPLACE_95 - NORMAL_95) * x * (1.44 - 0.44 * x)
+        """Half width of a 95 % interval, in standard errors, of a sum of weighted independent draws (``Kind.half_width_95``)."""
+        return self.kind.half_width_95(concentration)
 
 
 @dataclass(frozen=True)
@@ -91,12 +74,12 @@ def discrete_gaussian(key: bytes, scale: Fraction | int, *, start: int = 0, coun
     Returns: (count,) int64.
     Source: Canonne, Kamath, Steinke 2020 (definition and rho = Delta^2 / (2 scale^2)); Karney 2016 (decomposition).
     """
-    return _samples("gaussian", key, scale, start, count, threads)
+    return _samples(GAUSSIAN, key, scale, start, count, threads)
 
 
 def discrete_laplace(key: bytes, scale: Fraction | int, *, start: int = 0, count: int, threads: int = 1) -> Samples:
     """Samples of the key's discrete Laplace noise: P(y) proportional to exp(-|y| / scale). See ``discrete_gaussian``."""
-    return _samples("laplace", key, scale, start, count, threads)
+    return _samples(LAPLACE, key, scale, start, count, threads)
 
 
 def _samples(kind: Kind, key: bytes, scale: Fraction | int, start: int, count: int, threads: int) -> Samples:

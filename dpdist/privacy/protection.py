@@ -88,6 +88,11 @@ class Protection:
         return self.person is not None
 
     @property
+    def told_apart(self) -> str:
+        """What the values of its person column are compared as."""
+        return TOLD_APART.get(self.type or "", "")
+
+    @property
     def subject(self) -> str:
         """The unit in the middle of a sentence: whose presence the guarantee hides."""
         if self.person is not None:

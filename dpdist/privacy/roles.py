@@ -1,6 +1,6 @@
 """Least privilege in PostgreSQL: who may do what with the ledger's tables.
 
-The owner of the tables makes and migrates them and declares and changes caps. The application charges releases and reads. Noise workers
+The owner of the tables makes them, and declares and changes caps. The application charges releases and reads. Noise workers
 read the salts of releases in flight. Row-level security keeps caps and history out of the application's reach, and triggers hold its
 running sums to the rows that it writes.
 """
@@ -36,7 +36,7 @@ def statements(application: str, noise: str | None = None) -> list[str]:
         f"REVOKE CREATE ON SCHEMA public FROM {app}",
         f"GRANT SELECT ON {tables} TO {app}",
         f"GRANT INSERT ON dpdist_rows, dpdist_accounts, dpdist_releases, dpdist_records TO {app}",
-        f"GRANT UPDATE (releases, rho, pure, squares, as_gaussian, slack) ON dpdist_accounts TO {app}",
+        f"GRANT UPDATE (releases, {', '.join(db.SUMS)}) ON dpdist_accounts TO {app}",
         f"GRANT UPDATE (state, measurement_digest) ON dpdist_releases TO {app}",
         f"GRANT DELETE ON dpdist_releases, dpdist_records TO {app}",
         *_policies("dpdist_rows", app, {"INSERT": f"WITH CHECK (event IN ({events}))"}),

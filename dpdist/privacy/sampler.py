@@ -17,7 +17,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy.distributions import SCALE_LIMIT, TILE, Kind, Samples
+from dpdist.privacy.distributions import LAPLACE, SCALE_LIMIT, TILE, Kind, Samples
 from dpdist.privacy.thresholds import BATCH, EXTENSION_BITS, TABLE, TABLE_BITS
 
 MARGIN = 2.0**-40
@@ -174,7 +174,7 @@ def exact_attempt(words: tuple[int, int, int], plan: _Plan, key: bytes, counter:
     table = TABLE[plan.kind]
     value = ((u >> 1) << EXTENSION_BITS) | _more_bits(key, counter, index, b"k", EXTENSION_BITS)
     k = bisect.bisect_right(table, value)
-    if plan.kind == "laplace" and k == len(table):
+    if plan.kind is LAPLACE and k == len(table):
         redraw = 0
         while True:
             redraw += 1
@@ -189,8 +189,7 @@ def exact_attempt(words: tuple[int, int, int], plan: _Plan, key: bytes, counter:
     rest = plan.b * y - plan.a * k
     if rest >= plan.a or (y == 0 and u & 1):
         return None
-    exponent = Fraction(rest * (rest + 2 * plan.a * k), 2 * plan.a**2) if plan.kind == "gaussian" else Fraction(rest, plan.a)
-    if not _below_exponential(r, exponent, key, counter, index):
+    if not _below_exponential(r, plan.kind.exponent(k, rest, plan.a), key, counter, index):
         return None
     return -y if u & 1 else y
 

@@ -8,7 +8,6 @@ the chain, which nobody can rewrite.
 from __future__ import annotations
 
 STATEMENTS = (
-    "ALTER TABLE dpdist_accounts ADD COLUMN IF NOT EXISTS applied integer NOT NULL DEFAULT 0",
     # whether two sums, written as 'numerator/denominator', differ by a loss times a sign
     """
 CREATE OR REPLACE FUNCTION dpdist_moved(old text, new text, loss text, sign integer) RETURNS boolean
@@ -79,7 +78,7 @@ BEGIN
   END IF;
   IF TG_OP = 'INSERT' THEN
     OLD := NEW; OLD.applied := 0; OLD.releases := 0;
-    OLD.rho := '0'; OLD.pure := '0'; OLD.squares := '0'; OLD.as_gaussian := '0'; OLD.slack := '0';
+    OLD.rho := '0'; OLD.pure := '0'; OLD.squares := '0'; OLD.as_gaussian := '0'; OLD.slack := '0'; OLD.failure := '0';
     NEW.applied := 0;
   END IF;
   moved := sign * (dpdist_float(NEW.as_gaussian) - dpdist_float(OLD.as_gaussian));
@@ -89,6 +88,7 @@ BEGIN
     OR NOT dpdist_moved(OLD.pure, NEW.pure, facts->'loss'->>'pure', sign)
     OR NOT dpdist_moved(OLD.squares, NEW.squares, dpdist_square(facts->'loss'->>'pure'), sign)
     OR NOT dpdist_moved(OLD.slack, NEW.slack, facts->'loss'->>'slack', sign)
+    OR NOT dpdist_moved(OLD.failure, NEW.failure, coalesce(facts->'loss'->>'failure', '0'), sign)
     OR abs(moved - expected) > 1e-6 * expected + 1e-11 + 1e-12 * dpdist_float(OLD.as_gaussian)
   THEN
     RAISE insufficient_privilege USING MESSAGE = 'the sums of dpdist_accounts follow the newest row, by its loss and once';
@@ -98,7 +98,7 @@ BEGIN
 END $$
 """,
     "DROP TRIGGER IF EXISTS dpdist_follow_rows ON dpdist_accounts",
-    "CREATE TRIGGER dpdist_follow_rows BEFORE INSERT OR UPDATE OF releases, rho, pure, squares, as_gaussian, slack "
+    "CREATE TRIGGER dpdist_follow_rows BEFORE INSERT OR UPDATE OF releases, rho, pure, squares, as_gaussian, slack, failure "
     "ON dpdist_accounts FOR EACH ROW EXECUTE FUNCTION dpdist_follow_rows()",
     """
 CREATE OR REPLACE FUNCTION dpdist_continue_chain() RETURNS trigger

@@ -32,7 +32,7 @@ def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
         loss, delta, zcdp = loss + selecting.rule.loss, float(total_delta(selecting)), f"approximate {zcdp}"
     return {
         "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
-        "noise": "Laplace" if noise.kind == "laplace" else "Gaussian",
+        "noise": noise.kind.label,
         "unit": protection.unit,
         "neighbours": protection.neighbours,
         "one_change": protection.sentence,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.charges import budget_period
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger import Charge, Ledger, Part, Records
+from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, StreamPart
 from dpdist.records.sources import Source
 from dpdist.release.plan import Plan
 from dpdist.release.streams import course_of
@@ -17,7 +18,7 @@ from dpdist.spec.job import Guarantee
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundRecords:
     """The records that a charge is bound to.
 
     Attributes:
@@ -28,9 +29,9 @@ class Bound:
     source: Source
     counts_digest: str
 
-    def records(self, guarantee: Guarantee, release: str) -> Records:
+    def records(self, guarantee: Guarantee, release: str) -> CountedRecords:
         """What the ledger may know of the records of a release, or of its selection, when its salt is gone."""
-        return Records(
+        return CountedRecords(
             keys.commitment(self.root, "records", release, self.source.digest),
             keys.file_commitments(self.root, (digest for _, digest in self.source.files)),
             None if guarantee.cap.per == "total" else keys.counts_commitment(self.root, self.counts_digest),
@@ -38,17 +39,22 @@ class Bound:
             tuple(tags.called for tags in self.source.tags),
         )
 
+    def counted(self, guarantee: Guarantee, release: str) -> Counted:
+        """The counts of a release, or of its selection, as commitments."""
+        return Counted(partial(self.histogram, release), self.records(guarantee, release))
+
     def histogram(self, release: str, salt: bytes) -> str:
         """The commitment to a release's counts under a salt."""
         return keys.histogram_commitment(self.root, salt=salt, release=release, histogram_digest=self.counts_digest)
 
 
-def charge_of(ledger: Ledger, planned: Plan, bound: Bound | None) -> Charge:
+def charge_of(ledger: Ledger, planned: Plan, bound: BoundRecords | None) -> Charge:
     """What a release asks the ledger for; without its records, what can be said before they are counted."""
     course, job = course_of(planned), planned.job
     part = course.part(ledger)
     binding = planned.binding(part)
-    return charge_for(job, job.release, planned.loss, binding, bound, part=part, reaches=course.reaches(part))
+    part = None if part is None else replace(part, reaches=course.reaches(part))
+    return charge_for(job, job.release, planned.loss, binding, bound, part=part)
 
 
 def charge_for(
@@ -56,10 +62,9 @@ def charge_for(
     release: str,
     loss: Loss,
     binding: str,
-    bound: Bound | None,
+    bound: BoundRecords | None,
     *,
-    part: Part | None = None,
-    reaches: tuple[str, ...] = (),
+    part: StreamPart | None = None,
 ) -> Charge:
     """The charge of a release, or of its selection, under the guarantee of a job."""
     guarantee = job.guarantee
@@ -70,11 +75,9 @@ def charge_for(
         cap=guarantee.cap,
         protection=guarantee.protection,
         spec_digest=binding,
-        histogram=None if bound is None else partial(bound.histogram, release),
-        records=None if bound is None else bound.records(guarantee, release),
-        period=guarantee.day,
+        asked=job.digest,
+        counted=None if bound is None else bound.counted(guarantee, release),
+        period=budget_period(guarantee.cap.per, guarantee.period),
         part=part,
         shared=guarantee.ledger.shared_records,
-        asked=job.digest,
-        reaches=reaches,
     )

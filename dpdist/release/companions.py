@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpdist.errors import InvalidInput
 from dpdist.machine.store import StoredArray
 from dpdist.privacy import keys
-from dpdist.release.charge import Bound
+from dpdist.release.charge import BoundRecords
 from dpdist.release.context import Context
 from dpdist.release.count import count, files_of
 from dpdist.release.ledger_and_store import committed_measurement
@@ -46,12 +46,12 @@ def _companion(context: Context, other: Job, records: str) -> Companion:
         raise InvalidInput(f"the spec of {other.release!r} was changed after its release; give the one it was made with")
     counts, _ = count(context, other.source, other.measured, planned.layout)
     files = files_of(context, other.source)
-    bound = Bound(keys.load(context.home), files, counts.content_digest)
+    bound = BoundRecords(keys.load(context.home), files, counts.content_digest)
     same = receipt.is_of(bound.records(other.guarantee, other.release))
     if same is None:
         raise InvalidInput(
-            f"release {other.release!r} was charged by an older version, and its ledger row no longer tells from which records it "
-            "was made; publish it under a new id, then combine"
+            f"release {other.release!r} was charged under another root key, so its ledger row does not tell from which records it was "
+            "made; publish it under a new id, then combine"
         )
     if files.digest != records or not same:
         raise InvalidInput(

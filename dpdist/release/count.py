@@ -23,7 +23,7 @@ from dpdist.records.wording import Called, File
 from dpdist.release.context import Context
 from dpdist.release.workspace import StoredVector, StoreWorkspace
 from dpdist.spec import Job
-from dpdist.spec.job import Counted
+from dpdist.spec.job import CountedCells
 from dpdist.spec.origin import Origin
 from dpdist.stability import Distance
 
@@ -54,7 +54,7 @@ def _memory(context: Context) -> digests.Memory:
 
 
 @private_files()
-def count(context: Context, source: Origin, measured: Counted, layout: Layout) -> tuple[StoredArray, rows.CountSummary]:
+def count(context: Context, source: Origin, measured: CountedCells, layout: Layout) -> tuple[StoredArray, rows.CountSummary]:
     """The histogram of the records, or the tables that the layout asks for.
 
     Raises: InvalidSpec, UnknownValue; InvalidInput while the names of private categories are placeholders.
@@ -120,7 +120,7 @@ def _away(centre: int, start: int, count: int, values: Matrix) -> Matrix:
     return np.asarray(np.abs(values - centre))
 
 
-def distance_of(measured: Counted, protection: Protection) -> Distance:
+def distance_of(measured: CountedCells, protection: Protection) -> Distance:
     """How far one change of the files can move what the grid is applied to: the steps before it, one after the other.
 
     Where the total of a person is bounded (``dpdist.grids.totals``) this is how far their shares can move without their signs.

@@ -7,8 +7,7 @@ from typing import Any
 
 from dpdist.errors import LedgerError, StoreError
 from dpdist.machine.store import Store, StoredArray
-from dpdist.privacy.charges import Mark, Receipt
-from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.ledger import Checkpoint, Ledger, Receipt
 
 FORMAT = 1
 """Of the store: its names, arrays and documents."""
@@ -23,12 +22,12 @@ def measurement_name(release: str) -> str:
 
 def mark(store: Store, ledger: Ledger) -> None:
     """Write into the store its form, which ledger it belongs to, and how far that has come."""
-    store.write_document(_MARK, {"format": FORMAT, **asdict(ledger.mark())})
+    store.write_document(_MARK, {"format": FORMAT, **asdict(ledger.checkpoint())})
 
 
 def begin(store: Store, ledger: Ledger) -> None:
     """Let a new store go on with a ledger that has published from another one. Raises: LedgerError for a store that is not new."""
-    if ledger.mark() == Mark():
+    if ledger.checkpoint() == Checkpoint():
         raise LedgerError("the ledger is empty: its first release needs no preparation of the store")
     if store.has_document(_MARK) or store.folders(MEASUREMENTS):
         raise LedgerError(

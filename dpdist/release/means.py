@@ -14,7 +14,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.base import Grid
 from dpdist.page.measurement import MOST_BYTES, Measurement
 from dpdist.quantities.registry import STATISTICS
-from dpdist.spec.job import Asked
+from dpdist.spec.job import AskedQueries
 from dpdist.spec.queries import counts_of
 from dpdist.workloads import Block, Workload
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from dpdist.page.means import Row
 
 
-def made_of_sums(asked: Asked) -> list[str]:
+def made_of_sums(asked: AskedQueries) -> list[str]:
     """The statistics that are asked for and that are published beside the sums that they are made of."""
     return [entry.statistic[0] for entry in asked.entries if entry.statistic and STATISTICS[entry.statistic[0]].published]
 
 
-def check_means(asked: Asked, grid: Grid) -> None:
+def check_means(asked: AskedQueries, grid: Grid) -> None:
     """Accept means and variances whose joint errors are known. Raises: InvalidInput, before anything is charged."""
     made = next(iter(made_of_sums(asked)), None)
     if made is None:
@@ -42,7 +42,7 @@ def check_means(asked: Asked, grid: Grid) -> None:
         ) from None
 
 
-def statistics(asked: Asked, measurement: Measurement) -> dict[str, pa.Table]:
+def statistics(asked: AskedQueries, measurement: Measurement) -> dict[str, pa.Table]:
     """Every statistic that are asked for with its interval, by the tables that they are published in.
 
     A variance comes with its root, the standard deviation, and a correlation with the covariance.

@@ -25,7 +25,7 @@ from dpdist.page.content import versions
 from dpdist.page.summary import summary
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.distributions import SCALE_LIMIT
-from dpdist.privacy.ledger import Budget, Part
+from dpdist.privacy.ledger import Budget, StreamPart
 from dpdist.privacy.noise import Noise
 from dpdist.process.private import private_files
 from dpdist.release import certificate, memory
@@ -99,7 +99,7 @@ class Design:
     def facts(self, queries: int, cap: Cap) -> dict[str, Any]:
         """What a certificate says of a kind of noise that the spec left open: predicted errors, rho, and the part of the whole cap."""
         return {
-            "noise": "Laplace" if self.noise.kind == "laplace" else "Gaussian",
+            "noise": self.noise.kind.label,
             "mechanism": self.strategy.name,
             "rmse": math.sqrt(self.variance / queries) if math.isfinite(self.variance) else None,
             "worst": None if self.worst is None else float(f"{self.worst:.9g}"),
@@ -185,7 +185,7 @@ class Plan(Design):
             return None
         return certificate.targets(self.strategy, self.noise_multiplier, self.loss.zcdp)
 
-    def binding(self, part: Part | None) -> str:
+    def binding(self, part: StreamPart | None) -> str:
         """What the charge and the noise key are bound to."""
         return digest_of("binding", {"spec": self.job.digest, "grid": self.grid.digest, "noise": self.noise, "part": part})
 

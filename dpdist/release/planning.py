@@ -22,7 +22,7 @@ from dpdist.release.context import Context, Progress, silent
 from dpdist.release.gram import gram as gram_of_workload
 from dpdist.release.separation import separated_design
 from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
-from dpdist.spec.job import Asked, OneOff, StreamPart
+from dpdist.spec.job import AskedQueries, GrowingSeries, OneOff
 from dpdist.strategies.base import Step, Strategy
 from dpdist.workloads import Workload
 
@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 FEWER = "set 'mechanism: residual' or 'limits', give the workers more memory, or ask for fewer attributes together"
 
 
-def strategy_of(context: Context, asked: Asked, course: OneOff | StreamPart, name: str, norm: Norm) -> Strategy:
+def strategy_of(context: Context, asked: AskedQueries, course: OneOff | GrowingSeries, name: str, norm: Norm) -> Strategy:
     """One mechanism's strategy for the queries, with its cost. Raises: InvalidInput when it cannot answer; OutOfMemory."""
     mechanism = mechanism_of(name)
     mechanism.check(asked.queries)

@@ -31,7 +31,7 @@ from dpdist.release.memory import publish_bytes
 from dpdist.release.plan import Plan
 from dpdist.release.streams import course_of
 from dpdist.release.workspace import StoredVector
-from dpdist.spec.job import Asked
+from dpdist.spec.job import AskedQueries
 from dpdist.spec.output import AboutSpec
 
 _T = TypeVar("_T")
@@ -186,7 +186,7 @@ def _statistics(context: Context, planned: Plan, measured: StoredArray) -> dict[
 _FILES = {MEANS: amounts.MEANS, VARIANCES: amounts.VARIANCES}
 
 
-def _told(workload: Asked, made: dict[str, pa.Table]) -> dict[str, Any]:
+def _told(workload: AskedQueries, made: dict[str, pa.Table]) -> dict[str, Any]:
     """What the certificate says of means, variances and other statistics."""
     asked = [STATISTICS[name] for name in made_of_sums(workload)]
     return {

@@ -16,13 +16,14 @@ from dpdist.grids.base import few_enough
 from dpdist.machine.store import Store
 from dpdist.privacy import keys
 from dpdist.privacy.charges import Charge
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import Receipt
 from dpdist.privacy.noise import Noise
 from dpdist.process.private import private_files
 from dpdist.records.names import Names, names_of
 from dpdist.records.sources import Source
-from dpdist.release.charge import Bound, charge_for
+from dpdist.release.charge import BoundRecords, charge_for
 from dpdist.release.context import Context
 from dpdist.release.count import check_not_empty, files_of, verify_files
 from dpdist.release.ledger_and_store import check_measured, check_pair, committed_measurement
@@ -37,7 +38,7 @@ def charge_of_selection(
     """What the ledger is asked for; without the names, what can be said before they are counted."""
     bound = None
     if root is not None and source is not None and counted is not None:
-        bound = Bound(root, source, counted.digest)
+        bound = BoundRecords(root, source, counted.digest)
     return charge_for(selecting.job, selecting.release, selecting.rule.loss, selecting.binding, bound)
 
 
@@ -91,13 +92,13 @@ def _check_same(selecting: NameSelection, known: Receipt, root: Secret, source: 
     """A committed selection is of this rule and of these files. Raises: ReleaseConflict."""
     if known.spec_digest != selecting.binding:
         raise ReleaseConflict(selecting.release, "spec")
-    if known.is_of(Bound(root, source, "").records(selecting.job.guarantee, selecting.release)) is False:
+    if known.is_of(BoundRecords(root, source, "").records(selecting.job.guarantee, selecting.release)) is False:
         raise ReleaseConflict(selecting.release, "set of records")
 
 
 def _write(store: Store, selecting: NameSelection, counted: Names, name: str, key: Secret, facts: dict[str, Any]) -> bool:
     """Draw the noise of exact counts of names, and keep the names that it selects. They are not read back here."""
-    noise = Noise("gaussian", selecting.rule.scale)
+    noise = Noise(GAUSSIAN, selecting.rule.scale)
     chosen = selecting.rule.chosen(counted.counts, lambda count: noise.draw(key.reveal(), count=count))
     content = kept_form([counted.names[number] for number in chosen.tolist()])
     store.put_if_absent(name, content, {"noise": noise.kind, "scale": noise.scale, **facts})

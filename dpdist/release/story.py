@@ -25,11 +25,11 @@ from dpdist.operators import Matrix
 from dpdist.page import notebook, report
 from dpdist.page.summary import summary
 from dpdist.privacy import keys
-from dpdist.privacy.ledger import OF_RECORDS, Budget
+from dpdist.privacy.receipts import OF_RECORDS, Budget
 from dpdist.process.private import private_files
 from dpdist.records.rows import CountSummary
 from dpdist.release.answers import answer
-from dpdist.release.charge import Bound, charge_of
+from dpdist.release.charge import BoundRecords, charge_of
 from dpdist.release.companions import companions
 from dpdist.release.context import Context
 from dpdist.release.count import as_read, count, files_of
@@ -203,7 +203,7 @@ def measure(context: Context, planned: Plan, source: Origin, counts: StoredArray
     """
     root, digest = keys.load(context.home), counts.content_digest
     with StoreWorkspace(context.store, context.engine).scratch() as work:
-        charge = charge_of(context.ledger, planned, Bound(root, files_of(context, source), digest))
+        charge = charge_of(context.ledger, planned, BoundRecords(root, files_of(context, source), digest))
         exact = checked_integers(context, work, planned, source, charge, counts)
         write = partial(write_integers, context, planned, charge, counts, exact)
         also = course_of(planned).needed_later(counts).values()

@@ -16,23 +16,24 @@ from dpdist.identities import digest_of
 from dpdist.machine.store import StoredArray
 from dpdist.mechanisms.registry import AUTO
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.charges import Receipt, period_of, price_of_extension
-from dpdist.privacy.ledger import Ledger, Part
+from dpdist.privacy.charges import period_of, price_of_extension
+from dpdist.privacy.ledger import Ledger, StreamPart
+from dpdist.privacy.receipts import Receipt
 from dpdist.release.context import Context
 from dpdist.release.ledger_and_store import committed_measurement
 from dpdist.release.plan import Plan, alternatives_of
 from dpdist.release.workspace import StoredVector
-from dpdist.spec.job import StreamPart
+from dpdist.spec.job import GrowingSeries
 
 
-def course_of(planned: Plan) -> Course:
+def course_of(planned: Plan) -> ReleaseCourse:
     """How a planned release is charged, measured and answered."""
     course = planned.job.guarantee.course
-    return Growing(planned, course) if isinstance(course, StreamPart) else Course(planned)
+    return Growing(planned, course) if isinstance(course, GrowingSeries) else ReleaseCourse(planned)
 
 
 @dataclass(frozen=True)
-class Course:
+class ReleaseCourse:
     """How a planned release is charged, measured and answered: here one that stands by itself, which measures everything at once."""
 
     planned: Plan
@@ -46,7 +47,7 @@ class Course:
         others = (other for other in alternatives_of(planned) if other.binding(None) == known.spec_digest)
         return next(others, planned)  # without one the ledger refuses, and says why
 
-    def part(self, ledger: Ledger) -> Part | None:
+    def part(self, ledger: Ledger) -> StreamPart | None:
         """The steps that the release measures; None for all that there is. Raises: InvalidInput when there are none."""
         del ledger
         return None
@@ -56,15 +57,15 @@ class Course:
         del ledger
         return self.planned.loss
 
-    def reaches(self, part: Part | None) -> tuple[str, ...]:
+    def reaches(self, part: StreamPart | None) -> tuple[str, ...]:
         """The budget periods that new steps lie in, where the cap is per period and the spec says which times they are."""
         del part
         return ()
 
-    def check_past(self, context: Context, counts: StoredArray, part: Part | None) -> None:
+    def check_past(self, context: Context, counts: StoredArray, part: StreamPart | None) -> None:
         """Accept counts that agree with those that were measured before. Raises: InvalidInput."""
 
-    def integers(self, exact: Vector, part: Part | None) -> Vector:
+    def integers(self, exact: Vector, part: StreamPart | None) -> Vector:
         """Those of the exact integers that are measured now."""
         del part
         return exact
@@ -84,10 +85,10 @@ DRIFT = 1e-6
 
 
 @dataclass(frozen=True)
-class Growing(Course):
+class Growing(ReleaseCourse):
     """The next part of a stream, which measures the steps since the last one; all parts share grid, noise and charge."""
 
-    stream: StreamPart
+    stream: GrowingSeries
 
     def as_charged(self, context: Context) -> Plan:
         """The plan with the noise and the loss of the stream's first release: what epsilon and delta buy is computed once."""
@@ -98,12 +99,12 @@ class Growing(Course):
         scale = int(committed_measurement(context.store, first).facts["scale"])
         if abs(scale / self.planned.noise.scale - 1.0) > DRIFT:
             return self.planned  # another budget: the ledger refuses it, and says why
-        begun = _with(self.planned, scale, first.own or first.loss)
+        begun = _with(self.planned, scale, first.own)
         digest = stream_digest(begun, self.stream.name)
         known = (receipt.own for receipt, part in releases if part.digest == digest)
-        return replace(begun, loss=next((loss for loss in known if loss is not None), begun.loss))
+        return replace(begun, loss=next(known, begun.loss))
 
-    def part(self, ledger: Ledger) -> Part | None:
+    def part(self, ledger: Ledger) -> StreamPart | None:
         """The release's own steps if it was charged before, else those since the last release."""
         planned, stream, releases = self.planned, self.stream, self._releases(ledger)
         former = planned.former
@@ -123,7 +124,7 @@ class Growing(Course):
         before = next((part.digest for _, part in releases if part.stop == start), digest)
         if former is not None and before != digest and before == stream_digest(former, stream.name):
             extends = before  # of another one the ledger refuses: it was measured in another way
-        return Part(stream.name, digest, start, stream.steps, extends)
+        return StreamPart(stream.name, digest, start, stream.steps, extends)
 
     def due(self, ledger: Ledger) -> Loss | None:
         """The whole stream with its first part, what an extension reveals more with the first one after it, else nothing."""
@@ -133,14 +134,14 @@ class Growing(Course):
         if sum(bool(part.extends) for _, part in releases) >= len(self.stream.stream.extended_from):
             return None
         last, _ = releases[-1]
-        return price_of_extension(self.planned.loss, last.own or last.loss)
+        return price_of_extension(self.planned.loss, last.own)
 
-    def reaches(self, part: Part | None) -> tuple[str, ...]:
+    def reaches(self, part: StreamPart | None) -> tuple[str, ...]:
         """The budget periods of the new steps."""
         assert part is not None
         return periods_reached(self.stream, self.planned.job.guarantee.cap.per, part)
 
-    def check_past(self, context: Context, counts: StoredArray, part: Part | None) -> None:
+    def check_past(self, context: Context, counts: StoredArray, part: StreamPart | None) -> None:
         """A stream's guarantee is for records that stay where they are: counts of released steps must be those that were measured."""
         assert part is not None
         if part.start == 0:
@@ -160,7 +161,7 @@ class Growing(Course):
                 "final: give the records as they were, or publish the correction as another release"
             )
 
-    def integers(self, exact: Vector, part: Part | None) -> Vector:
+    def integers(self, exact: Vector, part: StreamPart | None) -> Vector:
         """Those of the part's steps."""
         assert part is not None
         return stream_grid(self.planned).steps_of(exact, part.start, part.stop)
@@ -179,7 +180,7 @@ class Growing(Course):
                 break
         return stream_grid(self.planned).begun(self.stream.steps), Held(np.concatenate(values))
 
-    def _releases(self, ledger: Ledger) -> list[tuple[Receipt, Part]]:
+    def _releases(self, ledger: Ledger) -> list[tuple[Receipt, StreamPart]]:
         """The stream's releases so far, in order, and what each measures."""
         found = ledger.stream(self.planned.job.guarantee.dataset, self.stream.name)
         return [(receipt, receipt.part) for receipt in found if receipt.part]
@@ -192,7 +193,7 @@ def _with(planned: Plan, scale: int, loss: Loss) -> Plan:
     return replace(planned, noise=noise, loss=loss if former is None else planned.grid.loss(loss, noise), former=former)
 
 
-def periods_reached(stream: StreamPart, per: str, part: Part) -> tuple[str, ...]:
+def periods_reached(stream: GrowingSeries, per: str, part: StreamPart) -> tuple[str, ...]:
     """The budget periods that the new steps of a part lie in, where the cap is per period and the spec says which times they are."""
     attribute = stream.series
     times, given = attribute.times, stream.measured.attributes[attribute.name]

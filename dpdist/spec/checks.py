@@ -10,12 +10,13 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.planner import considered, of_worst
 from dpdist.mechanisms.registry import AUTO, REGISTRY, mechanism_of
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.distributions import Kind
 from dpdist.records import listing
 from dpdist.records.column_types import ColumnType
 from dpdist.records.formats.registry import format_of
 from dpdist.spec.dates import through_of
 from dpdist.spec.explained import located, where_of
-from dpdist.spec.job import DeclaredNames, Job, PrivateNames, StreamPart
+from dpdist.spec.job import DeclaredNames, GrowingSeries, Job, PrivateNames
 from dpdist.spec.queries import workload_of
 from dpdist.spec.yaml_text import Lines
 from dpdist.strategies.filters import has_square_root
@@ -179,7 +180,7 @@ def _check_around(job: Job) -> None:
 def _check_stream(job: Job) -> None:
     """A stream is one filter of the past, and every release of it measures whole steps."""
     course = job.guarantee.course
-    if not isinstance(course, StreamPart):
+    if not isinstance(course, GrowingSeries):
         return
     entry = job.workload.entries[0].filters
     if (
@@ -266,8 +267,8 @@ def _check_long(job: Job) -> None:
 
 def _check_noise(job: Job) -> None:
     """A kind of noise that the budget does not buy."""
-    if job.guarantee.noise in ("gaussian", "laplace"):
-        job.guarantee.budget.loss_with("l1" if job.guarantee.noise == "laplace" else "l2")
+    if job.guarantee.noise in tuple(Kind):
+        job.guarantee.budget.loss_with(Kind(job.guarantee.noise).norm)
 
 
 def _check_mechanism(job: Job) -> None:

@@ -12,15 +12,15 @@ from dpdist.sizes import SIZES, Sizes
 from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.budgets import ReleaseBudgetSpec
 from dpdist.spec.job import (
-    Asked,
-    Counted,
+    AskedQueries,
+    CountedCells,
     DeclaredNames,
+    GrowingSeries,
     Guarantee,
     Job,
     OneOff,
     Outputs,
     PrivateNames,
-    StreamPart,
 )
 from dpdist.spec.model import ReleaseSpec
 from dpdist.spec.origin import Origin
@@ -51,11 +51,11 @@ def compiled(
     series, person = entries[0].filters, records.person
     names = _names(spec, again)
     persons, unknown = records.count == "persons", placeholders or isinstance(names, PrivateNames)
-    measured = Counted(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown)
+    measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, folder, sizes, unknown)
     former = _former(spec)
-    course: OneOff | StreamPart = OneOff()
+    course: OneOff | GrowingSeries = OneOff()
     if spec.stream is not None:
-        course = StreamPart(spec.stream, entries[0], measured, None if former is None else again(former))
+        course = GrowingSeries(spec.stream, entries[0], measured, None if former is None else again(former))
     limits, eigen = spec.limits.limits, spec.eigen
     guarantee = Guarantee(
         release=spec.release,
@@ -74,7 +74,7 @@ def compiled(
     return Job(
         Origin(records, folder, tuple(spec.domain), None if series is None else series.of),
         measured,
-        Asked(entries, measured, spec.mechanism, _chosen(spec), spec.objective, spec.tolerance, limits, eigen),
+        AskedQueries(entries, measured, spec.mechanism, _chosen(spec), spec.objective, spec.tolerance, limits, eigen),
         guarantee,
         Outputs(spec.title or spec.release, measured, spec.output, spec.postprocess, spec.about, companions),
     )

@@ -16,6 +16,7 @@ from dpdist.grids.base import Norm
 from dpdist.identities import digest_of
 from dpdist.mechanisms.registry import AUTO, mechanism_of
 from dpdist.privacy.accounting import Cap
+from dpdist.privacy.distributions import LAPLACE
 from dpdist.privacy.protection import Protection
 from dpdist.quantities.base import Beside, Quantity
 from dpdist.quantities.registry import quantity_of
@@ -37,7 +38,7 @@ from dpdist.workloads.marginals import listed_marginals
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedCells:
     """What one record adds to which cell: the declared attributes and columns of amounts, as far as the queries ask for them.
 
     Attributes:
@@ -108,7 +109,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedQueries:
     """The queries, and how the noise is to be spread over them.
 
     Attributes:
@@ -117,7 +118,7 @@ class Asked:
     """
 
     entries: tuple[QuerySpec, ...]
-    measured: Counted
+    measured: CountedCells
     mechanism: str
     chosen: str
     objective: Literal["total", "worst"]
@@ -163,7 +164,7 @@ class OneOff:
 
 
 @dataclass(frozen=True)
-class StreamPart:
+class GrowingSeries:
     """The next part of a growing series: the steps since the last one are measured.
 
     Attributes:
@@ -173,7 +174,7 @@ class StreamPart:
 
     stream: StreamSpec
     entry: QuerySpec
-    measured: Counted
+    measured: CountedCells
     former: Job | None = None
 
     grows: ClassVar[bool] = True
@@ -288,8 +289,8 @@ class Guarantee:
     columns: Mapping[str, str]
     counted: str | None
     budget: ReleaseBudgetSpec
-    noise: Literal["by budget", "gaussian", "laplace", "auto"]
-    course: OneOff | StreamPart
+    noise: str
+    course: OneOff | GrowingSeries
     names: DeclaredNames | PrivateNames | SelectedNames
     stated: Mapping[str, Any]
 
@@ -315,7 +316,7 @@ class Guarantee:
 
     @property
     def day(self) -> str | None:
-        """The day that the release stands for, as ledger and certificate write it."""
+        """The day that the release stands for, as certificates write it."""
         return self.period.isoformat() if self.period else None
 
 
@@ -328,7 +329,7 @@ class Outputs:
     """
 
     title: str
-    measured: Counted
+    measured: CountedCells
     output: OutputSpec
     postprocess: PostprocessSpec
     about: AboutSpec | None
@@ -362,8 +363,8 @@ class Job:
     """
 
     source: Origin
-    measured: Counted
-    workload: Asked
+    measured: CountedCells
+    workload: AskedQueries
     guarantee: Guarantee
     outputs: Outputs
 
@@ -418,7 +419,7 @@ class Job:
         """
         asked, guarantee = self.workload, self.guarantee
         budget = guarantee.budget
-        if budget.pure or guarantee.noise == "laplace":
+        if budget.pure or guarantee.noise == LAPLACE:
             return ("l1",)
         gaussian = guarantee.noise != AUTO or budget.rho is not None or guarantee.course.grows
         if gaussian or asked.objective == "worst" or is_long(asked.queries):

@@ -227,7 +227,10 @@ class RowsSpec(SpecPart):
 
 def _with_registered(schema: dict[str, Any]) -> None:
     """Keys of statistics that the registry lists beside those that are fields."""
-    text = {1: {"type": "string"}, 2: {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}}
+    text: dict[int, dict[str, Any]] = {
+        1: {"type": "string"},
+        2: {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
+    }
     for name, each in STATISTICS.items():
         schema["properties"].setdefault(name, {**text[each.columns], "description": each.asks, "default": None})
 

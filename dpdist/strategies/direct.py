@@ -5,7 +5,7 @@ Answers are the noisy measurements themselves: they are not consistent with each
 
 from __future__ import annotations
 
-from dpdist.grids.base import Norm
+from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, Kind
 from dpdist.strategies.base import CLOSED_FORM, UNIT_VARIANCE, queries_of
 from dpdist.strategies.representations import DirectStrategy
 from dpdist.workloads import Workload
@@ -18,7 +18,7 @@ def gaussian(workload: Workload) -> DirectStrategy:
         workload: the queries, (m, n).
     Source: Dwork, Kenthapadi, McSherry, Mironov, Naor 2006.
     """
-    return _direct("gaussian", workload, "l2")
+    return _direct(GAUSSIAN, workload)
 
 
 def laplace(workload: Workload) -> DirectStrategy:
@@ -28,11 +28,11 @@ def laplace(workload: Workload) -> DirectStrategy:
         workload: the queries, (m, n).
     Source: Dwork, McSherry, Nissim, Smith 2006.
     """
-    return _direct("laplace", workload, "l1")
+    return _direct(LAPLACE, workload)
 
 
-def _direct(name: str, workload: Workload, norm: Norm) -> DirectStrategy:
+def _direct(kind: Kind, workload: Workload) -> DirectStrategy:
     operator = queries_of(workload).operator
-    sensitivity = operator.l1_sensitivity if norm == "l1" else operator.l2_sensitivity
-    cost = workload.shape[0] * sensitivity**2 * UNIT_VARIANCE[norm]
-    return DirectStrategy(name, operator, cost, None, CLOSED_FORM, norm)
+    sensitivity = operator.l1_sensitivity if kind is LAPLACE else operator.l2_sensitivity
+    cost = workload.shape[0] * sensitivity**2 * UNIT_VARIANCE[kind.norm]
+    return DirectStrategy(kind.value, operator, cost, None, CLOSED_FORM, kind.norm)

@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.charges import Budget
+from dpdist.privacy.receipts import Budget
 from flows import books
 from flows.observed import certificates
 from flows.observed.expected import NEWEST, expected

@@ -15,6 +15,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.product_space import Cells, OpenTerm, ProductSpace
 from dpdist.page import measurement
 from dpdist.page.measurement import Measurement
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
 
 LAND = Level("land", ("North", "South"), (0, 0, 1))
@@ -45,7 +46,7 @@ def test_a_group_that_a_level_lacks_is_refused() -> None:
 def test_the_file_of_a_measurement_keeps_levels(tmp_path: Path) -> None:
     space = ProductSpace((OpenTerm((0,), (Cells(4),)),), (4,), np.arange(4))
     with (tmp_path / "measurement.npz").open("wb") as file:
-        measurement.write(Measurement(space, DOMAIN, Noise("gaussian", 5)), "levels", file)
+        measurement.write(Measurement(space, DOMAIN, Noise(GAUSSIAN, 5)), "levels", file)
     assert measurement.read(tmp_path / "measurement.npz").domain == DOMAIN
 
 
@@ -56,7 +57,7 @@ def test_levels_group_with_bins_of_their_own_for_missing_values() -> None:
     np.testing.assert_array_equal(by.rows.dense(), [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     space = ProductSpace((OpenTerm((0,), (Cells(4),)),), (4,), np.array([5.0, 3.0, 9.0, 1.0]))
     asked = Published(
-        {"post_processing": [], "mechanism": {"consistent": True}}, Measurement(space, DOMAIN, Noise("gaussian", 1))
+        {"post_processing": [], "mechanism": {"consistent": True}}, Measurement(space, DOMAIN, Noise(GAUSSIAN, 1))
     )
     assert {each.group["land"]: each.value for each in asked.ask("top 3 of land")} == {
         "North": 8.0,

@@ -11,6 +11,7 @@ from dpdist.arrays.vector import Held
 from dpdist.asking.products import functionals, products_of
 from dpdist.page import measurement
 from dpdist.page.measurement import MOST_BYTES, Measurement
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline, truth
@@ -44,7 +45,7 @@ def test_published_queries_have_their_answers_and_errors(name: str, tmp_path: Pa
     z = exact + np.random.default_rng(2).integers(-(2**31), 2**31, exact.size)
     space = planned.grid.space(Held(z), domain.shape, MOST_BYTES)
     with (tmp_path / "measurement.npz").open("wb") as file:
-        measurement.write(Measurement(space, domain, Noise("gaussian", 1)), "contract", file)
+        measurement.write(Measurement(space, domain, Noise(GAUSSIAN, 1)), "contract", file)
     read = measurement.read(tmp_path / "measurement.npz")
     assert [(each.name, *each.labels) for each in read.domain.attributes] == [
         (each.name, *each.labels) for each in domain.attributes

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests import HANGS
-from tests.deploy.installation import ROOT, Installation, below, kill
+from tests.deploy.installation import ROOT, Installation, kill
 from tests.ports import HeldPort
 
 PACKED = ("dpdist", "flows")
@@ -50,7 +50,6 @@ class Parts:
             "DPDIST_DIRECTORY": str(self.current),
             "DPDIST_LOG": "json",
             "PYTHONPATH": str(self.current),
-            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "45",  # as in deploy/prefect.yaml
         }
         tls, plain = installation.dask.tls, ("--no-dashboard", "--nthreads", "1", "--memory-limit", "1GiB")
         worker = ("distributed.cli.dask_worker", *plain, *tls, "--local-directory", str(installation.folder))
@@ -96,14 +95,6 @@ class Parts:
     def of(self, *kinds: str) -> list[str]:
         """Names of the parts of these kinds: ``dask`` has ``dask-a`` and ``dask-b``."""
         return [name for name in self._commands if name in kinds or name.partition("-")[0] in kinds]
-
-    def send(self, signal: int, *kinds: str) -> None:
-        """Send a signal to parts of these kinds, each with all that it started."""
-        for name in self.of(*kinds):
-            process = self.running[name]
-            for started in below(process):
-                started.send_signal(signal)
-            process.send_signal(signal)
 
     def stop(self) -> None:
         for process in self.running.values():

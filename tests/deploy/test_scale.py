@@ -79,7 +79,7 @@ def test_a_hundred_million_cells(s3: str, tmp_path: Path, monkeypatch: pytest.Mo
     drawn = [line for stage, line in lines if stage == "measure" and line.endswith("parts drawn by workers")]
     assert drawn, lines
     print(drawn[-1])
-    with report.local_copy(done.folder) as folder:
+    with done.place.copied() as folder:
         assert report.certificate_of(folder)["release"] == "cells"
         group = zarr.open_group(str(folder / "answers.zarr"), mode="r")
         some = np.asarray(group["answer"][: 2**20])

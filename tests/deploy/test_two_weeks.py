@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ import yaml
 import zarr
 from prefect.server.schemas.schedules import CronSchedule
 
+from dpdist.machine.objects import place_at
 from dpdist.page import report
 from dpdist.privacy.ledger import Ledger
 from tests import HANGS, small, zoned
@@ -75,7 +75,10 @@ def registered(installation: Installation, name: str, dataset: str, deployment: 
         "deployments": [
             {
                 "name": name,
-                "work_pool": {"name": "dpdist"},
+                "work_pool": {
+                    "name": "dpdist",
+                    "job_variables": {"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "45"}},
+                },  # as in deploy/prefect.yaml
                 "concurrency_limit": {"limit": 1, "collision_strategy": "ENQUEUE", "grace_period_seconds": 600},
                 **deployment,
             }
@@ -165,7 +168,7 @@ def check_all(installation: Installation, dataset: str, releases: dict[str, str]
     assert (audit.releases, audit.running) == (len(releases), 0)
     ledger.close()
     for name in releases:
-        with report.local_copy(f"{installation.s3}/published/{name.partition('-')[2]}") as folder:
+        with place_at(f"{installation.s3}/published/{name.partition('-')[2]}").copied() as folder:
             assert report.certificate_of(folder)["release"] == name  # every file has the digest that the certificate says
     command = [sys.executable, "-m", "flows.entry", "ledger", "verify", "--store"]
     done = subprocess.run(
@@ -200,6 +203,7 @@ def test_two_weeks(fortnight: Fortnight) -> None:
     assert (
         fortnight.disturbed(DAYS[9], lambda run: installation.ask(f"flow_runs/{run}/set_state", cancelling)) == "CANCELLED"
     )
+    assert fortnight.ended(fortnight.due(DAYS[9])) == "COMPLETED"  # once the cancelled run's turn has ended
     upgraded(fortnight, DAYS[10])
     on_the_clock(fortnight, DAYS[11:])
     periods = {f"visits-{day}": str(day) for day in DAYS}
@@ -210,7 +214,7 @@ def test_two_weeks(fortnight: Fortnight) -> None:
     assert {name for name in "ab" if re.search(rf"Worker '{name}' submitting flow run", log)} == {"a", "b"}
     numbers = set()
     for day in DAYS:
-        with report.local_copy(f"{installation.s3}/published/{day}") as folder:
+        with place_at(f"{installation.s3}/published/{day}").copied() as folder:
             numbers.add(report.certificate_of(folder)["versions"]["dpdist"])
             assert zarr.open_group(str(folder / "answers.zarr"), mode="r")["answer"].shape == (24 * PLACES,)
     assert numbers == {"0.2.90", "0.2.91"}
@@ -225,22 +229,21 @@ def told(installation: Installation) -> list[str]:
 
 
 def upgraded(fortnight: Fortnight, day: datetime.date) -> None:
-    """Every part is exchanged while a release is charged and not drawn: it ends with the noise that the earlier version draws."""
+    """Every part is exchanged amid the measurement of a release: it ends with the noise that the earlier version draws."""
     installation, parts = fortnight.installation, fortnight.parts
-    parts.send(signal.SIGSTOP, "noise")  # the flow waits for them
     fortnight.due(day)
     fortnight.charged(day)
+    parts.kill("prefect", "scheduler", "dask", "noise")
     receipt = fortnight.ledger.receipt(f"visits-{day}")
     assert receipt is not None
     assert receipt.state in ("reserved", "drawing")
-    parts.kill("prefect", "scheduler", "dask", "noise")
     copied = fortnight.postgres.copy(installation.ledger_url)
     expected = answers_alone(fortnight, day, copied)
     parts.switch(fortnight.versions["0.2.91"])
     parts.start("scheduler", "dask", "noise", "prefect")
     run = fortnight.due(day)
     assert fortnight.ended(run) == "COMPLETED"
-    with report.local_copy(f"{installation.s3}/published/{day}") as folder:
+    with place_at(f"{installation.s3}/published/{day}").copied() as folder:
         assert report.certificate_of(folder)["versions"]["dpdist"] == "0.2.91"
         assert np.array_equal(zarr.open_group(str(folder / "answers.zarr"), mode="r")["answer"][:], expected)
 

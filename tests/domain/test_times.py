@@ -21,7 +21,7 @@ import dpdist.domain.times
 from dpdist.domain import Attribute, EvenEdges, even_edges
 from dpdist.domain.times import Every, Times, steps_between
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError, UnknownValue
-from dpdist.privacy.charges import Part
+from dpdist.privacy.charges import StreamPart
 from dpdist.privacy.ledger import opened
 from dpdist.records.rows import _codes
 from dpdist.release.streams import periods_reached
@@ -261,7 +261,7 @@ def test_budget_periods_that_steps_reach(
         stream={"name": "s", "through": domain["dates"]["from"] if "dates" in domain else domain.get("to", 0)},
         ledger={"dataset": "small", "cap": {"rho": 1, "per": per}},
     )
-    assert periods_reached(load(path).guarantee.course, per, Part("s", "digest", *steps)) == reached
+    assert periods_reached(load(path).guarantee.course, per, StreamPart("s", "digest", *steps)) == reached
 
 
 def test_a_stream_past_the_last_year_is_refused_in_one_line(home: Path) -> None:

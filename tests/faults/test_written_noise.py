@@ -14,6 +14,7 @@ from dpdist.errors import StoreError
 from dpdist.grids.base import Noisy
 from dpdist.machine import store as stores
 from dpdist.machine.store import Store
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.release.exact import draw
@@ -57,7 +58,7 @@ def test_damage_between_draw_and_commit_is_found(
 ) -> None:
     store = Store(tmp_path, Sizes(shard_bytes=8 * 256))
     counts = store.put("counts", np.arange(1000, dtype=np.int64))
-    noisy = Noisy(StoredVector(store, counts), Secret(hashlib.sha256(b"a test").digest()), Noise("gaussian", 1000))
+    noisy = Noisy(StoredVector(store, counts), Secret(hashlib.sha256(b"a test").digest()), Noise(GAUSSIAN, 1000))
     expected = draw(store, "undisturbed", noisy, {})
     make_safe(store, expected)
     seen: list[int] = []

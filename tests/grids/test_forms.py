@@ -24,6 +24,7 @@ from dpdist.grids.coefficients import UNIT, Form
 from dpdist.grids.filters import FilterGrid
 from dpdist.machine.engine import Engine
 from dpdist.machine.store import Store
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
 from dpdist.release.workspace import KeepingWorkspace, StoreWorkspace
 from dpdist.sizes import SIZES, Sizes
@@ -34,7 +35,7 @@ from dpdist.workloads.filters import baxter_king, exponential, hodrick_prescott,
 
 STEPS = 1100
 SMALL = Sizes(long_steps=100, part_values=777, shard_bytes=8 * 901, pinched_steps=250)
-NOISE = Noise("gaussian", 2**33)
+NOISE = Noise(GAUSSIAN, 2**33)
 
 
 def workspace(folder: Path, memory: int = 2**20, sizes: Sizes = SMALL) -> StoreWorkspace:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Literal
 
 import jsonschema
 import numpy as np
@@ -19,6 +18,7 @@ from dpdist.identities import digest_of
 from dpdist.machine import engine
 from dpdist.machine.store import Store
 from dpdist.page import report
+from dpdist.privacy.distributions import GAUSSIAN, LAPLACE, Kind
 from dpdist.privacy.noise import Noise
 from dpdist.release.context import Context, silent
 from dpdist.release.plan import plan
@@ -122,9 +122,9 @@ def test_the_effect_is_that_of_draws_from_the_cells() -> None:
     """Simulated by the code, and here by other draws: both within their errors of each other, at a rate of 1e-4 each."""
     workload = union(SPARSE_RANGES, marginals((64,), 0), weights=(1.0, 4.0))
     fit, inverse, _, truth, estimates = drawn(workload, SPARSE, 60, 10.0)
-    effect = fit.effect(truth, inverse, Noise("gaussian", 10), seed=5)
-    assert effect == fit.effect(truth, inverse, Noise("gaussian", 10), seed=5)
-    assert effect != fit.effect(truth, inverse, Noise("gaussian", 10), seed=6)
+    effect = fit.effect(truth, inverse, Noise(GAUSSIAN, 10), seed=5)
+    assert effect == fit.effect(truth, inverse, Noise(GAUSSIAN, 10), seed=5)
+    assert effect != fit.effect(truth, inverse, Noise(GAUSSIAN, 10), seed=6)
     assert effect.draws == non_negative.DRAWS
     dense, weights = workload.unweighted.dense()[:, fit.cells], workload.weights
     on_cells = np.linalg.lstsq(fit.columns, np.eye(truth.size), rcond=None)[0]
@@ -144,12 +144,12 @@ def test_the_effect_is_that_of_draws_from_the_cells() -> None:
         assert group.ratio + stats.norm.isf(RATE / 2) * group.error < 1 or group is not effect.total
 
 
-@pytest.mark.parametrize(("kind", "tail"), [("gaussian", 0.1307), ("laplace", 0.2314)])
-def test_the_effect_on_one_cell(kind: Literal["gaussian", "laplace"], tail: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kind", "tail"), [(GAUSSIAN, 0.1307), (LAPLACE, 0.2314)])
+def test_the_effect_on_one_cell(kind: Kind, tail: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell of two standard errors is clipped below -2: what the second moment loses there, and 4 for every draw there; by hand."""
     monkeypatch.setattr(non_negative, "DRAWS", 2000)
     noise = Noise(kind, 300)
-    below = float(stats.norm.cdf(-2) if kind == "gaussian" else stats.laplace.cdf(-2 * np.sqrt(2)))
+    below = float(stats.norm.cdf(-2) if kind is GAUSSIAN else stats.laplace.cdf(-2 * np.sqrt(2)))
     total = Fit.of(integer_basis(prefix(1))).effect(np.array([2 * noise.deviation]), np.eye(1), noise, seed=1).total
     assert total is not None
     assert 0 < total.error < 0.03

@@ -25,6 +25,7 @@ SCRIPT: list[Callable[[Place], Any]] = [
     lambda place: [place.write("a/b", b"one"), place.write("a/b", b"two")] and place.read("a/b"),
     lambda place: [place.create("a/c", b"first"), place.create("a/c", b"second"), bytes(place.read("a/c"))],
     lambda place: place.write("long", BYTES) and None,
+    lambda place: place.exists("a"),
     lambda place: place.seen("long").size,
     lambda place: place.read_range("long", 250, 20),
     lambda place: place.read_range("long", 250, 0),

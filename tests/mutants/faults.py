@@ -19,6 +19,7 @@ from cosmic_ray.plugins import get_operator
 ROOT = Path(__file__).parents[2]
 MODULES = (
     "dpdist/privacy/*.py",
+    "dpdist/privacy/*/*.py",
     "dpdist/grids/*.py",
     "dpdist/strategies/representations.py",
     "dpdist/release/*.py",

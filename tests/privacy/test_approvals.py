@@ -13,8 +13,9 @@ from dpdist.errors import InvalidInput, KeyUnavailable, LedgerError
 from dpdist.privacy import approvals, database
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.approvals import Approvers
-from dpdist.privacy.ledger import Charge, Ledger, Records, opened
+from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, opened
 from dpdist.privacy.protection import Protection
+from dpdist.privacy.rules.state import Event
 from flows import cli
 from tests import small
 
@@ -29,9 +30,8 @@ def charge(release: str, asked: str = "spec", dataset: str = "people") -> Charge
         cap=CAP,
         protection=PROTECTION,
         spec_digest="binding",
-        histogram=lambda _: "counts",
-        records=Records(f"records of {release}"),
         asked=asked,
+        counted=Counted(lambda _: "counts", CountedRecords(f"records of {release}")),
     )
 
 
@@ -120,35 +120,11 @@ def test_verify_finds_what_nobody_approved(url: str, tmp_path: Path, forged: str
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         event, facts = false[forged]
-        database.append(connection, event, "people", "r2", 1, facts)
+        database.append(connection, Event(event, "people", "r2", 1, facts))
     engine.dispose()
     with pytest.raises(LedgerError, match=f"'{false[forged][0]}' of 'r2' breaks the ledger's rules"):
         book.verify()
     book.close()
-
-
-def test_programs_that_would_not_ask_for_approvals_refuse_the_ledger(url: str, tmp_path: Path) -> None:
-    """A ledger becomes one of version 5 when approvals are asked for first; those without stay as they are."""
-    book = Ledger(url)
-    book.declare("people", CAP, PROTECTION)
-    engine = sa.create_engine(url)
-    versions = []
-    for _ in range(2):
-        with engine.connect() as connection:
-            versions.append(connection.execute(sa.select(database.version.c.version)).scalar_one())
-        book.set_approvers("people", Approvers((signers(tmp_path, 1)[0][0],), 1), "agreed on") if len(
-            versions
-        ) == 1 else None
-    assert versions == [4, 5]
-    book.close()
-    Ledger(url).close()
-    with engine.begin() as connection:
-        connection.execute(database.version.update().values(version=database.NEWEST_VERSION + 1))
-    engine.dispose()
-    with pytest.raises(
-        LedgerError, match=f"has schema {database.NEWEST_VERSION + 1}, this dpdist knows {database.NEWEST_VERSION}"
-    ):
-        Ledger(url)
 
 
 @pytest.mark.parametrize(("keys", "needed"), [((), 1), (("ab" * 32,) * 2, 1), (("x",), 1), (("ab" * 32,), -1)])

@@ -14,9 +14,9 @@ import pytest
 
 from dpdist.errors import LedgerError, StoreError
 from dpdist.machine.documents import Documents
-from dpdist.privacy import heads
-from dpdist.privacy.charges import Mark
+from dpdist.privacy import checkpoints
 from dpdist.privacy.ledger import Ledger
+from dpdist.privacy.receipts import Checkpoint
 from tests import HANGS
 from tests.forked import FORKED
 from tests.privacy.test_ledger import charge, commit, drawing
@@ -28,13 +28,13 @@ AWS = ("AWS_ENDPOINT", "AWS_ALLOW_HTTP", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where heads are noted."""
     found = str(tmp_path / "heads") if request.param == "folder" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
-    monkeypatch.setenv(heads.HEADS, found)
+    monkeypatch.setenv(checkpoints.PLACE, found)
     return found
 
 
 def environment() -> dict[str, str]:
     """What a process needs to reach the place."""
-    return {name: os.environ[name] for name in (heads.HEADS, *AWS) if name in os.environ}
+    return {name: os.environ[name] for name in (checkpoints.PLACE, *AWS) if name in os.environ}
 
 
 def ledger_at(folder: Path) -> Ledger:
@@ -75,33 +75,33 @@ def test_a_run_killed_between_row_and_head_goes_on_with_one_charge(tmp_path: Pat
         folder, own = tmp_path / str(at), f"{place}/{at}"
         folder.mkdir()
         process = FORKED.Process(
-            target=finish_and_die, args=(folder, environment() | {heads.HEADS: own}, at), kwargs={"before": before}
+            target=finish_and_die, args=(folder, environment() | {checkpoints.PLACE: own}, at), kwargs={"before": before}
         )
         process.start()
         process.join(HANGS)
         assert process.exitcode == (0 if at == 7 else -signal.SIGKILL)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(heads.HEADS, own)
+            patch.setenv(checkpoints.PLACE, own)
             ledger = ledger_at(folder)
             finish(ledger, "r")
             assert [row["event"] for row in ledger.entries()] == ["declared", "reserved", "drawing", "committed"]
-            assert heads.compare(ledger.marks) == 4
+            assert checkpoints.compare(ledger.checkpoints) == 4
             ledger.close()
 
 
 def race(folder: Path, environ: dict[str, str], release: str, both: Any, said: Any) -> None:
     """Write the next row, wait until the other has written its own, and say whether a draw may begin."""
     os.environ.update(environ)
-    original: Callable[..., None] = heads.Heads.note
+    original: Callable[..., None] = checkpoints.Checkpoints.note
     ledger = ledger_at(folder)
 
-    def noted(self: heads.Heads) -> None:
+    def noted(self: checkpoints.Checkpoints) -> None:
         both.wait(HANGS)
-        with mock.patch.object(heads.Heads, "note", original):
+        with mock.patch.object(checkpoints.Checkpoints, "note", original):
             original(self)
 
     try:
-        with mock.patch.object(heads.Heads, "note", noted):
+        with mock.patch.object(checkpoints.Checkpoints, "note", noted):
             ledger.reserve(charge(release))
     except LedgerError as error:
         said.put((release, str(error)))
@@ -137,7 +137,7 @@ def test_of_two_copies_of_a_ledger_one_goes_on(tmp_path: Path, place: str) -> No
     (won,) = found.keys() - {lost}
     winner = ledger_at(tmp_path / won)
     finish(winner, won)
-    assert heads.compare(winner.marks) == 7
+    assert checkpoints.compare(winner.checkpoints) == 7
 
 
 def test_a_ledger_that_lost_rows_is_charged_no_more(tmp_path: Path, place: str) -> None:
@@ -165,7 +165,7 @@ def test_a_ledger_that_lost_rows_is_charged_no_more(tmp_path: Path, place: str) 
         older.set_cap("people", cap=charge("x").cap, why="more")
     assert len(older.entries()) == 4
     with mock.patch.dict(os.environ):
-        del os.environ[heads.HEADS]
+        del os.environ[checkpoints.PLACE]
         finish(older, "third")
     with pytest.raises(LedgerError, match="has another row 5"):
         older.reserve(charge("fourth"))
@@ -181,7 +181,7 @@ def test_a_place_belongs_to_one_ledger(tmp_path: Path, place: str) -> None:
     finish(ledger_at(tmp_path / "one"), "first")
     other = ledger_at(tmp_path / "other")
     with mock.patch.dict(os.environ):
-        del os.environ[heads.HEADS]
+        del os.environ[checkpoints.PLACE]
         finish(other, "first")
     with pytest.raises(LedgerError, match="are another ledger's: nothing is drawn"):
         other.reserve(charge("second"))
@@ -217,14 +217,14 @@ class Rows:
 
     def __init__(self, rows: int, fork: int | None = None) -> None:
         self.all = [
-            Mark("first", number, f"{number}{'' if fork is None or number < fork else ' of a fork'}")
+            Checkpoint("first", number, f"{number}{'' if fork is None or number < fork else ' of a fork'}")
             for number in range(rows + 1)
         ]
 
-    def newest(self) -> Mark:
+    def newest(self) -> Checkpoint:
         return self.all[-1]
 
-    def marks(self, start: int) -> list[Mark]:
+    def checkpoints(self, start: int) -> list[Checkpoint]:
         return self.all[start:]
 
 
@@ -233,24 +233,24 @@ def test_a_step_asks_as_little_of_a_long_ledger_as_of_a_short_one(monkeypatch: p
     cost = {}
     for rows in (500, 50_000):
         place = Place()
-        monkeypatch.setattr(heads, "_place", lambda place=place: place)
+        monkeypatch.setattr(checkpoints, "_place", lambda place=place: place)
         book = Rows(0)
-        heads.Heads(book.newest, book.marks).check()
+        checkpoints.Checkpoints(book.newest, book.checkpoints).check()
         book.all = Rows(rows).all
-        heads.Heads(book.newest, book.marks).check()
+        checkpoints.Checkpoints(book.newest, book.checkpoints).check()
         assert len(place.content) == rows + 1
         place.asked = 0
-        mine = heads.Heads(book.newest, book.marks)
+        mine = checkpoints.Checkpoints(book.newest, book.checkpoints)
         mine.check()
         opening, place.asked = place.asked, 0
-        book.all += [Mark("first", rows + 1, "new")]
+        book.all += [Checkpoint("first", rows + 1, "new")]
         mine.note()
         mine.check()
         cost[rows] = opening, place.asked
         book.all = book.all[:-1]
         place.asked = 0
         with pytest.raises(LedgerError, match=f"lacks row {rows + 1}"):
-            heads.Heads(book.newest, book.marks).check()
+            checkpoints.Checkpoints(book.newest, book.checkpoints).check()
         assert place.asked <= 3
     assert cost[500] == cost[50_000]
     assert max(cost[500]) <= 4
@@ -259,14 +259,14 @@ def test_a_step_asks_as_little_of_a_long_ledger_as_of_a_short_one(monkeypatch: p
 def test_a_place_that_began_late_or_was_left_out_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     for rows, noted, fork in [(40, 7, None), (40, 7, 8), (40, 7, 7), (40, 40, 40), (8, 7, None), (6, 7, None), (3, 7, None)]:
         place = Place()
-        monkeypatch.setattr(heads, "_place", lambda place=place: place)
+        monkeypatch.setattr(checkpoints, "_place", lambda place=place: place)
         first = Rows(5)
-        heads.Heads(first.newest, first.marks).check()  # the place begins with row 5
+        checkpoints.Checkpoints(first.newest, first.checkpoints).check()  # the place begins with row 5
         assert len(place.content) == 2
         first = Rows(noted)
-        heads.Heads(first.newest, first.marks).check()
+        checkpoints.Checkpoints(first.newest, first.checkpoints).check()
         book = Rows(rows, fork)
-        mine = heads.Heads(book.newest, book.marks)
+        mine = checkpoints.Checkpoints(book.newest, book.checkpoints)
         if rows < noted or (fork is not None and fork <= noted):
             with pytest.raises(LedgerError, match="lacks row" if rows < noted else "has another row"):
                 mine.check()
@@ -278,15 +278,15 @@ def test_a_place_that_began_late_or_was_left_out_for_a_while(monkeypatch: pytest
 def test_of_copies_that_find_the_place_empty_one_begins_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies of unlike length would not note the same number: which of them began decides."""
     place = Place()
-    monkeypatch.setattr(heads, "_place", lambda: place)
+    monkeypatch.setattr(checkpoints, "_place", lambda: place)
     short, long = Rows(10, fork=9), Rows(12)
-    heads.Heads(short.newest, short.marks).check()
+    checkpoints.Checkpoints(short.newest, short.checkpoints).check()
     with pytest.raises(LedgerError, match="has another row 10"):
-        heads.Heads(long.newest, long.marks).check()
+        checkpoints.Checkpoints(long.newest, long.checkpoints).check()
 
 
 def test_a_place_that_overwrites_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "_place", lambda: Place(once=False))
+    monkeypatch.setattr(checkpoints, "_place", lambda: Place(once=False))
     book = Rows(3)
     with pytest.raises(StoreError, match="overwrites what must be written once"):
-        heads.Heads(book.newest, book.marks).check()
+        checkpoints.Checkpoints(book.newest, book.checkpoints).check()

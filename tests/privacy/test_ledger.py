@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import hashlib
 import json
@@ -21,11 +20,13 @@ import pytest
 import sqlalchemy as sa
 
 from dpdist.errors import BudgetExceeded, DpdistError, InvalidInput, LedgerError, ReleaseConflict
-from dpdist.privacy import accounting, database, keys, migration
-from dpdist.privacy.accounting import RESERVE, RHO_DENOMINATOR, Cap, Loss, gaussian_equivalent, rho_for
+from dpdist.privacy import database, keys
+from dpdist.privacy.accounting import RHO_DENOMINATOR, Cap, Loss, caps, gaussian_equivalent, rho_for
+from dpdist.privacy.charges import budget_period
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger import Charge, Ledger, Part, Receipt, Records
+from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, Receipt, StreamPart
 from dpdist.privacy.protection import Protection
+from dpdist.privacy.rules.state import Event
 from tests import HANGS
 from tests.forked import FORKED
 from tests.postgres import Server
@@ -45,16 +46,24 @@ def charge(
     loss: Loss | None = None,
     histogram: str = "histogram",
     files: tuple[str, ...] = (),
+    period: str | None = None,
     **changes: object,
 ) -> Charge:
-    facts: dict[str, object] = {"spec_digest": "spec", "dataset": "people", "protection": RECORDS, **changes}
+    facts: dict[str, object] = {
+        "spec_digest": "spec",
+        "dataset": "people",
+        "protection": RECORDS,
+        "asked": "asked",
+        **changes,
+    }
     content = None if cap.per == "total" else keys.counts_commitment(ROOT, histogram)
+    records = CountedRecords(f"{release} of {histogram}", files, content, keys.identity(ROOT))
     return Charge(
         release=release,
         loss=loss or Loss.gaussian(rho),
         cap=cap,
-        histogram=partial(_committed, release, histogram),
-        records=Records(f"{release} of {histogram}", files, content, keys.identity(ROOT)),
+        counted=Counted(partial(_committed, release, histogram), records),
+        period=budget_period(cap.per, None if period is None else datetime.date.fromisoformat(period)),
         **facts,
     )
 
@@ -233,12 +242,12 @@ def test_a_later_search_for_the_limit_changes_nothing_that_was_allowed(
     """A later version finds a limit that is smaller in its last digit: the whole cap, spent under the old one, stays within it."""
     cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
     ledger.reserve(charge("a", rho=cap.limit / 2, cap=cap))
-    search = accounting._rho_of_cap
-    monkeypatch.setattr(accounting, "_rho_of_cap", lambda *asked: search(*asked) - Fraction(1, RHO_DENOMINATOR))
+    search = caps.rho_of_cap
+    monkeypatch.setattr(caps, "rho_of_cap", lambda *asked: search(*asked) - Fraction(1, RHO_DENOMINATOR))
     ledger.reserve(charge("b", rho=search(Fraction(1), Fraction(1, 10**6), "analytic") / 2, cap=cap))
     assert ledger.budgets()[0].left == 0
     ledger.verify()
-    monkeypatch.setattr(accounting, "_rho_of_cap", lambda *asked: search(*asked) * Fraction(9, 10))
+    monkeypatch.setattr(caps, "rho_of_cap", lambda *asked: search(*asked) * Fraction(9, 10))
     with pytest.raises(LedgerError, match="breaks the ledger's rules"):
         ledger.verify()  # the limit that stands in the row is not this cap's
 
@@ -262,25 +271,6 @@ def test_mixed_releases_compose_under_one_cap(ledger: Ledger) -> None:
     ledger.verify()
 
 
-def test_better_of_two_bounds_is_no_rule(ledger: Ledger) -> None:
-    """The rule of schema 3 let these amounts through: chosen one after the other they could exceed the cap."""
-    cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
-    losses = [Loss.gaussian(cap.limit / 4), Loss.laplace(Fraction(1, 5)), Loss.laplace(Fraction(1, 5))]
-    assert cap.allowed_before_schema_4(sum(losses, Loss()))
-    ledger.reserve(charge("a", loss=losses[0], cap=cap))
-    with pytest.raises(BudgetExceeded):
-        ledger.reserve(charge("b", loss=losses[1], cap=cap))
-
-
-def test_slack_and_pure_losses_under_the_rule_of_schema_3() -> None:
-    """Gaussian releases alone are held to the cap's rho, whatever slack was set aside for them; a pure loss never counts for nothing."""
-    cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
-    whole = replace(Loss.gaussian(cap.limit), slack=Fraction(RESERVE) / 2)
-    assert cap.allowed_before_schema_4(whole)
-    assert not cap.allowed_before_schema_4(replace(whole, slack=Fraction(RESERVE) * 2))
-    assert not cap.allowed_before_schema_4(Loss.gaussian(cap.limit) + Loss.laplace(Fraction(1)))
-
-
 def test_pure_releases_alone_add_up_under_an_epsilon_delta_cap(ledger: Ledger) -> None:
     cap = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
     ledger.reserve(charge("a", loss=Loss.laplace(Fraction(2, 3)), cap=cap))
@@ -299,7 +289,7 @@ def test_a_coarse_grid_makes_its_account_add_up_as_zcdp(ledger: Ledger) -> None:
         first = coarse if day.endswith("1") else Loss.gaussian(cap.limit / 2)
         ledger.reserve(charge(f"first {day}", loss=first, cap=cap, period=day, histogram=day))
     one, two = ledger.budgets()
-    assert (one.rule, two.rule) == ("zcdp", "gaussian")
+    assert (one.rule, two.rule) == ("zcdp", "exact")
     assert one.left == rho_for(1.0, 1e-6, "zcdp") - cap.limit / 2
     with pytest.raises(BudgetExceeded):
         ledger.reserve(charge("more", loss=coarse, cap=cap, period="2026-11-02", histogram="2026-11-02"))
@@ -378,7 +368,7 @@ def test_rows_that_only_look_right_are_found(ledger: Ledger, url: str, event: st
     last = ledger.entries()[-1]
     facts: dict[str, object] = {**last["facts"]}
     if event == "declared":
-        facts = {"cap": {"per": "total", "rho": "9"}, "protection": RECORDS.facts()}
+        facts = {"cap": {"per": "total", "rho": "9"}, "protection": RECORDS.facts(), "run": "", "ledger": ""}
     row = {**last, "sequence": 5, "event": event, "release": "d" if event == "reserved" else "c", "previous": last["digest"]}
     row["facts"] = json.dumps(facts, sort_keys=True)
     del row["digest"]
@@ -425,213 +415,11 @@ def test_unreadable_ledgers_stop_everything(tmp_path: Path) -> None:
         Ledger("::")
 
 
-def test_newer_schemas_are_refused(ledger: Ledger, url: str) -> None:
-    tamper(url, "UPDATE dpdist_schema SET version = 99")
-    with pytest.raises(LedgerError, match="upgrade dpdist"):
+@pytest.mark.parametrize("found", [database.FORMAT - 1, database.FORMAT + 1])
+def test_ledgers_of_other_formats_are_refused(ledger: Ledger, url: str, found: int) -> None:
+    tamper(url, f"UPDATE dpdist_schema SET version = {found}")
+    with pytest.raises(LedgerError, match=f"has format {found}, this version of dpdist reads format {database.FORMAT} only"):
         Ledger(url)
-
-
-PLAIN = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("running", "done", "daily", "gone")}
-"""What older ledgers kept: plain digests of exact counts."""
-
-
-def as_old(url: str, version: int) -> str:
-    """Turn a ledger into what older versions wrote; returns the head of its chain."""
-    engine = sa.create_engine(url)
-    previous = ""
-    with engine.begin() as connection:
-        columns = "sequence, event, dataset, release, attempt, facts, written_at, previous, digest"
-        connection.execute(sa.text(f"CREATE TABLE dpdist_entries AS SELECT {columns} FROM dpdist_rows"))
-        for row in connection.execute(sa.text("SELECT * FROM dpdist_entries ORDER BY sequence")).fetchall():
-            content = {**row._asdict(), "previous": previous}
-            facts = json.loads(content["facts"])
-            if row.event == "reserved":
-                facts = {name: facts[name] for name in ("period", "loss", "spec_digest", "part") if name in facts}
-                facts["histogram_digest"] = PLAIN[row.release]
-                if version == 1:
-                    facts["loss"] = {"rho": facts["loss"]["rho"], "pure": "0", "pure_as_rho": "0"}
-            facts.pop("protection", None)
-            content["facts"] = json.dumps(facts, sort_keys=True)
-            del content["digest"]
-            content["digest"] = previous = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-            changed = ", ".join(f"{name} = :{name}" for name in ("facts", "previous", "digest"))
-            connection.execute(sa.text(f"UPDATE dpdist_entries SET {changed} WHERE sequence = :sequence"), content)
-        for table in ("rows", "caps", "accounts", "releases", "records"):
-            connection.execute(sa.text(f"DROP TABLE dpdist_{table}"))
-        connection.execute(sa.text(f"UPDATE dpdist_schema SET version = {version}"))
-    engine.dispose()
-    return previous
-
-
-def an_old_ledger(url: str, version: int) -> tuple[str, Receipt]:
-    """A running, a finished and an aborted release, and a finished one under a cap per day; the chain's head, and the running one."""
-    book = Ledger(url)
-    running = book.reserve(charge("running", histogram=PLAIN["running"]))
-    book.abort(book.reserve(charge("gone", histogram=PLAIN["gone"])).release)
-    finished(book, charge("done", histogram=PLAIN["done"]))
-    daily = Cap(rho=Fraction(1, 10), per="day")
-    finished(book, charge("daily", dataset="days", cap=daily, period="2026-11-01", histogram=PLAIN["daily"]))
-    book.close()
-    return as_old(url, version), running
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_migration_keeps_charges_and_drops_plain_digests(url: str, version: int) -> None:
-    head, running = an_old_ledger(url, version)
-    book = Ledger(url, root=lambda: ROOT)
-    text = json.dumps(book.entries())
-    assert not any(digest in text for digest in (*PLAIN.values(), head))
-    assert [e["event"] for e in book.entries()][-1] == "migrated"
-    assert book.verify(head, root=ROOT).running == 1
-    with pytest.raises(LedgerError, match="root key only"):
-        book.verify(head)
-    with pytest.raises(LedgerError, match="no ledger row has the digest"):
-        book.verify("f" * 64, root=ROOT)
-    assert book.receipt("running").salt == running.salt
-    assert book.receipt("done").state == "committed"
-    assert book.receipt("gone").state == "aborted"
-    assert book.reserve(charge("running", histogram=PLAIN["running"])).salt == running.salt
-    with pytest.raises(ReleaseConflict, match="histogram"):
-        book.reserve(charge("running", histogram="other counts"))
-    drawing(book, "running")
-    commit(book, "running")
-    budget = book.budgets()[0]
-    assert (budget.spent.rho, budget.left, budget.protection) == (Fraction(2, 10), Fraction(1, 10), None)
-    assert book.verify().rows == 14
-    book.close()
-    Ledger(url).close()  # a migrated ledger opens as it is, without the key
-
-
-def test_a_migration_commits_to_the_counts_of_the_live_attempt_only(url: str) -> None:
-    """An attempt that was given up has no counts to be bound to: nothing stands in place of their digest."""
-    book = Ledger(url)
-    book.abort(book.reserve(charge("gone", histogram=PLAIN["gone"])).release)
-    book.reserve(charge("gone", histogram=PLAIN["gone"]))
-    book.close()
-    as_old(url, 3)
-    book = Ledger(url, root=lambda: ROOT)
-    kept = [entry["facts"] for entry in sorted(book.entries(), key=lambda e: e["sequence"]) if entry["event"] == "reserved"]
-    given_up, live = (set(json.loads(facts) if isinstance(facts, str) else facts) for facts in kept)
-    assert live - given_up
-    assert given_up < live
-    book.close()
-
-
-def test_a_migrated_ledger_has_no_plain_digest_in_its_files(
-    request: pytest.FixtureRequest, url: str, tmp_path: Path
-) -> None:
-    head, _ = an_old_ledger(url, 3)
-
-    def files() -> bytes:
-        if url.startswith("sqlite"):
-            return b"".join(file.read_bytes() for file in tmp_path.iterdir())
-        server: Server = request.getfixturevalue("postgres")
-        server.execute("CHECKPOINT")
-        name = url.rsplit("/", 1)[1]
-        oid = server.execute(f"SELECT oid FROM pg_database WHERE datname = '{name}'")[0][0]
-        return b"".join(file.read_bytes() for file in (server.data / "base" / str(oid)).iterdir() if file.is_file())
-
-    assert PLAIN["done"].encode() in files()
-    Ledger(url, root=lambda: ROOT).close()
-    left = files()
-    assert not any(digest.encode() in left for digest in (*PLAIN.values(), head))
-
-
-def test_counts_of_an_older_release_are_still_guarded(url: str) -> None:
-    an_old_ledger(url, 3)
-    book = Ledger(url, root=lambda: ROOT)
-    daily = Cap(rho=Fraction(1, 10), per="day")
-    again = charge("again", dataset="days", cap=daily, period="2026-11-02", histogram=PLAIN["daily"])
-    book.set_cap("days", protection=RECORDS, why="all releases protected one record")
-    with pytest.raises(LedgerError, match="measured in period 2026-11-01 by 'daily'"):
-        book.reserve(again)
-    with pytest.raises(ReleaseConflict, match="set of records"):
-        book.reserve(charge("daily", dataset="days", cap=daily, period="2026-11-01", histogram="other counts"))
-    book.verify()
-    book.close()
-
-
-def test_an_old_cap_asks_what_it_protects(url: str) -> None:
-    an_old_ledger(url, 3)
-    book = Ledger(url, root=lambda: ROOT)
-    with pytest.raises(LedgerError, match="dpdist ledger cap people --neighbours add-remove --most-records 1 --why"):
-        book.reserve(charge("new"))
-    assert book.set_cap("people", protection=RECORDS, why="all releases protected one record").protection == RECORDS
-    book.reserve(charge("new"))
-    assert book.verify().releases == 5
-    book.close()
-
-
-def test_a_migration_without_the_root_key_is_refused_or_forgets(url: str) -> None:
-    an_old_ledger(url, 3)
-    with pytest.raises(LedgerError, match="dpdist ledger migrate --without-key"):
-        Ledger(url)
-    book = Ledger(url, blank=True)
-    text = json.dumps(book.entries())
-    assert not any(digest in text for digest in PLAIN.values())
-    assert book.receipt("done").is_of(Records("any")) is None
-    book.verify()
-    book.close()
-
-
-def test_an_altered_old_ledger_is_not_written_anew(url: str) -> None:
-    an_old_ledger(url, 3)
-    tamper(url, "UPDATE dpdist_entries SET facts = replace(facts, '1/10', '1/99') WHERE sequence = 2")
-    with pytest.raises(LedgerError, match="row 2 does not continue the chain"):
-        Ledger(url, root=lambda: ROOT)
-
-
-def test_an_interrupted_migration_leaves_the_old_ledger(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    an_old_ledger(url, 2)
-    original = migration._derive
-    written: list[object] = []
-
-    def torn(*arguments: object) -> None:
-        original(*arguments)
-        written.append(arguments)
-        if len(written) == 5:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(migration, "_derive", torn)
-    with pytest.raises(KeyboardInterrupt):
-        Ledger(url, root=lambda: ROOT)
-    engine = sa.create_engine(url)
-    with engine.connect() as connection:
-        assert connection.execute(sa.text("SELECT version FROM dpdist_schema")).scalar() == 2
-        assert connection.execute(sa.text("SELECT count(*) FROM dpdist_entries")).scalar() == 11
-    engine.dispose()
-    monkeypatch.setattr(migration, "_derive", original)
-    book = Ledger(url, root=lambda: ROOT)
-    assert book.verify().rows == 12
-    book.close()
-
-
-def test_two_migrations_at_once(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that finds the older ledger while another migrates it waits, and then finds the newer one."""
-    url = postgres.database()
-    an_old_ledger(url, 3)
-    original, others = database.metadata.create_all, []
-    engine = sa.create_engine(url)
-
-    def beside(connection: sa.Connection) -> None:
-        if not others:
-            others.append(pool.submit(lambda: Ledger(url, root=lambda: ROOT).close()))
-            for _ in range(10 * HANGS):
-                with engine.connect() as watcher:
-                    waiting = sa.text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
-                    if watcher.execute(waiting).scalar() == 1:
-                        break
-                assert not others[0].done()
-                time.sleep(0.1)
-        original(connection)
-
-    with ThreadPoolExecutor(1) as pool:
-        monkeypatch.setattr(database.metadata, "create_all", beside)
-        book = Ledger(url, root=lambda: ROOT)
-        others[0].result(timeout=HANGS)
-    assert book.verify().rows == 12
-    book.close()
-    engine.dispose()
 
 
 RACERS = 16
@@ -672,10 +460,10 @@ def test_a_connection_lost_in_mid_transaction(postgres: Server, monkeypatch: pyt
     book = Ledger(url)
     original, lost = database.append, []
 
-    def cut(connection: sa.Connection, event: str, *rest: object) -> object:
-        row = original(connection, event, *rest)
-        if event not in lost:
-            lost.append(event)
+    def cut(connection: sa.Connection, event: Event) -> object:
+        row = original(connection, event)
+        if event.kind not in lost:
+            lost.append(event.kind)
             pid = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar()
             postgres.execute(f"SELECT pg_terminate_backend({pid})")
         return row
@@ -725,7 +513,7 @@ def part_of(
     **changes: object,
 ) -> Charge:
     made = charge(release, **changes)
-    return dataclasses.replace(made, part=Part(stream, digest, start, stop, extends))
+    return replace(made, part=StreamPart(stream, digest, start, stop, extends))
 
 
 def finished(ledger: Ledger, made: Charge) -> None:
@@ -807,7 +595,7 @@ def test_a_stream_measures_no_steps_of_periods_that_have_not_paid(ledger: Ledger
 
     def part(release: str, start: int, stop: int, day: str, *reaches: str, shared: bool = False) -> Charge:
         made = part_of(release, start, stop, cap=cap, period=day)
-        return dataclasses.replace(made, reaches=reaches, shared=shared)
+        return replace(made, part=replace(made.part, reaches=reaches), shared=shared)
 
     ledger.reserve(charge("all of week 2", cap=cap, period="2026-01-05", histogram="2"))
     with pytest.raises(
@@ -878,10 +666,11 @@ def test_forged_parts_are_found(ledger: Ledger, url: str, forgery: str) -> None:
     elif forgery == "gap":
         part = {**part, "start": 6}
     whole = {"rho": "1/10", "pure": "0", "slack": "0"}
-    facts = {"period": "total", "loss": loss, "own": whole, "protection": RECORDS.facts(), "spec_digest": "s", "part": part}
+    last = ledger.entries()[-1]
+    reserved = next(row["facts"] for row in ledger.entries() if row["event"] == "reserved")
+    facts = {**reserved, "loss": loss, "own": whole, "part": part}
     if forgery == "free":
         del facts["part"]
-    last = ledger.entries()[-1]
     row = {
         "sequence": last["sequence"] + 1,
         "event": "reserved",
@@ -961,12 +750,12 @@ def test_an_abort_amid_begin_drawing(ledger: Ledger, url: str, monkeypatch: pyte
             outcome.append("refused")
         other.close()
 
-    def raced(connection: sa.Connection, event: str, *rest: object) -> object:
-        if event == "drawing" and not threads:
+    def raced(connection: sa.Connection, event: Event) -> object:
+        if event.kind == "drawing" and not threads:
             threads.append(threading.Thread(target=abort))
             threads[0].start()
             threads[0].join(timeout=0.5)
-        return original(connection, event, *rest)
+        return original(connection, event)
 
     monkeypatch.setattr(database, "append", raced)
     try:
@@ -1039,11 +828,10 @@ def test_caps_change_with_who_and_why(ledger: Ledger, url: str) -> None:
     assert ledger.budgets()[0].left == 0
     with pytest.raises(BudgetExceeded):
         ledger.reserve(charge("c", cap=low, rho=Fraction(1, 10**9)))
-    for change in ({"cap": Cap(rho=Fraction(1), per="day")}, {"protection": Protection("replace-one", 1, None)}):
-        with pytest.raises(LedgerError, match="data set"):
-            ledger.set_cap("people", why="no", **change)
+    with pytest.raises(LedgerError, match="declare another data set"):
+        ledger.set_cap("people", cap=Cap(rho=Fraction(1), per="day"), why="no")
     with pytest.raises(LedgerError, match="no cap yet"):
-        ledger.set_cap("nobody", why="no")
+        ledger.set_cap("nobody", cap=low, why="no")
     assert ledger.budget_after("a").cap == CAP  # a finished release tells the cap it was charged under
     ledger.verify()
     tamper(url, "UPDATE dpdist_caps SET facts = replace(facts, '1/10', '9')")
@@ -1162,7 +950,8 @@ def test_a_home_with_signs_of_urls_keeps_its_ledger(tmp_path: Path) -> None:
 
 def test_a_rotated_root_key_leaves_finished_releases_alone(ledger: Ledger) -> None:
     finished(ledger, charge("r"))
-    under_another = dataclasses.replace(charge("r"), records=Records("another commitment", key="another key"))
+    other = Counted(lambda _: "another", CountedRecords("another commitment", key="another key"))
+    under_another = replace(charge("r"), counted=other)
     assert ledger.reserve(under_another).state == "committed"
     with pytest.raises(ReleaseConflict, match="set of records"):
         ledger.reserve(charge("r", histogram="other"))
@@ -1197,7 +986,7 @@ def test_a_restart_of_the_database_while_a_process_waits_for_the_lock_is_waited_
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
     waiting = sa.text("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
     with engine.connect() as holder, ThreadPoolExecutor(1) as pool:
-        holder.execute(sa.select(sa.func.pg_advisory_lock(database.MIGRATION_LOCK)))
+        holder.execute(sa.select(sa.func.pg_advisory_lock(database.CREATION_LOCK)))
         said: list[str] = []
         opening = pool.submit(lambda: Ledger(url, tell=said.append))
         until = time.monotonic() + HANGS
@@ -1208,7 +997,7 @@ def test_a_restart_of_the_database_while_a_process_waits_for_the_lock_is_waited_
         while not (again := holder.execute(waiting).scalars().all()) and not opening.done() and time.monotonic() < until:
             time.sleep(0.01)
         assert again != pids
-        holder.execute(sa.select(sa.func.pg_advisory_unlock(database.MIGRATION_LOCK)))
+        holder.execute(sa.select(sa.func.pg_advisory_unlock(database.CREATION_LOCK)))
         ledger = opening.result(HANGS)
     assert said == ["the ledger's database is away; trying again for up to 120 s"]
     ledger.reserve(charge("r"))

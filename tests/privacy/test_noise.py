@@ -16,6 +16,7 @@ from scipy import stats
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy import kernels, sampler, thresholds
+from dpdist.privacy.distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.noise import Noise, discrete_gaussian, discrete_laplace
 from dpdist.privacy.sampler import exact_attempt
 from tests.oracles import discrete_gaussian_pmf, discrete_laplace_pmf
@@ -30,7 +31,7 @@ SCALES = [
     Fraction(10**12 + 7, 8),
     Fraction(2**50),
 ]
-DRAW = {"gaussian": discrete_gaussian, "laplace": discrete_laplace}
+DRAW = {GAUSSIAN: discrete_gaussian, LAPLACE: discrete_laplace}
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +54,7 @@ def chi_square_p_value(samples: np.ndarray, pmf: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("scale", SCALES, ids=str)
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
 def test_every_attempt_agrees_with_the_integer_reference(kind: str, scale: Fraction) -> None:
     for tile in (0, 5):
         plan = sampler._plan(kind, KEY, scale, 0, 1)
@@ -66,7 +67,7 @@ def test_every_attempt_agrees_with_the_integer_reference(kind: str, scale: Fract
         assert found.tolist() == expected
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
 def test_offsets_that_some_words_would_reach_more_often_are_refused(kind: str) -> None:
     """2^64 words make offsets: the words whose product's low 64 bits lie below 2^64 mod offsets would make some once too often."""
     plan = sampler._plan(kind, KEY, Fraction(10**6 + 3), 0, 1)
@@ -81,7 +82,7 @@ def test_offsets_that_some_words_would_reach_more_often_are_refused(kind: str) -
     assert seen == {True, False}
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
 def test_few_samples_are_drawn_without_a_kernel_and_are_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Across the end of a batch, and from the head of a later tile; what the allowance does not cover is left to the kernel."""
     for scale in (Fraction(7, 3), Fraction(10**12 + 7, 8)):
@@ -97,14 +98,14 @@ def test_few_samples_are_drawn_without_a_kernel_and_are_the_same(kind: str, monk
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 70_000), st.integers(0, 40_000), st.sampled_from(SCALES), st.sampled_from(["gaussian", "laplace"]))
+@given(st.integers(0, 70_000), st.integers(0, 40_000), st.sampled_from(SCALES), st.sampled_from([GAUSSIAN, LAPLACE]))
 def test_samples_depend_on_their_address_only(start: int, count: int, scale: Fraction, kind: str) -> None:
     whole = DRAW[kind](KEY, scale, count=110_000)
     np.testing.assert_array_equal(DRAW[kind](KEY, scale, start=start, count=count), whole[start : start + count])
     np.testing.assert_array_equal(DRAW[kind](KEY, scale, start=start, count=count, threads=3), whole[start : start + count])
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
 def test_the_last_address_is_drawn_and_none_beyond_it(kind: str) -> None:
     """Beyond it the counter of AES would begin anew in bytes of another tile."""
     last = 2**74
@@ -116,7 +117,7 @@ def test_the_last_address_is_drawn_and_none_beyond_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("scale", [Fraction(22, 7), Fraction(3 << 30)], ids=str)
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
 def test_a_wide_margin_sends_draws_to_the_exact_path_and_changes_nothing(
     kind: str, scale: Fraction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,10 +132,10 @@ def test_a_wide_margin_sends_draws_to_the_exact_path_and_changes_nothing(
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(1), Fraction(7, 3), Fraction(10)], ids=str)
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
 def test_distribution_and_its_mutations(kind: str, scale: Fraction) -> None:
     samples = DRAW[kind](KEY, scale, count=2_000_000)
-    pmf = discrete_gaussian_pmf if kind == "gaussian" else discrete_laplace_pmf
+    pmf = discrete_gaussian_pmf if kind is GAUSSIAN else discrete_laplace_pmf
     reach = int(40 * float(scale)) + 5
     assert chi_square_p_value(samples, pmf(scale, reach)) > 1e-9
     for wrong in (Fraction(9, 10), Fraction(11, 10)):
@@ -203,14 +204,14 @@ def test_deviation() -> None:
         reach = 60 * scale
         values = np.arange(-reach, reach + 1)
         laplace = float((discrete_laplace_pmf(Fraction(scale), reach) * values**2).sum())
-        assert Noise("laplace", scale).deviation == pytest.approx(np.sqrt(laplace), rel=1e-12)
+        assert Noise(LAPLACE, scale).deviation == pytest.approx(np.sqrt(laplace), rel=1e-12)
         gaussian = float((discrete_gaussian_pmf(Fraction(scale), reach) * values**2).sum())
-        assert Noise("gaussian", scale).deviation == pytest.approx(np.sqrt(gaussian), rel=1e-6)
-    assert Noise("laplace", 2**31).deviation == pytest.approx(np.sqrt(2) * 2**31, rel=1e-12)
+        assert Noise(GAUSSIAN, scale).deviation == pytest.approx(np.sqrt(gaussian), rel=1e-6)
+    assert Noise(LAPLACE, 2**31).deviation == pytest.approx(np.sqrt(2) * 2**31, rel=1e-12)
     np.testing.assert_array_equal(
-        Noise("laplace", 9).draw(KEY, start=3, count=50), discrete_laplace(KEY, 9, start=3, count=50)
+        Noise(LAPLACE, 9).draw(KEY, start=3, count=50), discrete_laplace(KEY, 9, start=3, count=50)
     )
-    np.testing.assert_array_equal(Noise("gaussian", 9).draw(KEY, count=50), discrete_gaussian(KEY, 9, count=50))
+    np.testing.assert_array_equal(Noise(GAUSSIAN, 9).draw(KEY, count=50), discrete_gaussian(KEY, 9, count=50))
 
 
 def two_sided_tail(width: float, variances: np.ndarray, gaussian: float = 0.0) -> float:
@@ -226,10 +227,10 @@ def test_laplace_intervals_cover_what_they_say() -> None:
     shapes += [(np.array([w]), 1 - w) for w in (0.2, 0.5, 0.8, 0.95)]
     shapes += [(state.dirichlet(np.full(int(state.integers(2, 12)), a)), 0.0) for a in (0.1, 0.5, 2.0) for _ in range(15)]
     for variances, gaussian in shapes:
-        width = float(Noise("laplace", 2**30).half_width_95(float((variances**2).sum())))
+        width = float(Noise(LAPLACE, 2**30).half_width_95(float((variances**2).sum())))
         assert 0.046 < two_sided_tail(width, variances, gaussian) < 0.0501
-    assert float(Noise("laplace", 2**30).half_width_95(1.0)) == pytest.approx(np.log(20) / np.sqrt(2), rel=1e-12)
-    assert float(Noise("gaussian", 2**30).half_width_95(0.3)) == pytest.approx(stats.norm.isf(0.025), rel=1e-12)
+    assert float(Noise(LAPLACE, 2**30).half_width_95(1.0)) == pytest.approx(np.log(20) / np.sqrt(2), rel=1e-12)
+    assert float(Noise(GAUSSIAN, 2**30).half_width_95(0.3)) == pytest.approx(stats.norm.isf(0.025), rel=1e-12)
 
 
 BOUNDED = """
@@ -272,8 +273,8 @@ def test_refusals(call: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
 def test_distribution_at_1e8(kind: str) -> None:
-    pmf = (discrete_gaussian_pmf if kind == "gaussian" else discrete_laplace_pmf)(Fraction(10), 400)
+    pmf = (discrete_gaussian_pmf if kind is GAUSSIAN else discrete_laplace_pmf)(Fraction(10), 400)
     samples = np.concatenate([DRAW[kind](KEY, 10, start=i * 10**7, count=10**7) for i in range(10)])
     assert chi_square_p_value(samples, pmf) > 1e-9

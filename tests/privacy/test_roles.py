@@ -14,7 +14,7 @@ import pytest
 
 from dpdist.errors import LedgerError
 from dpdist.privacy.accounting import Cap, Loss, gaussian_equivalent
-from dpdist.privacy.ledger import Charge, Ledger, Receipt, Records
+from dpdist.privacy.ledger import Charge, Counted, CountedRecords, Ledger, Receipt
 from dpdist.privacy.protection import Protection
 from tests import small
 from tests.postgres import Server
@@ -59,7 +59,7 @@ def untouched(postgres: Server) -> Iterator[Database]:
 
 @contextmanager
 def granted(postgres: Server) -> Iterator[Database]:
-    """An empty ledger of schema 4 with its roles granted twice: the second time changes nothing."""
+    """An empty ledger with its roles granted twice: the second time changes nothing."""
     found = Database(postgres)
     ledger = Ledger(found.url("owner"))
     for _ in range(2):
@@ -115,7 +115,7 @@ FORBIDDEN = (
     "UPDATE dpdist_records SET commitment = ''",
     "UPDATE dpdist_schema SET version = 3",
     "CREATE TABLE mine (a int)",
-    "INSERT INTO dpdist_accounts VALUES ('small', 'total', 1, 'gaussian', 0, '0', '0', '0', '0', '0')",
+    "INSERT INTO dpdist_accounts VALUES ('small', 'total', 1, 'gaussian', 0, '0', '0', '0', '0', '0', '0')",
     "CREATE OR REPLACE FUNCTION dpdist_follow_rows() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
 )
 
@@ -155,8 +155,8 @@ def charged(database: Database, loss: Loss, release: str = "r1") -> Receipt:
             cap=cap,
             protection=protection,
             spec_digest="spec",
-            histogram=lambda _: "counts",
-            records=Records(f"records of {release}"),
+            asked="asked",
+            counted=Counted(lambda _: "counts", CountedRecords(f"records of {release}")),
         )
     )
     owner.verify()
@@ -171,8 +171,9 @@ SUMS = (
     "UPDATE dpdist_accounts SET pure = '0', squares = '0', as_gaussian = '0'",
     "UPDATE dpdist_accounts SET as_gaussian = '1/100'",
     "UPDATE dpdist_accounts SET slack = '1'",
+    "UPDATE dpdist_accounts SET failure = '1/10'",
     "UPDATE dpdist_accounts SET rho = rho",  # of a row that was counted before
-    "INSERT INTO dpdist_accounts VALUES ('people', '2026-01', 1, 'gaussian', 1, '0', '0', '0', '0', '0')",
+    "INSERT INTO dpdist_accounts VALUES ('people', '2026-01', 1, 'gaussian', 1, '0', '0', '0', '0', '0', '0')",
 )
 
 

@@ -6,14 +6,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-import sqlalchemy as sa
 
 from dpdist.errors import InvalidInput, LedgerError
-from dpdist.privacy import database, migration
 from dpdist.privacy.accounting import Cap, Loss, pld_epsilon
-from dpdist.privacy.charges import cap_facts, cap_of, loss_facts, loss_of
+from dpdist.privacy.facts import cap_facts, cap_of, loss_facts, loss_of
 from dpdist.privacy.ledger import Ledger
-from dpdist.privacy.protection import Protection
 from tests.privacy.test_ledger import charge, commit, drawing, tamper
 
 DELTA = Fraction(1, 10**7)
@@ -61,20 +58,6 @@ def test_a_row_that_spends_another_delta_is_found(ledger: Ledger, url: str) -> N
     tamper(url, "UPDATE dpdist_releases SET facts = replace(facts, '1/10000000', '1/90000000')")
     with pytest.raises(LedgerError, match="was altered"):
         ledger.verify()
-
-
-def test_programs_that_do_not_count_deltas_do_not_charge_the_ledger(
-    ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger.declare("people", CAP, Protection("add-remove", 1, None))
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        assert connection.execute(sa.select(database.version.c.version)).scalar_one() == database.SELECTIONS_VERSION
-    engine.dispose()
-    Ledger(url).close()
-    monkeypatch.setattr(migration.db, "NEWEST_VERSION", 5)
-    with pytest.raises(LedgerError, match="upgrade dpdist"):
-        Ledger(url)
 
 
 def test_a_cap_may_set_more_aside(ledger: Ledger) -> None:

@@ -120,7 +120,10 @@ def changed_records(**other: Any) -> dict[str, Any]:
     ("changes", "said"),
     [
         (changed_records(person={"column": "person"}), "give 'person' a 'column' and 'most_groups'"),
-        (changed_records(person={"column": "person", "most_groups": 2, "most_records": 2}), "leave 'most_records' out"),
+        (
+            changed_records(person={"column": "person", "most_groups": 2, "most_records": 2}),
+            "and leave 'most_records' and 'sums' out",
+        ),
         (changed_records(person={"most_groups": 2}), "name the 'column'"),
         ({"workload": [{"marginals": {"of": [["sex"]]}}]}, r"marginals: \{of: \[\[sex, work\]\]\}"),
         ({"workload": [{"marginals": {"of": [["sex", "work"], ["sex"]]}}]}, "are no sums of these"),

@@ -367,11 +367,6 @@ def test_no_frequent_name_publishes_nothing(home: Path) -> None:
         ({"domain": {**ASKED["domain"], "sex": ASKED["domain"]["town"]}}, InvalidSpec, "one attribute"),
         ({"noise": "laplace", "budget": {"epsilon": 0.1, "delta": 1e-5}}, InvalidSpec, "needs Gaussian noise"),
         ({"budget": {"epsilon": 0.1, "delta": 1e-6}}, InvalidSpec, "leaves nothing"),
-        (
-            {"records": {"path": "records.parquet", "counts": {"column": "person", "of": "people"}}},
-            InvalidSpec,
-            "list the categories of records that were counted before",
-        ),
     ],
 )
 def test_what_is_refused_is_refused_before_the_charge(

@@ -320,7 +320,7 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
         ({"mechanism": "marginals"}, "this mechanism counts whole records only"),
         (
             {"mechanism": "dawa", **{k: v for k, v in chosen("p-identity").items() if k != "mechanism"}},
-            "counts whole records",
+            "partitions one ordered attribute",
         ),
         (
             {"workload": [ASKED[1], {"filters": {"of": "age", "apply": [{"running_sum": True}]}}]},

@@ -203,7 +203,7 @@ def test_a_bound_that_another_run_keeps_otherwise_is_found(home: Path, monkeypat
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"records": {"path": "records.parquet"}}, "name the 'column' that identifies persons"),
+    ({"records": {"path": "records.parquet", "person": {"most_records": 4}}}, "name the 'column' that identifies persons"),
     ({"sums": {"amount": {"from": 0, "to": 100, "most_per_person": 150}}}, "give 100 or 200, or another 'to'"),
     ({"sums": {"amount": {"from": 0, "to": 100, "most_per_person": 50}}}, "found 50 with 'to: 100'; give 100 or 200"),
     ({"sums": {"amount": {"from": 0, "to": 100, "most_per_person": -100}}}, "found -100"),

@@ -159,12 +159,12 @@ def composed(state: Random, content: Content) -> Content:
             return {**_of(plain, bound), **made, "records": {"person": bound, "counts": {"column": "n", "of": "visits"}}}
         return {**_of(plain, groups), **made}
     series = _steps(state)
-    asked = {"of": "a", "by": ["b"] if "b" in series else [], "apply": [state.choice(APPLIED)]}
+    filtered: Content = {"of": "a", "by": ["b"] if "b" in series else [], "apply": [state.choice(APPLIED)]}
     made = {
         "domain": series,
         "mechanism": "auto",
         **_budget(state, pure=False, series=True),
-        "workload": [{"filters": asked}],
+        "workload": [{"filters": filtered}],
     }
     if kind == "groups in a series":
         return {**_of(plain, groups), **made}
@@ -172,7 +172,7 @@ def composed(state: Random, content: Content) -> Content:
         made["mechanism"] = state.choice(["auto", "convolution", "square-root", "triangular", "coa", "identity"])
         return {**_of(plain, {**who, **steps}), **made}
     if kind in ("replaced around", "persons around", "stream around"):
-        asked["around"] = state.choice([0, 1, 2, 5])
+        filtered["around"] = state.choice([0, 1, 2, 5])
         person = bound if kind == "replaced around" else state.choice([groups, {**who, **steps}])
         stream = {"stream": {"name": "s", "through": 2}} if kind == "stream around" else {}
         return {**_of(plain, person), **made, **stream}
@@ -182,7 +182,7 @@ def composed(state: Random, content: Content) -> Content:
     if kind == "stream of groups":
         return {**_of(plain, groups), **made}
     made["sums"] = {"m": {"from": 0, "to": 2, "step": state.choice([0.5, 1]), "missing": "drop"}}
-    made["workload"] = [{"filters": asked, "sum": "m"}]
+    made["workload"] = [{"filters": filtered, "sum": "m"}]
     return {**_of(plain, {**who, **(steps if state.random() < 0.5 else bound)}), **made}
 
 

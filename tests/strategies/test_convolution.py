@@ -16,6 +16,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.filters import FilterGrid
 from dpdist.operators import Circulant, Fourier, Kronecker
 from dpdist.privacy.accounting import zcdp_epsilon
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise, discrete_laplace
 from dpdist.strategies import coa, convolution, laplace_spectrum, singular_value_bound, spectral_lower_bound, square_root
 from dpdist.strategies import filters as filters_module
@@ -193,7 +194,7 @@ def test_measured_filters_have_their_sensitivity_and_errors(case: str, neighbour
     assert grid.sensitivity_squared <= farthest * most**2 * (1 if neighbours == "add-remove" else 4)
     if neighbours == "replace-one":
         return
-    noise = Noise("gaussian", 1000)
+    noise = Noise(GAUSSIAN, 1000)
     shape = grid.shape
     x = STATE.integers(0, 2**20, shape)
     table = x if workload.domain.shape == shape else STATE.integers(0, 99, workload.domain.shape)
@@ -227,7 +228,7 @@ def test_predicted_costs_are_what_is_published() -> None:
         (CASES["circle"], convolution(CASES["circle"])),
         (one, square_root(one)),
     ):
-        grid, noise = strategy.grid(workload, neighbours="add-remove", most_records=1), Noise("gaussian", 10**6)
+        grid, noise = strategy.grid(workload, neighbours="add-remove", most_records=1), Noise(GAUSSIAN, 10**6)
         _, errors = filtered_answers(workload, grid, np.zeros(grid.rows, dtype=np.int64), noise)
         unit = noise.deviation * grid.spacing
         assert float((errors**2).sum()) / unit**2 == pytest.approx(strategy.workload_cost, rel=1e-8)

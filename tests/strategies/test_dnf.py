@@ -10,6 +10,7 @@ from dpdist.errors import InvalidInput
 from dpdist.grids.characters import CharacterGrid
 from dpdist.mechanisms.planner import considered, why_not
 from dpdist.operators import Marginal
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
 from dpdist.strategies import coa, convolution, singular_value_bound
 from dpdist.strategies.marginal_optima import marginal_optimum
@@ -84,7 +85,7 @@ def test_measured_characters(neighbours: str, most: int) -> None:
     assert grid.sensitivity_squared == squares * most**2
     x = np.random.default_rng(0).integers(0, 1000, DOMAIN.shape)
     table = Marginal(DOMAIN.shape, (0, 2, 3)).matvec(x.ravel())
-    noise = Noise("gaussian", 10**6)
+    noise = Noise(GAUSSIAN, 10**6)
     answers, errors = formula_answers(workload, grid, grid.measure(table), noise)
     np.testing.assert_allclose(answers, workload.unweighted.matvec(x.ravel()), rtol=1e-7)
     unit = np.stack([formula_answers(workload, grid, row, noise)[0] for row in np.eye(grid.rows)], axis=1)
@@ -105,7 +106,7 @@ def test_many_attributes_cost_a_transform() -> None:
     grid = strategy.grid(workload, neighbours="replace-one", most_records=1)
     assert isinstance(grid, CharacterGrid)
     x = np.random.default_rng(1).integers(0, 50, 2**16)
-    answers, errors = formula_answers(workload, grid, grid.measure(x), Noise("gaussian", 1))
+    answers, errors = formula_answers(workload, grid, grid.measure(x), Noise(GAUSSIAN, 1))
     cells = np.arange(2**16)
     holds = np.zeros(2**16, dtype=bool)
     for i in range(0, 16, 4):

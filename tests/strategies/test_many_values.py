@@ -23,6 +23,7 @@ from dpdist.mechanisms.base import Request
 from dpdist.mechanisms.planner import considered, why_not
 from dpdist.mechanisms.registry import mechanism_of
 from dpdist.operators import Identity
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
 from dpdist.release.context import Context, silent
 from dpdist.release.planning import Planning
@@ -108,7 +109,7 @@ MIXED = union(products(LISTED, {"x0": "identity"}), products(LISTED, {"x1": "pre
 @pytest.mark.parametrize("workload", [marginals((6, 5, 3), (0, 1, 2)), MIXED], ids=["tables", "products"])
 def test_answers_and_errors_do_not_need_the_rows(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     """Written down or not, the rows that tell values apart give the same answers, which are the truth where there is no noise."""
-    noise = Noise("gaussian", 4)
+    noise = Noise(GAUSSIAN, 4)
     found = []
     for through in (0, 10**6):
         monkeypatch.setattr(over_orbits, "LOOKED_THROUGH", through)

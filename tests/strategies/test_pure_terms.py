@@ -16,6 +16,7 @@ from dpdist.grids.answers import Wanted
 from dpdist.grids.base import Counts
 from dpdist.grids.terms import Term
 from dpdist.operators import Identity, Operator, Prefix, Total
+from dpdist.privacy.distributions import LAPLACE
 from dpdist.privacy.noise import Noise
 from dpdist.stability import Neighbours
 from dpdist.strategies import identity, laplace_bound, p_identity, p_identity_products, weighted_marginals
@@ -101,7 +102,7 @@ def test_answers_and_variances_are_those_of_dense_algebra(name: str) -> None:
     workload, strategy = STRATEGIES[name]
     grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     shape = workload.domain.shape
-    noise, reader = Noise("laplace", 1000), grid.reader(workload)
+    noise, reader = Noise(LAPLACE, 1000), grid.reader(workload)
 
     def answers(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         found = reader.answers(Held(z), noise, Wanted("answers", False), InMemory())

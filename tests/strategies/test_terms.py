@@ -22,6 +22,7 @@ from dpdist.grids.term_grid import TermGrid, term_grid
 from dpdist.grids.terms import Term, contrasts
 from dpdist.mechanisms.planner import candidates, considered, why_not
 from dpdist.operators import Prefix
+from dpdist.privacy.distributions import GAUSSIAN
 from dpdist.privacy.noise import Noise
 from dpdist.spec import load
 from dpdist.strategies import Strategy, coa, datacube, fourier, gaussian, identity, kronecker, marginal_minimax, residual
@@ -165,7 +166,7 @@ def test_without_noise_answers_are_true_and_errors_as_predicted(case: str) -> No
     grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermGrid)
     x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
-    noise = Noise("gaussian", round(grid.sensitivity))
+    noise = Noise(GAUSSIAN, round(grid.sensitivity))
     found = [of_block(workload, grid, block, tables_of(grid, x, workload.domain.shape), noise) for block in workload.blocks]
     answers, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
     np.testing.assert_allclose(answers, workload.unweighted.matvec(x), atol=1e-6)
@@ -350,7 +351,7 @@ def test_refusals() -> None:
     grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermGrid)
     with pytest.raises(InvalidInput, match="not a product over attributes"):
-        of_block(either, grid, either.blocks[0], np.zeros(grid.rows, dtype=np.int64), Noise("gaussian", 1))
+        of_block(either, grid, either.blocks[0], np.zeros(grid.rows, dtype=np.int64), Noise(GAUSSIAN, 1))
 
 
 WIDE = Domain((Attribute("age", edges=tuple(range(13))), Attribute("sex", categories=("m", "f"))))
@@ -368,7 +369,7 @@ def test_answers_are_unbiased_however_many_records(solve: Any, workload: Workloa
     grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermGrid)
     x = np.random.default_rng(5).integers(0, 2**31 // 30, workload.shape[1])
-    noise = Noise("gaussian", round(grid.sensitivity))
+    noise = Noise(GAUSSIAN, round(grid.sensitivity))
     z = tables_of(grid, x, workload.domain.shape)
     found = [of_block(workload, grid, block, z, noise) for block in workload.blocks]
     answers, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
@@ -388,7 +389,7 @@ def test_large_products_cost_seconds() -> None:
     assert isinstance(grid, TermGrid)
     x = np.random.default_rng(0).integers(0, 2**20, workload.shape[1])
     answers, _ = of_block(
-        workload, grid, workload.blocks[0], tables_of(grid, x, workload.domain.shape), Noise("gaussian", 2**31)
+        workload, grid, workload.blocks[0], tables_of(grid, x, workload.domain.shape), Noise(GAUSSIAN, 2**31)
     )
     np.testing.assert_allclose(answers, workload.matvec(x), rtol=1e-9)
 

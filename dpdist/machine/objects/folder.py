@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -55,6 +56,8 @@ class Folder(Place):
     def seen(self, name: str = "") -> Seen:
         with self.refusing("read", name):
             found = self._at(name).stat()
+            if stat.S_ISDIR(found.st_mode):  # as in an object store: a folder is no file
+                raise FileNotFoundError
         if time.time() - max(found.st_mtime, found.st_ctime) < SETTLED_SECONDS:
             return Seen(found.st_size, None)
         return Seen(found.st_size, f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}")

@@ -14,29 +14,29 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from dpdist.errors import LedgerError, StoreError
-from dpdist.privacy.charges import Mark
+from dpdist.privacy.receipts import Checkpoint
 from dpdist.process.threads import in_order
 
 if TYPE_CHECKING:
     from dpdist.machine.documents import Documents
 
-HEADS = "DPDIST_LEDGER_HEADS"
+PLACE = "DPDIST_LEDGER_HEADS"
 """Where the heads of the ledger's rows are noted: a folder, or a URL such as s3://bucket/prefix. One ledger has one such place."""
 _FOLDER = "heads"
 
-Marks = Callable[[int], Sequence[Mark]]
+Newer = Callable[[int], Sequence[Checkpoint]]
 """The marks of the ledger's rows from a number on, of which 0 stands before the first."""
 
 
-class Heads:
+class Checkpoints:
     """The noted heads of a ledger's rows, where the environment names a place for them.
 
     From the row with which the place began no number is left out, so the newest head is found without listing.
     """
 
-    def __init__(self, newest: Callable[[], Mark], marks: Marks) -> None:
+    def __init__(self, newest: Callable[[], Checkpoint], marks: Newer) -> None:
         self._newest, self._marks = newest, marks
-        self._noted: Mark | None = None
+        self._noted: Checkpoint | None = None
 
     def check(self) -> None:
         """Compare the ledger with what is noted, and note what a killed run could not: afterwards its newest row is noted.
@@ -79,7 +79,7 @@ class Heads:
             self._noted = row
 
 
-def compare(marks: Marks) -> int | None:
+def compare(marks: Newer) -> int | None:
     """How many heads are noted, all of which the ledger has; None where no place is named.
 
     Raises: LedgerError for a ledger that lacks one, or has another row there: rows were removed or replaced after it was noted.
@@ -89,7 +89,7 @@ def compare(marks: Marks) -> int | None:
     found = (re.fullmatch(r"(\d{12})\.json", path.rpartition("/")[2]) for path in place.names(_FOLDER))
     numbers = sorted(int(name[1]) for name in found if name and int(name[1]))
     mine = {row.sequence: row for row in marks(1)}
-    for noted in in_order(lambda number: Mark(**place.read_document(_name(number))), numbers):
+    for noted in in_order(lambda number: Checkpoint(**place.read_document(_name(number))), numbers):
         if noted != mine.get(noted.sequence):
             raise _refused(place, noted, mine.get(noted.sequence), mine[1].first if mine else "")
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
@@ -104,16 +104,16 @@ def _place() -> Documents | None:
     """Where heads are noted, None if nowhere. Raises: StoreError when it cannot be used."""
     from dpdist.machine.documents import Documents
 
-    place = os.environ.get(HEADS)
+    place = os.environ.get(PLACE)
     if not place:
         return None
     try:
         return Documents(place, checksums=True)
     except StoreError as error:
-        raise StoreError(f"the ledger's head cannot be noted: {error}; or correct {HEADS}") from None
+        raise StoreError(f"the ledger's head cannot be noted: {error}; or correct {PLACE}") from None
 
 
-def _last_noted(place: Documents, newest: Mark, marks: Marks) -> int:
+def _last_noted(place: Documents, newest: Checkpoint, marks: Newer) -> int:
     """The last number that is noted, whose row the ledger has; no later than its newest row, after which nothing is noted."""
     begun = _read(place, 0) or _begin(place, newest)
     last, beyond, step, found = begun.sequence, newest.sequence + 1, 1, False
@@ -130,21 +130,21 @@ def _last_noted(place: Documents, newest: Mark, marks: Marks) -> int:
     return last
 
 
-def _begin(place: Documents, newest: Mark) -> Mark:
+def _begin(place: Documents, newest: Checkpoint) -> Checkpoint:
     """Say from which row on heads are noted here, once. Raises: StoreError for a place that keeps nothing apart."""
     written = [place.create_document(_name(0), asdict(newest)) for _ in range(2)]
     if written[1]:
         raise StoreError(
             f"{place.location} overwrites what must be written once (its server ignores If-None-Match), so heads noted there prove "
-            f"nothing; set {HEADS} to a folder, or to a server with conditional writes"
+            f"nothing; set {PLACE} to a folder, or to a server with conditional writes"
         )
     return _read(place, 0) or newest
 
 
-def _read(place: Documents, number: int) -> Mark | None:
+def _read(place: Documents, number: int) -> Checkpoint | None:
     """A noted head, None where there is none."""
     name = _name(number)
-    return Mark(**place.read_document(name)) if place.has_document(name) else None
+    return Checkpoint(**place.read_document(name)) if place.has_document(name) else None
 
 
 def _name(number: int) -> str:
@@ -152,17 +152,17 @@ def _name(number: int) -> str:
     return f"{_FOLDER}/{number:012d}.json"
 
 
-def _refused(place: Documents, noted: Mark, own: Mark | None, first: str) -> LedgerError:
+def _refused(place: Documents, noted: Checkpoint, own: Checkpoint | None, first: str) -> LedgerError:
     """What is wrong with a ledger that does not have a noted row, and what to do."""
     if first and noted.first and noted.first != first:
         return LedgerError(
-            f"the heads at {place.location} are another ledger's: nothing is drawn; each ledger has a place of its own: correct {HEADS}, "
+            f"the heads at {place.location} are another ledger's: nothing is drawn; each ledger has a place of its own: correct {PLACE}, "
             "or the ledger (DPDIST_LEDGER)"
         )
     what = "lacks row" if own is None else "has another row"
     return LedgerError(
         f"the ledger {what} {noted.sequence}, whose head is noted at {place.location}: it was restored from an older backup, emptied or "
         "changed, or another copy of it went on. Nothing is drawn. Restore the newest backup, or go on with the copy that wrote that "
-        f"row. If there is neither, what was spent is known from the published certificates only: set {HEADS} to a new place, and lower "
+        f"row. If there is neither, what was spent is known from the published certificates only: set {PLACE} to a new place, and lower "
         "the cap by what the ledger lacks ('dpdist ledger cap')"
     )

@@ -1,0 +1,44 @@
+"""The accountant: privacy losses and how they compose, what they mean as (epsilon, delta), and which noise keeps to them."""
+
+from __future__ import annotations
+
+from dpdist.privacy.accounting.caps import Cap, Rule
+from dpdist.privacy.accounting.composition import laplace_composition_epsilon, pld_epsilon
+from dpdist.privacy.accounting.conversion import gaussian_delta, gaussian_epsilon, zcdp_delta, zcdp_epsilon
+from dpdist.privacy.accounting.gaussian import (
+    RESERVE,
+    RHO_DENOMINATOR,
+    SLACK_DENOMINATOR,
+    Calibration,
+    analytic_gaussian,
+    classic_noise_multiplier,
+    gaussian_scale,
+    gaussian_slack,
+    rho_for,
+)
+from dpdist.privacy.accounting.laplace import gaussian_equivalent, laplace_scale
+from dpdist.privacy.accounting.losses import NOTHING, Loss
+
+__all__ = [
+    "NOTHING",
+    "RESERVE",
+    "RHO_DENOMINATOR",
+    "SLACK_DENOMINATOR",
+    "Calibration",
+    "Cap",
+    "Loss",
+    "Rule",
+    "analytic_gaussian",
+    "classic_noise_multiplier",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_equivalent",
+    "gaussian_scale",
+    "gaussian_slack",
+    "laplace_composition_epsilon",
+    "laplace_scale",
+    "pld_epsilon",
+    "rho_for",
+    "zcdp_delta",
+    "zcdp_epsilon",
+]

@@ -1,0 +1,141 @@
+"""What a ledger has come to, as far as one command needs it: a data set, one of its periods, a release, a stream.
+
+States are values. ``decide`` reads one, ``apply`` returns the next; neither knows where it is kept. The ledger loads the part that a
+command needs from the tables of its database, by index; ``verify`` keeps all parts in dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpdist.privacy.accounting import NOTHING, Cap, Loss, Rule
+from dpdist.privacy.approvals import NOBODY, Approvers
+from dpdist.privacy.protection import Protection
+from dpdist.privacy.receipts import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened: a row of the ledger before it has a place there.
+
+    Attributes:
+        release: its id; of a budget's events, a name that no release can have.
+        attempt: counts the events of one kind and name, from 1: of two steps that write the same one, the database refuses the second.
+    """
+
+    kind: str
+    dataset: str
+    release: str
+    attempt: int
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An event and its place in the ledger: its number, and the digest that binds it to all rows before."""
+
+    event: Event
+    sequence: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """What was promised for a data set.
+
+    Attributes:
+        caps, named: how many rows declared or changed the cap, and named approvers.
+        run: which call wrote the newest of the caps.
+    """
+
+    cap: Cap
+    protection: Protection
+    caps: int
+    run: str
+    approvers: Approvers = NOBODY
+    named: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The charges of a data set in one budget period.
+
+    Attributes:
+        rule: how they add up, chosen by the first of them.
+    """
+
+    rule: Rule | None = None
+    spent: Loss = NOTHING
+    releases: int = 0
+
+
+UNUSED = Account()
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The releases of a stream that were not given back: the last of them, and the stream before it.
+
+    Attributes:
+        paid: the budget periods that were charged.
+        spent: all charges together.
+    """
+
+    last: Receipt
+    paid: frozenset[str]
+    spent: Loss
+    before: Stream | None
+
+    @staticmethod
+    def after(before: Stream | None, last: Receipt) -> Stream:
+        """A stream with one more release."""
+        if before is None:
+            return Stream(last, frozenset((last.period,)), last.loss, None)
+        paid = before.paid if last.period in before.paid else before.paid | {last.period}
+        return Stream(last, paid, before.spent + last.loss, before)
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Whose signature of which spec of a release stands in the ledger."""
+
+    dataset: str
+    spec: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where records of a charge are charged already: a data set and a period, with one release and one of the records."""
+
+    dataset: str
+    period: str
+    release: str
+    commitment: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The part of a ledger that a command is about.
+
+    Attributes:
+        dataset: None before its cap was declared.
+        account: of the command's budget period.
+        release: the newest attempt of the command's release.
+        stream: of the stream that the command's release is a part of, the releases so far.
+        approvals: of the release, oldest first.
+        standing: where the records of a charge are charged now.
+    """
+
+    dataset: DataSet | None = None
+    account: Account = UNUSED
+    release: Receipt | None = None
+    stream: Stream | None = None
+    approvals: tuple[Approval, ...] = ()
+    standing: tuple[Standing, ...] = ()
+
+    def signed(self, dataset: str, spec: str) -> set[str]:
+        """The keys that approved a spec of a data set."""
+        return {one.key for one in self.approvals if (one.dataset, one.spec) == (dataset, spec)}

@@ -1,0 +1,199 @@
+"""The tables beside the ledger's rows: what the rows came to, so that no step reads all of them. Loaded as a state, written after events.
+
+They hold nothing that the rows do not say: ``verify`` compares them. No rule of the ledger stands here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dpdist.privacy import database as db
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.approvals import NOBODY, Approvers
+from dpdist.privacy.charges import Charge
+from dpdist.privacy.facts import cap_facts, cap_of, protection_of, receipt_of
+from dpdist.privacy.receipts import Receipt
+from dpdist.privacy.rules.commands import Abort, Approve, BeginDrawing, Command, Commit, Reserve
+from dpdist.privacy.rules.state import UNUSED, Account, Approval, DataSet, Standing, State, Stream, Written
+
+PART_ROWS = 500
+"""Commitments that are looked up or written at once."""
+
+
+def load(connection: Connection, command: Command) -> State:
+    """The part of the ledger's state that a command needs."""
+    match command:
+        case Reserve(charge=charge):
+            return _for_charge(connection, charge)
+        case BeginDrawing(release=release) | Commit(release=release):
+            return State(release=receipt(connection, release))
+        case Abort(release=release):
+            known = receipt(connection, release)
+            account = UNUSED if known is None else account_of(connection, known.dataset, known.period)
+            return State(account=account, release=known)
+        case Approve(dataset=dataset, release=release):
+            return State(dataset_of(connection, dataset), approvals=_approvals(connection, release))
+        case _:
+            return State(dataset_of(connection, command.dataset))
+
+
+def _for_charge(connection: Connection, charge: Charge) -> State:
+    known = receipt(connection, charge.release)
+    if known is not None and known.state != "aborted":
+        return State(release=known)  # all that asking again needs
+    dataset, stream = dataset_of(connection, charge.dataset), None
+    for earlier in [] if charge.part is None else parts_of(connection, charge.dataset, charge.part.stream):
+        stream = Stream.after(stream, earlier)
+    signed = dataset is not None and dataset.approvers.needed
+    return State(
+        dataset,
+        account_of(connection, charge.dataset, charge.period),
+        known,
+        stream,
+        _approvals(connection, charge.release) if signed else (),
+        tuple(_standing(connection, charge)),
+    )
+
+
+def dataset_of(connection: Connection, dataset: str) -> DataSet | None:
+    """What was promised for a data set, None before its cap was declared."""
+    mine = sa.select(db.caps.c.facts).where(db.caps.c.dataset == dataset).order_by(db.caps.c.sequence.desc()).limit(1)
+    cap = connection.execute(mine).scalar()
+    if cap is None:
+        return None
+    named = sa.and_(db.entries.c.release == f"approvers of {dataset}", db.entries.c.event == "approvers")
+    query = sa.select(db.entries.c.attempt, db.entries.c.facts).where(named)
+    found = connection.execute(query.order_by(db.entries.c.attempt.desc()).limit(1)).first()
+    approvers, number = (NOBODY, 0) if found is None else (Approvers.of(json.loads(found.facts)), found.attempt)
+    return replace(declared_by(cap), approvers=approvers, named=number)
+
+
+def declared_by(text: str) -> DataSet:
+    """The cap that a row of ``dpdist_caps`` keeps."""
+    facts = json.loads(text)
+    return DataSet(cap_of(facts["cap"]), protection_of(facts["protection"]), facts["caps"], facts["run"])
+
+
+def caps_text(known: DataSet) -> str:
+    """What ``dpdist_caps`` keeps."""
+    facts = {"cap": cap_facts(known.cap), "protection": known.protection.facts(), "caps": known.caps, "run": known.run}
+    return json.dumps(facts, sort_keys=True)
+
+
+def account_of(connection: Connection, dataset: str, period: str) -> Account:
+    """The running sums of a data set in a period."""
+    mine = sa.and_(db.accounts.c.dataset == dataset, db.accounts.c.period == period)
+    row = connection.execute(sa.select(db.accounts).where(mine)).first()
+    return UNUSED if row is None else account_in(row)
+
+
+def account_in(row: Any) -> Account:
+    """The running sums that a row of ``dpdist_accounts`` keeps."""
+    return Account(row.rule, Loss(*(Fraction(getattr(row, name)) for name in db.SUMS)), row.releases)
+
+
+RECEIPTS = sa.select(db.releases, db.salts.c.salt).outerjoin(db.salts, db.salts.c.release == db.releases.c.release)
+
+
+def receipt(connection: Connection, release: str) -> Receipt | None:
+    """The newest attempt of a release, with the salt of one that runs; None if it was never charged."""
+    row = connection.execute(RECEIPTS.where(db.releases.c.release == release)).first()
+    return None if row is None else receipt_in(row)
+
+
+def receipt_in(row: Any) -> Receipt:
+    """The receipt that a row of ``RECEIPTS`` keeps."""
+    reserved = receipt_of(row.release, row.dataset, row.attempt, row.sequence, row.binding, json.loads(row.facts))
+    salt = None if row.salt is None else bytes(row.salt)
+    return replace(reserved, state=row.state, measurement_digest=row.measurement_digest, salt=salt)
+
+
+def parts_of(connection: Connection, dataset: str, stream: str) -> list[Receipt]:
+    """The releases of a stream that were not given back, in the order of their charges, which is that of their steps."""
+    found = sa.and_(db.releases.c.dataset == dataset, db.releases.c.stream == stream, db.releases.c.state != "aborted")
+    return [receipt_in(row) for row in connection.execute(RECEIPTS.where(found).order_by(db.releases.c.sequence))]
+
+
+def _approvals(connection: Connection, release: str) -> tuple[Approval, ...]:
+    mine = sa.and_(db.entries.c.release == release, db.entries.c.event == "approved")
+    found = connection.execute(sa.select(db.entries).where(mine).order_by(db.entries.c.sequence))
+    facts = ((row.dataset, json.loads(row.facts)) for row in found)
+    return tuple(Approval(dataset, each["spec"], each["key"]) for dataset, each in facts)
+
+
+def _standing(connection: Connection, charge: Charge) -> Iterator[Standing]:
+    """Where the records of a charge are charged: one release of each data set and period, whether or not that may be."""
+    if charge.counted is None or charge.shared:
+        return  # nothing to look for, or nothing that could matter
+    records, releases = db.records.c, db.releases.c
+    one = sa.func.min(records.commitment + "\n" + records.release)
+    query = sa.select(releases.dataset, releases.period, one).join(db.records, records.release == releases.release)
+    query = query.group_by(releases.dataset, releases.period).order_by(releases.dataset, releases.period)
+    known = charge.counted.records
+    content = [] if known.content is None else [[known.content]]
+    for part in (*in_parts(list(known.files)), *content):  # a file by its name before counts that may be stored anyhow
+        for dataset, period, found in connection.execute(query.where(records.commitment.in_(part))):
+            commitment, _, release = found.partition("\n")
+            yield Standing(dataset, period, release, commitment)
+
+
+def keep(connection: Connection, state: State, written: Written) -> None:
+    """Write what a row led to: the state after it."""
+    event = written.event
+    if event.kind in ("declared", "capped"):
+        assert state.dataset is not None
+        kept = {"dataset": event.dataset, "sequence": written.sequence, "facts": caps_text(state.dataset)}
+        connection.execute(db.caps.insert().values(**kept))
+    if state.release is None:
+        return
+    if event.kind == "reserved":
+        _keep_release(connection, state.release, written)
+    elif event.kind in ("drawing", "committed", "aborted"):
+        mine = db.releases.c.release == event.release
+        connection.execute(db.releases.update().where(mine).values(state=event.kind, **event.facts))
+    if event.kind in ("committed", "aborted"):
+        connection.execute(db.salts.delete().where(db.salts.c.release == event.release))
+    if event.kind == "aborted":
+        connection.execute(db.records.delete().where(db.records.c.release == event.release))
+    if event.kind in ("reserved", "aborted"):
+        _keep_account(connection, event.dataset, state.release.period, state.account, written.sequence)
+
+
+def _keep_release(connection: Connection, reserved: Receipt, written: Written) -> None:
+    connection.execute(db.releases.delete().where(db.releases.c.release == reserved.release))
+    values = {name: getattr(reserved, name) for name in ("release", "dataset", "period", "attempt", "state", "sequence")}
+    stream = None if reserved.part is None else reserved.part.stream
+    facts = json.dumps(written.event.facts, sort_keys=True)
+    connection.execute(db.releases.insert().values(**values, binding=reserved.binding, facts=facts, stream=stream))
+
+
+def _keep_account(connection: Connection, dataset: str, period: str, account: Account, sequence: int) -> None:
+    mine = sa.and_(db.accounts.c.dataset == dataset, db.accounts.c.period == period)
+    values = {"releases": account.releases, **sums(account.spent)}
+    if connection.execute(db.accounts.update().where(mine).values(**values)).rowcount == 0:
+        values |= {"dataset": dataset, "period": period, "sequence": sequence, "rule": account.rule}
+        connection.execute(db.accounts.insert().values(**values))
+
+
+def keep_secrets(connection: Connection, release: str, salt: bytes, seen: Iterable[str]) -> None:
+    """Write the salt of a new attempt, and the records that stand in its name."""
+    connection.execute(db.salts.insert().values(release=release, salt=salt))
+    for part in in_parts(list(seen)):
+        connection.execute(db.records.insert(), [{"release": release, "commitment": commitment} for commitment in part])
+
+
+def sums(loss: Loss) -> dict[str, str]:
+    """A loss as an account keeps it."""
+    return {name: str(getattr(loss, name)) for name in db.SUMS}
+
+
+def in_parts(seen: list[str]) -> Iterator[list[str]]:
+    """Commitments, some at a time."""
+    return (seen[i : i + PART_ROWS] for i in range(0, len(seen), PART_ROWS))

@@ -1,0 +1,245 @@
+"""``verify``: the ledger's rules, asked again at every row from the first to the last, and the tables beside the rows compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dpdist.errors import DpdistError, LedgerError
+from dpdist.privacy import database as db
+from dpdist.privacy import tables
+from dpdist.privacy.approvals import Approvers
+from dpdist.privacy.charges import Charge, StreamPart, digest_of_seen
+from dpdist.privacy.facts import cap_of, loss_of, protection_of
+from dpdist.privacy.receipts import Audit, Receipt
+from dpdist.privacy.rules import apply, decide
+from dpdist.privacy.rules.commands import (
+    Abort,
+    Approve,
+    BeginDrawing,
+    ChangeCap,
+    Command,
+    Commit,
+    Declare,
+    NameApprovers,
+    Reserve,
+)
+from dpdist.privacy.rules.state import UNUSED, Account, Approval, DataSet, Event, Standing, State, Stream, Written
+
+_COLUMNS = tuple(column.name for column in db.entries.columns)
+_AT_ONCE = 1000
+"""Rows that are held at once."""
+
+
+def verify(connection: Connection, head: str | None) -> Audit:
+    """What was found, after the last row; see ``Ledger.verify``."""
+    known, last, rows = Known(_records(connection)), "", 0
+    for row in connection.execute(
+        sa.select(db.entries).order_by(db.entries.c.sequence).execution_options(yield_per=_AT_ONCE)
+    ):
+        content = dict(zip(_COLUMNS, row, strict=True))
+        if row.sequence != rows + 1 or row.previous != last or row.digest != db.row_digest(content):
+            raise LedgerError(f"ledger row {row.sequence} does not continue the chain: rows were altered; restore a backup")
+        rows, last = row.sequence, row.digest
+        head = None if row.digest == head else head
+        if not known.follows(row):
+            raise LedgerError(
+                f"ledger row {row.sequence}: {row.event!r} of {row.release!r} breaks the ledger's rules; it was not written by "
+                "dpdist: restore a backup"
+            )
+    if head is not None:
+        raise LedgerError(f"no ledger row has the digest {head}: rows were removed or replaced; restore a backup")
+    _compare_salts(connection, known)
+    _compare_releases(connection, known)
+    _compare_accounts(connection, known)
+    _compare_caps(connection, known)
+    _compare_records(known)
+    return Audit(rows, last, len(known.releases), sum(receipt.runs for receipt in known.releases.values()))
+
+
+class Known:
+    """Everything that the rows so far came to, in parts.
+
+    Args:
+        records: of each release, the attempt and the commitments of the records that stand in its name.
+    """
+
+    def __init__(self, records: Mapping[str, tuple[int | None, list[str]]]) -> None:
+        self.records = records
+        self.datasets: dict[str, DataSet] = {}
+        self.accounts: dict[tuple[str, str], Account] = {}
+        self.releases: dict[str, Receipt] = {}
+        self.streams: dict[tuple[str, str], Stream | None] = {}
+        self.approvals: dict[str, tuple[Approval, ...]] = {}
+        self.standing: dict[str, dict[tuple[str, str], str]] = {}
+
+    def follows(self, row: Any) -> bool:
+        """Whether a row is what the ledger's rules lead to; it is taken then."""
+        try:
+            event = Event(row.event, row.dataset, row.release, row.attempt, json.loads(row.facts))
+            command = self._command(event)
+            part = self._part(event)
+            if command is None or decide(part, command) != (event,):
+                return False
+            self._take(event, apply(part, Written(event, row.sequence, row.digest)))
+        except (KeyError, TypeError, ValueError, AttributeError, DpdistError):
+            return False
+        return True
+
+    def _command(self, event: Event) -> Command | None:
+        """What was asked for when an event was written; None for no event of the ledger."""
+        facts, known = event.facts, self.releases.get(event.release)
+        if event.kind == "reserved":
+            return self._reserve(event)
+        if event.kind in _OF_DATASETS:
+            return _OF_DATASETS[event.kind](event.dataset, facts)
+        if event.kind == "approved":
+            return Approve(event.dataset, event.release, facts["spec"], facts["key"], facts["signature"])
+        if event.kind == "aborted":
+            return Abort(event.release)
+        if known is None or event.kind not in ("drawing", "committed"):
+            return None
+        attempt = event.release, event.attempt, known.binding
+        return BeginDrawing(*attempt) if event.kind == "drawing" else Commit(*attempt, facts["measurement_digest"])
+
+    def _reserve(self, event: Event) -> Reserve | None:
+        """The charge that a row reserves: under the cap that its data set had then."""
+        facts, dataset = event.facts, self.datasets.get(event.dataset)
+        if dataset is None:
+            return None
+        charge = Charge(
+            event.release,
+            event.dataset,
+            loss_of(facts["own"]),
+            dataset.cap,
+            protection_of(facts["protection"]),
+            facts["spec_digest"],
+            facts["asked"],
+            None,
+            facts["period"],
+            StreamPart.from_facts(facts["part"]) if "part" in facts else None,
+            facts.get("shared", False),
+        )
+        return Reserve(charge, facts["run"], "", facts["salt"], facts["histogram_commitment"], facts["records"])
+
+    def _part(self, event: Event) -> State:
+        known, facts = self.releases.get(event.release), event.facts
+        period, stream = facts.get("period", ""), facts.get("part", {}).get("stream")
+        if known is not None and event.kind != "reserved":
+            period, stream = known.period, None if known.part is None else known.part.stream
+        return State(
+            self.datasets.get(event.dataset),
+            self.accounts.get((event.dataset, period), UNUSED),
+            known,
+            self.streams.get((event.dataset, stream)) if stream is not None else None,
+            self.approvals.get(event.release, ()),
+            tuple(self._standing_of(event)) if event.kind == "reserved" else (),
+        )
+
+    def _standing_of(self, event: Event) -> Iterator[Standing]:
+        for commitment in self._seen_by(event):
+            for (dataset, period), release in self.standing.get(commitment, {}).items():
+                yield Standing(dataset, period, release, commitment)
+
+    def _seen_by(self, event: Event) -> list[str]:
+        """The records that an attempt was charged for; none where it was given back, as they are not kept then."""
+        attempt, seen = self.records.get(event.release, (None, []))
+        return seen if attempt == event.attempt and digest_of_seen(seen) == event.facts["records"]["digest"] else []
+
+    def _take(self, event: Event, part: State) -> None:
+        if part.dataset is not None:
+            self.datasets[event.dataset] = part.dataset
+        if event.kind == "approved":
+            self.approvals[event.release] = part.approvals
+        if part.release is None or event.kind not in ("reserved", "drawing", "committed", "aborted"):
+            return
+        receipt = part.release
+        self.releases[event.release] = receipt
+        self.accounts[event.dataset, receipt.period] = part.account
+        if receipt.part is not None:
+            self.streams[event.dataset, receipt.part.stream] = part.stream
+        for commitment in self._seen_by(event) if event.kind == "reserved" else ():
+            self.standing.setdefault(commitment, {}).setdefault((event.dataset, receipt.period), event.release)
+
+
+_OF_DATASETS: Mapping[str, Callable[[str, Mapping[str, Any]], Command]] = {
+    "declared": lambda dataset, facts: Declare(
+        dataset, cap_of(facts["cap"]), protection_of(facts["protection"]), facts["run"], facts["ledger"]
+    ),
+    "capped": lambda dataset, facts: ChangeCap(dataset, cap_of(facts["cap"]), facts["why"], facts["who"], facts["run"]),
+    "approvers": lambda dataset, facts: NameApprovers(dataset, Approvers.of(facts), facts["why"], facts["who"]),
+}
+
+
+def _records(connection: Connection) -> dict[str, tuple[int | None, list[str]]]:
+    """Of each release, its newest attempt and the commitments of the records that stand in its name."""
+    out: dict[str, tuple[int | None, list[str]]] = {}
+    query = sa.select(db.records.c.release, db.records.c.commitment, db.releases.c.attempt)
+    query = query.outerjoin(db.releases, db.releases.c.release == db.records.c.release)
+    for release, commitment, attempt in connection.execute(query):
+        out.setdefault(release, (attempt, []))[1].append(commitment)
+    return out
+
+
+def _compare_salts(connection: Connection, known: Known) -> None:
+    salts = {row.release: bytes(row.salt) for row in connection.execute(sa.select(db.salts))}
+    running = {release for release, receipt in known.releases.items() if receipt.runs}
+    if salts.keys() != running:
+        wrong = sorted(salts.keys() ^ running)[0]
+        raise LedgerError(
+            f"release {wrong!r}: its salt must be there exactly while it is reserved or drawing; the ledger was altered: restore a backup"
+        )
+    for release, salt in salts.items():
+        if known.releases[release].salt_digest != db.salt_digest(salt):
+            raise LedgerError(f"release {release!r}: its salt was altered, so its noise cannot be drawn; restore a backup")
+
+
+_COMPARED = ("release", "dataset", "period", "attempt", "state", "sequence", "binding", "measurement_digest")
+_compared = attrgetter(*_COMPARED)
+
+
+def _compare_releases(connection: Connection, known: Known) -> None:
+    query, found = sa.select(*(db.releases.c[name] for name in _COMPARED), db.releases.c.stream), set()
+    for *row, stream in connection.execute(query.execution_options(yield_per=_AT_ONCE)):
+        receipt = known.releases.get(row[0])
+        of = None if receipt is None or receipt.part is None else receipt.part.stream
+        if receipt is None or tuple(row) != _compared(receipt) or stream != of:
+            raise _differs("dpdist_releases", f"release {row[0]!r}")
+        found.add(row[0])
+    facts = sa.select(db.releases.c.release).outerjoin(db.entries, db.entries.c.sequence == db.releases.c.sequence)
+    other = connection.execute(facts.where(db.entries.c.facts.is_distinct_from(db.releases.c.facts)).limit(1)).scalars()
+    for release in [*(known.releases.keys() - found), *other]:
+        raise _differs("dpdist_releases", f"release {release!r}")
+
+
+def _compare_accounts(connection: Connection, known: Known) -> None:
+    found = {(row.dataset, row.period): tables.account_in(row) for row in connection.execute(sa.select(db.accounts))}
+    for dataset, period in found.keys() | known.accounts.keys():
+        if found.get((dataset, period)) != known.accounts.get((dataset, period)):
+            raise _differs("dpdist_accounts", f"the sums of {dataset!r}, {period}")
+
+
+def _compare_caps(connection: Connection, known: Known) -> None:
+    rows = list(connection.execute(sa.select(db.caps).order_by(db.caps.c.sequence)))
+    newest, counted = {row.dataset: row.facts for row in rows}, [row.dataset for row in rows]
+    for dataset in newest.keys() | known.datasets.keys():
+        promised = known.datasets.get(dataset)
+        if promised is None or newest.get(dataset) != tables.caps_text(promised) or counted.count(dataset) != promised.caps:
+            raise _differs("dpdist_caps", f"the cap of {dataset!r}")
+
+
+def _compare_records(known: Known) -> None:
+    for release in known.records.keys() | known.releases.keys():
+        receipt, (_, seen) = known.releases.get(release), known.records.get(release, (None, []))
+        charged = receipt is not None and receipt.state != "aborted"
+        if digest_of_seen(seen) != (receipt.records.digest if receipt is not None and charged else digest_of_seen(())):
+            raise _differs("dpdist_records", f"the records of {release!r}")
+
+
+def _differs(table: str, what: str) -> LedgerError:
+    return LedgerError(f"{what}: table {table} does not say what the ledger's rows say; it was altered: restore a backup")
